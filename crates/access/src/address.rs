@@ -1,0 +1,121 @@
+//! Newtypes for everything that would otherwise be a bare integer. Addresses
+//! of different spaces never share a type.
+
+use core::fmt;
+
+macro_rules! address_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The address `bytes` further on; wraps as the hardware does.
+            #[must_use]
+            pub const fn offset(self, bytes: i64) -> Self {
+                Self(self.0.wrapping_add_signed(bytes))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:#x}", self.0)
+            }
+        }
+    };
+}
+
+address_type! {
+    /// A virtual address of data in the target.
+    Address
+}
+address_type! {
+    /// A virtual address of an instruction in the target.
+    CodeAddress
+}
+
+/// A thread of the target, by its kernel thread id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadId(pub u32);
+
+/// A process, by its kernel process id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessId(pub u32);
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Nanoseconds on `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// Nanoseconds from `earlier` to `self`; zero if `earlier` is later.
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// A range of bytes in the target. `len` may be zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Span {
+    /// The first byte.
+    pub start: Address,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+impl Span {
+    /// A span of `len` bytes from `start`.
+    pub const fn new(start: Address, len: u64) -> Self {
+        Self { start, len }
+    }
+
+    /// The first address after the span.
+    pub const fn end(self) -> Address {
+        Address(self.start.0.saturating_add(self.len))
+    }
+
+    /// Whether `address` is one of its bytes.
+    pub const fn contains(self, address: Address) -> bool {
+        address.0 >= self.start.0 && address.0 - self.start.0 < self.len
+    }
+
+    /// Whether the two have a byte in common.
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.len > 0
+            && other.len > 0
+            && self.start.0 < other.end().0
+            && other.start.0 < self.end().0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_overlap_only_in_common_bytes() {
+        let a = Span::new(Address(64), 8);
+        assert!(a.overlaps(Span::new(Address(71), 1)));
+        assert!(!a.overlaps(Span::new(Address(72), 8)));
+        assert!(!a.overlaps(Span::new(Address(64), 0)));
+        assert!(a.contains(Address(71)) && !a.contains(Address(72)));
+    }
+
+    #[test]
+    fn a_span_at_the_top_of_the_address_space_does_not_wrap() {
+        let top = Span::new(Address(u64::MAX - 3), 8);
+        assert_eq!(top.end(), Address(u64::MAX));
+        assert!(top.contains(Address(u64::MAX)));
+    }
+}

@@ -1,0 +1,158 @@
+//! What is mapped where in the target: the value that observers learn from the
+//! kernel and that names are looked up in. Parsing `/proc` is the observers'
+//! work, not this crate's.
+
+use crate::{Address, Span};
+use alloc::{string::String, vec::Vec};
+
+/// One mapping of the target's address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The addresses it covers.
+    pub span: Span,
+    /// Offset in the file of its first byte.
+    pub file_offset: u64,
+    /// The file's path, a kernel name such as `[heap]` or `[stack]`, or empty
+    /// for anonymous memory.
+    pub path: String,
+    /// The file's inode number; 0 for anonymous memory.
+    pub inode: u64,
+    /// May be read, written, executed.
+    pub read: bool,
+    /// See `read`.
+    pub write: bool,
+    /// See `read`.
+    pub execute: bool,
+    /// `MAP_SHARED`.
+    pub shared: bool,
+}
+
+impl Mapping {
+    /// Whether it maps a file (not anonymous memory, not a kernel name).
+    pub fn is_file(&self) -> bool {
+        self.path.starts_with('/') && self.inode != 0
+    }
+
+    /// The offset in the file of `address`, which must lie in the mapping.
+    pub const fn file_offset_of(&self, address: Address) -> u64 {
+        self.file_offset + (address.0 - self.span.start.0)
+    }
+}
+
+/// The mappings of one process, ordered by address and without overlaps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mappings(Vec<Mapping>);
+
+impl Mappings {
+    /// An empty address space.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Adds `new`; what it covers of older mappings is cut away, as `mmap` with
+    /// `MAP_FIXED` does.
+    pub fn insert(&mut self, new: Mapping) {
+        if new.span.len == 0 {
+            return;
+        }
+        self.remove(new.span);
+        let at = self.0.partition_point(|m| m.span.start < new.span.start);
+        self.0.insert(at, new);
+    }
+
+    /// Removes what `gap` covers.
+    pub fn remove(&mut self, gap: Span) {
+        if gap.len == 0 {
+            return;
+        }
+        let first = self.0.partition_point(|m| m.span.end() <= gap.start);
+        let last = self.0.partition_point(|m| m.span.start < gap.end());
+        let mut kept = Vec::new();
+        for m in &self.0[first..last.max(first)] {
+            if m.span.start < gap.start {
+                let mut left = m.clone();
+                left.span.len = gap.start.0 - m.span.start.0;
+                kept.push(left);
+            }
+            if m.span.end() > gap.end() {
+                let mut right = m.clone();
+                right.span = Span::new(gap.end(), m.span.end().0 - gap.end().0);
+                right.file_offset = m.file_offset_of(gap.end());
+                kept.push(right);
+            }
+        }
+        self.0.splice(first..last.max(first), kept);
+    }
+
+    /// The mapping that holds `address`.
+    pub fn at(&self, address: Address) -> Option<&Mapping> {
+        let i = self.0.partition_point(|m| m.span.start <= address);
+        let m = self.0.get(i.checked_sub(1)?)?;
+        m.span.contains(address).then_some(m)
+    }
+
+    /// All mappings, by ascending address.
+    pub fn iter(&self) -> impl Iterator<Item = &Mapping> {
+        self.0.iter()
+    }
+}
+
+impl FromIterator<Mapping> for Mappings {
+    fn from_iter<I: IntoIterator<Item = Mapping>>(iter: I) -> Self {
+        let mut all = Self::new();
+        for m in iter {
+            all.insert(m);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(start: u64, len: u64, path: &str) -> Mapping {
+        Mapping {
+            span: Span::new(Address(start), len),
+            file_offset: 0x1000,
+            path: path.into(),
+            inode: 1,
+            read: true,
+            write: false,
+            execute: true,
+            shared: false,
+        }
+    }
+
+    #[test]
+    fn a_new_mapping_cuts_the_old_one_in_two() {
+        let mut all: Mappings = [map(0x10000, 0x3000, "/a")].into_iter().collect();
+        all.insert(map(0x11000, 0x1000, "/b"));
+        let seen: Vec<_> = all
+            .iter()
+            .map(|m| (m.span.start.0, m.span.len, m.file_offset, m.path.as_str()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (0x10000, 0x1000, 0x1000, "/a"),
+                (0x11000, 0x1000, 0x1000, "/b"),
+                (0x12000, 0x1000, 0x3000, "/a"),
+            ]
+        );
+        assert_eq!(
+            all.at(Address(0x12fff)).map(|m| m.path.as_str()),
+            Some("/a")
+        );
+        assert!(all.at(Address(0x13000)).is_none());
+    }
+
+    #[test]
+    fn removing_nothing_changes_nothing() {
+        let mut all: Mappings = [map(0x10000, 0x1000, "/a")].into_iter().collect();
+        let before = all.clone();
+        all.remove(Span::new(Address(0x11000), 0x1000));
+        all.remove(Span::new(Address(0x10000), 0));
+        assert_eq!(all, before);
+    }
+}

@@ -1,0 +1,349 @@
+//! The shape of a result, as it stands in a JSON file. Published as JSON Schema
+//! through `schemars`; a change that an older reader can't follow raises
+//! [`VERSION`].
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The name that every result file carries.
+pub const SCHEMA: &str = "sunder-findings";
+/// The version of the schema that this crate reads and writes.
+pub const VERSION: u32 = 1;
+
+/// Everything that one run found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Findings {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// [`VERSION`] of the writer.
+    pub version: u32,
+    /// The version of the `sunder` that wrote it.
+    pub tool: String,
+    /// What was looked at.
+    pub program: Program,
+    /// Where it ran.
+    pub machine: Machine,
+    /// How it was observed.
+    pub run: Run,
+    /// Ranked by cost, the dearest first; latent ones after the present ones.
+    pub findings: Vec<Finding>,
+    /// What the run could not see, one sentence each.
+    pub limits: Vec<String>,
+}
+
+/// The program that was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Program {
+    /// The command line; for an attached process, what `/proc` tells of it.
+    pub command: Vec<String>,
+    /// The executable file, where known.
+    pub path: Option<String>,
+    /// How it ended, if it did while we watched.
+    pub exit: Option<Exit>,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// It returned this status.
+    Status(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// The machine that the program ran on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Machine {
+    /// The CPU's model name.
+    pub cpu: String,
+    /// CPUs that the program could run on.
+    pub cpus: u32,
+    /// Bytes of a coherence granule.
+    pub line_size: u32,
+    /// Measured nanoseconds for one line to go from one core to another.
+    pub transfer_ns: Option<f64>,
+    /// Kernel release.
+    pub kernel: String,
+    /// Whether a hypervisor is present.
+    pub virtualized: bool,
+}
+
+/// How the program was observed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    /// Seconds of wall time observed.
+    pub seconds: f64,
+    /// Threads that were seen.
+    pub threads: u32,
+    /// Samples taken.
+    pub samples: u64,
+    /// Samples that the kernel or we could not keep.
+    pub lost_samples: u64,
+    /// Accesses with exactly known addresses.
+    pub accesses: u64,
+    /// Accesses trapped by hardware watchpoints.
+    pub watched_accesses: u64,
+    /// `perf`, `timer`, `pmu` or `import`.
+    pub observer: String,
+    /// Samples a second and thread, highest and lowest used.
+    pub frequency_hz: Option<(u32, u32)>,
+    /// Findings that cost less than this share of time were left out.
+    pub threshold_percent: f64,
+    /// What observing cost us, in CPU seconds of our own process.
+    pub observer_cpu_seconds: f64,
+}
+
+/// One object, or a pair of neighbours, whose cache lines are shared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// 1 is the dearest.
+    pub rank: u32,
+    /// What kind of sharing.
+    pub sharing: Sharing,
+    /// True if it does not happen on this machine and layout but would on
+    /// another; `latent_on` says which.
+    pub latent: bool,
+    /// For a latent finding: the line size or start alignment that brings it out.
+    pub latent_on: Option<LatentOn>,
+    /// Whether hardware watchpoints (or an exact stream) confirmed the bytes and
+    /// the interleaving; otherwise it rests on samples.
+    pub confirmed: bool,
+    /// The object that the threads share falsely.
+    pub object: Object,
+    /// The other object on the line, when two distinct objects meet there.
+    pub neighbour: Option<Object>,
+    /// The contended lines.
+    pub lines: Vec<Line>,
+    /// The instructions that touch them, the busiest first.
+    pub sites: Vec<Site>,
+    /// Changes of the accessing thread between consecutive accesses, one of the
+    /// two a write, per second of the run.
+    pub interleavings_per_second: f64,
+    /// Of these, the share (0 to 1) between threads that touch disjoint bytes.
+    pub false_share: f64,
+    /// Upper bound of the share of the involved threads' time that it costs.
+    pub cost_percent: f64,
+    /// Interleavings per second over the run, in equal slices of time.
+    pub timeline: Vec<f64>,
+    /// What to do about it, the best first.
+    pub advice: Vec<Advice>,
+}
+
+/// The kind of sharing of a line or finding.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// The threads touch disjoint bytes of one line.
+    False,
+    /// The threads touch the same bytes.
+    True,
+    /// Both on one line.
+    Mixed,
+}
+
+/// Where a latent finding would become real.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LatentOn {
+    /// A machine with lines of this many bytes.
+    LineSize(u32),
+    /// Another start of the object, moved by this many bytes from a line border.
+    StartOffset(u32),
+}
+
+/// A piece of the program's memory with a name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Object {
+    /// Where it lives.
+    pub kind: ObjectKind,
+    /// The name of the variable; for a heap object the pointer or type that it
+    /// was seen through, if any.
+    pub name: Option<String>,
+    /// Its type, as the language writes it.
+    #[serde(rename = "type")]
+    pub type_name: Option<String>,
+    /// Its size in bytes, where known.
+    pub size: Option<u64>,
+    /// Its first byte, `0x…`.
+    pub address: String,
+    /// Where it was declared, for variables.
+    pub declared: Option<Location>,
+    /// For heap objects the call stack of the allocation, innermost first;
+    /// otherwise empty.
+    pub allocation: Vec<Frame>,
+    /// The thread that allocated it or on whose stack it lives.
+    pub thread: Option<Thread>,
+    /// Whether the program freed it before the end.
+    pub freed: bool,
+    /// The file whose segment holds it, for globals and TLS.
+    pub module: Option<String>,
+}
+
+/// Where an object lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ObjectKind {
+    /// Allocated with `malloc` or its kin.
+    Heap,
+    /// A global or static variable.
+    Global,
+    /// A thread-local variable.
+    Tls,
+    /// A thread's stack.
+    Stack,
+    /// An anonymous or file mapping.
+    Mapping,
+    /// Nothing is known.
+    #[default]
+    Unknown,
+}
+
+/// A source position.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Location {
+    /// Path as the debug information has it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: Option<u32>,
+}
+
+/// One frame of a call stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Frame {
+    /// Demangled name; `symbol+0x…` or `file+0x…` where there is no better.
+    pub function: String,
+    /// Source file.
+    pub file: Option<String>,
+    /// Source line, from 1.
+    pub line: Option<u32>,
+    /// Whether this function was inlined into the next frame.
+    pub inlined: bool,
+    /// The file that holds the code.
+    pub module: Option<String>,
+}
+
+/// A thread of the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Thread {
+    /// The kernel's thread id.
+    pub id: u32,
+    /// The name that the thread gave itself.
+    pub name: Option<String>,
+}
+
+/// One contended line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Line {
+    /// Its first byte, `0x…`.
+    pub address: String,
+    /// Position of the line's first byte relative to the object's first; negative
+    /// if the object starts inside the line.
+    pub object_offset: Option<i64>,
+    /// Interleavings per second on this line.
+    pub interleavings_per_second: f64,
+    /// What was touched, by ascending offset; bytes that no thread touched are
+    /// left out.
+    pub words: Vec<Word>,
+}
+
+/// A run of bytes of a line that was accessed alike.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Word {
+    /// Position in the line.
+    pub offset: u32,
+    /// Number of bytes, at most 8.
+    pub size: u32,
+    /// Path to the element and field, such as `counters[3].hits`.
+    pub field: Option<String>,
+    /// Who touched it.
+    pub threads: Vec<ThreadUse>,
+}
+
+/// What one thread did to a word. Counts are of observed accesses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadUse {
+    /// The kernel's thread id.
+    pub id: u32,
+    /// The thread's name.
+    pub name: Option<String>,
+    /// Plain loads.
+    pub reads: u64,
+    /// Plain stores.
+    pub writes: u64,
+    /// Read-modify-writes, locked or not.
+    pub updates: u64,
+    /// Of the updates, the locked ones.
+    pub atomics: u64,
+}
+
+/// A source line (or instruction) that touches the object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Site {
+    /// The function, demangled.
+    pub function: String,
+    /// Source file.
+    pub file: Option<String>,
+    /// Source line, from 1.
+    pub line: Option<u32>,
+    /// `read`, `write`, `update` or `atomic`.
+    pub kind: AccessKind,
+    /// The threads that were seen there.
+    pub threads: Vec<u32>,
+    /// Observed accesses.
+    pub accesses: u64,
+    /// The instruction's address, `0x…`.
+    pub address: String,
+    /// The file that holds the code.
+    pub module: Option<String>,
+    /// The fields that it touches.
+    pub fields: Vec<String>,
+    /// The text of the source line, where the file was readable.
+    pub source: Option<String>,
+}
+
+/// What an instruction does to memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessKind {
+    /// Plain load.
+    #[default]
+    Read,
+    /// Plain store.
+    Write,
+    /// Unlocked read-modify-write.
+    Update,
+    /// Locked read-modify-write.
+    Atomic,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Advice {
+    /// The kind of change, for tools.
+    pub fix: Fix,
+    /// The change in words, naming type, field or variable.
+    pub text: String,
+    /// How many bytes the data grow, where it can be said.
+    pub grows_by: Option<u64>,
+}
+
+/// Kinds of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fix {
+    /// Align the type (or element) to a line.
+    Align,
+    /// Put padding between fields, or regroup them.
+    Separate,
+    /// Give each thread a copy and combine at the end.
+    PerThread,
+    /// Keep the value in a local variable inside the loop.
+    Hoist,
+    /// Allocate so that two objects share no line.
+    Allocate,
+    /// Reduce how often the same bytes are written by all.
+    ShareLess,
+}

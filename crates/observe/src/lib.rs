@@ -1,0 +1,9 @@
+//! Seeing the memory accesses of a program.
+//!
+//! Every observer produces [`Event`]s; samples become accesses in one decoder,
+//! whoever took them. This crate must not judge or name what it sees, and must
+//! not change the target.
+
+mod event;
+
+pub use event::{Event, RawSample, Registers};

@@ -1,0 +1,2 @@
+//! Not yet built.
+fn main() {}
