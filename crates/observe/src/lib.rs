@@ -4,6 +4,10 @@
 //! whoever took them. This crate must not judge or name what it sees, and must
 //! not change the target.
 
+mod error;
 mod event;
+pub mod machine;
+pub mod perf;
 
+pub use error::ObserveError;
 pub use event::{Event, RawSample, Registers};

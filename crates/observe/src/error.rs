@@ -1,0 +1,60 @@
+//! What can go wrong while observing. Every message is one sentence that a
+//! user can act on; the program decides what to print.
+
+use crate::perf::PerfRefusal;
+use std::{io, path::PathBuf};
+use sunder_access::ProcessId;
+
+/// Why something could not be observed or started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObserveError {
+    /// The process does not exist, or ended meanwhile.
+    #[error("there is no process {0}")]
+    NoSuchProcess(ProcessId),
+
+    /// The kernel does not let us open a perf event.
+    #[error("perf_event_open was refused: {0}")]
+    PerfRefused(#[from] PerfRefusal),
+
+    /// A file below `/proc` could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Proc {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+
+    /// The program could not be executed; the child is gone.
+    #[error("cannot execute {program}: {source}")]
+    Execute {
+        /// As the user named it.
+        program: String,
+        /// The error of `execve`, or of the search in `PATH`.
+        source: io::Error,
+    },
+
+    /// An argument or variable holds a zero byte, which no program can be given.
+    #[error("{0:?} contains a zero byte")]
+    ZeroByte(String),
+
+    /// A system call failed that normally does not.
+    #[error("cannot {doing}: {source}")]
+    System {
+        /// What was attempted, as a verb phrase.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl ObserveError {
+    /// The system call that was to do `doing` failed just now.
+    pub(crate) fn last_system(doing: &'static str) -> Self {
+        Self::System {
+            doing,
+            source: io::Error::last_os_error(),
+        }
+    }
+}
