@@ -1,0 +1,354 @@
+//! What the kernel, the hypervisor and the permissions let an observer do.
+//!
+//! `doctor` prints these, and the choice of an observer asks them. Every probe
+//! really makes the call, because what settings promise and what seccomp
+//! filters, hypervisors and sandboxes let through are different things.
+
+use super::perf_event::{self, Attr, PerfEvent, Where, sample};
+use crate::perf::{PerfRefusal, paranoid_level};
+use std::fs;
+use std::io;
+use std::path::Path;
+use sunder_access::ProcessId;
+
+/// One thing that an observer may need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Whether it works here and now.
+    pub available: bool,
+    /// What was seen; if it does not work, why, in words.
+    pub detail: String,
+    /// What a person can do to get it, if it does not work and there is
+    /// something.
+    pub remedy: Option<String>,
+}
+
+impl Capability {
+    fn yes(detail: impl Into<String>) -> Self {
+        Self {
+            available: true,
+            detail: detail.into(),
+            remedy: None,
+        }
+    }
+
+    fn no(detail: impl Into<String>, remedy: Option<&str>) -> Self {
+        Self {
+            available: false,
+            detail: detail.into(),
+            remedy: remedy.map(Into::into),
+        }
+    }
+}
+
+/// Everything that was probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// `perf_event_open` for software clocks in user mode.
+    pub software_events: Capability,
+    /// User registers in such samples: what the default observer needs.
+    pub user_registers: Capability,
+    /// Data breakpoints that really trap.
+    pub watchpoints: Capability,
+    /// How many of them a thread can have at once.
+    pub watchpoint_slots: u32,
+    /// Hardware counters (cycles): whether there is a PMU.
+    pub hardware_counters: Capability,
+    /// Memory events of the PMU: Intel load latency, AMD IBS.
+    pub memory_events: Capability,
+    /// Memory protection keys.
+    pub protection_keys: Capability,
+    /// Whether a process of ours can be traced; `detail` says what of others.
+    pub ptrace: Capability,
+    /// `/proc/sys/kernel/perf_event_paranoid`; `None` if it cannot be read,
+    /// then the kernel has no perf events.
+    pub perf_event_paranoid: Option<i32>,
+    /// `/proc/sys/kernel/perf_event_mlock_kb`: kibibytes of ring that an
+    /// unprivileged user may map per CPU.
+    pub perf_event_mlock_kb: Option<u64>,
+    /// `/proc/sys/kernel/yama/ptrace_scope`; `None` without Yama.
+    pub ptrace_scope: Option<i32>,
+    /// The `Seccomp:` line of `/proc/self/status`: 0 none, 1 strict, 2 filter.
+    pub seccomp: Option<u32>,
+}
+
+impl Capabilities {
+    /// Makes all probes; takes a few milliseconds. Forks one child that does
+    /// nothing but exit, to probe ptrace.
+    pub fn probe() -> Self {
+        let sys = Path::new("/proc/sys/kernel");
+        let ptrace_scope = read_number(&sys.join("yama/ptrace_scope"));
+        let (watchpoints, watchpoint_slots) = probe_watchpoints();
+        Self {
+            software_events: probe_clock(0),
+            user_registers: probe_clock(sample::REGS_USER),
+            watchpoints,
+            watchpoint_slots,
+            hardware_counters: probe_cycles(),
+            memory_events: probe_memory_events(Path::new("/sys/bus/event_source/devices")),
+            protection_keys: probe_protection_keys(),
+            ptrace: probe_ptrace(ptrace_scope),
+            perf_event_paranoid: paranoid_level(),
+            perf_event_mlock_kb: read_number(&sys.join("perf_event_mlock_kb")),
+            ptrace_scope,
+            seccomp: seccomp_mode(),
+        }
+    }
+}
+
+fn read_number<T: std::str::FromStr>(path: &Path) -> Option<T> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn seccomp_mode() -> Option<u32> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp:"))?;
+    line.trim().parse().ok()
+}
+
+const ALLOW_USER_EVENTS: &str = "sudo sysctl kernel.perf_event_paranoid=2, or run as root";
+const ALLOW_IN_CONTAINER: &str =
+    "start the container with --cap-add PERFMON or a seccomp profile that allows perf_event_open";
+
+/// A refused event in words, with what helps against it.
+fn refused(what: &str, error: &io::Error) -> Capability {
+    let errno = error.raw_os_error().unwrap_or(0);
+    let refusal = PerfRefusal::from_errno(errno, ProcessId(std::process::id()));
+    let remedy = match refusal {
+        PerfRefusal::Paranoid { .. } => Some(ALLOW_USER_EVENTS),
+        PerfRefusal::Filtered => Some(ALLOW_IN_CONTAINER),
+        _ => None,
+    };
+    Capability::no(format!("{what}: {refusal}"), remedy)
+}
+
+fn probe_clock(more: u64) -> Capability {
+    let mut attr = Attr::new(perf_event::TYPE_SOFTWARE, perf_event::SW_CPU_CLOCK);
+    attr.sample_period = 1_000_000;
+    attr.sample_type = sample::IP | sample::TID | sample::TIME | more;
+    let what = if more & sample::REGS_USER == 0 {
+        "cpu-clock samples"
+    } else {
+        attr.sample_regs_user = perf_event::USER_REGISTERS;
+        "cpu-clock samples with user registers"
+    };
+    match PerfEvent::open(&attr, Where::Thread(0)) {
+        Ok(_) => Capability::yes(what),
+        Err(error) => refused(what, &error),
+    }
+}
+
+fn probe_cycles() -> Capability {
+    let attr = Attr::new(perf_event::TYPE_HARDWARE, perf_event::HW_CPU_CYCLES);
+    match PerfEvent::open(&attr, Where::Thread(0)) {
+        Ok(_) => Capability::yes("hardware cycle counter"),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Capability::no(
+            "hardware cycle counter: this machine has no PMU, or its hypervisor hides it",
+            None,
+        ),
+        Err(error) => refused("hardware cycle counter", &error),
+    }
+}
+
+/// A word to trap on; 8-aligned by its type.
+static WATCHED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// Opens as many breakpoints as the thread gets, then touches the word under
+/// one of them: some sandboxes accept breakpoints that never fire.
+fn probe_watchpoints() -> (Capability, u32) {
+    use std::sync::atomic::Ordering;
+    /// x86 has four debug address registers (Intel SDM volume 3B, 18.2.1); one
+    /// more, to see the limit.
+    const TRIES: u32 = 5;
+    const TOUCHES: u64 = 3;
+
+    let mut events = Vec::new();
+    let mut error = None;
+    for _ in 0..TRIES {
+        match PerfEvent::open(&breakpoint(WATCHED.as_ptr() as u64), Where::Thread(0)) {
+            Ok(event) => events.push(event),
+            Err(refused) => {
+                error = Some(refused);
+                break;
+            }
+        }
+    }
+    let slots = events.len() as u32;
+    let Some(first) = events.first() else {
+        let error = error.unwrap_or_else(|| io::ErrorKind::Other.into());
+        return (refused("hardware watchpoints", &error), 0);
+    };
+    let counted = first.enable().and_then(|()| {
+        for _ in 0..TOUCHES {
+            WATCHED.store(1, Ordering::Relaxed);
+        }
+        first.disable()?;
+        first.count()
+    });
+    let capability = match counted {
+        Ok(TOUCHES) => Capability::yes(format!("hardware watchpoints, {slots} a thread")),
+        Ok(count) => Capability::no(
+            format!(
+                "hardware watchpoints are accepted, but {TOUCHES} accesses trapped {count} times"
+            ),
+            None,
+        ),
+        Err(error) => refused("hardware watchpoints", &error),
+    };
+    (capability, slots)
+}
+
+/// A counting breakpoint on reads and writes of the 8 bytes at `address`.
+pub(crate) const fn breakpoint(address: u64) -> Attr {
+    /// `HW_BREAKPOINT_R | HW_BREAKPOINT_W`; x86 cannot trap on reads alone.
+    const READ_WRITE: u32 = 3;
+    let mut attr = Attr::new(perf_event::TYPE_BREAKPOINT, 0);
+    attr.bp_type = READ_WRITE;
+    attr.config1 = address;
+    attr.config2 = 8;
+    attr.sample_period = 1;
+    attr
+}
+
+/// Whether the kernel has registered events of the PMU that tell addresses.
+/// Whether they open is found out by the one who opens them: their attributes
+/// depend on the CPU.
+fn probe_memory_events(devices: &Path) -> Capability {
+    let intel = ["cpu", "cpu_core"]
+        .iter()
+        .find(|pmu| devices.join(pmu).join("events/mem-loads").exists());
+    if let Some(pmu) = intel {
+        return Capability::yes(format!("Intel load latency events of the PMU `{pmu}`"));
+    }
+    if devices.join("ibs_op").exists() {
+        return Capability::yes("AMD instruction-based sampling (ibs_op)");
+    }
+    Capability::no(
+        "memory events: the kernel lists neither cpu/mem-loads/ nor ibs_op",
+        Some(
+            "none is needed; on the bare machine, or in a virtual machine with a virtual PMU that passes them on, they are used",
+        ),
+    )
+}
+
+fn probe_protection_keys() -> Capability {
+    // SAFETY: allocates a key number and touches no memory.
+    let key = unsafe { libc::syscall(libc::SYS_pkey_alloc, 0, 0) };
+    if key < 0 {
+        let error = io::Error::last_os_error();
+        let detail = match error.raw_os_error() {
+            // pkey_alloc(2): the second argument is refused, or no key is
+            // free, also where there are none at all.
+            Some(libc::EINVAL | libc::ENOSPC) => {
+                "protection keys: the CPU has none, or the hypervisor hides them".into()
+            }
+            _ => format!("protection keys: {error}"),
+        };
+        return Capability::no(detail, None);
+    }
+    // SAFETY: frees the number that we have just got and that no page has.
+    unsafe { libc::syscall(libc::SYS_pkey_free, key) };
+    Capability::yes("memory protection keys")
+}
+
+fn probe_ptrace(scope: Option<i32>) -> Capability {
+    let others = match scope {
+        None | Some(0) => "processes of the same user",
+        Some(1) => "own children; others need root (ptrace_scope is 1)",
+        Some(2) => "with CAP_SYS_PTRACE only (ptrace_scope is 2)",
+        Some(_) => "nothing (ptrace_scope is 3)",
+    };
+    match trace_a_child() {
+        Ok(()) => Capability::yes(format!("ptrace of {others}")),
+        Err(error) => Capability::no(
+            format!("ptrace: {error}; allowed by Yama: {others}"),
+            scope
+                .is_some_and(|scope| scope > 1)
+                .then_some("sudo sysctl kernel.yama.ptrace_scope=1 (3 lasts until the next boot)"),
+        ),
+    }
+}
+
+/// Seizes a child that only waits to be killed.
+fn trace_a_child() -> io::Result<()> {
+    // SAFETY: the child calls nothing but pause and _exit, both
+    // async-signal-safe, so the state of other threads' locks is irrelevant.
+    let child = unsafe { libc::fork() };
+    if child < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if child == 0 {
+        // SAFETY: as above.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::pause();
+            libc::_exit(0);
+        }
+    }
+    // SAFETY: seizes, kills and collects our own child; no memory is passed.
+    unsafe {
+        let seized = libc::ptrace(libc::PTRACE_SEIZE, child, 0, 0);
+        let error = io::Error::last_os_error();
+        libc::kill(child, libc::SIGKILL);
+        while libc::waitpid(child, std::ptr::null_mut(), 0) < 0
+            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+        {}
+        if seized == 0 { Ok(()) } else { Err(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_an_event_says_so_and_offers_no_remedy() {
+        let enoent = io::Error::from_raw_os_error(libc::ENODEV);
+        let told = refused("hardware cycle counter", &enoent);
+        assert!(!told.available && told.remedy.is_none());
+        assert!(told.detail.starts_with("hardware cycle counter: "));
+        let enosys = io::Error::from_raw_os_error(libc::ENOSYS);
+        assert!(
+            refused("samples", &enosys)
+                .detail
+                .contains("no perf events")
+        );
+    }
+
+    #[test]
+    fn memory_events_are_found_by_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!probe_memory_events(dir.path()).available);
+        fs::create_dir_all(dir.path().join("ibs_op")).unwrap();
+        assert!(probe_memory_events(dir.path()).detail.contains("ibs_op"));
+        fs::create_dir_all(dir.path().join("cpu_core/events")).unwrap();
+        fs::write(dir.path().join("cpu_core/events/mem-loads"), "event=0xcd").unwrap();
+        assert!(probe_memory_events(dir.path()).detail.contains("cpu_core"));
+    }
+
+    #[test]
+    fn what_is_missing_has_a_reason_and_what_is_there_needs_no_remedy() {
+        let found = Capabilities::probe();
+        let all = [
+            &found.software_events,
+            &found.user_registers,
+            &found.watchpoints,
+            &found.hardware_counters,
+            &found.memory_events,
+            &found.protection_keys,
+            &found.ptrace,
+        ];
+        for capability in all {
+            println!("{capability:?}");
+            assert!(!capability.detail.is_empty());
+            assert!(!capability.available || capability.remedy.is_none());
+        }
+        // Registers come with samples, never without.
+        assert!(found.software_events.available || !found.user_registers.available);
+        assert!(found.watchpoint_slots <= 4);
+        assert_eq!(found.watchpoints.available, found.watchpoint_slots > 0);
+    }
+}

@@ -1,0 +1,15 @@
+//! What this machine is and what it offers an observer.
+//!
+//! `sunder doctor` prints all of it, the choice of an observer asks
+//! [`Capabilities`], and the judge's prices start from [`transfer_cost`]. This
+//! module must not change anything: no settings are written, and whatever a
+//! probe opens it closes again.
+
+mod capabilities;
+mod facts;
+pub(crate) mod perf_event;
+mod transfer;
+
+pub use capabilities::{Capabilities, Capability};
+pub use facts::{Cpu, Machine};
+pub use transfer::{PairCost, TransferCost, transfer_cost, transfer_cost_between};

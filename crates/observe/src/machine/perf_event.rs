@@ -1,0 +1,202 @@
+//! `perf_event_open(2)` as the kernel defines it: the attribute structure, its
+//! constants, and an event that closes itself.
+//!
+//! The probes, the watchpoints and the PMU events open their events here. It
+//! must not decide anything: what to open and what a refusal means is the
+//! callers' business.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// `PERF_TYPE_HARDWARE`.
+pub(crate) const TYPE_HARDWARE: u32 = 0;
+/// `PERF_TYPE_SOFTWARE`.
+pub(crate) const TYPE_SOFTWARE: u32 = 1;
+/// `PERF_TYPE_BREAKPOINT`.
+pub(crate) const TYPE_BREAKPOINT: u32 = 5;
+/// `PERF_COUNT_HW_CPU_CYCLES`.
+pub(crate) const HW_CPU_CYCLES: u64 = 0;
+/// `PERF_COUNT_SW_CPU_CLOCK`.
+pub(crate) const SW_CPU_CLOCK: u64 = 0;
+
+/// `PERF_SAMPLE_*`, in the order in which the fields stand in a record unless
+/// noted.
+pub(crate) mod sample {
+    pub const IP: u64 = 1 << 0;
+    pub const TID: u64 = 1 << 1;
+    pub const TIME: u64 = 1 << 2;
+    pub const REGS_USER: u64 = 1 << 12;
+}
+
+/// Bits of the attribute's `flags`.
+pub(crate) mod flag {
+    pub const DISABLED: u64 = 1 << 0;
+    pub const EXCLUDE_KERNEL: u64 = 1 << 5;
+    pub const EXCLUDE_HV: u64 = 1 << 6;
+    pub const USE_CLOCKID: u64 = 1 << 25;
+}
+
+/// The general registers and the instruction pointer in the numbering of
+/// `asm/perf_regs.h`: AX BX CX DX SI DI BP SP IP are 0 to 8, R8 to R15 are 16 to
+/// 23. Segment registers and flags are of no use to a decoder.
+pub(crate) const USER_REGISTERS: u64 = 0x1ff | 0xff << 16;
+
+/// `struct perf_event_attr` up to version 5 (Linux 4.1), which every kernel
+/// since accepts by its `size`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attr {
+    pub kind: u32,
+    pub size: u32,
+    pub config: u64,
+    pub sample_period: u64,
+    pub sample_type: u64,
+    pub read_format: u64,
+    pub flags: u64,
+    pub wakeup: u32,
+    pub bp_type: u32,
+    /// `bp_addr` of a breakpoint.
+    pub config1: u64,
+    /// `bp_len` of a breakpoint.
+    pub config2: u64,
+    pub branch_sample_type: u64,
+    pub sample_regs_user: u64,
+    pub sample_stack_user: u32,
+    pub clockid: i32,
+    pub sample_regs_intr: u64,
+    pub aux_watermark: u32,
+    pub sample_max_stack: u16,
+    pub reserved: u16,
+}
+
+impl Attr {
+    /// An event that counts nothing yet: disabled, in user mode only, with
+    /// times on the monotonic clock.
+    pub(crate) const fn new(kind: u32, config: u64) -> Self {
+        Self {
+            kind,
+            size: size_of::<Self>() as u32,
+            config,
+            sample_period: 0,
+            sample_type: 0,
+            read_format: 0,
+            flags: flag::DISABLED | flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV | flag::USE_CLOCKID,
+            wakeup: 0,
+            bp_type: 0,
+            config1: 0,
+            config2: 0,
+            branch_sample_type: 0,
+            sample_regs_user: 0,
+            sample_stack_user: 0,
+            clockid: libc::CLOCK_MONOTONIC,
+            sample_regs_intr: 0,
+            aux_watermark: 0,
+            sample_max_stack: 0,
+            reserved: 0,
+        }
+    }
+}
+
+/// On which tasks and CPUs an event counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Where {
+    /// One thread on whatever CPU; 0 is the calling thread.
+    Thread(u32),
+}
+
+/// An open event.
+#[derive(Debug)]
+pub(crate) struct PerfEvent(OwnedFd);
+
+impl PerfEvent {
+    /// Opens an event, closed again on exec and on drop.
+    ///
+    /// # Errors
+    /// What the kernel answers; nothing is interpreted here.
+    pub(crate) fn open(attr: &Attr, place: Where) -> io::Result<Self> {
+        const FD_CLOEXEC: libc::c_ulong = 1 << 3;
+        const NO_GROUP: libc::c_int = -1;
+        let (pid, cpu) = match place {
+            Where::Thread(thread) => (thread as i32, -1),
+        };
+        // SAFETY: the kernel reads `attr.size` bytes of `attr`, which is the
+        // structure's size.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                std::ptr::from_ref(attr),
+                pid,
+                cpu,
+                NO_GROUP,
+                FD_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given us this descriptor; nobody else
+        // knows it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
+    }
+
+    /// `PERF_EVENT_IOC_ENABLE`.
+    pub(crate) fn enable(&self) -> io::Result<()> {
+        self.control(0x2400, 0)
+    }
+
+    /// `PERF_EVENT_IOC_DISABLE`.
+    pub(crate) fn disable(&self) -> io::Result<()> {
+        self.control(0x2401, 0)
+    }
+
+    /// `PERF_EVENT_IOC_REFRESH`: enables the event for `overflows` more samples,
+    /// after which it disables itself.
+    pub(crate) fn refresh(&self, overflows: u32) -> io::Result<()> {
+        self.control(0x2402, overflows.into())
+    }
+
+    /// `PERF_EVENT_IOC_SET_OUTPUT`: records go to the ring of `ring`, which must
+    /// be an event of the same thread and CPU.
+    pub(crate) fn set_output(&self, ring: &Self) -> io::Result<()> {
+        self.control(0x2405, ring.as_raw_fd() as libc::c_ulong)
+    }
+
+    /// The event's count.
+    pub(crate) fn count(&self) -> io::Result<u64> {
+        let mut count = 0u64;
+        // SAFETY: reads at most 8 bytes into `count`; the attribute's read
+        // format is 0, so that is all there is.
+        let read = unsafe { libc::read(self.as_raw_fd(), (&raw mut count).cast(), 8) };
+        match read {
+            8 => Ok(count),
+            -1 => Err(io::Error::last_os_error()),
+            // End of file: the kernel could not count (a pinned event in error).
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn control(&self, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<()> {
+        // SAFETY: these requests take an integer and touch no memory of ours.
+        match unsafe { libc::ioctl(self.as_raw_fd(), request, argument) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl AsRawFd for PerfEvent {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_attribute_has_the_size_of_version_5() {
+        // PERF_ATTR_SIZE_VER5 of linux/perf_event.h.
+        assert_eq!(size_of::<Attr>(), 112);
+    }
+}
