@@ -1,1 +1,26 @@
-//! Not yet built.
+//! Names: from addresses to objects, elements, fields and source lines.
+//!
+//! [`Names`] describes one process image. The caller tells it what is mapped
+//! ([`Names::set_mappings`]) and asks; nothing is read before the first question
+//! that needs it, and each module's symbols and debug information are read once.
+//! This crate looks only at files: it must not read `/proc`, attach to anything,
+//! print, or judge what an access means.
+//!
+//! Bytes of debug sections are leaked once a module ([`Box::leak`]): they are
+//! needed until the tool ends, and every table that borrows from them stays
+//! free of lifetimes.
+
+#![allow(dead_code)]
+mod answer;
+mod debug_file;
+mod die;
+mod dwarf;
+mod fold;
+mod image;
+mod names;
+
+pub use answer::{
+    CodeFrame, Declared, HeapBlock, ObjectContext, ObjectKind, ObjectName, Storage, ThreadPointer,
+    ThreadStack, TypeHandle, TypedAccess,
+};
+pub use names::{NameOptions, Names};

@@ -1,0 +1,354 @@
+//! Names as people write them: demangled, without hashes, inline namespaces,
+//! default template arguments and trait disambiguation. Pure text; called for
+//! every function and type name that leaves the crate.
+
+use std::borrow::Cow;
+
+/// A function name from a symbol table or debug information, readable.
+pub(crate) fn function(raw: &str) -> String {
+    let name = demangle(raw);
+    if raw.starts_with("_R") || is_rust(raw) {
+        rust_path(&name)
+    } else {
+        cpp(&without_parameters(&name))
+    }
+}
+
+/// Undoes C++ and Rust mangling; other names stay what they are.
+fn demangle(raw: &str) -> Cow<'_, str> {
+    // Versioned dynamic symbols (`fork@@GLIBC_2.2.5`) are C names.
+    let raw = raw.split('@').next().unwrap_or(raw);
+    let base = strip_clone_suffix(raw);
+    if let Ok(name) = rustc_demangle::try_demangle(base) {
+        return format!("{name:#}").into();
+    }
+    if base.starts_with("_Z")
+        && let Ok(symbol) = cpp_demangle::Symbol::new(base)
+        && let Ok(name) = symbol.demangle()
+    {
+        return name.into();
+    }
+    base.into()
+}
+
+/// gcc's names of parts and copies of functions: `f.part.0`, `f.constprop.1`.
+fn strip_clone_suffix(name: &str) -> &str {
+    const SUFFIXES: [&str; 6] = [
+        ".part.",
+        ".constprop.",
+        ".isra.",
+        ".cold",
+        ".lto_priv.",
+        ".llvm.",
+    ];
+    let cut = SUFFIXES.iter().filter_map(|s| name.find(s)).min();
+    cut.map_or(name, |at| &name[..at])
+}
+
+fn is_rust(raw: &str) -> bool {
+    rustc_demangle::try_demangle(strip_clone_suffix(raw)).is_ok()
+}
+
+/// Cuts a C++ function's parameter list, return type and qualifiers: the
+/// report shows file and line beside it.
+fn without_parameters(name: &str) -> String {
+    let mut depth = 0i32;
+    let mut open = None;
+    let bytes = name.as_bytes();
+    let mut i = 0;
+    while i < bytes.len() {
+        match bytes[i] {
+            b'<' if !operator_before(name, i) => depth += 1,
+            b'>' if !operator_before(name, i) && (i == 0 || bytes[i - 1] != b'-') => depth -= 1,
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            b'(' if depth == 0 => {
+                if name[i..].starts_with("(anonymous namespace)") {
+                    i += "(anonymous namespace)".len();
+                    continue;
+                }
+                if name[..i].ends_with("operator") && name[i..].starts_with("()") {
+                    i += 2;
+                    continue;
+                }
+                open = Some(i);
+                break;
+            }
+            _ => {}
+        }
+        i += 1;
+    }
+    let Some(open) = open else {
+        return name.to_owned();
+    };
+    let head = &name[..open];
+    // Something after the list that is more than `const`: a nested name, as in
+    // `f()::{lambda()#1}::operator()() const`.
+    if let Some(close) = matching(name, open)
+        && name[close + 1..].starts_with("::")
+    {
+        let inner = without_parameters(&name[close + 3..]);
+        return format!("{}()::{inner}", without_return_type(head));
+    }
+    without_return_type(head).to_owned()
+}
+
+fn operator_before(name: &str, at: usize) -> bool {
+    name[..at]
+        .trim_end_matches(['<', '>', '-', '='])
+        .ends_with("operator")
+}
+
+fn matching(name: &str, open: usize) -> Option<usize> {
+    let mut depth = 0;
+    for (i, byte) in name.bytes().enumerate().skip(open) {
+        match byte {
+            b'(' => depth += 1,
+            b')' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(i);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// `void ns::f<int>` -> `ns::f<int>`; `operator new` keeps its blank.
+fn without_return_type(head: &str) -> &str {
+    let mut depth = 0;
+    let mut start = 0;
+    let end = head.find("operator").unwrap_or(head.len());
+    for (i, byte) in head.bytes().enumerate().take(end) {
+        match byte {
+            b'<' | b'(' | b'{' => depth += 1,
+            b'>' | b')' | b'}' => depth -= 1,
+            b' ' if depth == 0 => start = i + 1,
+            _ => {}
+        }
+    }
+    &head[start..]
+}
+
+/// Shortens a C++ name or type: inline namespaces, default template arguments
+/// and the long spellings of integers go.
+pub(crate) fn cpp(name: &str) -> String {
+    let mut name = name
+        .replace(" >", ">")
+        .replace("std::__1::", "std::")
+        .replace("std::__cxx11::", "std::")
+        .replace("std::__ndk1::", "std::");
+    for (long, short) in [
+        ("long long unsigned int", "unsigned long long"),
+        ("long unsigned int", "unsigned long"),
+        ("short unsigned int", "unsigned short"),
+        ("long long int", "long long"),
+        ("long int", "long"),
+        ("short int", "short"),
+    ] {
+        name = name.replace(long, short);
+    }
+    for defaulted in [
+        "std::allocator<",
+        "std::char_traits<",
+        "std::default_delete<",
+        "std::less<",
+        "std::hash<",
+        "std::equal_to<",
+    ] {
+        name = without_argument(&name, defaulted);
+    }
+    name.replace("std::basic_string<char>", "std::string")
+        .replace("std::basic_string_view<char>", "std::string_view")
+}
+
+/// Removes template arguments `, KEY…>` from `name`.
+fn without_argument(name: &str, key: &str) -> String {
+    let mut rest = name;
+    let mut kept = String::with_capacity(name.len());
+    while let Some(at) = rest.find(key) {
+        let before = rest[..at].trim_end();
+        let end = at + closing(&rest[at..]);
+        match before.strip_suffix(',') {
+            Some(before) if end <= rest.len() => {
+                kept.push_str(before);
+                rest = rest[end..].trim_start_matches(" const");
+            }
+            _ => {
+                kept.push_str(&rest[..at + key.len()]);
+                rest = &rest[at + key.len()..];
+            }
+        }
+    }
+    kept.push_str(rest);
+    kept
+}
+
+/// The length of the text up to and with the `>` that closes its first `<`.
+fn closing(text: &str) -> usize {
+    let mut depth = 0;
+    for (i, byte) in text.bytes().enumerate() {
+        match byte {
+            b'<' => depth += 1,
+            b'>' => {
+                depth -= 1;
+                if depth == 0 {
+                    return i + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    text.len() + 1
+}
+
+/// Shortens a demangled Rust path: `<T as Trait>::f` becomes `T::f`,
+/// `{{closure}}` becomes `{closure}`.
+fn rust_path(name: &str) -> String {
+    let name = name.replace("{{", "{").replace("}}", "}");
+    let Some(inner) = name.strip_prefix('<') else {
+        return name;
+    };
+    let length = closing(&name);
+    if length > name.len() {
+        return name;
+    }
+    let (inside, after) = (&inner[..length - 2], &name[length..]);
+    let mut depth = 0;
+    let cut = inside.char_indices().find_map(|(i, c)| {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            ' ' if depth == 0 && inside[i..].starts_with(" as ") => return Some(i),
+            _ => {}
+        }
+        None
+    });
+    let ty = cut.map_or(inside, |i| &inside[..i]);
+    format!("{}{after}", rust_path(ty))
+}
+
+/// Shortens a Rust type: paths inside the standard library lose their modules,
+/// the default allocator goes.
+pub(crate) fn rust_type(name: &str) -> String {
+    let mut name = name.replace(", alloc::alloc::Global", "");
+    for std in ["core::", "alloc::", "std::"] {
+        name = last_segments(&name, std);
+    }
+    name
+}
+
+/// Replaces every path that starts with `root` by its last segment.
+fn last_segments(name: &str, root: &str) -> String {
+    let mut kept = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(at) = rest.find(root) {
+        let inside_word = rest[..at]
+            .bytes()
+            .next_back()
+            .or(kept.bytes().next_back())
+            .is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b':');
+        kept.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        let path = &rest[..end];
+        if inside_word {
+            kept.push_str(path);
+        } else {
+            kept.push_str(path.rsplit("::").find(|s| !s.is_empty()).unwrap_or(path));
+        }
+        rest = &rest[end..];
+    }
+    kept.push_str(rest);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_read_like_source() {
+        for (raw, wanted) in [
+            ("main", "main"),
+            ("worker.part.0", "worker"),
+            ("_ZN2ns5Stats3hitEv", "ns::Stats::hit"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backERKi",
+                "std::vector<int>::push_back",
+            ),
+            ("_Znwm", "operator new"),
+            (
+                "_ZN4core3ptr13drop_in_place17h0123456789abcdefE",
+                "core::ptr::drop_in_place",
+            ),
+        ] {
+            assert_eq!(function(raw), wanted, "{raw}");
+        }
+    }
+
+    #[test]
+    fn cpp_types_lose_their_defaults() {
+        for (raw, wanted) in [
+            ("std::atomic<long int>", "std::atomic<long>"),
+            (
+                "std::vector<Node, std::allocator<Node> >",
+                "std::vector<Node>",
+            ),
+            (
+                "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >",
+                "std::string",
+            ),
+            (
+                "std::map<int, Node, std::less<int>, std::allocator<std::pair<const int, Node> > >",
+                "std::map<int, Node>",
+            ),
+            ("std::allocator<Node>", "std::allocator<Node>"),
+        ] {
+            assert_eq!(cpp(raw), wanted);
+        }
+    }
+
+    #[test]
+    fn parameters_and_return_types_go() {
+        for (raw, wanted) in [
+            ("void ns::f<int>(int, long)", "ns::f<int>"),
+            ("bool operator<(A const&, B)", "operator<"),
+            ("A::operator()(int) const", "A::operator()"),
+            (
+                "main::{lambda(int)#1}::operator()(int) const",
+                "main::{lambda(int)#1}::operator()",
+            ),
+            (
+                "run(int)::{lambda()#1}::operator()() const",
+                "run()::{lambda()#1}::operator()",
+            ),
+            ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
+        ] {
+            assert_eq!(without_parameters(raw), wanted);
+        }
+    }
+
+    #[test]
+    fn rust_types_lose_library_paths() {
+        for (raw, wanted) in [
+            ("core::sync::atomic::AtomicU64", "AtomicU64"),
+            (
+                "alloc::vec::Vec<my::Node, alloc::alloc::Global>",
+                "Vec<my::Node>",
+            ),
+            ("std::sync::poison::mutex::Mutex<u64>", "Mutex<u64>"),
+            ("my::core::Thing", "my::core::Thing"),
+        ] {
+            assert_eq!(rust_type(raw), wanted);
+        }
+        assert_eq!(
+            rust_path("<my::T as core::fmt::Display>::fmt"),
+            "my::T::fmt"
+        );
+        assert_eq!(rust_path("my::run::{{closure}}"), "my::run::{closure}");
+    }
+}

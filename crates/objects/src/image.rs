@@ -1,0 +1,279 @@
+//! One ELF file as it lies on disk: segments, symbols and the bytes of its
+//! code. Called by [`crate::names`]; knows nothing of where the file is mapped.
+
+use object::elf;
+use object::read::elf::{ElfFile64, ProgramHeader};
+use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ReadCache, SymbolKind};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// An ELF file being read: sections are fetched as they are asked for.
+pub(crate) type Elf<'a> = ElfFile64<'a, LittleEndian, &'a ReadCache<File>>;
+
+/// An address as the ELF file has it, before loading adds the bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LinkAddress(pub(crate) u64);
+
+/// Why a file gives no names.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ImageError {
+    #[error("it cannot be read ({0})")]
+    Io(#[from] std::io::Error),
+    #[error("it is no x86-64 ELF file ({0})")]
+    Format(#[from] object::Error),
+    #[error("it is built for another architecture")]
+    Architecture,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    pub(crate) address: u64,
+    pub(crate) offset: u64,
+    pub(crate) file_size: u64,
+    pub(crate) memory_size: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TlsSegment {
+    pub(crate) address: u64,
+    pub(crate) memory_size: u64,
+    pub(crate) align: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Symbol {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) name: Box<str>,
+    global: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Symbols {
+    code: Vec<Symbol>,
+    data: Vec<Symbol>,
+    /// Addresses are offsets in the TLS block.
+    tls: Vec<Symbol>,
+    /// Whether a full symbol table (not only the dynamic one) was there.
+    pub(crate) full: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) path: PathBuf,
+    file: File,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) tls: Option<TlsSegment>,
+    pub(crate) symbols: Symbols,
+    pub(crate) build_id: Option<Vec<u8>>,
+    pub(crate) debug_link: Option<(PathBuf, u32)>,
+    pub(crate) has_dwarf: bool,
+}
+
+impl Image {
+    /// Reads headers and symbols of the file at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self, ImageError> {
+        let file = open_regular(path)?;
+        let cache = ReadCache::new(file.try_clone()?);
+        let elf: Elf<'_> = ElfFile64::parse(&cache)?;
+        if elf.elf_header().e_machine.get(LittleEndian) != elf::EM_X86_64 {
+            return Err(ImageError::Architecture);
+        }
+        let (segments, tls) = load_segments(&elf);
+        Ok(Self {
+            path: path.to_owned(),
+            segments,
+            tls,
+            symbols: Symbols::read(&elf),
+            build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
+            debug_link: debug_link(&elf),
+            has_dwarf: has_dwarf(&elf),
+            file,
+        })
+    }
+
+    /// The link address of the byte at `offset` in the file.
+    pub(crate) fn link_address(&self, offset: u64) -> Option<LinkAddress> {
+        // The loader maps whole pages, so a mapping may start before and end
+        // after the segment's own bytes.
+        let page = |x: u64| x & !0xfff;
+        let covering = |s: &&Segment| {
+            offset >= page(s.offset) && offset < s.offset.saturating_add(s.file_size)
+        };
+        let segment = self
+            .segments
+            .iter()
+            .filter(covering)
+            .max_by_key(|s| s.offset)?;
+        Some(LinkAddress(
+            segment
+                .address
+                .wrapping_add(offset)
+                .wrapping_sub(segment.offset),
+        ))
+    }
+
+    /// Whether `address` lies in a loaded segment, zero-filled parts included.
+    pub(crate) fn holds(&self, address: LinkAddress) -> bool {
+        self.segments.iter().any(|s| {
+            address
+                .0
+                .checked_sub(s.address)
+                .is_some_and(|d| d < s.memory_size)
+        })
+    }
+
+    /// The bytes of `len` from `start` as the file has them; shorter at the end
+    /// of the segment.
+    pub(crate) fn bytes(&self, start: LinkAddress, len: u64) -> Vec<u8> {
+        let Some((segment, into)) = self.segments.iter().find_map(|s| {
+            let into = start.0.checked_sub(s.address)?;
+            (into < s.file_size).then_some((s, into))
+        }) else {
+            return Vec::new();
+        };
+        let len = len.min(segment.file_size - into).min(MAX_CODE) as usize;
+        let mut bytes = vec![0; len];
+        match self.file.read_exact_at(&mut bytes, segment.offset + into) {
+            Ok(()) => bytes,
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+/// More code than this is never looked at in one piece: the longest functions
+/// of real programs (interpreters, generated parsers) stay far below.
+const MAX_CODE: u64 = 1 << 20;
+
+/// Opens `path` unless it is a device, pipe or directory, which could block or
+/// have side effects.
+pub(crate) fn open_regular(path: &Path) -> Result<File, std::io::Error> {
+    let not_regular = || std::io::Error::other("not a regular file");
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(not_regular());
+    }
+    File::open(path)
+}
+
+fn load_segments(elf: &Elf<'_>) -> (Vec<Segment>, Option<TlsSegment>) {
+    let mut segments = Vec::new();
+    let mut tls = None;
+    for header in elf.elf_program_headers() {
+        let e = LittleEndian;
+        match header.p_type(e) {
+            elf::PT_LOAD => segments.push(Segment {
+                address: header.p_vaddr(e),
+                offset: header.p_offset(e),
+                file_size: header.p_filesz(e),
+                memory_size: header.p_memsz(e),
+            }),
+            elf::PT_TLS => {
+                tls = Some(TlsSegment {
+                    address: header.p_vaddr(e),
+                    memory_size: header.p_memsz(e),
+                    align: header.p_align(e).max(1),
+                });
+            }
+            _ => {}
+        }
+    }
+    (segments, tls)
+}
+
+fn debug_link(elf: &Elf<'_>) -> Option<(PathBuf, u32)> {
+    use std::os::unix::ffi::OsStrExt;
+    let (name, crc) = elf.gnu_debuglink().ok().flatten()?;
+    Some((PathBuf::from(std::ffi::OsStr::from_bytes(name)), crc))
+}
+
+/// Whether the file itself has debug information (not only line tables).
+pub(crate) fn has_dwarf(elf: &Elf<'_>) -> bool {
+    // A file made by `--only-keep-debug` has it as bytes, a stripped one has no
+    // section or an empty one.
+    elf.section_by_name(".debug_info")
+        .is_some_and(|s| s.size() > 0)
+}
+
+impl Symbols {
+    /// The symbols of `elf`: the full table if there is one, else the dynamic.
+    pub(crate) fn read(elf: &Elf<'_>) -> Self {
+        let mut all = Self::default();
+        for symbol in elf.symbols() {
+            all.add(&symbol);
+        }
+        all.full = !all.code.is_empty() || !all.data.is_empty();
+        if !all.full {
+            for symbol in elf.dynamic_symbols() {
+                all.add(&symbol);
+            }
+        }
+        for table in [&mut all.code, &mut all.data, &mut all.tls] {
+            // Of several names for one address the sized, global and shortest
+            // one comes last, where the look-up meets it first.
+            table.sort_by(|a, b| {
+                (a.address, a.size > 0, a.global, b.name.len()).cmp(&(
+                    b.address,
+                    b.size > 0,
+                    b.global,
+                    a.name.len(),
+                ))
+            });
+        }
+        all
+    }
+
+    fn add<'data>(&mut self, symbol: &impl ObjectSymbol<'data>) {
+        if symbol.is_undefined() {
+            return;
+        }
+        let Ok(name) = symbol.name() else { return };
+        let table = match symbol.kind() {
+            SymbolKind::Text => &mut self.code,
+            SymbolKind::Data => &mut self.data,
+            SymbolKind::Tls => &mut self.tls,
+            _ => return,
+        };
+        if !name.is_empty() {
+            table.push(Symbol {
+                address: symbol.address(),
+                size: symbol.size(),
+                name: name.into(),
+                global: symbol.is_global(),
+            });
+        }
+    }
+
+    /// The function that holds `address`. Functions of hand-written assembly
+    /// have no size and reach to the next symbol.
+    pub(crate) fn function(&self, address: LinkAddress) -> Option<&Symbol> {
+        at(&self.code, address.0, true)
+    }
+
+    /// The variable that holds `address`.
+    pub(crate) fn variable(&self, address: LinkAddress) -> Option<&Symbol> {
+        at(&self.data, address.0, false)
+    }
+
+    /// The thread-local variable at `offset` in the module's TLS block.
+    pub(crate) fn thread_local(&self, offset: u64) -> Option<&Symbol> {
+        at(&self.tls, offset, false)
+    }
+
+    /// Whether there are none at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.code.is_empty() && self.data.is_empty()
+    }
+}
+
+fn at(table: &[Symbol], address: u64, unsized_too: bool) -> Option<&Symbol> {
+    let end = table.partition_point(|s| s.address <= address);
+    // Symbols inside others (local labels) make the nearest one below not
+    // always the one that covers; a few steps suffice.
+    let near = &table[end.saturating_sub(8)..end];
+    near.iter()
+        .rev()
+        .find(|s| address - s.address < s.size)
+        .or_else(|| near.last().filter(|s| unsized_too && s.size == 0))
+}

@@ -1,0 +1,376 @@
+//! The one entry point: a process image, asked by runtime address. Finds the
+//! module of an address, loads what the question needs, and keeps it. Called by
+//! the pipeline; looks at files only, never at the process.
+
+use crate::answer::{CodeFrame, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess};
+use crate::dwarf::DebugInfo;
+use crate::fold;
+use crate::image::{Image, LinkAddress};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use sunder_access::{Address, CodeAddress, Mapping, Mappings, Span};
+
+/// Where files are looked for.
+#[derive(Clone, Debug)]
+pub struct NameOptions {
+    /// Folders of separate debug files; `/usr/lib/debug` by default.
+    pub debug_dirs: Vec<PathBuf>,
+    /// The target's root folder as we see it, `/proc/PID/root` for a container;
+    /// `None` if it is ours.
+    pub root: Option<PathBuf>,
+}
+
+impl Default for NameOptions {
+    fn default() -> Self {
+        Self {
+            debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
+            root: None,
+        }
+    }
+}
+
+impl NameOptions {
+    /// `path` of the target as we can open it.
+    pub(crate) fn rooted(&self, path: &Path) -> PathBuf {
+        match &self.root {
+            Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+            None => path.to_owned(),
+        }
+    }
+
+    /// The inverse of `rooted`: the path as the target knows it.
+    pub(crate) fn unrooted(&self, path: &Path) -> PathBuf {
+        let inside = self
+            .root
+            .as_ref()
+            .and_then(|root| path.strip_prefix(root).ok());
+        inside.map_or_else(|| path.to_owned(), |p| Path::new("/").join(p))
+    }
+}
+
+/// One file of the image, and what has been read of it.
+pub(crate) struct Module {
+    pub(crate) number: u32,
+    /// The path as the target knows it.
+    pub(crate) path: String,
+    pub(crate) image: Image,
+    /// `None` until first asked for.
+    debug: Option<Option<DebugInfo>>,
+}
+
+/// Names of one process image. Loads lazily, owns all caches.
+pub struct Names {
+    options: NameOptions,
+    mappings: Mappings,
+    modules: Vec<Module>,
+    /// By path and inode; `None` for files that are no use.
+    known: HashMap<(String, u64), Option<u32>>,
+    limits: Vec<String>,
+}
+
+/// An address within a module.
+#[derive(Clone, Copy)]
+pub(crate) struct Placed {
+    pub(crate) module: usize,
+    pub(crate) link: LinkAddress,
+    /// Runtime address minus link address.
+    pub(crate) bias: u64,
+}
+
+impl Names {
+    /// Names of an image of which nothing is mapped yet.
+    pub fn new(options: NameOptions) -> Self {
+        Self {
+            options,
+            mappings: Mappings::new(),
+            modules: Vec::new(),
+            known: HashMap::new(),
+            limits: Vec::new(),
+        }
+    }
+
+    /// Tells what is mapped; replaces what was told before. Modules that were
+    /// read stay read.
+    pub fn set_mappings(&mut self, mappings: Mappings) {
+        self.mappings = mappings;
+    }
+
+    /// What could not be found or read so far, one sentence each.
+    pub fn limits(&self) -> Vec<String> {
+        self.limits.clone()
+    }
+
+    /// The functions at the instruction `code`, innermost first, inlined ones
+    /// included. Never empty.
+    pub fn frames(&mut self, code: CodeAddress) -> Vec<CodeFrame> {
+        self.frames_at(code, code)
+    }
+
+    /// The functions at the call that returns to `ret`: for the frames of a
+    /// stack, whose return addresses may already belong to the next line or
+    /// even the next function.
+    pub fn frames_of_return(&mut self, ret: CodeAddress) -> Vec<CodeFrame> {
+        self.frames_at(ret.offset(-1), ret)
+    }
+
+    fn frames_at(&mut self, code: CodeAddress, shown: CodeAddress) -> Vec<CodeFrame> {
+        let Some(placed) = self.place(Address(code.0)) else {
+            return vec![self.unplaced_frame(code, shown)];
+        };
+        let file = self.modules[placed.module].path.clone();
+        let raw = match self.debug(placed.module) {
+            Some((debug, limits)) => debug.frames(placed.link, limits),
+            None => Vec::new(),
+        };
+        let image = &self.modules[placed.module].image;
+        let symbol = image.symbols.function(placed.link);
+        let by_symbol = || match symbol {
+            Some(s) => {
+                let from = shown.0.wrapping_sub(placed.bias).wrapping_sub(s.address);
+                format!("{}+{from:#x}", fold::function(&s.name))
+            }
+            None => {
+                let name = file.rsplit('/').next().unwrap_or(&file);
+                format!("{name}+{:#x}", shown.0.wrapping_sub(placed.bias))
+            }
+        };
+        let count = raw.len();
+        let mut frames: Vec<CodeFrame> = raw
+            .into_iter()
+            .enumerate()
+            .map(|(i, frame)| CodeFrame {
+                function: match (frame.function, symbol) {
+                    (Some(name), _) => fold::function(&name),
+                    (None, Some(symbol)) if i + 1 == count => fold::function(&symbol.name),
+                    (None, _) => by_symbol(),
+                },
+                file: frame.file,
+                line: frame.line,
+                inlined: i + 1 < count,
+                module: Some(file.clone()),
+            })
+            .collect();
+        if frames.is_empty() {
+            frames.push(CodeFrame {
+                function: by_symbol(),
+                module: Some(file.clone()),
+                ..CodeFrame::default()
+            });
+        }
+        frames
+    }
+
+    fn unplaced_frame(&self, code: CodeAddress, shown: CodeAddress) -> CodeFrame {
+        let mapping = self
+            .mappings
+            .at(Address(code.0))
+            .filter(|m| !m.path.is_empty());
+        let function = match mapping {
+            Some(m) => {
+                let name = m.path.rsplit('/').next().unwrap_or(&m.path);
+                format!("{name}+{:#x}", shown.0 - m.span.start.0 + m.file_offset)
+            }
+            None => shown.to_string(),
+        };
+        CodeFrame {
+            function,
+            module: mapping.map(|m| m.path.clone()),
+            ..CodeFrame::default()
+        }
+    }
+
+    /// The object at `address`.
+    pub fn object_at(&mut self, address: Address, context: &ObjectContext) -> ObjectName {
+        if let Some(block) = context.heap.as_ref().filter(|b| b.span.contains(address)) {
+            let allocation = block
+                .allocation
+                .iter()
+                .flat_map(|&ret| self.frames_of_return(ret))
+                .collect();
+            return ObjectName {
+                kind: ObjectKind::Heap,
+                size: Some(block.span.len),
+                start: block.span.start,
+                allocation,
+                thread: block.thread,
+                freed: block.freed,
+                ..ObjectName::default()
+            };
+        }
+        if let Some(stack) = context.stacks.iter().find(|s| s.span.contains(address)) {
+            return ObjectName {
+                kind: ObjectKind::Stack,
+                name: Some(format!("stack of thread {}", stack.thread)),
+                size: Some(stack.span.len),
+                start: stack.span.start,
+                thread: Some(stack.thread),
+                ..ObjectName::default()
+            };
+        }
+        if let Some(placed) = self.place(address)
+            && let Some(found) = self.global_symbol(placed)
+        {
+            return found;
+        }
+        self.mapping_name(address)
+    }
+
+    fn global_symbol(&mut self, placed: Placed) -> Option<ObjectName> {
+        let module = &self.modules[placed.module];
+        let symbol = module.image.symbols.variable(placed.link)?;
+        Some(ObjectName {
+            kind: ObjectKind::Global,
+            name: Some(fold::function(&symbol.name)),
+            size: Some(symbol.size),
+            start: Address(symbol.address.wrapping_add(placed.bias)),
+            module: Some(module.path.clone()),
+            ..ObjectName::default()
+        })
+    }
+
+    fn mapping_name(&self, address: Address) -> ObjectName {
+        let Some(mapping) = self.mappings.at(address) else {
+            return ObjectName {
+                start: address,
+                ..ObjectName::default()
+            };
+        };
+        let (kind, name) = match mapping.path.as_str() {
+            "" => (ObjectKind::Mapping, "anonymous memory"),
+            "[heap]" => (ObjectKind::Heap, "[heap]"),
+            path if path.starts_with("[stack") => (ObjectKind::Stack, path),
+            path => (ObjectKind::Mapping, path),
+        };
+        ObjectName {
+            kind,
+            name: Some(name.to_owned()),
+            size: Some(mapping.span.len),
+            start: mapping.span.start,
+            ..ObjectName::default()
+        }
+    }
+
+    /// The path to the element and field at `offset` of `object`, with the
+    /// variable's name; `None` if the object's type is not known.
+    pub fn field_at(&mut self, object: &ObjectName, offset: u64) -> Option<String> {
+        let _ = (object, offset);
+        None
+    }
+
+    /// The path to the field at `offset` of a block that is one `ty` or an
+    /// array of them: `[3].hits`, or `.hits` if `offset` lies in the first.
+    pub fn field_path(&mut self, ty: TypeHandle, offset: u64) -> Option<String> {
+        let _ = (ty, offset);
+        None
+    }
+
+    /// What the memory operand of the instruction at `code` is, by type.
+    pub fn typed_access(&mut self, code: CodeAddress) -> Option<TypedAccess> {
+        let _ = code;
+        None
+    }
+
+    /// The module and link address of a runtime address.
+    pub(crate) fn place(&mut self, address: Address) -> Option<Placed> {
+        let mapping = self.mappings.at(address)?.clone();
+        let backing = if is_backed(&mapping) {
+            mapping
+        } else {
+            self.file_before(&mapping)?
+        };
+        let module = self.module(&backing)?;
+        let image = &self.modules[module].image;
+        let first = image.link_address(backing.file_offset)?;
+        let bias = backing.span.start.0.wrapping_sub(first.0);
+        let link = LinkAddress(address.0.wrapping_sub(bias));
+        image.holds(link).then_some(Placed { module, link, bias })
+    }
+
+    /// The file mapping that `bss`, an anonymous mapping, continues.
+    fn file_before(&self, bss: &Mapping) -> Option<Mapping> {
+        if !bss.path.is_empty() && bss.path != "[heap]" {
+            return None;
+        }
+        let below: Vec<&Mapping> = self
+            .mappings
+            .iter()
+            .take_while(|m| m.span.start < bss.span.start)
+            .collect();
+        let mut start = bss.span.start;
+        for mapping in below.into_iter().rev() {
+            if mapping.span.end() != start {
+                return None;
+            }
+            if is_backed(mapping) {
+                return Some(mapping.clone());
+            }
+            start = mapping.span.start;
+        }
+        None
+    }
+
+    fn module(&mut self, mapping: &Mapping) -> Option<usize> {
+        let key = (mapping.path.clone(), mapping.inode);
+        if let Some(known) = self.known.get(&key) {
+            return known.map(|n| n as usize);
+        }
+        let number = self.modules.len() as u32;
+        let opened = self.open(mapping);
+        if let Some(image) = opened {
+            self.modules.push(Module {
+                number,
+                path: mapping.path.clone(),
+                image,
+                debug: None,
+            });
+            self.known.insert(key, Some(number));
+            Some(number as usize)
+        } else {
+            self.known.insert(key, None);
+            None
+        }
+    }
+
+    fn open(&mut self, mapping: &Mapping) -> Option<Image> {
+        let path = self.options.rooted(Path::new(&mapping.path));
+        match Image::open(&path) {
+            Ok(image) => Some(image),
+            Err(error) => {
+                if mapping.execute {
+                    self.limits
+                        .push(format!("{}: no names, because {error}.", mapping.path));
+                }
+                None
+            }
+        }
+    }
+
+    /// The debug information of a module, loaded at the first call, and the
+    /// list that takes what is missing.
+    pub(crate) fn debug(&mut self, module: usize) -> Option<(&mut DebugInfo, &mut Vec<String>)> {
+        let Self {
+            modules,
+            options,
+            limits,
+            ..
+        } = self;
+        let module = modules.get_mut(module)?;
+        let image = &module.image;
+        let debug = module
+            .debug
+            .get_or_insert_with(|| DebugInfo::load(image, options, limits));
+        Some((debug.as_mut()?, limits))
+    }
+}
+
+fn is_backed(mapping: &Mapping) -> bool {
+    mapping.path.starts_with('/')
+}
+
+/// The bytes of `span`, for tests and callers that look at whole objects.
+impl ObjectName {
+    /// The bytes that the object covers, where its size is known.
+    pub fn span(&self) -> Option<Span> {
+        Some(Span::new(self.start, self.size?))
+    }
+}
