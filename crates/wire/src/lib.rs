@@ -1,1 +1,42 @@
-//! Not yet built.
+//! The shared segment between the runtime inside the target and the tool: one
+//! memory file, made by the tool, mapped by both. [`layout`] says what lies
+//! where; [`Segment`] is the tool's side of it.
+//!
+//! The runtime uses the layout types only (they neither allocate nor make
+//! system calls). Whatever the tool reads here was written by a program that
+//! may be broken or hostile: every number is checked before it is used.
+
+mod environment;
+mod heap;
+pub mod large;
+pub mod layout;
+pub mod ring;
+mod segment;
+pub mod stacks;
+
+pub use environment::{PRELOAD_VARIABLE, SEGMENT_VARIABLE};
+pub use heap::{HeapBlock, HeapEvent, HeapEventKind, TimeBounds};
+pub use segment::{RuntimeStatus, Segment, SegmentOptions, TargetThread, TimerSample};
+
+/// What can go wrong on the tool's side.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel gave no memory for the segment.
+    #[error("cannot make the segment shared with the target: {0}")]
+    Create(#[source] std::io::Error),
+    /// The file is not a segment, or is cut off.
+    #[error("this file is not a sunder segment (wrong magic number or too short)")]
+    NotASegment,
+    /// The segment comes from another version.
+    #[error("the segment has version {found}, this sunder reads version {expected}")]
+    Version {
+        /// What the file says.
+        found: u32,
+        /// What this build uses.
+        expected: u32,
+    },
+}
+
+/// Results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,444 @@
+//! What lies where in the segment, and the packed forms of what both sides
+//! write. Used by the runtime (inside the target) and by the tool.
+//!
+//! The regions have fixed offsets, so that the runtime's hot path computes an
+//! address with one addition. The file is sparse: only what is touched costs
+//! memory. A change of anything here raises [`VERSION`].
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The first eight bytes of every segment.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDRSEG");
+/// The version of this layout.
+pub const VERSION: u32 = 1;
+
+/// Bytes of a page, the unit in which regions are laid out.
+pub const PAGE: usize = 4096;
+
+/// Threads that get an index of their own; index 0 means "not known".
+pub const MAX_THREADS: u32 = 1 << 12;
+/// Largest block that the shadow describes; larger ones are in [`crate::large`].
+pub const MAX_SMALL: u64 = (1 << 15) - 1;
+/// Epochs that can be told apart (15 bits of a shadow entry).
+pub const MAX_EPOCHS: u32 = 1 << 15;
+/// Lines that can be watched for allocations.
+pub const MAX_WATCHED: usize = 1024;
+
+/// Heap bytes that one shadow slot stands for. The C library's blocks are at
+/// least 32 bytes apart, so at most one starts in a granule.
+pub const SLOT_SHIFT: u32 = 5;
+/// Heap bytes that one shadow chunk covers: 256 KiB.
+pub const CHUNK_SHIFT: u32 = 18;
+/// Shadow slots of a chunk.
+pub const CHUNK_SLOTS: usize = 1 << (CHUNK_SHIFT - SLOT_SHIFT);
+/// Bytes of a shadow chunk.
+pub const CHUNK_BYTES: usize = CHUNK_SLOTS * 8;
+/// Shadow chunks at most: 32 GiB of heap. Number 0 means "none".
+pub const MAX_CHUNKS: u32 = 1 << 17;
+/// User-space addresses have 47 bits.
+pub const ADDRESS_BITS: u32 = 47;
+
+/// Offset of the [`Header`].
+pub const HEADER: usize = 0;
+/// Offset of the [`Control`] page.
+pub const CONTROL: usize = PAGE;
+/// Offset of the [`Status`] page.
+pub const STATUS: usize = 2 * PAGE;
+/// Offset of the [`Watch`] table.
+pub const WATCH: usize = 3 * PAGE;
+/// Offset of the start times of the epochs, [`MAX_EPOCHS`] words.
+pub const EPOCHS: usize = 0x1_0000;
+/// Offset of the [`ThreadRecord`]s.
+pub const THREADS: usize = 0x5_0000;
+/// Offset of the ring of timer samples.
+pub const SAMPLES: usize = 0x10_0000;
+/// Offset of the ring of heap events.
+pub const EVENTS: usize = 0x50_0000;
+/// Offset of the table of large blocks.
+pub const LARGE: usize = 0xa0_0000;
+/// Offset of the hash index of the call stacks.
+pub const STACK_INDEX: usize = 0xe0_0000;
+/// Offset of the call stacks.
+pub const STACKS: usize = 0x100_0000;
+/// Offset of the table from heap chunk to shadow chunk.
+pub const TOP: usize = 0x400_0000;
+/// Offset of the shadow chunks.
+pub const SHADOW: usize = TOP + (4 << (ADDRESS_BITS - CHUNK_SHIFT));
+/// Bytes of the whole segment (sparse).
+pub const TOTAL: usize = SHADOW + MAX_CHUNKS as usize * CHUNK_BYTES;
+
+const _: () = assert!(WATCH + size_of::<Watch>() <= EPOCHS);
+const _: () = assert!(EPOCHS + MAX_EPOCHS as usize * 8 <= THREADS);
+const _: () = assert!(THREADS + MAX_THREADS as usize * size_of::<ThreadRecord>() <= SAMPLES);
+
+/// What identifies a segment. Written once by the tool before the target starts.
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Bit 0: record the heap.
+    pub options: AtomicU32,
+    /// [`TOTAL`] of the writer.
+    pub total: AtomicU64,
+    /// The tool's process, for messages.
+    pub tool: AtomicU32,
+}
+
+/// Option bit: record the heap.
+pub const OPTION_HEAP: u32 = 1;
+/// Option bit: leave our variables in the environment, so that programs that
+/// the target executes load the runtime too.
+pub const OPTION_KEEP_ENVIRONMENT: u32 = 2;
+
+/// Written by the tool, read by the runtime at every allocation.
+#[repr(C, align(64))]
+pub struct Control {
+    /// Bits 0 to 31: the epoch; bit 32: whether any line is watched.
+    pub hot: AtomicU64,
+    _pad: [u64; 7],
+    /// Timer samples wanted per second of CPU time; 0 for none.
+    pub timer_hz: AtomicU32,
+}
+
+/// The bit of [`Control::hot`] that says that lines are watched.
+pub const HOT_WATCHED: u64 = 1 << 32;
+
+/// What the runtime counts. Nothing here is written on a hot path.
+#[repr(C, align(64))]
+pub struct Status {
+    /// The process that loaded the runtime; 0 before that.
+    pub process: AtomicU32,
+    /// A [`Refusal`], if the runtime stays passive.
+    pub refusal: AtomicU32,
+    /// The real-time signal of the timers; 0 if none.
+    pub timer_signal: AtomicU32,
+    /// Threads that got an index (the next index to give).
+    pub threads: AtomicU32,
+    /// Next free shadow chunk.
+    pub chunks: AtomicU32,
+    /// Next free unit of the stack table.
+    pub stack_units: AtomicU32,
+    /// Which pages of the table of large blocks were ever written.
+    pub large_pages: [AtomicU64; 8],
+    /// Changes of the table of large blocks.
+    pub large_changes: AtomicU64,
+    /// Call stacks taken by unwinding.
+    pub unwound: AtomicU64,
+    /// Threads beyond [`MAX_THREADS`].
+    pub threads_dropped: AtomicU64,
+    /// Blocks that no table had room for.
+    pub blocks_dropped: AtomicU64,
+    /// Call stacks that the table had no room for.
+    pub stacks_dropped: AtomicU64,
+    /// Timer samples that the ring had no room for.
+    pub samples_dropped: AtomicU64,
+    /// Heap events that the ring had no room for.
+    pub events_dropped: AtomicU64,
+    /// Threads whose timer could not be made.
+    pub timers_refused: AtomicU64,
+    /// Set once the program took the timers' signal for itself.
+    pub signal_taken: AtomicU64,
+    /// Set at the first allocation that came through the wrappers.
+    pub allocations_seen: AtomicU64,
+}
+
+/// Why a runtime that was loaded stays passive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Refusal {
+    /// The segment has another version.
+    Version = 1,
+    /// No address space for the segment (`ulimit -v`).
+    AddressSpace = 2,
+    /// The kernel lacks `MADV_WIPEONFORK`: records of a forked child could mix
+    /// with the parent's.
+    WipeOnFork = 3,
+}
+
+/// The watched lines. Written by the tool only.
+#[repr(C, align(64))]
+pub struct Watch {
+    /// One bit for each of 32,768 hash values of a page number.
+    pub filter: [AtomicU64; 512],
+    /// How many of `lines` are valid.
+    pub count: AtomicU64,
+    /// Line addresses.
+    pub lines: [AtomicU64; MAX_WATCHED],
+}
+
+/// Which filter bit stands for the page of `address`: word and bit.
+#[inline]
+pub const fn watch_bit(address: u64) -> (usize, u64) {
+    let hash = (address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49;
+    ((hash >> 6) as usize, 1 << (hash & 63))
+}
+
+/// One thread of the target.
+#[repr(C, align(64))]
+pub struct ThreadRecord {
+    /// Kernel thread id; written last, 0 means not there yet.
+    pub tid: AtomicU32,
+    /// 1 once the thread has ended.
+    pub ended: AtomicU32,
+    /// Lowest address of its stack.
+    pub stack_low: AtomicU64,
+    /// First address after its stack.
+    pub stack_high: AtomicU64,
+    /// Its thread pointer.
+    pub fs_base: AtomicU64,
+    /// What `pthread_create` was told to run; 0 for the first thread.
+    pub start_routine: AtomicU64,
+    /// When it started, monotonic nanoseconds.
+    pub started: AtomicU64,
+    /// Kernel timer id + 1; 0 without a timer. The runtime's own.
+    pub timer: AtomicU32,
+}
+
+/// What the shadow says of one block of at most [`MAX_SMALL`] bytes, in one
+/// word, so that a reader never sees half of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry(pub u64);
+
+/// The state in an [`Entry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryState {
+    /// Never used.
+    Empty,
+    /// Allocated; the epoch is that of its birth.
+    Live,
+    /// Allocated and freed in the epoch.
+    FreedYoung,
+    /// Freed in the epoch, allocated in an earlier one.
+    FreedOld,
+}
+
+impl Entry {
+    const HALF: u32 = 2;
+    const EPOCH: u32 = 3;
+    const SIZE: u32 = 18;
+    const THREAD: u32 = 33;
+    const STACK: u32 = 45;
+    const LIVE: u64 = 1;
+    const FREED_YOUNG: u64 = 2;
+    const FREED_OLD: u64 = 3;
+    const STATE_MASK: u64 = 3;
+    const EPOCH_MASK: u64 = (MAX_EPOCHS as u64 - 1) << Self::EPOCH;
+
+    /// A live block at `address`. Size, epoch, thread and stack are cut to
+    /// their widths; the callers keep within them.
+    #[inline]
+    pub const fn live(address: u64, size: u64, stack: u32, thread: u32, epoch: u32) -> Self {
+        Self(
+            Self::LIVE
+                | (address >> 4 & 1) << Self::HALF
+                | (epoch as u64 & (MAX_EPOCHS as u64 - 1)) << Self::EPOCH
+                | (size & MAX_SMALL) << Self::SIZE
+                | (thread as u64 & (MAX_THREADS as u64 - 1)) << Self::THREAD
+                | (stack as u64) << Self::STACK,
+        )
+    }
+
+    /// Whether it describes a live block.
+    #[inline]
+    pub const fn is_live(self) -> bool {
+        self.0 & Self::STATE_MASK == Self::LIVE
+    }
+
+    /// The same block, freed in `epoch`.
+    #[inline]
+    #[must_use]
+    pub const fn freed(self, epoch: u32) -> Self {
+        let epoch = (epoch as u64 & (MAX_EPOCHS as u64 - 1)) << Self::EPOCH;
+        let state = if self.0 & Self::EPOCH_MASK == epoch {
+            Self::FREED_YOUNG
+        } else {
+            Self::FREED_OLD
+        };
+        Self(self.0 & !(Self::EPOCH_MASK | Self::STATE_MASK) | epoch | state)
+    }
+
+    /// The same block, born in the epoch of `older`.
+    #[inline]
+    #[must_use]
+    pub const fn born_with(self, older: Self) -> Self {
+        Self(self.0 & !Self::EPOCH_MASK | older.0 & Self::EPOCH_MASK)
+    }
+
+    /// Its state.
+    pub const fn state(self) -> EntryState {
+        match self.0 & Self::STATE_MASK {
+            Self::LIVE => EntryState::Live,
+            Self::FREED_YOUNG => EntryState::FreedYoung,
+            Self::FREED_OLD => EntryState::FreedOld,
+            _ => EntryState::Empty,
+        }
+    }
+
+    /// Offset of the block from the start of its 32-byte granule.
+    pub const fn offset(self) -> u64 {
+        (self.0 >> Self::HALF & 1) << 4
+    }
+
+    /// Bytes that were asked for.
+    pub const fn size(self) -> u64 {
+        self.0 >> Self::SIZE & MAX_SMALL
+    }
+
+    /// The epoch of its birth if live, otherwise of its end.
+    pub const fn epoch(self) -> u32 {
+        (self.0 >> Self::EPOCH) as u32 & (MAX_EPOCHS - 1)
+    }
+
+    /// Index of the allocating thread.
+    pub const fn thread(self) -> u32 {
+        (self.0 >> Self::THREAD) as u32 & (MAX_THREADS - 1)
+    }
+
+    /// Call stack, as [`crate::stacks`] numbers them; 0 if not known.
+    pub const fn stack(self) -> u32 {
+        (self.0 >> Self::STACK) as u32
+    }
+}
+
+/// A mapped segment, seen through its layout.
+#[derive(Clone, Copy)]
+pub struct View {
+    base: NonNull<u8>,
+}
+
+// SAFETY: all access through a view goes to atomics (`new` demands that the
+// mapping outlives every copy of the view).
+unsafe impl Send for View {}
+// SAFETY: as above.
+unsafe impl Sync for View {}
+
+impl View {
+    /// # Safety
+    /// `base` must be page-aligned and [`TOTAL`] bytes from it must be mapped,
+    /// readable and writable, for as long as the view or a copy of it is used.
+    pub const unsafe fn new(base: NonNull<u8>) -> Self {
+        Self { base }
+    }
+
+    /// Where it is mapped.
+    pub const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// # Safety
+    /// `offset..offset + size_of::<T>()` must lie in the segment, aligned for
+    /// `T`, and `T` must consist of atomics only.
+    #[inline]
+    pub(crate) const unsafe fn at<T>(&self, offset: usize) -> &T {
+        // SAFETY: the caller keeps the offset within the mapping and aligned;
+        // the mapping is valid by the contract of `new`.
+        unsafe { self.base.byte_add(offset).cast::<T>().as_ref() }
+    }
+
+    /// The header.
+    pub const fn header(&self) -> &Header {
+        // SAFETY: a fixed offset within the segment.
+        unsafe { self.at(HEADER) }
+    }
+
+    /// What the tool tells the runtime.
+    #[inline]
+    pub const fn control(&self) -> &Control {
+        // SAFETY: a fixed offset within the segment.
+        unsafe { self.at(CONTROL) }
+    }
+
+    /// What the runtime counts.
+    pub const fn status(&self) -> &Status {
+        // SAFETY: a fixed offset within the segment.
+        unsafe { self.at(STATUS) }
+    }
+
+    /// The watched lines.
+    pub const fn watch(&self) -> &Watch {
+        // SAFETY: a fixed offset within the segment.
+        unsafe { self.at(WATCH) }
+    }
+
+    /// Start times of the epochs.
+    pub const fn epochs(&self) -> &[AtomicU64; MAX_EPOCHS as usize] {
+        // SAFETY: a fixed offset within the segment.
+        unsafe { self.at(EPOCHS) }
+    }
+
+    /// The threads, by index.
+    pub const fn threads(&self) -> &[ThreadRecord; MAX_THREADS as usize] {
+        // SAFETY: a fixed offset within the segment.
+        unsafe { self.at(THREADS) }
+    }
+
+    /// The shadow chunk number of the heap chunk that holds `address`, or
+    /// nothing for an address that is not in user space.
+    #[inline]
+    pub const fn top(&self, address: u64) -> Option<&AtomicU32> {
+        let index = address >> CHUNK_SHIFT;
+        if index >= 1 << (ADDRESS_BITS - CHUNK_SHIFT) {
+            return None;
+        }
+        // SAFETY: the index was checked against the table's length.
+        Some(unsafe { self.at(TOP + index as usize * 4) })
+    }
+
+    /// The slot of `address` in shadow chunk `chunk`; nothing if there is no
+    /// such chunk.
+    #[inline]
+    pub const fn slot(&self, chunk: u32, address: u64) -> Option<&AtomicU64> {
+        if chunk == 0 || chunk >= MAX_CHUNKS {
+            return None;
+        }
+        let slot = (address >> SLOT_SHIFT) as usize & (CHUNK_SLOTS - 1);
+        // SAFETY: chunk and slot were brought into range.
+        Some(unsafe { self.at(SHADOW + chunk as usize * CHUNK_BYTES + slot * 8) })
+    }
+
+    /// The shadow slot of `address`, if its chunk exists.
+    #[inline]
+    pub fn find_slot(&self, address: u64) -> Option<&AtomicU64> {
+        let chunk = self.top(address)?.load(Ordering::Acquire);
+        self.slot(chunk, address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_keeps_every_field_at_its_limits() {
+        for (address, size, stack, thread, epoch) in [
+            (0x7fff_ffff_fff0, MAX_SMALL, (1 << 19) - 1, 4095, 32767),
+            (0x1000, 0, 0, 0, 0),
+            (0x1010, 24, 1, 1, 1),
+        ] {
+            let e = Entry::live(address, size, stack, thread, epoch);
+            assert_eq!(e.state(), EntryState::Live);
+            assert_eq!(e.offset(), address & 16);
+            assert_eq!(
+                (e.size(), e.stack(), e.thread(), e.epoch()),
+                (size, stack, thread, epoch)
+            );
+        }
+    }
+
+    #[test]
+    fn freeing_tells_young_blocks_from_old_ones() {
+        let e = Entry::live(0x1010, 40, 7, 3, 5);
+        let young = e.freed(5);
+        let old = e.freed(6);
+        assert_eq!(young.state(), EntryState::FreedYoung);
+        assert_eq!((old.state(), old.epoch()), (EntryState::FreedOld, 6));
+        assert_eq!(
+            (old.size(), old.stack(), old.thread(), old.offset()),
+            (40, 7, 3, 16)
+        );
+        assert!(!old.is_live());
+    }
+}

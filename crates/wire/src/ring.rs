@@ -1,0 +1,193 @@
+//! A bounded ring of fixed-size records with many producers (threads of the
+//! target, also in signal handlers) and one consumer (the tool).
+//!
+//! A producer takes a position by compare-and-swap, fills the slot and then
+//! publishes it; when the ring is full the record is dropped and the caller
+//! counts it. A producer that is stopped between the two delays what comes
+//! after it but cannot corrupt it. (D. Vyukov's bounded queue, one consumer.)
+
+use crate::layout::{EVENTS, LARGE, SAMPLES, View};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Slots of the ring of timer samples.
+pub const SAMPLE_SLOTS: u64 = 16_384;
+/// Words of a timer sample: time, thread | cpu << 32, period, ip, 16 registers.
+pub const SAMPLE_WORDS: usize = 20;
+/// Slots of the ring of heap events.
+pub const EVENT_SLOTS: u64 = 65_536;
+/// Words of a heap event: time, start, size, thread | kind << 32, stack.
+pub const EVENT_WORDS: usize = 5;
+
+/// The two positions, each on a line of its own.
+#[repr(C, align(64))]
+struct Ends {
+    head: AtomicU64,
+    _pad: [u64; 7],
+    tail: AtomicU64,
+}
+
+/// One slot: `lap` tells whether it is free for, or filled at, a position. A
+/// fresh file is all zero, so laps are stored relative to the slot's index.
+#[repr(C)]
+struct Slot<const WORDS: usize> {
+    lap: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+const ENDS_BYTES: usize = 4096;
+const _: () = assert!(
+    SAMPLES + ENDS_BYTES + SAMPLE_SLOTS as usize * size_of::<Slot<SAMPLE_WORDS>>() <= EVENTS
+);
+const _: () =
+    assert!(EVENTS + ENDS_BYTES + EVENT_SLOTS as usize * size_of::<Slot<EVENT_WORDS>>() <= LARGE);
+
+/// A ring of `WORDS`-word records in a segment.
+pub struct Ring<'a, const WORDS: usize> {
+    view: &'a View,
+    offset: usize,
+    slots: u64,
+}
+
+impl View {
+    /// The ring of timer samples.
+    pub const fn samples(&self) -> Ring<'_, SAMPLE_WORDS> {
+        Ring {
+            view: self,
+            offset: SAMPLES,
+            slots: SAMPLE_SLOTS,
+        }
+    }
+
+    /// The ring of heap events.
+    pub const fn events(&self) -> Ring<'_, EVENT_WORDS> {
+        Ring {
+            view: self,
+            offset: EVENTS,
+            slots: EVENT_SLOTS,
+        }
+    }
+}
+
+impl<const WORDS: usize> Ring<'_, WORDS> {
+    fn ends(&self) -> &Ends {
+        // SAFETY: rings are only made by the two functions above, whose offsets
+        // lie in the segment.
+        unsafe { self.view.at(self.offset) }
+    }
+
+    fn slot(&self, position: u64) -> &Slot<WORDS> {
+        let index = (position % self.slots) as usize;
+        // SAFETY: the index is below the number of slots, which the assertions
+        // above hold within the region.
+        unsafe {
+            self.view
+                .at(self.offset + ENDS_BYTES + index * size_of::<Slot<WORDS>>())
+        }
+    }
+
+    /// The lap value that means "free for `position`": twice the number of
+    /// times that the ring went round. Filled is one more.
+    const fn free(&self, position: u64) -> u64 {
+        position / self.slots * 2
+    }
+
+    /// Adds a record; false if the ring is full. Async-signal-safe.
+    pub fn push(&self, record: &[u64; WORDS]) -> bool {
+        let head = &self.ends().head;
+        let mut position = head.load(Ordering::Relaxed);
+        // Every failed round means that another producer went on, so it ends;
+        // the bound only protects against a segment that somebody scribbled on.
+        for _ in 0..10_000 {
+            let slot = self.slot(position);
+            let lap = slot.lap.load(Ordering::Acquire);
+            let free = self.free(position);
+            if lap == free {
+                match head.compare_exchange_weak(
+                    position,
+                    position + 1,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => {
+                        for (to, from) in slot.words.iter().zip(record) {
+                            to.store(*from, Ordering::Relaxed);
+                        }
+                        slot.lap.store(free + 1, Ordering::Release);
+                        return true;
+                    }
+                    Err(now) => position = now,
+                }
+            } else if lap < free {
+                return false;
+            } else {
+                position = head.load(Ordering::Relaxed);
+            }
+        }
+        false
+    }
+
+    /// Takes the oldest record. Only one consumer may call this.
+    pub fn pop(&self) -> Option<[u64; WORDS]> {
+        let tail = &self.ends().tail;
+        let position = tail.load(Ordering::Relaxed);
+        let slot = self.slot(position);
+        let free = self.free(position);
+        if slot.lap.load(Ordering::Acquire) != free + 1 {
+            return None;
+        }
+        let mut record = [0; WORDS];
+        for (to, from) in record.iter_mut().zip(&slot.words) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        slot.lap.store(free + 2, Ordering::Release);
+        tail.store(position + 1, Ordering::Relaxed);
+        Some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Segment, SegmentOptions};
+
+    #[test]
+    fn a_full_ring_drops_and_a_drained_one_goes_on() {
+        let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
+        let ring = segment.view().samples();
+        for i in 0..super::SAMPLE_SLOTS {
+            assert!(ring.push(&[i; 20]));
+        }
+        assert!(!ring.push(&[0; 20]));
+        assert_eq!(ring.pop(), Some([0; 20]));
+        assert!(ring.push(&[7; 20]));
+        assert!(!ring.push(&[8; 20]));
+        let rest: Vec<u64> = std::iter::from_fn(|| ring.pop()).map(|r| r[0]).collect();
+        let wanted: Vec<u64> = (1..super::SAMPLE_SLOTS).chain([7]).collect();
+        assert_eq!(rest, wanted);
+    }
+
+    #[test]
+    fn nothing_is_lost_or_torn_with_four_producers() {
+        let segment = Segment::create(&SegmentOptions::default()).expect("memory file");
+        let view = segment.view();
+        let mut seen = [0u64; 4];
+        std::thread::scope(|s| {
+            for t in 0..4u64 {
+                s.spawn(move || {
+                    for i in 0..20_000 {
+                        while !view.events().push(&[t, i, i, i, i]) {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            while seen.iter().sum::<u64>() < 80_000 {
+                if let Some([t, a, b, c, d]) = view.events().pop() {
+                    assert!(a == b && b == c && c == d);
+                    assert_eq!(a, seen[t as usize], "in order for each producer");
+                    seen[t as usize] += 1;
+                }
+            }
+        });
+        assert!(view.events().pop().is_none());
+    }
+}

@@ -1,0 +1,371 @@
+//! The tool's side of the segment: making it, mapping it, and reading what
+//! the runtime says of itself, its threads and its samples.
+
+use crate::heap::LargeSnapshot;
+use crate::layout::{
+    MAGIC, MAX_THREADS, OPTION_HEAP, OPTION_KEEP_ENVIRONMENT, PAGE, Refusal, TOTAL, ThreadRecord,
+    VERSION, View,
+};
+use crate::{Error, Result};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use sunder_access::{Address, CodeAddress, ProcessId, Span, ThreadId, Time};
+
+/// What the runtime is asked to do.
+#[derive(Clone, Debug, Default)]
+pub struct SegmentOptions {
+    /// Take register samples this often a second of a thread's CPU time.
+    pub timer_hz: Option<u32>,
+    /// Record the heap.
+    pub heap: bool,
+    /// Leave our variables in the target's environment.
+    pub keep_environment: bool,
+}
+
+/// A segment, mapped in the tool.
+pub struct Segment {
+    file: File,
+    view: View,
+    large: Mutex<LargeSnapshot>,
+}
+
+/// One sample of a thread's registers, taken by its timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerSample {
+    /// When, on the monotonic clock.
+    pub time: Time,
+    /// Whose.
+    pub thread: ThreadId,
+    /// The CPU that it ran on.
+    pub cpu: u32,
+    /// CPU time of the thread since its last sample, nanoseconds.
+    pub period_ns: u64,
+    /// By the x86-64 encoding: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8-r15.
+    pub registers: [u64; 16],
+    /// The instruction that is executed next.
+    pub ip: CodeAddress,
+}
+
+/// A thread of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetThread {
+    /// Its kernel number.
+    pub thread: ThreadId,
+    /// Its stack.
+    pub stack: Span,
+    /// Its thread pointer: TLS variables lie below it.
+    pub fs_base: Address,
+    /// What `pthread_create` was told to run; none for the first thread and for
+    /// threads that were made in another way.
+    pub start_routine: Option<CodeAddress>,
+    /// When the runtime first saw it.
+    pub started: Time,
+    /// Whether it has ended.
+    pub ended: bool,
+}
+
+/// What the runtime says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeStatus {
+    /// The process that loaded the runtime; none if it never was (a statically
+    /// linked or setuid program, or one that died too early).
+    pub loaded: Option<ProcessId>,
+    /// Why it stays passive although it was loaded.
+    pub refusal: Option<Refusal>,
+    /// Whether any allocation came through; a program that brings its own
+    /// `malloc` in its executable has none.
+    pub allocations_seen: bool,
+    /// Call stacks taken by unwinding.
+    pub unwound: u64,
+    /// Threads that got no index of their own.
+    pub threads_dropped: u64,
+    /// Blocks that no table had room for.
+    pub blocks_dropped: u64,
+    /// Allocations whose call stack the table had no room for.
+    pub stacks_dropped: u64,
+    /// Timer samples lost because they were not drained in time.
+    pub samples_dropped: u64,
+    /// Heap events lost because they were not drained in time.
+    pub events_dropped: u64,
+    /// Threads whose timer could not be made.
+    pub timers_refused: u64,
+    /// Whether sampling stopped because the program took the timers' signal.
+    pub signal_taken: bool,
+}
+
+impl Segment {
+    /// Makes a segment. It takes 11 GB of address space, and memory for what is
+    /// used of it.
+    ///
+    /// # Errors
+    /// If the kernel refuses the memory file or the mapping.
+    pub fn create(options: &SegmentOptions) -> Result<Self> {
+        forbid_file_limit()?;
+        // SAFETY: the name is a valid C string; the call has no other argument
+        // in memory.
+        let fd = unsafe { libc::memfd_create(c"sunder-segment".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(Error::Create(io::Error::last_os_error()));
+        }
+        // SAFETY: the descriptor is new and ours.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(TOTAL as u64).map_err(Error::Create)?;
+        let segment = Self::map(file)?;
+        segment.initialize(options);
+        Ok(segment)
+    }
+
+    /// Maps an existing segment.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, is not a segment, or is one of another
+    /// version.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(Error::Create)?;
+        let mut head = [0; 24];
+        file.read_exact_at(&mut head, 0)
+            .map_err(|_| Error::NotASegment)?;
+        let word = |at: usize| head[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        if word(0) != MAGIC {
+            return Err(Error::NotASegment);
+        }
+        let found = word(8) as u32;
+        if found != VERSION {
+            return Err(Error::Version {
+                found,
+                expected: VERSION,
+            });
+        }
+        let len = file.metadata().map_err(Error::Create)?.len();
+        if word(16) != TOTAL as u64 || len < TOTAL as u64 {
+            return Err(Error::NotASegment);
+        }
+        Self::map(file)
+    }
+
+    fn map(file: File) -> Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                TOTAL,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        let base = (base != libc::MAP_FAILED)
+            .then(|| NonNull::new(base.cast::<u8>()))
+            .flatten()
+            .ok_or_else(|| Error::Create(io::Error::last_os_error()))?;
+        // A core file of ours need not hold it. Failure costs nothing.
+        // SAFETY: the range was just mapped.
+        unsafe { libc::madvise(base.as_ptr().cast(), TOTAL, libc::MADV_DONTDUMP) };
+        Ok(Self {
+            file,
+            // SAFETY: mapped above; unmapped only when the segment is dropped.
+            view: unsafe { View::new(base) },
+            large: Mutex::default(),
+        })
+    }
+
+    fn initialize(&self, options: &SegmentOptions) {
+        let now = monotonic_now();
+        if let Some(first) = self.view.epochs().first() {
+            first.store(now.0, Ordering::Relaxed);
+        }
+        let control = self.view.control();
+        let hz = options.timer_hz.unwrap_or(0);
+        control.timer_hz.store(hz, Ordering::Relaxed);
+        let header = self.view.header();
+        let bits = if options.heap { OPTION_HEAP } else { 0 }
+            | if options.keep_environment {
+                OPTION_KEEP_ENVIRONMENT
+            } else {
+                0
+            };
+        header.options.store(bits, Ordering::Relaxed);
+        header.tool.store(std::process::id(), Ordering::Relaxed);
+        header.total.store(TOTAL as u64, Ordering::Relaxed);
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// The mapped segment. Tests and the runtime's own tools look at it
+    /// directly; the tool has the functions of [`Segment`].
+    pub const fn view(&self) -> &View {
+        &self.view
+    }
+
+    pub(crate) fn large_snapshot(&self) -> MutexGuard<'_, LargeSnapshot> {
+        self.large.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where another process of the same user finds the segment for as long as
+    /// this one lives.
+    pub fn fd_path(&self) -> PathBuf {
+        let fd = self.file.as_raw_fd();
+        format!("/proc/{}/fd/{fd}", std::process::id()).into()
+    }
+
+    /// Changes how often the timers sample; 0 stops them. Each thread follows
+    /// at its next sample, so a stopped one does not start again.
+    pub fn set_timer_hz(&self, hz: u32) {
+        self.view.control().timer_hz.store(hz, Ordering::Relaxed);
+    }
+
+    /// Hands over the register samples taken since the last call.
+    pub fn drain_samples(&self, each: &mut dyn FnMut(TimerSample)) {
+        let ring = self.view.samples();
+        while let Some([time, who, period_ns, ip, registers @ ..]) = ring.pop() {
+            each(TimerSample {
+                time: Time(time),
+                thread: ThreadId(who as u32),
+                cpu: (who >> 32) as u32,
+                period_ns,
+                registers,
+                ip: CodeAddress(ip),
+            });
+        }
+    }
+
+    /// The threads that the runtime saw, in the order in which it did.
+    pub fn threads(&self) -> Vec<TargetThread> {
+        let seen = self.view.status().threads.load(Ordering::Acquire);
+        let all = self.view.threads().iter();
+        all.take(seen.min(MAX_THREADS) as usize + 1)
+            .skip(1)
+            .filter_map(target_thread)
+            .collect()
+    }
+
+    /// What the runtime says of itself.
+    pub fn status(&self) -> RuntimeStatus {
+        let status = self.view.status();
+        let process = status.process.load(Ordering::Acquire);
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        RuntimeStatus {
+            loaded: (process != 0).then_some(ProcessId(process)),
+            refusal: match status.refusal.load(Ordering::Relaxed) {
+                0 => None,
+                1 => Some(Refusal::Version),
+                2 => Some(Refusal::AddressSpace),
+                _ => Some(Refusal::WipeOnFork),
+            },
+            allocations_seen: count(&status.allocations_seen) != 0,
+            unwound: count(&status.unwound),
+            threads_dropped: count(&status.threads_dropped),
+            blocks_dropped: count(&status.blocks_dropped),
+            stacks_dropped: count(&status.stacks_dropped),
+            samples_dropped: count(&status.samples_dropped),
+            events_dropped: count(&status.events_dropped),
+            timers_refused: count(&status.timers_refused),
+            signal_taken: count(&status.signal_taken) != 0,
+        }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made in `map`; views of it are only lent
+        // out by reference.
+        unsafe { libc::munmap(self.view.base().as_ptr().cast(), TOTAL) };
+    }
+}
+
+fn target_thread(record: &ThreadRecord) -> Option<TargetThread> {
+    let tid = record.tid.load(Ordering::Acquire);
+    let low = record.stack_low.load(Ordering::Relaxed);
+    let high = record.stack_high.load(Ordering::Relaxed);
+    let start = record.start_routine.load(Ordering::Relaxed);
+    (tid != 0).then(|| TargetThread {
+        thread: ThreadId(tid),
+        stack: Span::new(Address(low), high.saturating_sub(low)),
+        fs_base: Address(record.fs_base.load(Ordering::Relaxed)),
+        start_routine: (start != 0).then_some(CodeAddress(start)),
+        started: Time(record.started.load(Ordering::Relaxed)),
+        ended: record.ended.load(Ordering::Relaxed) != 0,
+    })
+}
+
+/// The monotonic clock.
+fn monotonic_now() -> Time {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// A file-size limit below the segment's (sparse) size would end the process
+/// by SIGXFSZ when the file is sized.
+fn forbid_file_limit() -> Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid place for the result.
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    if asked == 0 && limit.rlim_cur < TOTAL.next_multiple_of(PAGE) as u64 {
+        return Err(Error::Create(io::Error::from_raw_os_error(libc::EFBIG)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_opens_by_its_path() {
+        let segment = Segment::create(&SegmentOptions {
+            timer_hz: Some(250),
+            ..SegmentOptions::default()
+        })
+        .expect("memory file");
+        let other = Segment::open(&segment.fd_path()).expect("valid");
+        assert_eq!(other.view.control().timer_hz.load(Ordering::Relaxed), 250);
+        assert_eq!(segment.status(), RuntimeStatus::default());
+        assert!(segment.threads().is_empty());
+    }
+
+    #[test]
+    fn foreign_short_and_newer_files_are_told_apart() {
+        let dir = std::env::temp_dir().join(format!("sunder-wire-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("folder");
+        let file = |name: &str, bytes: &[u8]| {
+            let path = dir.join(name);
+            std::fs::write(&path, bytes).expect("file");
+            Segment::open(&path).err()
+        };
+        assert!(matches!(file("empty", b""), Some(Error::NotASegment)));
+        assert!(matches!(
+            file("foreign", &[7; 64]),
+            Some(Error::NotASegment)
+        ));
+        let mut head = MAGIC.to_le_bytes().to_vec();
+        head.extend((VERSION + 1).to_le_bytes());
+        head.extend([0; 64]);
+        assert!(matches!(
+            file("newer", &head),
+            Some(Error::Version { found, .. }) if found == VERSION + 1
+        ));
+        head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        head[16..24].copy_from_slice(&(TOTAL as u64).to_le_bytes());
+        assert!(matches!(file("cut off", &head), Some(Error::NotASegment)));
+        std::fs::remove_dir_all(&dir).expect("folder");
+    }
+}
