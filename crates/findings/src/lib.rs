@@ -6,6 +6,18 @@
 //! target or at raw accesses.
 #![forbid(unsafe_code)]
 
+mod comparison;
+#[cfg(feature = "examples")]
+pub mod examples;
+mod file;
+mod fingerprint;
+mod ranking;
 mod schema;
+mod subject;
 
+pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, compare};
+pub use file::{FindingsError, LARGEST_FILE, json_schema};
+pub use fingerprint::fingerprint;
+pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};
 pub use schema::*;
+pub use subject::{file_name, normalized_field};

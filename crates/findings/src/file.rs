@@ -1,0 +1,310 @@
+//! Reading and writing a result. A file that is foreign, newer, cut short or
+//! damaged gives one clear sentence: never a panic and never half a result.
+
+use crate::{Findings, SCHEMA, VERSION};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// The largest file that [`Findings::read`] takes, in bytes. Results are some
+/// kilobytes a finding; what is larger is something else, and reading a device
+/// such as `/dev/zero` must end.
+pub const LARGEST_FILE: u64 = 256 << 20;
+
+/// Why a result could not be read or written. Each says what to do next where
+/// there is something to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FindingsError {
+    /// The file could not be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Reading failed half-way.
+    #[error("cannot read the result: {0}")]
+    Read(#[source] io::Error),
+    /// Writing failed.
+    #[error("cannot write the result: {0}")]
+    Write(#[source] io::Error),
+    /// There is nothing in it.
+    #[error("the file is empty, so it holds no result")]
+    Empty,
+    /// There is too much in it.
+    #[error(
+        "the file is larger than {} MiB, so it is no sunder result",
+        LARGEST_FILE >> 20
+    )]
+    TooLarge,
+    /// It ends before the result does.
+    #[error(
+        "the result ends in the middle, at line {line}: the file was cut short; run the detection again"
+    )]
+    Truncated {
+        /// The last line, from 1.
+        line: usize,
+    },
+    /// It is not JSON, or JSON of something else.
+    #[error("the file is no sunder result: {0}")]
+    Foreign(String),
+    /// A newer version wrote it.
+    #[error(
+        "the result has schema version {found}, and this sunder reads up to {VERSION}: update sunder"
+    )]
+    Newer {
+        /// Its version.
+        found: u64,
+    },
+    /// It claims to be a result, but is not one.
+    #[error("the result is damaged: {0}")]
+    Damaged(String),
+}
+
+impl Findings {
+    /// Reads the result in the file at `path`.
+    ///
+    /// # Errors
+    /// See [`Findings::read`]; also if the file can't be opened.
+    pub fn open(path: &Path) -> Result<Self, FindingsError> {
+        let file = File::open(path).map_err(|source| FindingsError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::read(file)
+    }
+
+    /// Reads a result.
+    ///
+    /// # Errors
+    /// If reading fails, or what is read is empty, too large, cut short, no
+    /// result, a newer result or a damaged one.
+    pub fn read(reader: impl Read) -> Result<Self, FindingsError> {
+        let mut text = Vec::new();
+        reader
+            .take(LARGEST_FILE + 1)
+            .read_to_end(&mut text)
+            .map_err(FindingsError::Read)?;
+        if text.len() as u64 > LARGEST_FILE {
+            return Err(FindingsError::TooLarge);
+        }
+        Self::parse(&text)
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, FindingsError> {
+        if text.iter().all(u8::is_ascii_whitespace) {
+            return Err(FindingsError::Empty);
+        }
+        let value: Value = serde_json::from_slice(text).map_err(|e| not_json(text, &e))?;
+        check_header(&value)?;
+        serde_json::from_value(value).map_err(|e| FindingsError::Damaged(e.to_string()))
+    }
+
+    /// Writes the result as indented JSON with a newline at the end.
+    ///
+    /// # Errors
+    /// If writing fails, or a figure is not a finite number, which
+    /// [`crate::rank`] rules out.
+    pub fn write(&self, mut writer: impl Write) -> Result<(), FindingsError> {
+        let text = self.to_json()?;
+        writer
+            .write_all(text.as_bytes())
+            .and_then(|()| writer.flush())
+            .map_err(FindingsError::Write)
+    }
+
+    /// The result as indented JSON with a newline at the end.
+    ///
+    /// # Errors
+    /// If a figure is not a finite number, which [`crate::rank`] rules out:
+    /// JSON would hold `null` in its place, and nobody could read it again.
+    pub fn to_json(&self) -> Result<String, FindingsError> {
+        if let Some(what) = self.unreal_figure() {
+            return Err(FindingsError::Damaged(format!("{what} is not a number")));
+        }
+        let mut text = serde_json::to_string_pretty(self)
+            .map_err(|e| FindingsError::Write(io::Error::other(e)))?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    fn unreal_figure(&self) -> Option<String> {
+        let run = [
+            ("run.seconds", self.run.seconds),
+            ("run.threshold_percent", self.run.threshold_percent),
+            ("run.observer_cpu_seconds", self.run.observer_cpu_seconds),
+            (
+                "machine.transfer_ns",
+                self.machine.transfer_ns.unwrap_or(0.0),
+            ),
+        ];
+        if let Some((name, _)) = run.iter().find(|(_, v)| !v.is_finite()) {
+            return Some((*name).to_owned());
+        }
+        self.findings.iter().enumerate().find_map(|(i, f)| {
+            let own = [f.cost_percent, f.interleavings_per_second, f.false_share];
+            let lines = f.lines.iter().map(|l| l.interleavings_per_second);
+            own.into_iter()
+                .chain(lines)
+                .chain(f.timeline.iter().copied())
+                .any(|v| !v.is_finite())
+                .then(|| format!("a figure of findings[{i}]"))
+        })
+    }
+}
+
+fn not_json(text: &[u8], error: &serde_json::Error) -> FindingsError {
+    let opens_an_object = text
+        .iter()
+        .find(|b| !b.is_ascii_whitespace())
+        .is_some_and(|&b| b == b'{');
+    if error.is_eof() && opens_an_object {
+        FindingsError::Truncated { line: error.line() }
+    } else {
+        FindingsError::Foreign(format!("it is not JSON ({error})"))
+    }
+}
+
+/// Checks who wrote it before anything else is looked at: a newer result may
+/// have any other shape.
+fn check_header(value: &Value) -> Result<(), FindingsError> {
+    let Some(schema) = value.get("schema").and_then(Value::as_str) else {
+        return Err(FindingsError::Foreign(
+            "it is JSON without \"schema\"".to_owned(),
+        ));
+    };
+    if schema != SCHEMA {
+        let shown: String = schema.chars().take(40).collect();
+        return Err(FindingsError::Foreign(format!(
+            "its \"schema\" is {shown:?}, not {SCHEMA:?}"
+        )));
+    }
+    match value.get("version").and_then(Value::as_u64) {
+        Some(version) if version == u64::from(VERSION) => Ok(()),
+        Some(found) if found > u64::from(VERSION) => Err(FindingsError::Newer { found }),
+        _ => Err(FindingsError::Damaged(
+            "its \"version\" is no version of the schema".to_owned(),
+        )),
+    }
+}
+
+/// The JSON Schema of a result, indented and with a newline at the end: what
+/// `docs/schema/sunder-findings-1.json` holds.
+pub fn json_schema() -> String {
+    let mut schema = schemars::schema_for!(Findings);
+    let name = format!("{SCHEMA}-{VERSION}.json");
+    schema.insert("$id".to_owned(), Value::String(name));
+    let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::examples;
+
+    fn error(text: &str) -> String {
+        Findings::read(text.as_bytes())
+            .expect_err("must be refused")
+            .to_string()
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let all = examples::report();
+        let mut text = Vec::new();
+        all.write(&mut text).expect("it can be written");
+        assert_eq!(Findings::read(text.as_slice()).expect("it is good"), all);
+    }
+
+    #[test]
+    fn every_cut_is_noticed() {
+        let text = examples::report().to_json().expect("it can be written");
+        // The closing brace and the newline end a complete result.
+        for cut in (1..text.len() - 2).step_by(97).chain([text.len() - 2]) {
+            let Some(head) = text.get(..cut) else {
+                continue; // inside a character
+            };
+            let said = error(head);
+            assert!(said.contains("cut short"), "cut at {cut}: {said}");
+        }
+    }
+
+    #[test]
+    fn each_bad_file_gets_its_own_sentence() {
+        for (text, said) in [
+            ("", "empty"),
+            (" \n", "empty"),
+            ("\u{7f}ELF\u{2}\u{1}", "not JSON"),
+            ("[1, 2", "not JSON"),
+            ("[]", "without \"schema\""),
+            ("3", "without \"schema\""),
+            ("{\"runs\": []}", "without \"schema\""),
+            (
+                "{\"schema\": \"sarif\"}",
+                "\"sarif\", not \"sunder-findings\"",
+            ),
+            (
+                "{\"schema\": \"sunder-findings\"}",
+                "no version of the schema",
+            ),
+            (
+                "{\"schema\": \"sunder-findings\", \"version\": 0}",
+                "no version of the schema",
+            ),
+            (
+                "{\"schema\": \"sunder-findings\", \"version\": 2, \"anything\": 1}",
+                "schema version 2, and this sunder reads up to 1",
+            ),
+            (
+                "{\"schema\": \"sunder-findings\", \"version\": 1}",
+                "damaged: missing field",
+            ),
+        ] {
+            let found = error(text);
+            assert!(found.contains(said), "{text:?}: {found}");
+            assert!(!found.contains('\n'), "one sentence: {found}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let said = Findings::open(Path::new("/nowhere/result.json"))
+            .expect_err("it is not there")
+            .to_string();
+        assert!(said.contains("/nowhere/result.json"), "{said}");
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_without_a_crash() {
+        let text = "[".repeat(100_000);
+        assert!(error(&text).contains("no sunder result"));
+    }
+
+    #[test]
+    fn an_endless_file_is_refused() {
+        let said = Findings::read(io::repeat(b' ')).expect_err("no end");
+        assert!(matches!(said, FindingsError::TooLarge));
+    }
+
+    #[test]
+    fn a_figure_that_is_no_number_is_not_written() {
+        let mut all = examples::report();
+        all.findings[1].cost_percent = f64::NAN;
+        let said = all.to_json().expect_err("NaN").to_string();
+        assert!(said.contains("findings[1]"), "{said}");
+        crate::rank(&mut all);
+        assert!(all.to_json().is_ok());
+    }
+
+    #[test]
+    fn a_field_of_a_later_minor_change_is_ignored() {
+        let text = examples::report().to_json().expect("it can be written");
+        let more = text.replacen("\"tool\"", "\"added_later\": [1], \"tool\"", 1);
+        assert!(Findings::read(more.as_bytes()).is_ok());
+    }
+}

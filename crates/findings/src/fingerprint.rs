@@ -1,0 +1,166 @@
+//! A finding's identity across runs, builds and machines: for SARIF viewers and
+//! for comparison. It must not depend on addresses, thread numbers, ranks,
+//! counts, line numbers or the folder that a program was built in.
+
+use crate::{Finding, LatentOn, Object, file_name, normalized_field};
+use std::collections::BTreeSet;
+
+/// 32 hexadecimal digits that two findings share if they are about the same
+/// objects and the same written fields.
+///
+/// It is made of the objects' kind, name and type, the function and file (not
+/// the line) that allocated or declared them, the fields that are written
+/// (without element numbers), and whether and how the finding is latent. Objects
+/// without any name are told apart by the functions that touch them.
+pub fn fingerprint(finding: &Finding) -> String {
+    let mut parts = identity(finding);
+    parts.extend(
+        finding
+            .written_fields()
+            .into_iter()
+            .map(|f| format!("field {f}")),
+    );
+    digest(&parts)
+}
+
+/// The fingerprint without the fields. Which fields a short run sees is partly
+/// chance; comparison falls back on this.
+pub(crate) fn object_fingerprint(finding: &Finding) -> String {
+    digest(&identity(finding))
+}
+
+fn identity(finding: &Finding) -> Vec<String> {
+    let latent = match (finding.latent, finding.latent_on) {
+        (false, _) => "present".to_owned(),
+        (true, Some(LatentOn::LineSize(bytes))) => format!("latent at lines of {bytes}"),
+        (true, Some(LatentOn::StartOffset(_))) => "latent at another start".to_owned(),
+        (true, None) => "latent".to_owned(),
+    };
+    let mut objects: Vec<String> = std::iter::once(&finding.object)
+        .chain(&finding.neighbour)
+        .map(object_identity)
+        .collect();
+    // Which of two neighbours comes first depends on their addresses.
+    objects.sort();
+    let mut parts = vec![latent];
+    let nameless = !finding.object.has_identity();
+    parts.extend(objects);
+    if nameless {
+        let functions: BTreeSet<&str> = finding.sites.iter().map(|s| s.function.as_str()).collect();
+        parts.extend(functions.into_iter().map(|f| format!("touched in {f}")));
+    }
+    parts
+}
+
+fn object_identity(object: &Object) -> String {
+    let site = object.allocation_site();
+    let declared = object.declared.as_ref().map(|d| file_name(&d.file));
+    [
+        object.kind.words(),
+        object.name.as_deref().unwrap_or_default(),
+        &normalized_field(object.type_name.as_deref().unwrap_or_default()),
+        site.map(|f| f.function.as_str()).unwrap_or_default(),
+        site.and_then(|f| f.file.as_deref())
+            .map(file_name)
+            .unwrap_or_default(),
+        declared.unwrap_or_default(),
+    ]
+    .join("\u{1f}")
+}
+
+impl Object {
+    fn has_identity(&self) -> bool {
+        self.name.is_some() || self.type_name.is_some() || !self.allocation.is_empty()
+    }
+}
+
+/// FNV-1a with 128 bits: stable for ever, unlike the standard library's hasher,
+/// and no secret is at stake.
+fn digest(parts: &[String]) -> String {
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    let mut hash = BASIS;
+    for part in parts {
+        for byte in part.bytes().chain([0x1e]) {
+            hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+        }
+    }
+    format!("{hash:032x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::examples;
+
+    #[test]
+    fn addresses_threads_and_ranks_do_not_matter() {
+        let one = examples::linear_regression();
+        let mut two = one.clone();
+        two.rank = 9;
+        two.cost_percent = 1.0;
+        two.object.address = "0x7000".into();
+        two.object.size = Some(9999);
+        for line in &mut two.lines {
+            line.address = "0x7000".into();
+            for word in &mut line.words {
+                word.field = word
+                    .field
+                    .as_ref()
+                    .map(|f| f.replace("[1]", "[3]").replace("[0]", "[2]"));
+                for thread in &mut word.threads {
+                    thread.id += 5000;
+                }
+            }
+        }
+        for frame in &mut two.object.allocation {
+            frame.line = frame.line.map(|l| l + 7);
+            frame.file = frame
+                .file
+                .as_ref()
+                .map(|f| format!("/elsewhere/{}", file_name(f)));
+        }
+        assert_ne!(one, two);
+        assert_eq!(fingerprint(&one), fingerprint(&two));
+    }
+
+    #[test]
+    fn another_object_field_or_site_is_another_finding() {
+        let one = examples::linear_regression();
+        let mut variants = vec![one.clone(); 4];
+        variants[0].object.type_name = Some("other_args".into());
+        variants[1].lines[0].words[0].field = Some("[0].other".into());
+        variants[2].object.allocation[1].function = "elsewhere".into();
+        variants[3].latent = true;
+        for other in variants {
+            assert_ne!(fingerprint(&one), fingerprint(&other));
+        }
+    }
+
+    #[test]
+    fn neighbours_may_change_places() {
+        let one = examples::heap_pair();
+        let mut two = one.clone();
+        two.object = one.neighbour.clone().expect("a pair");
+        two.neighbour = Some(one.object.clone());
+        assert_eq!(fingerprint(&one), fingerprint(&two));
+    }
+
+    #[test]
+    fn nameless_memory_is_told_apart_by_code() {
+        let one = examples::no_debug_info();
+        let mut two = one.clone();
+        two.sites[0].function = "elsewhere+0x10".into();
+        assert_ne!(fingerprint(&one), fingerprint(&two));
+    }
+
+    /// The published test vector of FNV-1a 128 for "a", to which our separator
+    /// is appended by hand.
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        let a: u128 = 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964;
+        let prime: u128 = (1 << 88) + 0x13b;
+        let wanted = (a ^ 0x1e).wrapping_mul(prime);
+        assert_eq!(digest(&["a".to_owned()]), format!("{wanted:032x}"));
+    }
+}

@@ -1,0 +1,185 @@
+//! The order of findings and which of them deserve a reader's time. The judge
+//! measures; nothing here changes a measured figure, except that what is no
+//! number counts as zero.
+
+use crate::{Finding, Findings, Sharing};
+use std::cmp::Ordering;
+
+/// The significance threshold where the user names none, in percent of the
+/// involved threads' time.
+///
+/// One percent: the cost is an upper bound, so the gain of a fix is smaller
+/// still, and below one percent it disappears in the spread between two runs
+/// of the same program. SHERIFF drew its line for the same reason (section 3.2,
+/// "potential to seriously degrade performance").
+pub const DEFAULT_THRESHOLD_PERCENT: f64 = 1.0;
+
+/// How a report treats a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// False sharing at or above the threshold: always shown.
+    Significant,
+    /// False sharing that costs less than the threshold.
+    BelowThreshold,
+    /// No false sharing: the threads touch the same bytes.
+    TrueSharing,
+    /// False sharing on other machines or layouts only.
+    Latent,
+}
+
+/// Orders the findings and numbers them from 1: those that are present by
+/// [`Finding::cost_percent`] and then by interleavings, the dearest first;
+/// latent ones after them in the same way. Ties keep their order.
+///
+/// A figure that is no finite number becomes 0: JSON can't hold it, and a
+/// ratio of nothing to nothing says nothing.
+pub fn rank(findings: &mut Findings) {
+    for finding in &mut findings.findings {
+        finding.drop_unreal_figures();
+    }
+    findings.findings.sort_by(dearest_first);
+    for (index, finding) in findings.findings.iter_mut().enumerate() {
+        finding.rank = u32::try_from(index + 1).unwrap_or(u32::MAX);
+    }
+}
+
+fn dearest_first(a: &Finding, b: &Finding) -> Ordering {
+    a.latent
+        .cmp(&b.latent)
+        .then(b.cost_percent.total_cmp(&a.cost_percent))
+        .then(
+            b.interleavings_per_second
+                .total_cmp(&a.interleavings_per_second),
+        )
+}
+
+impl Findings {
+    /// The findings that a report shows without being asked for more.
+    pub fn significant(&self, threshold_percent: f64) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(move |f| f.standing(threshold_percent) == Standing::Significant)
+    }
+}
+
+impl Finding {
+    /// How a report treats it.
+    pub fn standing(&self, threshold_percent: f64) -> Standing {
+        if self.latent {
+            Standing::Latent
+        } else if self.sharing == Sharing::True {
+            Standing::TrueSharing
+        } else if self.false_cost_percent() >= threshold_percent {
+            Standing::Significant
+        } else {
+            Standing::BelowThreshold
+        }
+    }
+
+    /// The part of [`Finding::cost_percent`] that taking the threads' data apart
+    /// could win: all of it for false sharing, the false interleavings' share of
+    /// it where the sharing is mixed, nothing where it is true.
+    pub fn false_cost_percent(&self) -> f64 {
+        match self.sharing {
+            Sharing::False => self.cost_percent,
+            Sharing::Mixed => self.cost_percent * self.false_share.clamp(0.0, 1.0),
+            Sharing::True => 0.0,
+        }
+    }
+
+    fn drop_unreal_figures(&mut self) {
+        let figures = [
+            &mut self.cost_percent,
+            &mut self.interleavings_per_second,
+            &mut self.false_share,
+        ];
+        let of_lines = self
+            .lines
+            .iter_mut()
+            .map(|l| &mut l.interleavings_per_second);
+        for figure in figures
+            .into_iter()
+            .chain(of_lines)
+            .chain(&mut self.timeline)
+        {
+            if !figure.is_finite() {
+                *figure = 0.0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(name: &str, cost: f64, rate: f64, latent: bool) -> Finding {
+        let mut f = Finding {
+            cost_percent: cost,
+            interleavings_per_second: rate,
+            latent,
+            ..Finding::default()
+        };
+        f.object.name = Some(name.into());
+        f
+    }
+
+    #[test]
+    fn the_dearest_comes_first_and_latent_ones_last() {
+        let mut all = Findings {
+            findings: vec![
+                finding("latent", 90.0, 9.0, true),
+                finding("tie, first", 5.0, 10.0, false),
+                finding("tie, second", 5.0, 10.0, false),
+                finding("same cost, faster", 5.0, 11.0, false),
+                finding("no number", f64::NAN, f64::INFINITY, false),
+                finding("dearest", 70.0, 1.0, false),
+            ],
+            ..Findings::default()
+        };
+        rank(&mut all);
+        let names: Vec<_> = all
+            .findings
+            .iter()
+            .map(|f| (f.rank, f.object.name.as_deref().unwrap_or_default()))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                (1, "dearest"),
+                (2, "same cost, faster"),
+                (3, "tie, first"),
+                (4, "tie, second"),
+                (5, "no number"),
+                (6, "latent"),
+            ]
+        );
+        assert_eq!(all.findings[4].cost_percent, 0.0);
+    }
+
+    #[test]
+    fn only_the_false_part_of_mixed_sharing_counts_as_significant() {
+        let mut f = finding("m", 10.0, 1.0, false);
+        f.sharing = Sharing::Mixed;
+        f.false_share = 0.05;
+        assert_eq!(f.standing(1.0), Standing::BelowThreshold);
+        f.false_share = 0.5;
+        assert_eq!(f.standing(1.0), Standing::Significant);
+        f.sharing = Sharing::True;
+        assert_eq!(f.standing(1.0), Standing::TrueSharing);
+        f.latent = true;
+        assert_eq!(f.standing(1.0), Standing::Latent);
+    }
+
+    #[test]
+    fn the_threshold_itself_is_significant() {
+        assert_eq!(
+            finding("x", 1.0, 1.0, false).standing(1.0),
+            Standing::Significant
+        );
+        assert_eq!(
+            finding("x", 0.99, 1.0, false).standing(1.0),
+            Standing::BelowThreshold
+        );
+    }
+}

@@ -1,0 +1,252 @@
+//! What a finding is about, in a few words, and the plain questions that every
+//! reader of a finding asks: which threads, which fields, which allocation.
+//! No layout and no colour here: reports do that.
+
+use crate::{Finding, Frame, Location, Object, ObjectKind, Thread};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The last component of a path.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// A field path with the element numbers taken out (`a[3].x` becomes `a[].x`):
+/// which elements a run saw depends on chance and on the thread count.
+pub fn normalized_field(field: &str) -> String {
+    let mut out = String::with_capacity(field.len());
+    let mut rest = field;
+    while let Some(open) = rest.find('[') {
+        let (before, from) = rest.split_at(open + 1);
+        out.push_str(before);
+        let digits = from
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(from.len());
+        rest = if from[digits..].starts_with(']') {
+            &from[digits..]
+        } else {
+            from
+        };
+    }
+    out.push_str(rest);
+    out
+}
+
+impl Finding {
+    /// All threads that touch it, by ascending number.
+    pub fn threads(&self) -> Vec<Thread> {
+        let mut seen: BTreeMap<u32, Option<&str>> = BTreeMap::new();
+        let uses = self
+            .lines
+            .iter()
+            .flat_map(|l| &l.words)
+            .flat_map(|w| &w.threads);
+        for one in uses {
+            let name = seen.entry(one.id).or_default();
+            *name = name.or(one.name.as_deref());
+        }
+        seen.into_iter()
+            .map(|(id, name)| Thread {
+                id,
+                name: name.map(str::to_owned),
+            })
+            .collect()
+    }
+
+    /// The fields that any thread writes, without element numbers.
+    pub fn written_fields(&self) -> BTreeSet<String> {
+        self.lines
+            .iter()
+            .flat_map(|l| &l.words)
+            .filter(|w| w.threads.iter().any(|t| t.writes + t.updates > 0))
+            .filter_map(|w| w.field.as_deref())
+            .map(normalized_field)
+            .collect()
+    }
+
+    /// What is shared, in a few words: `counters (struct counter[8])`, or
+    /// `a and b` for two neighbours.
+    pub fn subject(&self) -> String {
+        match &self.neighbour {
+            None => self.object.subject(),
+            Some(other) => format!("{} and {}", self.object.subject(), other.subject()),
+        }
+    }
+
+    /// Where a reader should look first: the declaration or allocation of the
+    /// object, else the busiest code.
+    pub fn place(&self) -> Option<Location> {
+        self.object.place().or_else(|| {
+            self.sites.iter().find_map(|s| {
+                Some(Location {
+                    file: s.file.clone()?,
+                    line: s.line,
+                })
+            })
+        })
+    }
+}
+
+impl Object {
+    /// The frame that asked for the memory: the innermost one that belongs to
+    /// the user, not to an allocator or a language's library; the innermost of
+    /// all where none does.
+    pub fn allocation_site(&self) -> Option<&Frame> {
+        self.allocation
+            .iter()
+            .find(|f| f.file.is_some() && !f.is_library())
+            .or_else(|| self.allocation.iter().find(|f| !f.is_library()))
+            .or_else(|| self.allocation.first())
+    }
+
+    /// The declaration or, for heap objects, the allocation site.
+    pub fn place(&self) -> Option<Location> {
+        self.declared.clone().or_else(|| {
+            let frame = self.allocation_site()?;
+            Some(Location {
+                file: frame.file.clone()?,
+                line: frame.line,
+            })
+        })
+    }
+
+    /// What it is, in a few words: name and type where known, else kind and
+    /// size.
+    pub fn subject(&self) -> String {
+        let kind = self.kind.words();
+        match (self.name.as_deref(), self.type_name.as_deref()) {
+            (Some(name), Some(of)) if name != of => format!("{name} ({of})"),
+            (Some(name), _) | (None, Some(name)) if self.kind == ObjectKind::Heap => {
+                format!("{name} on the heap")
+            }
+            (Some(name), _) | (None, Some(name)) => name.to_owned(),
+            (None, None) => match self.size {
+                Some(size) => format!("{kind} of {size} bytes"),
+                None => format!("{kind} at {}", self.address),
+            },
+        }
+    }
+
+    /// Its name, or its type, or its kind: what an instruction can call it.
+    pub fn short_name(&self) -> &str {
+        self.name
+            .as_deref()
+            .or(self.type_name.as_deref())
+            .unwrap_or_else(|| self.kind.words())
+    }
+
+    /// The first byte as a number; `None` for text that is no address.
+    pub fn start(&self) -> Option<u64> {
+        u64::from_str_radix(self.address.strip_prefix("0x")?, 16).ok()
+    }
+}
+
+impl ObjectKind {
+    /// The kind, as a noun.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Heap => "heap block",
+            Self::Global => "global",
+            Self::Tls => "thread-local variable",
+            Self::Stack => "stack variable",
+            Self::Mapping => "mapping",
+            Self::Unknown => "memory",
+        }
+    }
+}
+
+impl Frame {
+    /// Whether it belongs to an allocator or to the library of C, C++ or Rust.
+    pub fn is_library(&self) -> bool {
+        const ALLOCATORS: [&str; 12] = [
+            "malloc",
+            "calloc",
+            "realloc",
+            "reallocarray",
+            "memalign",
+            "aligned_alloc",
+            "posix_memalign",
+            "valloc",
+            "strdup",
+            "mmap",
+            "__libc_start_main",
+            "_start",
+        ];
+        const NAMESPACES: [&str; 9] = [
+            "operator new",
+            "std::",
+            "__gnu_cxx::",
+            "core::",
+            "alloc::",
+            "<alloc::",
+            "<core::",
+            "__rust",
+            "__rdl_",
+        ];
+        const FOLDERS: [&str; 3] = ["/usr/include/c++/", "/usr/lib/gcc/", "/rustc/"];
+        ALLOCATORS.contains(&self.function.as_str())
+            || NAMESPACES.iter().any(|n| self.function.starts_with(n))
+            || self
+                .file
+                .as_deref()
+                .is_some_and(|f| FOLDERS.iter().any(|d| f.starts_with(d)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn element_numbers_are_taken_out_of_fields() {
+        assert_eq!(normalized_field("counters[3].hits"), "counters[].hits");
+        assert_eq!(normalized_field("a[1][22].x"), "a[][].x");
+        assert_eq!(normalized_field("map[key]"), "map[key]");
+        assert_eq!(normalized_field("open["), "open[");
+        assert_eq!(normalized_field("ü[7"), "ü[7");
+    }
+
+    fn frame(function: &str, file: Option<&str>) -> Frame {
+        Frame {
+            function: function.into(),
+            file: file.map(str::to_owned),
+            ..Frame::default()
+        }
+    }
+
+    #[test]
+    fn the_allocation_site_is_the_users_own_frame() {
+        let object = Object {
+            allocation: vec![
+                frame("malloc", None),
+                frame(
+                    "operator new(unsigned long)",
+                    Some("../libsupc++/new_op.cc"),
+                ),
+                frame(
+                    "std::vector<long>::reserve",
+                    Some("/usr/include/c++/12/bits/vector.tcc"),
+                ),
+                frame("app::start", Some("/src/app.cpp")),
+                frame("main", Some("/src/main.cpp")),
+            ],
+            ..Object::default()
+        };
+        assert_eq!(
+            object.allocation_site().map(|f| f.function.as_str()),
+            Some("app::start")
+        );
+    }
+
+    #[test]
+    fn without_a_users_frame_the_innermost_stands_in() {
+        let object = Object {
+            allocation: vec![frame("malloc", None), frame("_start", None)],
+            ..Object::default()
+        };
+        assert_eq!(
+            object.allocation_site().map(|f| f.function.as_str()),
+            Some("malloc")
+        );
+        assert_eq!(object.place(), None);
+    }
+}
