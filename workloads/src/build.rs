@@ -1,0 +1,150 @@
+//! Compiles workloads. A binary's name carries a hash of all that it was made
+//! from, so a second build finds the first one's work, and builds at the same
+//! time can't disturb each other.
+
+use crate::table::{Language, programs, read};
+use crate::{Error, Result, Variant, Workload};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Tells apart the temporary names of builds in one process.
+static NEXT_BUILD: AtomicU64 = AtomicU64::new(0);
+
+/// A folder for built workloads: beside the running test or program, in
+/// Cargo's target folder.
+#[must_use]
+pub fn default_out_dir() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    let target = program
+        .ancestors()
+        .find(|folder| folder.join("deps").is_dir())
+        .map_or_else(std::env::temp_dir, Path::to_owned);
+    target.join("workloads")
+}
+
+impl Workload {
+    /// Builds `variant` in `out_dir`, which is created, and returns the
+    /// program's path. What was built before from the same sources, flags and
+    /// compiler name is returned as it is. Calls at the same time, also from
+    /// several processes, are safe.
+    ///
+    /// # Errors
+    /// If the compiler is missing or refuses the source, or on a file error.
+    pub fn build(&self, variant: Variant, out_dir: &Path) -> Result<PathBuf> {
+        let arguments = self.compiler_arguments(variant);
+        let program = out_dir.join(format!(
+            "{}-{}-{:016x}",
+            self.name,
+            variant.name(),
+            self.fingerprint(&arguments)?
+        ));
+        if program.is_file() {
+            return Ok(program);
+        }
+        create(out_dir)?;
+        // Compiled in a folder of its own: rustc leaves object files beside its
+        // output, by names that two builds could share.
+        let number = NEXT_BUILD.fetch_add(1, Ordering::Relaxed);
+        let scratch = out_dir.join(format!("build-{}-{number}", std::process::id()));
+        create(&scratch)?;
+        let built = self.compile(&arguments, &scratch);
+        let moved = built.and_then(|file| {
+            std::fs::rename(&file, &program).map_err(|source| Error::File { path: file, source })
+        });
+        // What is left there is in nobody's way.
+        let _ = std::fs::remove_dir_all(&scratch);
+        moved.map(|()| program)
+    }
+
+    /// The built `variant` with its arguments at test size, ready to be spawned.
+    ///
+    /// # Errors
+    /// As [`Workload::build`].
+    pub fn command(&self, variant: Variant, out_dir: &Path) -> Result<Command> {
+        let mut command = Command::new(self.build(variant, out_dir)?);
+        command.args(self.arguments());
+        Ok(command)
+    }
+
+    /// THREADS and SIZE at test size.
+    #[must_use]
+    pub fn arguments(&self) -> [String; 2] {
+        [self.threads.to_string(), self.size.to_string()]
+    }
+
+    fn compiler(&self) -> String {
+        let (variable, default) = match self.language {
+            Language::C => ("WORKLOADS_CC", "gcc"),
+            Language::Cpp => ("WORKLOADS_CXX", "g++"),
+            Language::Rust => ("RUSTC", "rustc"),
+        };
+        std::env::var(variable).unwrap_or_else(|_| default.to_owned())
+    }
+
+    /// All arguments but the output.
+    fn compiler_arguments(&self, variant: Variant) -> Vec<String> {
+        let mut arguments: Vec<String> = match self.language {
+            Language::C => vec!["-std=gnu11"],
+            Language::Cpp => vec!["-std=c++17"],
+            Language::Rust => vec!["--edition", "2021", "-D", "warnings"],
+        }
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+        let fixed = variant == Variant::Fixed;
+        if self.language == Language::Rust {
+            arguments.extend(["--check-cfg", "cfg(fixed)"].map(str::to_owned));
+            if fixed {
+                arguments.extend(["--cfg", "fixed"].map(str::to_owned));
+            }
+        } else {
+            arguments.extend(["-g", "-pthread", "-Wall", "-Wextra", "-Werror"].map(str::to_owned));
+            if fixed {
+                arguments.push("-DFIXED=1".to_owned());
+            }
+        }
+        arguments.extend(self.flags.iter().cloned());
+        arguments.push(self.source_path().display().to_string());
+        if self.language != Language::Rust {
+            arguments.push("-lm".to_owned());
+        }
+        arguments
+    }
+
+    fn fingerprint(&self, arguments: &[String]) -> Result<u64> {
+        let mut hash = DefaultHasher::new();
+        self.compiler().hash(&mut hash);
+        arguments.hash(&mut hash);
+        read(&self.source_path())?.hash(&mut hash);
+        read(&programs().join("workload.h"))?.hash(&mut hash);
+        Ok(hash.finish())
+    }
+
+    fn compile(&self, arguments: &[String], scratch: &Path) -> Result<PathBuf> {
+        let compiler = self.compiler();
+        let file = scratch.join(&self.name);
+        let mut command = Command::new(&compiler);
+        command.args(arguments).arg("-o").arg(&file);
+        let output = command.output().map_err(|source| Error::NoCompiler {
+            compiler: compiler.clone(),
+            source,
+        })?;
+        if output.status.success() {
+            return Ok(file);
+        }
+        Err(Error::Compile {
+            workload: self.name.clone(),
+            command: format!("{command:?}"),
+            output: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+}
+
+fn create(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|source| Error::File {
+        path: folder.to_owned(),
+        source,
+    })
+}
