@@ -6,8 +6,12 @@
 
 mod error;
 mod event;
+pub mod launch;
 pub mod machine;
 pub mod perf;
+pub mod proc;
 
 pub use error::ObserveError;
 pub use event::{Event, RawSample, Registers};
+pub use launch::{Child, Launch, Prepared};
+pub use perf::{FrequencyPlan, PerfRefusal, PerfSampler, Wait};

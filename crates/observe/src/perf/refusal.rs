@@ -161,11 +161,16 @@ mod tests {
     #[test]
     fn each_error_number_has_its_reason() {
         let process = ProcessId(7);
-        let of = |errno, level, privileged| {
-            PerfRefusal::classify(errno, process, level, privileged)
-        };
-        assert_eq!(of(libc::EACCES, 3, false), PerfRefusal::Paranoid { level: 3 });
-        assert_eq!(of(libc::EPERM, 4, false), PerfRefusal::Paranoid { level: 4 });
+        let of =
+            |errno, level, privileged| PerfRefusal::classify(errno, process, level, privileged);
+        assert_eq!(
+            of(libc::EACCES, 3, false),
+            PerfRefusal::Paranoid { level: 3 }
+        );
+        assert_eq!(
+            of(libc::EPERM, 4, false),
+            PerfRefusal::Paranoid { level: 4 }
+        );
         // The level does not bind the privileged, so it is not the reason.
         assert_eq!(of(libc::EPERM, 4, true), PerfRefusal::Filtered);
         assert_eq!(of(libc::EPERM, 2, false), PerfRefusal::Filtered);

@@ -1,0 +1,275 @@
+//! Starts the target so that observers are in place before its first
+//! instruction, and otherwise exactly as a shell would start it.
+//!
+//! Called by the program. The child keeps standard streams, working directory,
+//! process group (so the terminal's job control works as without us), limits,
+//! and the signal mask and dispositions that *this* process was itself started
+//! with, whatever it has changed since. It must not leave a zombie behind, and
+//! between fork and exec only async-signal-safe calls are made.
+
+mod child;
+mod inherited;
+
+use crate::ObserveError;
+use child::{Plan, run_child};
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use sunder_access::ProcessId;
+
+/// Where `execvp` looks if there is no `PATH` (`confstr(_CS_PATH)`).
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// A program to be started.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, Option<OsString>)>,
+}
+
+impl Launch {
+    /// `program` as a user names it: looked up in `PATH` unless it holds a
+    /// slash.
+    pub fn new(program: impl Into<OsString>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn arguments<I>(mut self, arguments: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets a variable, or removes it with `None`; the rest of the environment
+    /// is ours.
+    #[must_use]
+    pub fn environment(mut self, name: impl Into<OsString>, value: Option<OsString>) -> Self {
+        self.environment.push((name.into(), value));
+        self
+    }
+
+    /// Forks the child, which waits.
+    ///
+    /// # Errors
+    /// If an argument holds a zero byte, or the system has no more processes
+    /// or descriptors. Whether the program exists is found out by
+    /// [`Prepared::go`].
+    pub fn prepare(&self) -> Result<Prepared, ObserveError> {
+        let plan = self.plan()?;
+        let (gate, go) = pipe()?;
+        let (failure, report) = pipe()?;
+        // SAFETY: the child only runs `run_child`, which makes nothing but
+        // async-signal-safe calls and never returns.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            return Err(ObserveError::last_system("start another process"));
+        }
+        if pid == 0 {
+            // SAFETY: this is the forked child, and the descriptors are open.
+            unsafe { run_child(&plan, gate.as_raw_fd(), go.as_raw_fd(), report.as_raw_fd()) }
+        }
+        Ok(Prepared {
+            child: Child {
+                pid: ProcessId(pid as u32),
+                status: None,
+            },
+            go,
+            failure,
+            program: self.program.to_string_lossy().into_owned(),
+        })
+    }
+
+    fn plan(&self) -> Result<Plan, ObserveError> {
+        let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => variables.insert(name.clone(), value.clone()),
+                None => variables.remove(name),
+            };
+        }
+        let path = variables.get(OsStr::new("PATH")).cloned();
+        let environment = variables.into_iter().map(|(name, value)| {
+            let mut entry = name.into_vec();
+            entry.push(b'=');
+            entry.extend(value.into_vec());
+            OsString::from_vec(entry)
+        });
+        let arguments = std::iter::once(self.program.clone()).chain(self.arguments.clone());
+        Ok(Plan::new(
+            self.candidates(path)?,
+            arguments.map(c_string).collect::<Result<_, _>>()?,
+            environment.map(c_string).collect::<Result<_, _>>()?,
+        ))
+    }
+
+    /// The paths to try in turn, as `execvp` does.
+    fn candidates(&self, path: Option<OsString>) -> Result<Vec<CString>, ObserveError> {
+        let name = self.program.as_bytes();
+        if name.is_empty() || name.contains(&b'/') {
+            return Ok(vec![c_string(self.program.clone())?]);
+        }
+        let path = path.unwrap_or_else(|| DEFAULT_PATH.into());
+        path.as_bytes()
+            .split(|&byte| byte == b':')
+            .map(|directory| {
+                let mut full = directory.to_vec();
+                if !full.is_empty() {
+                    full.push(b'/');
+                }
+                full.extend(name);
+                c_string(OsString::from_vec(full))
+            })
+            .collect()
+    }
+}
+
+fn c_string(text: OsString) -> Result<CString, ObserveError> {
+    let shown = text.to_string_lossy().into_owned();
+    CString::new(text.into_vec()).map_err(|_| ObserveError::ZeroByte(shown))
+}
+
+/// A pipe that closes on exec: reading end, writing end.
+fn pipe() -> Result<(OwnedFd, OwnedFd), ObserveError> {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(ObserveError::last_system("open a pipe"));
+    }
+    // SAFETY: the kernel has just given us both; nobody else knows them.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// A child that waits before `execve`. Dropped without [`Prepared::go`], it
+/// ends without executing anything.
+#[derive(Debug)]
+pub struct Prepared {
+    // Field order is drop order: closing the gate lets the child end, and only
+    // then is it waited for.
+    go: OwnedFd,
+    failure: OwnedFd,
+    program: String,
+    child: Child,
+}
+
+impl Prepared {
+    /// Its process number, which the program will have too.
+    pub fn pid(&self) -> ProcessId {
+        self.child.pid
+    }
+
+    /// Lets it execute the program and waits until that has begun.
+    ///
+    /// # Errors
+    /// [`ObserveError::Execute`] with the error of `execve`; the child is gone
+    /// then.
+    pub fn go(self) -> Result<Child, ObserveError> {
+        let Self {
+            go,
+            failure,
+            program,
+            mut child,
+        } = self;
+        // If the child was killed meanwhile, nobody reads: its status tells.
+        let _ = std::fs::File::from(go).write_all(&[1]);
+        let mut errno = Vec::new();
+        // The end of the pipe comes with a successful exec, which closes it.
+        std::fs::File::from(failure)
+            .read_to_end(&mut errno)
+            .map_err(|source| ObserveError::System {
+                doing: "learn whether the program was executed",
+                source,
+            })?;
+        match <[u8; 4]>::try_from(errno.as_slice()) {
+            Ok(errno) => {
+                child.wait()?;
+                Err(ObserveError::Execute {
+                    program,
+                    source: io::Error::from_raw_os_error(i32::from_le_bytes(errno)),
+                })
+            }
+            Err(_) => Ok(child),
+        }
+    }
+}
+
+/// A running child. When this is dropped, a child that has ended is collected
+/// and one that has not runs on.
+#[derive(Debug)]
+pub struct Child {
+    pid: ProcessId,
+    status: Option<ExitStatus>,
+}
+
+impl Child {
+    /// Its process number.
+    pub fn pid(&self) -> ProcessId {
+        self.pid
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// If somebody else has waited for it.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, ObserveError> {
+        self.collect(libc::WNOHANG)
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// If somebody else has waited for it.
+    pub fn wait(&mut self) -> Result<ExitStatus, ObserveError> {
+        loop {
+            if let Some(status) = self.collect(0)? {
+                return Ok(status);
+            }
+        }
+    }
+
+    fn collect(&mut self, options: i32) -> Result<Option<ExitStatus>, ObserveError> {
+        if self.status.is_some() {
+            return Ok(self.status);
+        }
+        let mut status = 0;
+        loop {
+            // SAFETY: `status` is a valid place for the answer. The number is
+            // ours: the child has not been collected.
+            match unsafe { libc::waitpid(self.pid.0 as i32, &mut status, options) } {
+                0 => return Ok(None),
+                -1 => {
+                    let source = io::Error::last_os_error();
+                    if source.kind() != io::ErrorKind::Interrupted {
+                        return Err(ObserveError::System {
+                            doing: "wait for the program",
+                            source,
+                        });
+                    }
+                }
+                _ => {
+                    self.status = Some(ExitStatus::from_raw(status));
+                    return Ok(self.status);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.try_wait();
+    }
+}

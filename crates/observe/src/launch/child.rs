@@ -1,0 +1,136 @@
+//! The child between fork and exec. Everything that needs memory is made
+//! before the fork, in [`Plan`]; after it, only async-signal-safe calls: other
+//! threads of the parent may have held any lock.
+
+use super::inherited::{self, SIGNALS};
+use std::ffi::{CString, c_char};
+
+/// The exit status of a child whose observer died or gave up before the start;
+/// nobody is left to read it.
+const NOT_STARTED: i32 = 127;
+
+/// What to execute, ready for `execve`.
+pub(super) struct Plan {
+    candidates: Vec<CString>,
+    /// Own what the pointers below point to.
+    _arguments: Vec<CString>,
+    _environment: Vec<CString>,
+    /// End with null.
+    argument_pointers: Vec<*const c_char>,
+    environment_pointers: Vec<*const c_char>,
+    ignored: u64,
+    blocked: libc::sigset_t,
+}
+
+impl Plan {
+    pub(super) fn new(
+        candidates: Vec<CString>,
+        arguments: Vec<CString>,
+        environment: Vec<CString>,
+    ) -> Self {
+        let (ignored, blocked) = inherited::at_start();
+        Self {
+            candidates,
+            argument_pointers: pointers(&arguments),
+            environment_pointers: pointers(&environment),
+            _arguments: arguments,
+            _environment: environment,
+            ignored,
+            blocked: signal_set(blocked),
+        }
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    let end = std::iter::once(std::ptr::null());
+    strings
+        .iter()
+        .map(|text| text.as_ptr())
+        .chain(end)
+        .collect()
+}
+
+fn signal_set(bits: u64) -> libc::sigset_t {
+    // SAFETY: all zero bytes are the empty set, which the calls below fill with
+    // valid signal numbers.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in SIGNALS.filter(|signal| bits >> (signal - 1) & 1 == 1) {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+/// Waits for a byte from `gate`, then executes; an error number goes to
+/// `report`.
+///
+/// # Safety
+/// Only in a process that has just been forked; `gate`, `go` and `report` are
+/// open descriptors that close on exec.
+pub(super) unsafe fn run_child(plan: &Plan, gate: i32, go: i32, report: i32) -> ! {
+    // SAFETY: async-signal-safe calls on descriptors and memory that the
+    // caller vouches for.
+    unsafe {
+        restore_signals(plan);
+        // Without this end the parent's death would not end the wait.
+        libc::close(go);
+        let mut byte = 0u8;
+        let read = loop {
+            let read = libc::read(gate, (&raw mut byte).cast(), 1);
+            if read >= 0 || *libc::__errno_location() != libc::EINTR {
+                break read;
+            }
+        };
+        if read != 1 {
+            libc::_exit(NOT_STARTED);
+        }
+        let errno = execute(plan).to_le_bytes();
+        libc::write(report, errno.as_ptr().cast(), errno.len());
+        libc::_exit(NOT_STARTED)
+    }
+}
+
+/// # Safety
+/// As [`run_child`].
+unsafe fn restore_signals(plan: &Plan) {
+    // SAFETY: all zero bytes are a valid action: default, no flags.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    for signal in SIGNALS {
+        let ignore = plan.ignored >> (signal - 1) & 1 == 1;
+        action.sa_sigaction = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
+        // SAFETY: sets no handler; for signals that cannot be changed
+        // it fails, and they are as they were.
+        unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+    }
+    // SAFETY: `blocked` is a valid set.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &plan.blocked, std::ptr::null_mut()) };
+}
+
+/// Tries the candidates as `execvp` does: one that is missing or forbidden
+/// makes room for the next, and a forbidden one is remembered.
+///
+/// # Safety
+/// As [`run_child`].
+unsafe fn execute(plan: &Plan) -> i32 {
+    let mut worst = libc::ENOENT;
+    for candidate in &plan.candidates {
+        // SAFETY: null-terminated strings and arrays that `plan` owns.
+        let errno = unsafe {
+            libc::execve(
+                candidate.as_ptr(),
+                plan.argument_pointers.as_ptr(),
+                plan.environment_pointers.as_ptr(),
+            );
+            *libc::__errno_location()
+        };
+        match errno {
+            libc::EACCES => worst = libc::EACCES,
+            libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
+            other => return other,
+        }
+    }
+    // A single candidate was named by its path: its own error says most.
+    worst
+}

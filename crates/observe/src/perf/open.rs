@@ -1,0 +1,186 @@
+//! Opens the sampler's events on one thread: per CPU, because the kernel maps
+//! no ring for an inherited event that follows its thread over CPUs
+//! (`perf_mmap`: EINVAL), and once per frequency, because
+//! `PERF_EVENT_IOC_PERIOD` does not reach the events of threads that have
+//! already inherited while enabling and disabling does.
+
+use super::plan::{FrequencyPlan, period_ns};
+use super::record::SAMPLE_TYPE;
+use super::ring::Ring;
+use crate::machine::perf_event::{
+    Attr, PerfEvent, SW_CPU_CLOCK, SW_DUMMY, TYPE_SOFTWARE, USER_REGISTERS, Where, flag,
+};
+use crate::{ObserveError, PerfRefusal};
+use std::io;
+use sunder_access::{ProcessId, ThreadId};
+
+/// Pages of records in a ring. 64 pages hold some 1,400 samples: a third of a
+/// second at 4000 Hz; with the control page they take half of what an
+/// unprivileged user may lock per CPU (`perf_event_mlock_kb`, 516 KiB), so the
+/// watchpoints and a second run find room.
+const RING_PAGES: usize = 64;
+/// Below this a scheduling delay of a tenth of a second loses samples.
+const LEAST_RING_PAGES: usize = 8;
+
+/// What all events of a sampler have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Recipe {
+    pub process: ProcessId,
+    pub plan: FrequencyPlan,
+    pub cpus: Vec<u32>,
+    pub follow_children: bool,
+    /// Whether the first samples come with the next `execve`, not at once.
+    pub on_exec: bool,
+    /// Whether this kernel knows `inherit_thread`.
+    inherit_thread: bool,
+}
+
+/// The events on one thread; `sets[0]` is always enabled and carries the
+/// records that are no samples.
+#[derive(Debug)]
+pub(super) struct TaskEvents {
+    /// By set, by CPU.
+    pub sets: Vec<Vec<PerfEvent>>,
+}
+
+impl Recipe {
+    pub(super) fn new(
+        process: ProcessId,
+        plan: FrequencyPlan,
+        cpus: Vec<u32>,
+        follow_children: bool,
+        on_exec: bool,
+    ) -> Self {
+        Self {
+            process,
+            plan,
+            cpus,
+            follow_children,
+            on_exec,
+            inherit_thread: !follow_children,
+        }
+    }
+
+    /// How many descriptors each observed thread takes.
+    pub(super) fn descriptors_per_thread(&self) -> usize {
+        self.sets() * self.cpus.len()
+    }
+
+    fn sets(&self) -> usize {
+        match self.plan.steps().len() {
+            1 => 1,
+            steps => steps + 1,
+        }
+    }
+
+    /// Which set samples in `step`.
+    pub(super) fn set_of_step(&self, step: usize) -> usize {
+        if self.sets() == 1 { 0 } else { step + 1 }
+    }
+
+    fn attributes(&self, set: usize) -> Attr {
+        let samples = self.sets() == 1 || set > 0;
+        let config = if samples { SW_CPU_CLOCK } else { SW_DUMMY };
+        let mut attr = Attr::new(TYPE_SOFTWARE, config);
+        attr.sample_type = SAMPLE_TYPE;
+        attr.sample_regs_user = USER_REGISTERS;
+        attr.flags |= flag::INHERIT | flag::SAMPLE_ID_ALL | flag::WATERMARK;
+        if self.inherit_thread {
+            attr.flags |= flag::INHERIT_THREAD;
+        }
+        attr.wakeup = (RING_PAGES * super::ring::PAGE / 4) as u32;
+        if samples {
+            let step = set.saturating_sub(1);
+            attr.sample_period = period_ns(self.plan.steps()[step].1);
+        }
+        if set == 0 {
+            attr.flags |= flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK;
+        }
+        let at_once = !samples || (set <= 1 && !self.on_exec);
+        if at_once {
+            attr.flags &= !flag::DISABLED;
+        } else if set <= 1 {
+            attr.flags |= flag::ENABLE_ON_EXEC;
+        }
+        attr
+    }
+
+    /// Opens all events on `thread`. `None` if the thread is gone.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(super) fn open(&mut self, thread: ThreadId) -> Result<Option<TaskEvents>, ObserveError> {
+        let mut sets = Vec::with_capacity(self.sets());
+        for set in 0..self.sets() {
+            let mut events = Vec::with_capacity(self.cpus.len());
+            for cpu in self.cpus.clone() {
+                match self.open_one(set, thread, cpu) {
+                    Ok(event) => events.push(event),
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+                    Err(error) => {
+                        let errno = error.raw_os_error().unwrap_or(0);
+                        return Err(PerfRefusal::from_errno(errno, self.process).into());
+                    }
+                }
+            }
+            sets.push(events);
+        }
+        Ok(Some(TaskEvents { sets }))
+    }
+
+    fn open_one(&mut self, set: usize, thread: ThreadId, cpu: u32) -> io::Result<PerfEvent> {
+        let place = Where::ThreadOnCpu(thread.0, cpu);
+        let opened = PerfEvent::open(&self.attributes(set), place);
+        match opened {
+            Err(error) if self.inherit_thread && error.raw_os_error() == Some(libc::EINVAL) => {
+                // An older kernel: the sampler then drops what children send.
+                self.inherit_thread = false;
+                PerfEvent::open(&self.attributes(set), place)
+            }
+            other => other,
+        }
+    }
+}
+
+impl TaskEvents {
+    /// Maps one ring per CPU and sends all events there.
+    pub(super) fn map_rings(&self) -> Result<Vec<Ring>, ObserveError> {
+        let mut rings = Vec::new();
+        for event in &self.sets[0] {
+            rings.push(Ring::map_up_to(event, RING_PAGES, LEAST_RING_PAGES)?);
+        }
+        self.redirect(&self.sets[0], 1)?;
+        Ok(rings)
+    }
+
+    /// Sends the events of the sets from `first_set` on to the rings of
+    /// `owners`, by CPU.
+    pub(super) fn redirect(
+        &self,
+        owners: &[PerfEvent],
+        first_set: usize,
+    ) -> Result<(), ObserveError> {
+        for set in self.sets.iter().skip(first_set) {
+            for (event, owner) in set.iter().zip(owners) {
+                event
+                    .set_output(owner)
+                    .map_err(|source| ObserveError::System {
+                        doing: "direct perf samples to one ring a CPU",
+                        source,
+                    })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops one set and starts another. Both reach every thread that has
+    /// inherited; one that is gone needs neither.
+    pub(super) fn switch(&self, from: usize, to: usize) {
+        for event in &self.sets[from] {
+            let _ = event.disable();
+        }
+        for event in &self.sets[to] {
+            let _ = event.enable();
+        }
+    }
+}

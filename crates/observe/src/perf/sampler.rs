@@ -1,0 +1,411 @@
+//! The sampler: events on all threads of a process, read as one stream in the
+//! order of time.
+
+use super::open::{Recipe, TaskEvents};
+use super::plan::FrequencyPlan;
+use super::record::{self, Parsed};
+use super::ring::Ring;
+use crate::machine::perf_event::PerfEvent;
+use crate::{Event, ObserveError, PerfRefusal, proc};
+use std::collections::HashSet;
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::{Duration, Instant};
+use sunder_access::{ProcessId, ThreadId, Time};
+
+/// Records younger than this are kept for the next [`PerfSampler::drain`]: an
+/// older one may still be on its way into another CPU's ring.
+const SETTLE_NS: u64 = 1_000_000;
+
+/// How often `attach` looks for threads that began while it looked.
+const ATTACH_PASSES: usize = 20;
+
+/// Descriptors that `attach` leaves to everybody else.
+const SPARE_DESCRIPTORS: usize = 128;
+
+/// Why [`PerfSampler::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A ring has filled to a quarter.
+    Ready,
+    /// The time is over, or a signal came.
+    TimedOut,
+    /// All observed threads have ended; from now on it returns at once.
+    Ended,
+}
+
+/// Samples of a process taken by the kernel.
+#[derive(Debug)]
+pub struct PerfSampler {
+    recipe: Recipe,
+    tasks: Vec<TaskEvents>,
+    /// By CPU.
+    rings: Vec<Ring>,
+    /// The first of `tasks` that has not ended as far as is known.
+    watched: usize,
+    step: usize,
+    started: Option<Instant>,
+    bytes: Vec<u8>,
+    parsed: Parsed,
+    pending: Vec<(Time, Event)>,
+    unobserved: usize,
+}
+
+impl PerfSampler {
+    /// Observes a child that has been forked and waits to execute a program
+    /// ([`crate::launch`]); the samples begin with the `execve`. The plan's time
+    /// counts from the first record that [`Self::drain`] sees. Of processes
+    /// that the program starts, nothing is seen unless `follow_children`.
+    ///
+    /// # Errors
+    /// [`ObserveError::PerfRefused`] with the reason.
+    pub fn for_child(
+        child: ProcessId,
+        plan: FrequencyPlan,
+        follow_children: bool,
+    ) -> Result<Self, ObserveError> {
+        let mut recipe = Recipe::new(child, plan, online_cpus(), follow_children, true);
+        let first = recipe
+            .open(ThreadId(child.0))?
+            .ok_or(ObserveError::NoSuchProcess(child))?;
+        Self::with_first(recipe, first)
+    }
+
+    /// Observes a running process, all its threads, without stopping it. What
+    /// is mapped and which threads there are comes first in the stream, as if
+    /// it had just begun.
+    ///
+    /// Each thread takes a descriptor per CPU and frequency. If that is more
+    /// than the process may open (the soft limit is raised to the hard one),
+    /// only the plan's last frequency is used, and if that is too much too, the
+    /// threads that have used least CPU time are left out
+    /// ([`Self::unobserved_threads`]).
+    ///
+    /// # Errors
+    /// [`ObserveError::NoSuchProcess`]; [`ObserveError::PerfRefused`] with the
+    /// reason.
+    pub fn attach(
+        process: ProcessId,
+        plan: FrequencyPlan,
+        follow_children: bool,
+    ) -> Result<Self, ObserveError> {
+        let begin = monotonic_now();
+        let mut recipe = Recipe::new(process, plan, online_cpus(), follow_children, false);
+        let mut threads = proc::threads(process)?;
+        let budget = descriptor_budget();
+        if threads.len() * recipe.descriptors_per_thread() > budget {
+            recipe.plan = recipe.plan.last_only();
+        }
+        let room = (budget / recipe.descriptors_per_thread().max(1)).max(1);
+        if threads.len() > room {
+            proc::busiest_first(process, &mut threads);
+        }
+        let mut known = HashSet::new();
+        let mut first = None;
+        for &thread in &threads {
+            known.insert(thread);
+            first = recipe.open(thread)?;
+            if first.is_some() {
+                break;
+            }
+        }
+        let first = first.ok_or(ObserveError::NoSuchProcess(process))?;
+        let mut sampler = Self::with_first(recipe, first)?;
+        sampler.started = Some(Instant::now());
+        sampler.add_threads(threads, known, room)?;
+        sampler.synthesize(begin)?;
+        Ok(sampler)
+    }
+
+    fn with_first(recipe: Recipe, first: TaskEvents) -> Result<Self, ObserveError> {
+        let rings = first.map_rings()?;
+        Ok(Self {
+            recipe,
+            tasks: vec![first],
+            rings,
+            watched: 0,
+            step: 0,
+            started: None,
+            bytes: Vec::new(),
+            parsed: Parsed::default(),
+            pending: Vec::new(),
+            unobserved: 0,
+        })
+    }
+
+    /// Opens events on `threads` and on those that began meanwhile, until a
+    /// look finds no new ones. A thread that an observed thread has started
+    /// inherits its events and must not be opened again: the kernel has
+    /// reported its start.
+    fn add_threads(
+        &mut self,
+        threads: Vec<ThreadId>,
+        mut known: HashSet<ThreadId>,
+        room: usize,
+    ) -> Result<(), ObserveError> {
+        let mut new = threads;
+        for _ in 0..ATTACH_PASSES {
+            new.retain(|thread| !known.contains(thread));
+            for &thread in &new {
+                known.insert(thread);
+                self.add_thread(thread, room)?;
+            }
+            new = proc::threads(self.recipe.process)?;
+            new.retain(|thread| !known.contains(thread));
+            if new.is_empty() {
+                break;
+            }
+            // The kernel lists a thread a moment before it reports its start.
+            thread::sleep(Duration::from_millis(2));
+            self.collect();
+            known.extend(self.pending.iter().filter_map(|(_, event)| match event {
+                Event::ThreadStart { thread, .. } => Some(*thread),
+                _ => None,
+            }));
+        }
+        Ok(())
+    }
+
+    fn add_thread(&mut self, thread: ThreadId, room: usize) -> Result<(), ObserveError> {
+        if self.tasks.len() >= room {
+            self.unobserved += 1;
+            return Ok(());
+        }
+        match self.recipe.open(thread) {
+            Ok(Some(events)) => {
+                events.redirect(&self.tasks[0].sets[0], 0)?;
+                self.tasks.push(events);
+            }
+            Ok(None) => {}
+            // Somebody else has used up the descriptors that were counted on.
+            Err(ObserveError::PerfRefused(PerfRefusal::Descriptors { .. })) => {
+                self.unobserved += 1;
+            }
+            Err(other) => return Err(other),
+        }
+        Ok(())
+    }
+
+    /// Puts what already is in front of the stream.
+    fn synthesize(&mut self, time: Time) -> Result<(), ObserveError> {
+        let process = self.recipe.process;
+        let parent = proc::status(process).map_or(ProcessId(0), |status| status.parent);
+        let mut events = Vec::new();
+        for thread in proc::threads(process)? {
+            events.push(Event::ThreadStart {
+                process,
+                parent: if thread.0 == process.0 {
+                    parent
+                } else {
+                    process
+                },
+                thread,
+                time,
+            });
+            if let Ok(name) = proc::thread_name(process, thread) {
+                events.push(Event::ThreadName {
+                    process,
+                    thread,
+                    time,
+                    name,
+                    exec: false,
+                });
+            }
+        }
+        let mappings = proc::mappings(process)?;
+        events.extend(mappings.iter().map(|mapping| Event::Map {
+            process,
+            time,
+            mapping: mapping.clone(),
+        }));
+        let old = std::mem::take(&mut self.pending);
+        self.pending = events.into_iter().map(|event| (time, event)).collect();
+        self.pending.extend(old);
+        Ok(())
+    }
+
+    /// The process that was given.
+    pub fn process(&self) -> ProcessId {
+        self.recipe.process
+    }
+
+    /// The frequency that samples are taken with now, per second of a thread's
+    /// CPU time.
+    pub fn frequency(&self) -> u32 {
+        self.recipe.plan.steps()[self.step].1
+    }
+
+    /// Threads that [`Self::attach`] could not observe for want of descriptors.
+    pub fn unobserved_threads(&self) -> usize {
+        self.unobserved
+    }
+
+    /// Samples that came without 64-bit user registers: of 32-bit programs.
+    pub fn samples_without_registers(&self) -> u64 {
+        self.parsed.without_registers
+    }
+
+    /// Passes on what has happened, in the order of time, and changes the
+    /// frequency when the plan says so. The youngest millisecond is kept back
+    /// for the sake of that order. Samples are taken in user mode only: time in
+    /// the kernel yields none.
+    pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
+        let settled = Time(monotonic_now().0.saturating_sub(SETTLE_NS));
+        self.collect();
+        self.follow_plan();
+        self.deliver(settled, sink);
+    }
+
+    /// Passes on everything that is left.
+    pub fn finish(&mut self, sink: &mut dyn FnMut(Event)) {
+        self.collect();
+        self.deliver(Time(u64::MAX), sink);
+    }
+
+    fn collect(&mut self) {
+        for ring in &mut self.rings {
+            self.bytes.clear();
+            ring.take(&mut self.bytes);
+            record::parse(&self.bytes, &mut self.parsed);
+        }
+        if self.recipe.follow_children {
+            self.pending.append(&mut self.parsed.events);
+        } else {
+            let only = self.recipe.process;
+            let events = self.parsed.events.drain(..);
+            self.pending
+                .extend(events.filter(|(_, event)| concerns(event, only)));
+        }
+    }
+
+    fn deliver(&mut self, until: Time, sink: &mut dyn FnMut(Event)) {
+        self.pending.sort_by_key(|(time, _)| *time);
+        let settled = self.pending.partition_point(|(time, _)| *time <= until);
+        for (_, event) in self.pending.drain(..settled) {
+            sink(event);
+        }
+    }
+
+    fn follow_plan(&mut self) {
+        if self.started.is_none() && !self.pending.is_empty() {
+            self.started = Some(Instant::now());
+        }
+        let Some(started) = self.started else { return };
+        let step = self.recipe.plan.step_at(started.elapsed());
+        if step != self.step {
+            let (from, to) = (
+                self.recipe.set_of_step(self.step),
+                self.recipe.set_of_step(step),
+            );
+            for task in &self.tasks {
+                task.switch(from, to);
+            }
+            self.step = step;
+        }
+    }
+
+    /// Sleeps until there is something to drain, all observed threads have
+    /// ended, or `timeout` is over.
+    ///
+    /// # Errors
+    /// [`ObserveError::System`] if `poll` fails.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Wait, ObserveError> {
+        let deadline = Instant::now() + timeout;
+        while let Some(task) = self.tasks.get(self.watched) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (mut ready, mut ended) = (false, false);
+            for answer in poll(&task.sets[0], left)? {
+                ready |= answer & libc::POLLIN != 0;
+                ended |= answer & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
+            }
+            if ended {
+                self.watched += 1;
+            } else if ready {
+                return Ok(Wait::Ready);
+            } else {
+                return Ok(Wait::TimedOut);
+            }
+        }
+        Ok(Wait::Ended)
+    }
+}
+
+/// Whether an event is about `process` or about the observer.
+fn concerns(event: &Event, only: ProcessId) -> bool {
+    match event {
+        Event::Sample(sample) => sample.process == only,
+        Event::Access { process, .. }
+        | Event::Map { process, .. }
+        | Event::ThreadStart { process, .. }
+        | Event::ThreadName { process, .. }
+        | Event::ThreadEnd { process, .. } => *process == only,
+        Event::Lost(_) => true,
+    }
+}
+
+/// What `poll` says about each event; nothing if a signal came.
+fn poll(events: &[PerfEvent], timeout: Duration) -> Result<Vec<i16>, ObserveError> {
+    let mut asked: Vec<libc::pollfd> = events
+        .iter()
+        .map(|event| libc::pollfd {
+            fd: event.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    let milliseconds = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
+    // SAFETY: `asked` is a valid array of that length.
+    let answer = unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as u64, milliseconds) };
+    if answer < 0 {
+        let error = ObserveError::last_system("wait for samples");
+        if let ObserveError::System { source, .. } = &error
+            && source.kind() == std::io::ErrorKind::Interrupted
+        {
+            return Ok(Vec::new());
+        }
+        return Err(error);
+    }
+    Ok(asked.iter().map(|fd| fd.revents).collect())
+}
+
+/// The CPUs on which a thread can run.
+fn online_cpus() -> Vec<u32> {
+    let cpus: Vec<u32> = crate::machine::Machine::read()
+        .online
+        .iter()
+        .map(|cpu| cpu.number)
+        .collect();
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// Now, on the clock of the samples.
+pub(crate) fn monotonic_now() -> Time {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a valid place for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// How many more descriptors this process may open, after raising its soft
+/// limit to the hard one.
+fn descriptor_budget() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid; raising the soft limit affects this process
+    // and what it starts later, never the process that is observed.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return SPARE_DESCRIPTORS;
+        }
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+    }
+    let used = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    (limit.rlim_cur as usize).saturating_sub(used + SPARE_DESCRIPTORS)
+}
