@@ -1,1 +1,31 @@
-//! Not yet built.
+//! The library that is preloaded into the target. It records the live heap and
+//! the threads in the shared segment (`sunder-wire`) and samples registers by
+//! CPU-time timers; what any of it means is decided outside.
+//!
+//! It must never change what the target does: no result, no `errno`, no memory
+//! layout, no environment, no signal that the target uses. Where it cannot do
+//! its work it stays passive and counts that.
+//!
+//! Every module names the contexts in which its code runs:
+//! - *pre-init*: before our constructor, possibly inside the dynamic linker;
+//! - *normal*: any thread, any time, also while other threads fork or exit;
+//! - *signal*: inside a signal handler: async-signal-safe calls only;
+//! - *post-fork*: in a forked child, where the runtime is passive (the state
+//!   page is wiped by the kernel).
+//!
+//! No code here allocates from the heap, panics or unwinds.
+
+// A test binary keeps its own malloc, so there nothing calls most of this.
+#![cfg_attr(test, allow(dead_code))]
+
+mod bootstrap;
+mod entry;
+mod environment;
+mod local;
+mod real;
+mod record;
+mod stack;
+mod start;
+mod state;
+mod system;
+mod thread;

@@ -1,0 +1,76 @@
+//! The functions that stand behind ours: the next ones in the dynamic linker's
+//! order, be they the C library's or those of a preloaded allocator. Contexts:
+//! pre-init, normal.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// Which thread is looking functions up: allocations that the look-up itself
+/// makes are served by [`crate::bootstrap`]. 0: nobody.
+static LOOKING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the calling thread is in the middle of a look-up.
+pub fn is_looking() -> bool {
+    LOOKING.load(Ordering::Relaxed) == crate::system::thread_id()
+}
+
+#[cold]
+fn look_up(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    if is_looking() {
+        return core::ptr::null_mut();
+    }
+    let before = LOOKING.swap(crate::system::thread_id(), Ordering::Relaxed);
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
+    LOOKING.store(before, Ordering::Relaxed);
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+macro_rules! real {
+    ($($(#[$doc:meta])* $name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {$(
+        $(#[$doc])*
+        #[inline]
+        pub fn $name() -> Option<unsafe extern "C" fn($($argument),*) -> $result> {
+            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+            let mut found = SLOT.load(Ordering::Relaxed);
+            if found.is_null() {
+                // SAFETY: the bytes end with the zero that was put there.
+                let name = unsafe {
+                    CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
+                };
+                found = look_up(&SLOT, name);
+            }
+            // SAFETY: a null pointer is `None`; anything else is the function
+            // of this name, whose type the C standard or the manual gives.
+            unsafe { core::mem::transmute(found) }
+        }
+    )*};
+}
+
+real! {
+    /// The next `malloc`; none while it is being looked up.
+    malloc: fn(usize) -> *mut c_void;
+    /// See [`malloc`].
+    calloc: fn(usize, usize) -> *mut c_void;
+    /// See [`malloc`].
+    realloc: fn(*mut c_void, usize) -> *mut c_void;
+    /// See [`malloc`].
+    reallocarray: fn(*mut c_void, usize, usize) -> *mut c_void;
+    /// See [`malloc`].
+    free: fn(*mut c_void) -> ();
+    /// See [`malloc`].
+    posix_memalign: fn(*mut *mut c_void, usize, usize) -> c_int;
+    /// See [`malloc`].
+    aligned_alloc: fn(usize, usize) -> *mut c_void;
+    /// See [`malloc`].
+    memalign: fn(usize, usize) -> *mut c_void;
+    /// See [`malloc`].
+    valloc: fn(usize) -> *mut c_void;
+    /// See [`malloc`].
+    pvalloc: fn(usize) -> *mut c_void;
+    /// See [`malloc`].
+    pthread_create: fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
+}

@@ -1,0 +1,230 @@
+//! Writes what becomes of heap blocks into the segment. Context: normal (and
+//! signal, where a program allocates in a handler although it must not).
+//!
+//! Between allocation and free a block's address belongs to one thread at a
+//! time, and so does its shadow slot: plain stores are enough, and the
+//! allocator's own synchronisation orders them.
+
+use crate::local::{BUSY, Local, local};
+use crate::stack::{self, Caller};
+use crate::system;
+use crate::thread;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+use sunder_wire::large::LargeBlock;
+use sunder_wire::layout::{
+    CHUNK_BYTES, Entry, HOT_WATCHED, MAX_CHUNKS, MAX_SMALL, SHADOW, View, watch_bit,
+};
+
+/// `MADV_POPULATE_WRITE` (Linux 5.14), not in all C headers yet.
+const POPULATE_WRITE: i32 = 23;
+
+/// A block as it was before a call that may change it.
+#[derive(Clone, Copy)]
+pub struct Before(u64);
+
+/// Records the block that an allocation function returned. Null is no block.
+#[inline]
+pub fn allocated(view: &View, block: u64, size: u64, caller: Caller) {
+    if block == 0 {
+        return;
+    }
+    let local = local();
+    let hot = view.control().hot.load(Ordering::Relaxed);
+    // SAFETY: the thread's own words.
+    let known = unsafe { !(*local).thread.is_null() };
+    if (!known && !thread::register(view, local)) || size > MAX_SMALL || hot & HOT_WATCHED != 0 {
+        return allocated_slowly(view, block, size, caller, hot, local);
+    }
+    let stack = stack::number(view, local, caller);
+    // SAFETY: the thread's own words.
+    let thread = unsafe { (*local).index };
+    let entry = Entry::live(block, size, stack, thread, hot as u32);
+    if let Some(slot) = view.find_slot(block) {
+        slot.store(entry.0, Ordering::Release);
+    } else if let Some(slot) = new_chunk(view, block) {
+        slot.store(entry.0, Ordering::Release);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn allocated_slowly(
+    view: &View,
+    block: u64,
+    size: u64,
+    caller: Caller,
+    hot: u64,
+    local: *mut Local,
+) {
+    // SAFETY: the thread's own words.
+    let (busy, thread) = unsafe { ((*local).phase & BUSY != 0, (*local).index) };
+    if busy {
+        return;
+    }
+    let stack = stack::number(view, local, caller);
+    if size > MAX_SMALL {
+        let kept = view.insert_large(LargeBlock {
+            start: block,
+            size,
+            stack,
+            thread,
+            born: hot as u32,
+            freed: None,
+        });
+        if !kept {
+            view.status().blocks_dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        // Otherwise a small block that was here before would hide it.
+        if let Some(slot) = view.find_slot(block) {
+            slot.store(0, Ordering::Release);
+        }
+    } else {
+        let entry = Entry::live(block, size, stack, thread, hot as u32);
+        let slot = view.find_slot(block).or_else(|| new_chunk(view, block));
+        if let Some(slot) = slot {
+            slot.store(entry.0, Ordering::Release);
+        }
+    }
+    if hot & HOT_WATCHED != 0 {
+        log_if_watched(view, block, size, stack, thread, 0);
+    }
+}
+
+/// Gives the heap around `block` its shadow.
+#[cold]
+#[inline(never)]
+fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
+    let dropped = &view.status().blocks_dropped;
+    let Some(top) = view.top(block) else {
+        dropped.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    let number = view.status().chunks.fetch_add(1, Ordering::Relaxed) + 1;
+    if number >= MAX_CHUNKS {
+        view.status().chunks.store(MAX_CHUNKS, Ordering::Relaxed);
+        dropped.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    let won = top
+        .compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok();
+    if won {
+        let offset = SHADOW + number as usize * CHUNK_BYTES;
+        let start = view.base().as_ptr().wrapping_add(offset);
+        if let Some(start) = NonNull::new(start) {
+            // One system call instead of 16 page faults. An older kernel
+            // refuses, and the pages come one by one.
+            // SAFETY: the chunk is ours and keeps its contents.
+            unsafe { system::advise(start, CHUNK_BYTES, POPULATE_WRITE) };
+        }
+    }
+    // The thread that lost uses the winner's chunk; its own number is lost.
+    view.find_slot(block)
+}
+
+/// Records that `block` is about to be freed.
+#[inline]
+pub fn freeing(view: &View, block: u64) -> Before {
+    let hot = view.control().hot.load(Ordering::Relaxed);
+    if let Some(slot) = view.find_slot(block) {
+        let entry = Entry(slot.load(Ordering::Relaxed));
+        if entry.is_live() && hot & HOT_WATCHED == 0 {
+            slot.store(entry.freed(hot as u32).0, Ordering::Release);
+            return Before(entry.0);
+        }
+    }
+    freeing_slowly(view, block, hot)
+}
+
+#[cold]
+#[inline(never)]
+fn freeing_slowly(view: &View, block: u64, hot: u64) -> Before {
+    // SAFETY: the thread's own words.
+    let thread = unsafe { (*local()).index };
+    if let Some(slot) = view.find_slot(block) {
+        let entry = Entry(slot.load(Ordering::Relaxed));
+        if entry.is_live() {
+            if hot & HOT_WATCHED != 0 {
+                log_if_watched(view, block, entry.size(), entry.stack(), thread, 1);
+            }
+            slot.store(entry.freed(hot as u32).0, Ordering::Release);
+            return Before(entry.0);
+        }
+    }
+    // Few blocks are large, and all of those are page-sized mappings or
+    // preceded by a header, so this look-up is rare.
+    if view.status().large_changes.load(Ordering::Relaxed) != 0 {
+        if hot & HOT_WATCHED != 0
+            && let Some(large) = view.large_at(block)
+        {
+            log_if_watched(view, block, large.size, large.stack, thread, 1);
+        }
+        view.free_large(block, hot as u32);
+    }
+    Before(0)
+}
+
+/// Takes back [`freeing`]: the call failed and the block lives on.
+#[cold]
+pub fn not_freed(view: &View, block: u64, before: Before, size_if_large: Option<LargeBlock>) {
+    if Entry(before.0).is_live() {
+        if let Some(slot) = view.find_slot(block) {
+            slot.store(before.0, Ordering::Release);
+        }
+    } else if let Some(large) = size_if_large {
+        view.insert_large(large);
+    }
+}
+
+/// Lets the block that was resized in place keep the time of its birth.
+#[inline]
+pub fn resized_in_place(view: &View, block: u64, before: Before) {
+    let old = Entry(before.0);
+    if let Some(slot) = view.find_slot(block) {
+        let entry = Entry(slot.load(Ordering::Relaxed));
+        if entry.is_live() && old.is_live() {
+            slot.store(entry.born_with(old).0, Ordering::Release);
+        }
+    }
+}
+
+fn log_if_watched(view: &View, block: u64, size: u64, stack: u32, thread: u32, kind: u64) {
+    if !is_watched(view, block, size) {
+        return;
+    }
+    let time = system::clock(libc::CLOCK_MONOTONIC);
+    let who = u64::from(thread) | kind << 32;
+    if !view
+        .events()
+        .push(&[time, block, size, who, u64::from(stack)])
+    {
+        view.status().events_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether a watched line has a byte of `block` or of the rest of its lines.
+fn is_watched(view: &View, block: u64, size: u64) -> bool {
+    let watch = view.watch();
+    let first = block & !63;
+    let end = block.saturating_add(size.max(1));
+    // A small block touches at most nine pages; for a larger one the exact list
+    // is no dearer than the filter.
+    if size <= MAX_SMALL {
+        let hit = (first >> 12..=(end - 1) >> 12).any(|page| {
+            let (word, bit) = watch_bit(page << 12);
+            watch
+                .filter
+                .get(word)
+                .is_some_and(|w| w.load(Ordering::Relaxed) & bit != 0)
+        });
+        if !hit {
+            return false;
+        }
+    }
+    let count = watch.count.load(Ordering::Acquire) as usize;
+    watch.lines.iter().take(count).any(|line| {
+        let line = line.load(Ordering::Relaxed);
+        line >= first && line < end
+    })
+}

@@ -1,0 +1,160 @@
+//! Raw system calls. Contexts: all, including signal. They go around the C
+//! library so that `errno` stays as the program left it.
+
+use core::arch::asm;
+use core::ptr::NonNull;
+
+/// A system call with up to six arguments; a negative result is an error
+/// number.
+///
+/// # Safety
+/// As the call demands of its arguments.
+#[inline]
+pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
+    let result: isize;
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the kernel clobbers rcx and r11 only; the caller vouches for the
+    // arguments.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c,
+            in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Fresh zeroed memory of our own.
+pub fn map_anonymous(bytes: usize) -> Option<NonNull<u8>> {
+    // SAFETY: a new private mapping where the kernel likes.
+    let result = unsafe {
+        call(
+            libc::SYS_mmap,
+            [
+                0,
+                bytes,
+                (libc::PROT_READ | libc::PROT_WRITE) as usize,
+                (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize,
+                usize::MAX,
+                0,
+            ],
+        )
+    };
+    (result > 0)
+        .then(|| NonNull::new(result as *mut u8))
+        .flatten()
+}
+
+/// Maps the first `bytes` bytes of `fd`, shared.
+pub fn map_shared(fd: i32, bytes: usize) -> Option<NonNull<u8>> {
+    // SAFETY: a new mapping where the kernel likes.
+    let result = unsafe {
+        call(
+            libc::SYS_mmap,
+            [
+                0,
+                bytes,
+                (libc::PROT_READ | libc::PROT_WRITE) as usize,
+                (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize,
+                fd as usize,
+                0,
+            ],
+        )
+    };
+    (result > 0)
+        .then(|| NonNull::new(result as *mut u8))
+        .flatten()
+}
+
+/// Advises the kernel on memory of our own; whether it took the advice.
+///
+/// # Safety
+/// The range is ours, and nobody minds what the advice does to its contents.
+pub unsafe fn advise(start: NonNull<u8>, bytes: usize, advice: i32) -> bool {
+    // SAFETY: by this function's contract.
+    let result = unsafe {
+        call(
+            libc::SYS_madvise,
+            [start.as_ptr() as usize, bytes, advice as usize, 0, 0, 0],
+        )
+    };
+    result == 0
+}
+
+/// Opens an existing file for reading and writing.
+///
+/// # Safety
+/// `path` points to a string that ends with a zero byte.
+pub unsafe fn open(path: *const u8) -> Option<i32> {
+    // SAFETY: by this function's contract.
+    let result = unsafe {
+        call(
+            libc::SYS_openat,
+            [
+                libc::AT_FDCWD as usize,
+                path as usize,
+                (libc::O_RDWR | libc::O_CLOEXEC) as usize,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+    (result >= 0).then_some(result as i32)
+}
+
+/// Reads from the start of `fd`; whether all of `bytes` was filled.
+pub fn read_start(fd: i32, bytes: &mut [u8]) -> bool {
+    // SAFETY: the buffer is valid for its length.
+    let result = unsafe {
+        call(
+            libc::SYS_pread64,
+            [
+                fd as usize,
+                bytes.as_mut_ptr() as usize,
+                bytes.len(),
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+    result == bytes.len() as isize
+}
+
+/// Closes a descriptor of our own.
+pub fn close(fd: i32) {
+    // SAFETY: the callers pass what `open` gave them.
+    unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// The number of the calling thread.
+pub fn thread_id() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
+}
+
+/// The number of the calling process.
+pub fn process_id() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { call(libc::SYS_getpid, [0; 6]) as u32 }
+}
+
+/// Nanoseconds on `clock`.
+pub fn clock(clock: libc::clockid_t) -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // The C library's function needs no system call for the monotonic clock,
+    // sets no errno when it succeeds, and is async-signal-safe.
+    // SAFETY: `now` is a valid place for the result.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
+    (now.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(now.tv_nsec as u64)
+}
