@@ -9,9 +9,12 @@ mod event;
 pub mod launch;
 pub mod machine;
 pub mod perf;
+pub mod pmu;
 pub mod proc;
+pub mod watch;
 
 pub use error::ObserveError;
 pub use event::{Event, RawSample, Registers};
 pub use launch::{Child, Launch, Prepared};
 pub use perf::{FrequencyPlan, PerfRefusal, PerfSampler, Wait};
+pub use watch::{Budget, Burst, BurstRequest, WatchError, Watcher};

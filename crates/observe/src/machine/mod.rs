@@ -10,6 +10,7 @@ mod facts;
 pub(crate) mod perf_event;
 mod transfer;
 
+pub(crate) use capabilities::breakpoint;
 pub use capabilities::{Capabilities, Capability};
 pub use facts::{Cpu, Machine};
 pub use transfer::{PairCost, TransferCost, transfer_cost, transfer_cost_between};

@@ -18,6 +18,9 @@ pub(crate) const TYPE_BREAKPOINT: u32 = 5;
 pub(crate) const HW_CPU_CYCLES: u64 = 0;
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 pub(crate) const SW_CPU_CLOCK: u64 = 0;
+/// `PERF_COUNT_SW_DUMMY`: counts nothing, but carries records of mappings,
+/// names and threads.
+pub(crate) const SW_DUMMY: u64 = 9;
 
 /// `PERF_SAMPLE_*`, in the order in which the fields stand in a record unless
 /// noted.
@@ -25,15 +28,42 @@ pub(crate) mod sample {
     pub const IP: u64 = 1 << 0;
     pub const TID: u64 = 1 << 1;
     pub const TIME: u64 = 1 << 2;
+    pub const ADDR: u64 = 1 << 3;
+    pub const READ: u64 = 1 << 4;
+    pub const CALLCHAIN: u64 = 1 << 5;
+    pub const ID: u64 = 1 << 6;
+    pub const CPU: u64 = 1 << 7;
+    pub const PERIOD: u64 = 1 << 8;
+    pub const STREAM_ID: u64 = 1 << 9;
+    pub const RAW: u64 = 1 << 10;
+    pub const BRANCH_STACK: u64 = 1 << 11;
     pub const REGS_USER: u64 = 1 << 12;
+    pub const STACK_USER: u64 = 1 << 13;
+    pub const WEIGHT: u64 = 1 << 14;
+    pub const DATA_SRC: u64 = 1 << 15;
+    /// Stands first in the record, before `IP`.
+    pub const IDENTIFIER: u64 = 1 << 16;
+    /// In the place of `WEIGHT`, which it divides into three fields.
+    pub const WEIGHT_STRUCT: u64 = 1 << 24;
 }
 
 /// Bits of the attribute's `flags`.
 pub(crate) mod flag {
     pub const DISABLED: u64 = 1 << 0;
+    pub const INHERIT: u64 = 1 << 1;
     pub const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub const EXCLUDE_HV: u64 = 1 << 6;
+    pub const MMAP: u64 = 1 << 8;
+    pub const COMM: u64 = 1 << 9;
+    pub const ENABLE_ON_EXEC: u64 = 1 << 12;
+    pub const TASK: u64 = 1 << 13;
+    pub const WATERMARK: u64 = 1 << 14;
+    pub const SAMPLE_ID_ALL: u64 = 1 << 18;
+    pub const MMAP2: u64 = 1 << 23;
+    pub const COMM_EXEC: u64 = 1 << 24;
     pub const USE_CLOCKID: u64 = 1 << 25;
+    /// Threads inherit the event, child processes do not (Linux 5.13).
+    pub const INHERIT_THREAD: u64 = 1 << 35;
 }
 
 /// The general registers and the instruction pointer in the numbering of
@@ -102,6 +132,8 @@ impl Attr {
 pub(crate) enum Where {
     /// One thread on whatever CPU; 0 is the calling thread.
     Thread(u32),
+    /// A thread (and, with `INHERIT`, those that it starts) on one CPU.
+    ThreadOnCpu(u32, u32),
 }
 
 /// An open event.
@@ -118,6 +150,7 @@ impl PerfEvent {
         const NO_GROUP: libc::c_int = -1;
         let (pid, cpu) = match place {
             Where::Thread(thread) => (thread as i32, -1),
+            Where::ThreadOnCpu(thread, cpu) => (thread as i32, cpu as i32),
         };
         // SAFETY: the kernel reads `attr.size` bytes of `attr`, which is the
         // structure's size.

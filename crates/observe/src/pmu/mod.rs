@@ -1,0 +1,3 @@
+//! Memory events of the hardware's performance-monitoring unit (design 4.2).
+
+pub(crate) mod record;

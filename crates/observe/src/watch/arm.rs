@@ -1,0 +1,258 @@
+//! Setting watchpoints in the threads of another process and taking them away.
+//!
+//! Every thread gets the same words, one ring of its own (the kernel refuses to
+//! send one thread's records to another thread's ring), and a limit on hits
+//! that the kernel enforces, so that a thread stops trapping even if we are not
+//! running. Dropping [`Armed`] closes everything.
+
+use super::WatchError;
+use crate::PerfRefusal;
+use crate::machine::breakpoint;
+use crate::machine::perf_event::{PerfEvent, USER_REGISTERS, Where, sample};
+use crate::perf::ring::{PAGE, Ring};
+use crate::pmu::record::{Sample, SampleLayout};
+use std::io;
+use sunder_access::{Address, ProcessId, ThreadId};
+
+/// The fields of a hit.
+const LAYOUT: SampleLayout = SampleLayout {
+    sample_type: sample::IP | sample::TID | sample::TIME | sample::ADDR | sample::REGS_USER,
+    read_format: 0,
+    branch_sample_type: 0,
+    user_registers: USER_REGISTERS,
+};
+
+/// Bytes of one hit in a ring: header, four fields, the ABI and 17 registers.
+const RECORD: usize = 8 + 4 * 8 + 8 + 17 * 8;
+const RECORD_HEADER: usize = 8;
+const RECORD_SAMPLE: u32 = 9;
+
+/// The watchpoints of one thread.
+struct Thread {
+    id: ThreadId,
+    /// By word.
+    events: Vec<PerfEvent>,
+    ring: Ring,
+    /// What has been taken from the ring, in the order in which it happened.
+    hits: Vec<Sample>,
+    /// How often each word was hit.
+    counts: Vec<u32>,
+}
+
+/// Watchpoints on the same words in several threads.
+pub(super) struct Armed {
+    threads: Vec<Thread>,
+    /// Those of the words for which there was room.
+    words: Vec<Address>,
+    /// Hits after which a watchpoint stops by itself.
+    limit: u32,
+    /// Threads that could not be watched: they ended, or descriptors or slots
+    /// ran out after others had got theirs.
+    skipped: u32,
+}
+
+/// A thread that could not be armed.
+enum Failure {
+    /// It has ended.
+    Gone,
+    /// All slots, or all but this many, belong to somebody else.
+    NoSlot(usize),
+    /// The kernel refuses.
+    Refused(io::Error),
+    /// Its ring could not be mapped.
+    NoRing(PerfRefusal),
+}
+
+impl Armed {
+    /// Sets watchpoints on `words` (at most the number of slots) in `threads`,
+    /// disabled, each for `limit` hits.
+    ///
+    /// # Errors
+    /// If no thread can be watched.
+    pub(super) fn set(
+        process: ProcessId,
+        threads: &[ThreadId],
+        words: &[Address],
+        limit: u32,
+    ) -> Result<Self, WatchError> {
+        let mut armed = Self {
+            threads: Vec::new(),
+            words: words.to_vec(),
+            limit,
+            skipped: 0,
+        };
+        let mut failed = None;
+        for &thread in threads {
+            let mut outcome = armed.arm(thread);
+            if let Err(Failure::NoSlot(free @ 1..)) = outcome
+                && armed.threads.is_empty()
+            {
+                // A debugger has some: watch fewer words, but the same in all.
+                armed.words.truncate(free);
+                outcome = armed.arm(thread);
+            }
+            match outcome {
+                Ok(thread) => armed.threads.push(thread),
+                Err(why) => {
+                    armed.skipped += 1;
+                    failed.get_or_insert((thread, why));
+                }
+            }
+        }
+        match failed {
+            Some((thread, why)) if armed.threads.is_empty() => Err(why.explain(process, thread)),
+            _ if armed.threads.is_empty() => Err(WatchError::NoThreads(process)),
+            _ => Ok(armed),
+        }
+    }
+
+    fn arm(&mut self, thread: ThreadId) -> Result<Thread, Failure> {
+        let mut events: Vec<PerfEvent> = Vec::with_capacity(self.words.len());
+        for word in &self.words {
+            let mut attr = breakpoint(word.0);
+            attr.sample_type = LAYOUT.sample_type;
+            attr.sample_regs_user = LAYOUT.user_registers;
+            match PerfEvent::open(&attr, Where::Thread(thread.0)) {
+                Ok(event) => events.push(event),
+                Err(error) => return Err(Failure::of(error, events.len())),
+            }
+        }
+        let ring = self.map_ring(&events[0])?;
+        for event in &events[1..] {
+            event.set_output(&events[0]).map_err(Failure::Refused)?;
+        }
+        Ok(Thread {
+            id: thread,
+            events,
+            ring,
+            hits: Vec::new(),
+            counts: vec![0; self.words.len()],
+        })
+    }
+
+    /// A ring that holds all hits that the limit allows. Where memory for rings
+    /// is short, the limit is lowered instead of losing hits; the first thread
+    /// decides it for all.
+    fn map_ring(&mut self, event: &PerfEvent) -> Result<Ring, Failure> {
+        let hits = self.words.len() * self.limit as usize;
+        let mut pages = (hits * RECORD).div_ceil(PAGE).next_power_of_two();
+        loop {
+            match Ring::map(event, pages) {
+                Ok(ring) => return Ok(ring),
+                Err(libc::EPERM | libc::ENOMEM) if pages > 1 && self.threads.is_empty() => {
+                    pages /= 2;
+                    let room = pages * PAGE / RECORD / self.words.len();
+                    self.limit = self.limit.min(room as u32);
+                }
+                Err(errno) => return Err(Failure::NoRing(PerfRefusal::from_map_errno(errno))),
+            }
+        }
+    }
+
+    /// The words that are watched.
+    pub(super) fn words(&self) -> &[Address] {
+        &self.words
+    }
+
+    /// The number of watchpoints.
+    pub(super) fn watchpoints(&self) -> u32 {
+        (self.threads.len() * self.words.len()) as u32
+    }
+
+    pub(super) fn skipped(&self) -> u32 {
+        self.skipped
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        self.threads.len() as u32
+    }
+
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Lets all threads trap. A thread that has ended meanwhile is left alone.
+    pub(super) fn enable(&self) {
+        // Word by word, so that threads differ little in what is watched.
+        for word in 0..self.words.len() {
+            for thread in &self.threads {
+                let _ = thread.events[word].refresh(self.limit);
+            }
+        }
+    }
+
+    pub(super) fn disable(&self) {
+        for event in self.threads.iter().flat_map(|thread| &thread.events) {
+            let _ = event.disable();
+        }
+    }
+
+    /// Takes what the rings hold.
+    pub(super) fn collect(&mut self) {
+        let mut records = Vec::new();
+        for thread in &mut self.threads {
+            records.clear();
+            thread.ring.take(&mut records);
+            for hit in samples(&records) {
+                if let Some(word) = self.words.iter().position(|w| hit.address == Some(w.0)) {
+                    thread.counts[word] += 1;
+                }
+                thread.hits.push(hit);
+            }
+        }
+    }
+
+    /// Whether every thread has used up one of its watchpoints: from then on, no
+    /// order of accesses is whole.
+    pub(super) fn is_used_up(&self) -> bool {
+        let used_up = |thread: &Thread| thread.counts.iter().any(|&count| count >= self.limit);
+        self.threads.iter().all(used_up)
+    }
+
+    /// All hits by thread, each in the order in which they happened.
+    pub(super) fn hits(&self) -> impl Iterator<Item = (ThreadId, &[Sample])> {
+        self.threads
+            .iter()
+            .map(|thread| (thread.id, thread.hits.as_slice()))
+    }
+}
+
+/// The hits in `records`; what does not parse is left out.
+fn samples(mut records: &[u8]) -> Vec<Sample> {
+    let mut found = Vec::new();
+    while let Some((&[k0, k1, k2, k3, _, _, s0, s1], _)) = records.split_first_chunk() {
+        let size = usize::from(u16::from_le_bytes([s0, s1]));
+        let Some(body) = records.get(RECORD_HEADER..size) else {
+            break;
+        };
+        if u32::from_le_bytes([k0, k1, k2, k3]) == RECORD_SAMPLE {
+            found.extend(LAYOUT.parse(body));
+        }
+        records = &records[size..];
+    }
+    found
+}
+
+impl Failure {
+    fn of(error: io::Error, opened: usize) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ESRCH) => Self::Gone,
+            // ENOSPC from the kernel's slot accounting; EBUSY where ptrace or
+            // kgdb holds them.
+            Some(libc::ENOSPC | libc::EBUSY) => Self::NoSlot(opened),
+            _ => Self::Refused(error),
+        }
+    }
+
+    fn explain(self, process: ProcessId, thread: ThreadId) -> WatchError {
+        match self {
+            Self::Gone => WatchError::NoThreads(process),
+            Self::NoSlot(_) => WatchError::SlotsTaken(thread),
+            Self::Refused(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                PerfRefusal::from_errno(errno, process).into()
+            }
+            Self::NoRing(refusal) => refusal.into(),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! How much of the target's time watching may take.
+//!
+//! A trap costs the target thousands of times what the access costs, so the
+//! watcher lives on an allowance: a share of the CPU time that the process has
+//! used since watching began. Pure arithmetic; the clocks are read elsewhere.
+
+use std::time::Duration;
+
+/// What one trapped access costs the target if it has not been measured: 5 us
+/// on the machine of the design's section 4 (4.3).
+pub const TYPICAL_HIT_COST: Duration = Duration::from_micros(5);
+
+/// What arming and disarming one watchpoint costs a running thread: two
+/// interrupts from another CPU and two writes of debug registers, 2 to 3 us
+/// each in a virtual machine.
+pub const ARM_COST: Duration = Duration::from_micros(5);
+
+/// The allowance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget {
+    /// The share of the target's CPU time, 0 to 1.
+    pub share: f64,
+    /// What may be spent before any time has passed, so that a program of
+    /// 100 ms can be watched at all.
+    pub advance: Duration,
+}
+
+impl Default for Budget {
+    /// Half a percent, and 1 ms in advance (about 200 hits).
+    fn default() -> Self {
+        Self {
+            share: 0.005,
+            advance: Duration::from_millis(1),
+        }
+    }
+}
+
+/// What has been allowed and spent so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Account {
+    budget: Budget,
+    spent: Duration,
+}
+
+/// Fewer hits per watchpoint than this show no order of accesses.
+const MIN_HITS: u32 = 4;
+
+impl Account {
+    pub(super) fn new(budget: Budget) -> Self {
+        Self {
+            budget: Budget {
+                // Anything that is no positive number, NaN too, is no share.
+                share: if budget.share > 0.0 {
+                    budget.share.min(1.0)
+                } else {
+                    0.0
+                },
+                ..budget
+            },
+            spent: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn spend(&mut self, cost: Duration) {
+        self.spent += cost;
+    }
+
+    /// How many hits each of `watchpoints` may have when the target has used
+    /// `cpu_time`, if each costs `hit_cost`.
+    ///
+    /// # Errors
+    /// The CPU time that the target must still use before a burst is possible.
+    pub(super) fn hits_per_watchpoint(
+        &self,
+        cpu_time: Duration,
+        watchpoints: u32,
+        hit_cost: Duration,
+    ) -> Result<u32, Duration> {
+        let watchpoints = watchpoints.max(1);
+        let earned = self.budget.advance + cpu_time.mul_f64(self.budget.share);
+        let left = earned.saturating_sub(self.spent);
+        let for_hits = left.saturating_sub(ARM_COST * watchpoints);
+        let hits = for_hits.as_nanos() / (hit_cost.as_nanos().max(1) * u128::from(watchpoints));
+        match u32::try_from(hits).unwrap_or(u32::MAX) {
+            enough @ MIN_HITS.. => Ok(enough),
+            _ => {
+                let wanted = (ARM_COST + hit_cost * MIN_HITS) * watchpoints;
+                let missing = (self.spent + wanted).saturating_sub(earned);
+                Err(scaled(missing, self.budget.share))
+            }
+        }
+    }
+}
+
+/// The CPU time that earns `missing`; a share of zero never earns anything.
+fn scaled(missing: Duration, share: f64) -> Duration {
+    Duration::try_from_secs_f64(missing.as_secs_f64() / share).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HIT: Duration = Duration::from_micros(5);
+
+    fn account(share: f64, advance_us: u64) -> Account {
+        Account::new(Budget {
+            share,
+            advance: Duration::from_micros(advance_us),
+        })
+    }
+
+    #[test]
+    fn the_allowance_grows_with_the_targets_time_and_shrinks_with_spending() {
+        let mut account = account(0.01, 0);
+        // 100 ms earn 1 ms: 8 watchpoints cost 40 us to arm, 960 us are left for
+        // hits of 5 us: 24 each.
+        let time = Duration::from_millis(100);
+        assert_eq!(account.hits_per_watchpoint(time, 8, HIT), Ok(24));
+        account.spend(Duration::from_micros(760));
+        // 240 us left, 40 us to arm, 200 us for hits: 5 each.
+        assert_eq!(account.hits_per_watchpoint(time, 8, HIT), Ok(5));
+    }
+
+    #[test]
+    fn a_spent_allowance_says_how_long_to_wait() {
+        let mut account = account(0.01, 100);
+        account.spend(Duration::from_micros(100));
+        // One watchpoint: 5 us to arm and 4 hits of 5 us are 25 us, which 2.5 ms
+        // of the target earn.
+        let wait = account
+            .hits_per_watchpoint(Duration::ZERO, 1, HIT)
+            .unwrap_err();
+        assert_eq!(wait.as_micros(), 2500);
+        assert!(account.hits_per_watchpoint(wait, 1, HIT).is_ok());
+    }
+
+    #[test]
+    fn a_share_of_nothing_never_allows_anything() {
+        let account = account(0.0, 0);
+        assert_eq!(
+            account.hits_per_watchpoint(Duration::from_secs(1), 1, HIT),
+            Err(Duration::MAX)
+        );
+        // Nonsense from outside does not panic either.
+        let odd = super::Account::new(Budget {
+            share: f64::NAN,
+            advance: Duration::ZERO,
+        });
+        assert!(odd.hits_per_watchpoint(Duration::ZERO, 1, HIT).is_err());
+    }
+}

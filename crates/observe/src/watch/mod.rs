@@ -1,0 +1,397 @@
+//! The watch stage (design 4.3): for a few milliseconds, hardware watchpoints
+//! trap every access of the threads to the words of one suspect line. Exact
+//! bytes, directions and the order between threads come out.
+//!
+//! Called by the program for lines that samples made suspect. It must stay in
+//! its budget of the target's time, must leave no watchpoint behind, and must
+//! not judge: that an order of accesses is false sharing is said elsewhere.
+//!
+//! A trap slows the thread down, so the *rate* of accesses during a burst is
+//! not the program's; their order and who touches what is.
+
+mod arm;
+mod budget;
+mod decode;
+
+pub use budget::{ARM_COST, Budget, TYPICAL_HIT_COST};
+pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, Trap, TrappedAccess};
+
+use crate::machine::breakpoint;
+use crate::machine::perf_event::{PerfEvent, Where};
+use crate::pmu::record::Sample;
+use crate::{PerfRefusal, Registers};
+use arm::Armed;
+use budget::Account;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use sunder_access::{Access, Address, ProcessId, Provenance, ThreadId, Time};
+
+/// Watchpoints that a thread can have (Intel SDM volume 3B, 18.2: DR0 to DR3).
+pub const SLOTS: usize = 4;
+
+/// How long we sleep between looks at the rings.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// Why a burst did not happen. Nothing was left behind in the target.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// Words that no watchpoint can watch.
+    #[error("{0} is not the address of an aligned word of 8 bytes")]
+    Unaligned(Address),
+    /// Nothing to watch.
+    #[error("a burst needs at least one word and one hit a thread")]
+    Empty,
+    /// None of the threads exists any more.
+    #[error("no thread of process {0} is left to watch")]
+    NoThreads(ProcessId),
+    /// A debugger or another profiler has them.
+    #[error(
+        "all hardware watchpoints of thread {0} are in use; end the debugger or the other \
+         profiler that has them"
+    )]
+    SlotsTaken(ThreadId),
+    /// The budget is used up for now; not a failure of anything.
+    #[error("the watch budget is spent until the target has run for another {0:?}")]
+    BudgetSpent(
+        /// The CPU time that the target must use first.
+        Duration,
+    ),
+    /// The kernel does not let us.
+    #[error("hardware watchpoints were refused: {0}")]
+    Refused(#[from] PerfRefusal),
+}
+
+/// What to watch, where and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BurstRequest {
+    /// 8-aligned words of one line, the most suspect first. The first [`SLOTS`]
+    /// are watched; [`Burst::watched`] says which. For the others ask again.
+    pub words: Vec<Address>,
+    /// In which threads.
+    pub threads: Vec<ThreadId>,
+    /// No thread traps more often than this; the budget may allow less.
+    pub max_hits_per_thread: u32,
+    /// The burst ends after this time, or when every thread has used up the hits
+    /// of one word.
+    pub max_duration: Duration,
+}
+
+/// What a burst saw.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Burst {
+    /// The accesses, ordered by time.
+    pub accesses: Vec<Access>,
+    /// The words that were watched.
+    pub watched: Vec<Address>,
+    /// When all watchpoints were set.
+    pub started: Time,
+    /// When the first of them was taken away.
+    pub ended: Time,
+    /// Until when no watchpoint had used up its hits: up to then, no access of
+    /// a watched thread to a watched word is missing.
+    pub complete_until: Time,
+    /// How often a thread trapped.
+    pub hits: u64,
+    /// Hits that are not among `accesses`: the instruction could not be told,
+    /// or the hit was the second half of an access over two words.
+    pub suppressed: u64,
+    /// Accesses whose word is certain but whose place in the word is a guess.
+    pub guessed: u64,
+    /// Threads watched.
+    pub threads: u32,
+    /// Threads asked for that could not be watched, because they had ended or
+    /// there was no room.
+    pub skipped: u32,
+}
+
+impl Burst {
+    /// The accesses of the time in which every watchpoint was active, whose
+    /// order between threads is therefore whole.
+    pub fn complete(&self) -> &[Access] {
+        let end = self
+            .accesses
+            .partition_point(|access| access.time <= self.complete_until);
+        let start = self.accesses[..end].partition_point(|access| access.time < self.started);
+        &self.accesses[start..end]
+    }
+}
+
+/// What watching has done to the target so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WatchStatistics {
+    /// Bursts made.
+    pub bursts: u64,
+    /// Bursts not made because the budget was spent.
+    pub deferred: u64,
+    /// Traps.
+    pub hits: u64,
+    /// Estimated time that the traps and the setting of watchpoints took from
+    /// the target.
+    pub cost: Duration,
+    /// CPU time that the target has used since watching began.
+    pub target_time: Duration,
+    /// What one trap costs here.
+    pub hit_cost: Duration,
+}
+
+/// Watches the threads of one process.
+#[derive(Debug)]
+pub struct Watcher {
+    process: ProcessId,
+    account: Account,
+    /// The process's CPU time when watching began.
+    cpu_start: Duration,
+    /// Its CPU time when last read; kept when it has ended.
+    cpu_now: Duration,
+    hit_cost: Option<Duration>,
+    statistics: WatchStatistics,
+}
+
+impl Watcher {
+    /// A watcher of `process` that spends no more than `budget`. Sets nothing
+    /// yet and cannot fail.
+    pub fn new(process: ProcessId, budget: Budget) -> Self {
+        let cpu = cpu_time(process).unwrap_or_default();
+        Self {
+            process,
+            account: Account::new(budget),
+            cpu_start: cpu,
+            cpu_now: cpu,
+            hit_cost: None,
+            statistics: WatchStatistics::default(),
+        }
+    }
+
+    /// Watches once. Blocks for the burst's duration.
+    ///
+    /// # Errors
+    /// If nothing was watched; see [`WatchError`].
+    pub fn burst(
+        &mut self,
+        request: &BurstRequest,
+        decode: &mut dyn HitDecoder,
+    ) -> Result<Burst, WatchError> {
+        let words = checked_words(request)?;
+        let limit = self.hit_limit(request, words.len())?;
+        let mut armed = Armed::set(self.process, &request.threads, words, limit)?;
+
+        armed.enable();
+        let started = now();
+        run(&mut armed, request.max_duration);
+        let ended = now();
+        armed.disable();
+        armed.collect();
+
+        let hits = armed.hits().map(|(_, hits)| hits.len() as u64).sum();
+        self.charge(&armed, hits);
+        let mut burst = Burst {
+            accesses: Vec::new(),
+            watched: armed.words().to_vec(),
+            started,
+            ended,
+            complete_until: ended,
+            hits,
+            suppressed: 0,
+            guessed: 0,
+            threads: armed.threads(),
+            skipped: armed.skipped(),
+        };
+        for (thread, samples) in armed.hits() {
+            burst.add_thread(thread, samples, armed.limit(), decode);
+        }
+        burst.accesses.sort_by_key(|access| access.time);
+        Ok(burst)
+    }
+
+    /// What has been done so far.
+    pub fn statistics(&self) -> WatchStatistics {
+        WatchStatistics {
+            target_time: self.cpu_now.saturating_sub(self.cpu_start),
+            hit_cost: self.hit_cost.unwrap_or(TYPICAL_HIT_COST),
+            ..self.statistics
+        }
+    }
+
+    /// Hits that each watchpoint may have: the request's, shared among the
+    /// words so that the thread's limit is strict, or less if the budget says
+    /// so.
+    fn hit_limit(&mut self, request: &BurstRequest, words: usize) -> Result<u32, WatchError> {
+        // A process that has ended keeps the time that it had.
+        self.cpu_now = cpu_time(self.process).unwrap_or(self.cpu_now);
+        let hit_cost = *self.hit_cost.get_or_insert_with(measure_hit_cost);
+        let watchpoints = (request.threads.len() * words) as u32;
+        let target_time = self.cpu_now.saturating_sub(self.cpu_start);
+        let affordable = self
+            .account
+            .hits_per_watchpoint(target_time, watchpoints, hit_cost)
+            .map_err(|wait| {
+                self.statistics.deferred += 1;
+                WatchError::BudgetSpent(wait)
+            })?;
+        let wanted = (request.max_hits_per_thread / words as u32).max(1);
+        Ok(affordable.min(wanted))
+    }
+
+    fn charge(&mut self, armed: &Armed, hits: u64) {
+        let hit_cost = self.hit_cost.unwrap_or(TYPICAL_HIT_COST);
+        let traps = u32::try_from(hits).unwrap_or(u32::MAX);
+        let cost = hit_cost
+            .saturating_mul(traps)
+            .saturating_add(ARM_COST * armed.watchpoints());
+        self.account.spend(cost);
+        self.statistics.bursts += 1;
+        self.statistics.hits += hits;
+        self.statistics.cost += cost;
+    }
+}
+
+impl Burst {
+    /// Adds the hits of one thread, in the order in which they happened.
+    fn add_thread(
+        &mut self,
+        thread: ThreadId,
+        samples: &[Sample],
+        limit: u32,
+        decode: &mut dyn HitDecoder,
+    ) {
+        let mut last = LastAccess::default();
+        for sample in samples {
+            let access = trap_of(thread, sample).and_then(|trap| decode.access_before(&trap));
+            match access {
+                Some(access) if !last.is_again(sample, access) => {
+                    self.guessed += u64::from(!access.exact);
+                    self.accesses.push(Access {
+                        time: Time(sample.time.unwrap_or(0)),
+                        thread,
+                        instruction: access.instruction,
+                        address: access.address,
+                        width: access.width,
+                        kind: access.kind,
+                        provenance: Provenance::Watched,
+                        weight: 1.0,
+                    });
+                }
+                _ => self.suppressed += 1,
+            }
+        }
+        for &word in &self.watched {
+            let mut of_word = samples
+                .iter()
+                .filter(|sample| sample.address == Some(word.0));
+            if let Some(exhausting) = of_word.nth(limit as usize - 1) {
+                let time = Time(exhausting.time.unwrap_or(0));
+                self.complete_until = self.complete_until.min(time);
+            }
+        }
+    }
+}
+
+/// The last access of a thread. An access over several watched words traps once
+/// and is reported once for each of them.
+#[derive(Default)]
+struct LastAccess {
+    access: Option<TrappedAccess>,
+    registers: Option<Registers>,
+    words: Vec<u64>,
+}
+
+impl LastAccess {
+    /// Whether `sample` is another report of the same access. If not, it becomes
+    /// the last one. The same word again means that the instruction has been
+    /// executed again.
+    fn is_again(&mut self, sample: &Sample, access: TrappedAccess) -> bool {
+        let word = sample.address.unwrap_or(0);
+        let again = self.access == Some(access)
+            && self.registers == sample.registers
+            && !self.words.contains(&word);
+        if !again {
+            self.access = Some(access);
+            self.registers = sample.registers;
+            self.words.clear();
+        }
+        self.words.push(word);
+        again
+    }
+}
+
+fn trap_of(thread: ThreadId, sample: &Sample) -> Option<Trap> {
+    Some(Trap {
+        thread,
+        registers: sample.registers?,
+        word: Address(sample.address?),
+    })
+}
+
+fn checked_words(request: &BurstRequest) -> Result<&[Address], WatchError> {
+    if let Some(&odd) = request.words.iter().find(|word| word.0 % 8 != 0) {
+        return Err(WatchError::Unaligned(odd));
+    }
+    if request.words.is_empty() || request.max_hits_per_thread == 0 {
+        return Err(WatchError::Empty);
+    }
+    Ok(&request.words[..request.words.len().min(SLOTS)])
+}
+
+/// Waits until the hits are used up, or for `duration`.
+fn run(armed: &mut Armed, duration: Duration) {
+    let deadline = Instant::now() + duration;
+    loop {
+        armed.collect();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || armed.is_used_up() {
+            return;
+        }
+        thread::sleep(left.min(LOOK));
+    }
+}
+
+fn now() -> Time {
+    clock(libc::CLOCK_MONOTONIC).map_or(Time(0), |time| Time(time.as_nanos() as u64))
+}
+
+/// The CPU time of all threads of a process, also of those that have ended.
+fn cpu_time(process: ProcessId) -> Option<Duration> {
+    let mut id = 0;
+    // SAFETY: writes a clock's number to `id`.
+    let failed = unsafe { libc::clock_getcpuclockid(process.0 as libc::pid_t, &mut id) };
+    (failed == 0).then(|| clock(id)).flatten()
+}
+
+fn clock(id: libc::clockid_t) -> Option<Duration> {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes the time to `time`.
+    let failed = unsafe { libc::clock_gettime(id, &mut time) };
+    (failed == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
+/// What a trap costs here, measured on ourselves: the machine of the design
+/// needs 5 us, a nested virtual machine several times that. Uses the thread's
+/// CPU time, so that a busy machine changes little.
+fn measure_hit_cost() -> Duration {
+    const HITS: u32 = 32;
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let timed = || -> Option<Duration> {
+        let event = PerfEvent::open(&breakpoint(WORD.as_ptr() as u64), Where::Thread(0)).ok()?;
+        event.enable().ok()?;
+        let start = clock(libc::CLOCK_THREAD_CPUTIME_ID)?;
+        for _ in 0..HITS {
+            WORD.store(1, Ordering::Relaxed);
+        }
+        let time = clock(libc::CLOCK_THREAD_CPUTIME_ID)?.saturating_sub(start);
+        event.disable().ok()?;
+        (event.count().ok()? == u64::from(HITS)).then_some(time / HITS)
+    };
+    // Recording registers comes on top of what this counts; never believe less
+    // than the typical cost.
+    timed().map_or(TYPICAL_HIT_COST, |cost| {
+        cost.clamp(TYPICAL_HIT_COST, 20 * TYPICAL_HIT_COST)
+    })
+}
+
+#[cfg(test)]
+mod tests;
