@@ -3,8 +3,9 @@
 //! [`crate::dwarf`] when a unit is first looked into; everything below (types,
 //! locals) is read on demand.
 
-use crate::dwarf::{Attribute, Bytes, Dwarf, LoadedUnit, Unit};
-use gimli::{AttributeValue, DwTag, Operation, constants as dw};
+use crate::dwarf::{Attribute, Bytes, DebugInfo, DieRef, Dwarf, LoadedUnit, Unit};
+use crate::types::Language;
+use gimli::{AttributeValue, DwTag, Operation, UnitOffset, constants as dw};
 use std::collections::HashMap;
 
 /// Where a variable with static storage lives.
@@ -171,12 +172,134 @@ pub(crate) fn static_place(
     }
 }
 
+/// An entry with its attributes.
+pub(crate) type LoadedEntry = gimli::DebuggingInformationEntry<Bytes>;
+
 impl LoadedUnit {
     /// The value of a non-negative constant attribute.
-    pub(crate) fn number(
-        entry: &gimli::DebuggingInformationEntry<Bytes>,
-        name: gimli::DwAt,
-    ) -> Option<u64> {
+    pub(crate) fn number(entry: &LoadedEntry, name: gimli::DwAt) -> Option<u64> {
         entry.attr(name)?.udata_value()
     }
+
+    /// The entry at `offset` of the unit.
+    pub(crate) fn entry(&self, offset: usize) -> Option<LoadedEntry> {
+        self.unit.entry(UnitOffset(offset)).ok()
+    }
+
+    /// Calls `visit` for each direct child of the entry at `offset`.
+    pub(crate) fn for_each_child(
+        &self,
+        offset: usize,
+        mut visit: impl FnMut(&LoadedEntry),
+    ) -> Result<(), gimli::Error> {
+        let mut entries = self.unit.entries_at_offset(UnitOffset(offset))?;
+        entries.next_entry()?;
+        let parent = entries.current().map_or(0, |e| e.depth());
+        let has_children = entries.current().is_some_and(|e| e.has_children());
+        if !has_children {
+            return Ok(());
+        }
+        entries.next_entry()?;
+        loop {
+            match entries.current() {
+                Some(entry) if entry.depth() > parent => visit(entry),
+                _ => return Ok(()),
+            }
+            if entries.next_sibling()?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The language of the unit's source.
+    pub(crate) fn language(&self) -> Language {
+        // The skeleton of a split unit does not say; its split part does.
+        let root = self.unit.header.root_offset().0;
+        let value = self
+            .entry(root)
+            .and_then(|e| e.attr_value(dw::DW_AT_language));
+        match value {
+            Some(AttributeValue::Language(
+                dw::DW_LANG_C_plus_plus
+                | dw::DW_LANG_C_plus_plus_03
+                | dw::DW_LANG_C_plus_plus_11
+                | dw::DW_LANG_C_plus_plus_14
+                | dw::DW_LANG_C_plus_plus_17
+                | dw::DW_LANG_C_plus_plus_20,
+            )) => Language::Cpp,
+            Some(AttributeValue::Language(dw::DW_LANG_Rust)) => Language::Rust,
+            _ => Language::C,
+        }
+    }
 }
+
+impl DebugInfo {
+    /// The name of the entry `die` with its scopes: `ns::Type::member`,
+    /// `function()::variable`. Declarations and origins are followed.
+    pub(crate) fn qualified_name(&mut self, die: DieRef) -> Option<String> {
+        let mut die = self.named(die)?;
+        let mut parts = Vec::new();
+        for _ in 0..MAX_SCOPES {
+            let unit = self.unit(die.unit)?;
+            let entry = unit.entry(die.offset)?;
+            let name = entry.attr_value(dw::DW_AT_name).and_then(|n| unit.text(n));
+            let function = entry.tag() == dw::DW_TAG_subprogram && !parts.is_empty();
+            parts.push(match name {
+                Some(name) if function => format!("{name}()"),
+                Some(name) => name.to_owned(),
+                None if entry.tag() == dw::DW_TAG_namespace => "(anonymous namespace)".to_owned(),
+                None if parts.is_empty() => return None,
+                None => "(anonymous)".to_owned(),
+            });
+            let Some(scope) = self.index(die.unit)?.scope(die.offset) else {
+                break;
+            };
+            let scope = DieRef {
+                unit: die.unit,
+                offset: scope,
+            };
+            die = self.named(scope).unwrap_or(scope);
+        }
+        parts.reverse();
+        Some(parts.join("::"))
+    }
+
+    /// The entry that carries the name of `die`: itself, the declaration that
+    /// it defines, or the abstract entry that it is a copy of.
+    pub(crate) fn named(&self, mut die: DieRef) -> Option<DieRef> {
+        for _ in 0..MAX_SCOPES {
+            let entry = self.unit(die.unit)?.entry(die.offset)?;
+            let other = entry
+                .attr_value(dw::DW_AT_specification)
+                .or_else(|| entry.attr_value(dw::DW_AT_abstract_origin));
+            match other.and_then(|o| self.resolve(die.unit, &o)) {
+                Some(next) => die = next,
+                None => return Some(die),
+            }
+        }
+        None
+    }
+
+    /// The first value of attribute `name` on the way from `die` through its
+    /// origins, with the unit that it was found in.
+    pub(crate) fn inherited(
+        &self,
+        mut die: DieRef,
+        name: gimli::DwAt,
+    ) -> Option<(DieRef, Attribute)> {
+        for _ in 0..MAX_SCOPES {
+            let entry = self.unit(die.unit)?.entry(die.offset)?;
+            if let Some(value) = entry.attr_value(name) {
+                return Some((die, value));
+            }
+            let other = entry
+                .attr_value(dw::DW_AT_specification)
+                .or_else(|| entry.attr_value(dw::DW_AT_abstract_origin))?;
+            die = self.resolve(die.unit, &other)?;
+        }
+        None
+    }
+}
+
+/// Scopes and origins nested deeper than this are taken for a cycle.
+const MAX_SCOPES: usize = 32;

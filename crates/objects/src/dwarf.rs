@@ -212,6 +212,11 @@ impl DebugInfo {
         self.units(limits).all.len() as u32
     }
 
+    /// Number of units, 0 before they were first needed.
+    pub(crate) fn loaded_units(&self) -> u32 {
+        self.units.as_ref().map_or(0, |u| u.all.len() as u32)
+    }
+
     /// A unit by its number.
     pub(crate) fn unit(&self, number: u32) -> Option<&LoadedUnit> {
         self.units.as_ref()?.all.get(number as usize)
@@ -567,10 +572,5 @@ impl LoadedUnit {
         }
         path.push(text_of(dwarf.attr_string(unit, file.path_name()).ok()?));
         path.to_str().map(str::to_owned)
-    }
-
-    /// The entry at `offset` of the unit.
-    pub(crate) fn entry(&self, offset: usize) -> Option<gimli::DebuggingInformationEntry<Bytes>> {
-        self.unit.entry(UnitOffset(offset)).ok()
     }
 }

@@ -14,6 +14,16 @@ pub(crate) fn function(raw: &str) -> String {
     }
 }
 
+/// A variable's name from a symbol table, readable.
+pub(crate) fn variable(raw: &str) -> String {
+    let name = function(raw);
+    // gcc numbers static variables of functions: `count.0`.
+    match name.rsplit_once('.') {
+        Some((name, digits)) if digits.bytes().all(|b| b.is_ascii_digit()) => name.to_owned(),
+        _ => name,
+    }
+}
+
 /// Undoes C++ and Rust mangling; other names stay what they are.
 fn demangle(raw: &str) -> Cow<'_, str> {
     // Versioned dynamic symbols (`fork@@GLIBC_2.2.5`) are C names.

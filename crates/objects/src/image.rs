@@ -33,6 +33,7 @@ pub(crate) struct Segment {
     pub(crate) offset: u64,
     pub(crate) file_size: u64,
     pub(crate) memory_size: u64,
+    executable: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,24 +95,26 @@ impl Image {
         })
     }
 
-    /// The link address of the byte at `offset` in the file.
-    pub(crate) fn link_address(&self, offset: u64) -> Option<LinkAddress> {
+    /// The file offset and link address where the loader starts mapping the
+    /// file: the page of the first segment.
+    pub(crate) fn first_page(&self) -> Option<(u64, u64)> {
+        let first = self.segments.iter().min_by_key(|s| s.address)?;
+        Some((page(first.offset), page(first.address)))
+    }
+
+    /// The link address of the byte at `offset` in the file, as a segment that
+    /// is executable or not maps it.
+    pub(crate) fn link_address(&self, offset: u64, executable: bool) -> Option<LinkAddress> {
         // The loader maps whole pages, so a mapping may start before and end
-        // after the segment's own bytes.
-        let page = |x: u64| x & !0xfff;
+        // after the segment's own bytes, and two may map the same page.
         let covering = |s: &&Segment| {
             offset >= page(s.offset) && offset < s.offset.saturating_add(s.file_size)
         };
-        let segment = self
-            .segments
-            .iter()
-            .filter(covering)
-            .max_by_key(|s| s.offset)?;
+        let wanted = |s: &&Segment| s.executable == executable;
+        let all = || self.segments.iter().filter(covering);
+        let segment = all().find(wanted).or_else(|| all().next())?;
         Some(LinkAddress(
-            segment
-                .address
-                .wrapping_add(offset)
-                .wrapping_sub(segment.offset),
+            segment.address.wrapping_add(offset).wrapping_sub(segment.offset),
         ))
     }
 
@@ -143,6 +146,10 @@ impl Image {
     }
 }
 
+const fn page(x: u64) -> u64 {
+    x & !0xfff
+}
+
 /// More code than this is never looked at in one piece: the longest functions
 /// of real programs (interpreters, generated parsers) stay far below.
 const MAX_CODE: u64 = 1 << 20;
@@ -168,6 +175,7 @@ fn load_segments(elf: &Elf<'_>) -> (Vec<Segment>, Option<TlsSegment>) {
                 offset: header.p_offset(e),
                 file_size: header.p_filesz(e),
                 memory_size: header.p_memsz(e),
+                executable: header.p_flags(e).contains(elf::PF_X),
             }),
             elf::PT_TLS => {
                 tls = Some(TlsSegment {

@@ -16,8 +16,11 @@ mod debug_file;
 mod die;
 mod dwarf;
 mod fold;
+mod globals;
 mod image;
 mod names;
+mod path;
+mod types;
 
 pub use answer::{
     CodeFrame, Declared, HeapBlock, ObjectContext, ObjectKind, ObjectName, Storage, ThreadPointer,

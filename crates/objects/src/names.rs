@@ -3,9 +3,13 @@
 //! the pipeline; looks at files only, never at the process.
 
 use crate::answer::{CodeFrame, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess};
+use crate::die::StaticPlace;
 use crate::dwarf::DebugInfo;
 use crate::fold;
+use crate::globals::{Globals, Variable};
 use crate::image::{Image, LinkAddress};
+use crate::path;
+use crate::types::{TypeId, TypeTable};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, Span};
@@ -55,7 +59,39 @@ pub(crate) struct Module {
     pub(crate) path: String,
     pub(crate) image: Image,
     /// `None` until first asked for.
-    debug: Option<Option<DebugInfo>>,
+    debug: Option<Option<Debug>>,
+}
+
+/// The debug information of a module and the tables made of it.
+pub(crate) struct Debug {
+    pub(crate) info: DebugInfo,
+    pub(crate) types: TypeTable,
+    globals: Option<Globals>,
+}
+
+impl Debug {
+    fn load(image: &Image, options: &NameOptions, limits: &mut Vec<String>) -> Option<Self> {
+        Some(Self {
+            info: DebugInfo::load(image, options, limits)?,
+            types: TypeTable::default(),
+            globals: None,
+        })
+    }
+
+    /// The variable with static storage that holds `place`.
+    pub(crate) fn variable(
+        &mut self,
+        place: StaticPlace,
+        limits: &mut Vec<String>,
+    ) -> Option<Variable> {
+        let Self {
+            info,
+            types,
+            globals,
+        } = self;
+        let globals = globals.get_or_insert_with(|| Globals::build(info, limits));
+        globals.at(place, info, types)
+    }
 }
 
 /// Names of one process image. Loads lazily, owns all caches.
@@ -119,7 +155,7 @@ impl Names {
         };
         let file = self.modules[placed.module].path.clone();
         let raw = match self.debug(placed.module) {
-            Some((debug, limits)) => debug.frames(placed.link, limits),
+            Some((debug, limits)) => debug.info.frames(placed.link, limits),
             None => Vec::new(),
         };
         let image = &self.modules[placed.module].image;
@@ -197,6 +233,19 @@ impl Names {
                 ..ObjectName::default()
             };
         }
+        if let Some(found) = self.thread_local(address, context) {
+            return found;
+        }
+        if let Some(placed) = self.place(address) {
+            let place = StaticPlace::Address(placed.link.0);
+            if let Some((variable, handle)) = self.variable(placed.module, place) {
+                let start = Address(variable.start.wrapping_add(placed.bias));
+                return self.variable_name(ObjectKind::Global, variable, handle, start);
+            }
+            if let Some(found) = self.global_symbol(placed) {
+                return found;
+            }
+        }
         if let Some(stack) = context.stacks.iter().find(|s| s.span.contains(address)) {
             return ObjectName {
                 kind: ObjectKind::Stack,
@@ -207,12 +256,87 @@ impl Names {
                 ..ObjectName::default()
             };
         }
-        if let Some(placed) = self.place(address)
-            && let Some(found) = self.global_symbol(placed)
-        {
-            return found;
-        }
         self.mapping_name(address)
+    }
+
+    fn variable(&mut self, module: usize, place: StaticPlace) -> Option<(Variable, TypeHandle)> {
+        let (debug, limits) = self.debug(module)?;
+        let variable = debug.variable(place, limits)?;
+        let handle = TypeHandle {
+            module: module as u32,
+            ty: variable.ty.0,
+        };
+        Some((variable, handle))
+    }
+
+    fn variable_name(
+        &mut self,
+        kind: ObjectKind,
+        variable: Variable,
+        handle: TypeHandle,
+        start: Address,
+    ) -> ObjectName {
+        ObjectName {
+            kind,
+            type_name: self.type_name(handle),
+            type_handle: Some(handle),
+            name: Some(variable.name),
+            size: Some(variable.size),
+            start,
+            declared: variable.declared,
+            module: self
+                .modules
+                .get(handle.module as usize)
+                .map(|m| m.path.clone()),
+            ..ObjectName::default()
+        }
+    }
+
+    /// The thread-local variable at `address`: of the executable only, whose
+    /// block lies at a fixed distance below the thread pointer (variant II of
+    /// Drepper's "ELF Handling for Thread-Local Storage", section 3.4.2). Where
+    /// other modules' blocks lie only the process knows.
+    fn thread_local(&mut self, address: Address, context: &ObjectContext) -> Option<ObjectName> {
+        if context.thread_pointers.is_empty() {
+            return None;
+        }
+        let module = self.executable()?;
+        let tls = self.modules[module].image.tls?;
+        let size = tls.memory_size.checked_next_multiple_of(tls.align)?;
+        let holder = context.thread_pointers.iter().find(|t| {
+            let below = t.fs_base.0.wrapping_sub(address.0);
+            below > 0 && below <= size
+        })?;
+        let block = holder.fs_base.0.wrapping_sub(size);
+        let offset = address.0.wrapping_sub(block);
+        let mut found = match self.variable(module, StaticPlace::Tls(offset)) {
+            Some((variable, handle)) => {
+                let start = Address(block.wrapping_add(variable.start));
+                self.variable_name(ObjectKind::Tls, variable, handle, start)
+            }
+            None => {
+                let module = &self.modules[module];
+                let symbol = module.image.symbols.thread_local(offset)?;
+                ObjectName {
+                    kind: ObjectKind::Tls,
+                    name: Some(fold::variable(&symbol.name)),
+                    size: Some(symbol.size),
+                    start: Address(block.wrapping_add(symbol.address)),
+                    module: Some(module.path.clone()),
+                    ..ObjectName::default()
+                }
+            }
+        };
+        found.thread = Some(holder.thread);
+        Some(found)
+    }
+
+    /// The program itself: the ELF file that is mapped lowest, as the kernel
+    /// places position-independent and fixed executables alike below the
+    /// libraries.
+    fn executable(&mut self) -> Option<usize> {
+        let lowest = self.mappings.iter().find(|m| is_backed(m))?.clone();
+        self.module(&lowest)
     }
 
     fn global_symbol(&mut self, placed: Placed) -> Option<ObjectName> {
@@ -220,7 +344,7 @@ impl Names {
         let symbol = module.image.symbols.variable(placed.link)?;
         Some(ObjectName {
             kind: ObjectKind::Global,
-            name: Some(fold::function(&symbol.name)),
+            name: Some(fold::variable(&symbol.name)),
             size: Some(symbol.size),
             start: Address(symbol.address.wrapping_add(placed.bias)),
             module: Some(module.path.clone()),
@@ -253,15 +377,55 @@ impl Names {
     /// The path to the element and field at `offset` of `object`, with the
     /// variable's name; `None` if the object's type is not known.
     pub fn field_at(&mut self, object: &ObjectName, offset: u64) -> Option<String> {
-        let _ = (object, offset);
-        None
+        let handle = object.type_handle?;
+        if object.kind == ObjectKind::Heap {
+            return self.field_path(handle, object.size?, offset);
+        }
+        let types = &self.loaded(handle)?.types;
+        let inside = path::path(types, TypeId(handle.ty), offset, true);
+        Some(format!("{}{inside}", object.name.as_deref().unwrap_or("")))
     }
 
-    /// The path to the field at `offset` of a block that is one `ty` or an
-    /// array of them: `[3].hits`, or `.hits` if `offset` lies in the first.
-    pub fn field_path(&mut self, ty: TypeHandle, offset: u64) -> Option<String> {
-        let _ = (ty, offset);
-        None
+    /// The path to the byte at `offset` of a heap block of `block` bytes that
+    /// holds one `ty` or an array of them: `.hits`, `[3].hits`; empty for a
+    /// block that is one scalar. `None` if the type's size is not known.
+    pub fn field_path(&mut self, ty: TypeHandle, block: u64, offset: u64) -> Option<String> {
+        let types = &self.loaded(ty)?.types;
+        let id = TypeId(ty.ty);
+        let size = types.size(id).filter(|&s| s > 0)?;
+        let inside = path::path(types, id, offset % size, true);
+        if block >= 2 * size {
+            Some(format!("[{}]{inside}", offset / size))
+        } else if offset < size {
+            Some(inside)
+        } else {
+            Some(format!("+{offset}"))
+        }
+    }
+
+    /// The name of `ty` as its language writes it.
+    pub fn type_name(&mut self, ty: TypeHandle) -> Option<String> {
+        let debug = self.loaded(ty)?;
+        Some(debug.types.name(&mut debug.info, TypeId(ty.ty)))
+    }
+
+    /// The size of `ty` in bytes.
+    pub fn type_size(&self, ty: TypeHandle) -> Option<u64> {
+        let debug = self
+            .modules
+            .get(ty.module as usize)?
+            .debug
+            .as_ref()?
+            .as_ref()?;
+        debug.types.size(TypeId(ty.ty))
+    }
+
+    fn loaded(&mut self, ty: TypeHandle) -> Option<&mut Debug> {
+        self.modules
+            .get_mut(ty.module as usize)?
+            .debug
+            .as_mut()?
+            .as_mut()
     }
 
     /// What the memory operand of the instruction at `code` is, by type.
@@ -279,11 +443,34 @@ impl Names {
             self.file_before(&mapping)?
         };
         let module = self.module(&backing)?;
+        let bias = self.bias(module, &backing)?;
         let image = &self.modules[module].image;
-        let first = image.link_address(backing.file_offset)?;
-        let bias = backing.span.start.0.wrapping_sub(first.0);
         let link = LinkAddress(address.0.wrapping_sub(bias));
         image.holds(link).then_some(Placed { module, link, bias })
+    }
+
+    /// Runtime address minus link address of the file that `mapping` is of.
+    fn bias(&self, module: usize, mapping: &Mapping) -> Option<u64> {
+        let image = &self.modules.get(module)?.image;
+        let (offset, address) = image.first_page()?;
+        let same = |m: &&Mapping| m.path == mapping.path && m.inode == mapping.inode;
+        let first = self
+            .mappings
+            .iter()
+            .take_while(|m| m.span.start <= mapping.span.start)
+            .filter(same)
+            .filter(|m| m.file_offset == offset)
+            .last();
+        // A page that holds the end of one segment and the start of the next is
+        // mapped for both, so the first page is the better witness; observers
+        // may know the executable mappings only.
+        match first {
+            Some(first) => Some(first.span.start.0.wrapping_sub(address)),
+            None => {
+                let link = image.link_address(mapping.file_offset, mapping.execute)?;
+                Some(mapping.span.start.0.wrapping_sub(link.0))
+            }
+        }
     }
 
     /// The file mapping that `bss`, an anonymous mapping, continues.
@@ -347,7 +534,7 @@ impl Names {
 
     /// The debug information of a module, loaded at the first call, and the
     /// list that takes what is missing.
-    pub(crate) fn debug(&mut self, module: usize) -> Option<(&mut DebugInfo, &mut Vec<String>)> {
+    pub(crate) fn debug(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
         let Self {
             modules,
             options,
@@ -358,7 +545,7 @@ impl Names {
         let image = &module.image;
         let debug = module
             .debug
-            .get_or_insert_with(|| DebugInfo::load(image, options, limits));
+            .get_or_insert_with(|| Debug::load(image, options, limits));
         Some((debug.as_mut()?, limits))
     }
 }

@@ -1,0 +1,183 @@
+//! From a type and an offset to the element and field that lie there, written
+//! as the user would: `[3].hits`. What a standard library hides inside its
+//! types stays hidden: an atomic's value is the atomic, a lock's word the lock.
+
+use crate::types::{Member, Shape, TypeId, TypeTable};
+
+/// The path to the byte at `offset` of a value of type `ty`; empty for the
+/// whole. With `exact` false, indices are left open (`[..]`).
+pub(crate) fn path(table: &TypeTable, ty: TypeId, offset: u64, exact: bool) -> String {
+    let mut path = String::new();
+    Walk { table, exact }.append(ty, offset, &mut path, 0);
+    path
+}
+
+struct Walk<'a> {
+    table: &'a TypeTable,
+    exact: bool,
+}
+
+/// Types nested deeper than this are taken for a broken file.
+const MAX_DEPTH: u32 = 64;
+/// So many members of a union are named before the rest is left out.
+const MAX_ALTERNATIVES: usize = 3;
+
+impl Walk<'_> {
+    fn append(&self, ty: TypeId, offset: u64, path: &mut String, depth: u32) {
+        let Some(found) = self.table.get(ty) else {
+            return;
+        };
+        if depth > MAX_DEPTH {
+            return;
+        }
+        let name = found.name.as_deref().unwrap_or("");
+        match &found.shape {
+            Shape::Scalar | Shape::Pointer { .. } => {}
+            Shape::Alias { .. } if is_opaque(name) => {}
+            Shape::Alias { to, .. } => {
+                if let Some(to) = to {
+                    self.append(*to, offset, path, depth + 1);
+                }
+            }
+            Shape::Array { element, counts } => self.element(*element, counts, offset, path, depth),
+            Shape::Record { members, .. } => {
+                let hidden = is_library(name);
+                self.member(name, members, hidden, offset, path, depth);
+            }
+        }
+    }
+
+    fn element(
+        &self,
+        element: TypeId,
+        counts: &[Option<u64>],
+        offset: u64,
+        path: &mut String,
+        depth: u32,
+    ) {
+        let Some(size) = self.table.size(element).filter(|&s| s > 0) else {
+            return;
+        };
+        let mut index = offset / size;
+        for dimension in 0..counts.len() {
+            let inner: u64 = counts[dimension + 1..]
+                .iter()
+                .map(|c| c.unwrap_or(1).max(1))
+                .product();
+            if self.exact {
+                path.push_str(&format!("[{}]", index / inner));
+            } else {
+                path.push_str("[..]");
+            }
+            index %= inner;
+        }
+        self.append(element, offset % size, path, depth + 1);
+    }
+
+    fn member(
+        &self,
+        record: &str,
+        members: &[Member],
+        hidden: bool,
+        offset: u64,
+        path: &mut String,
+        depth: u32,
+    ) {
+        let mut alternatives: Vec<String> = Vec::new();
+        let covers = |m: &&Member| {
+            offset
+                .checked_sub(m.offset)
+                .is_some_and(|o| m.size.is_none_or(|size| o < size))
+        };
+        for member in members.iter().filter(covers) {
+            let mut one = String::new();
+            match (member.name, hidden) {
+                (Some(name), true) => one.push_str(library_word(record, name)),
+                (Some(name), false) => {
+                    one.push('.');
+                    one.push_str(rust_tuple_index(name));
+                }
+                (None, _) => {}
+            }
+            if !(hidden && self.is_text(member.ty)) {
+                self.append(member.ty, offset - member.offset, &mut one, depth + 1);
+            }
+            if !alternatives.contains(&one) {
+                alternatives.push(one);
+            }
+        }
+        // A base class or anonymous member with a hole there says less than
+        // another member that has something.
+        if alternatives.len() > 1 {
+            alternatives.retain(|a| !a.is_empty() && !a.ends_with("<padding>"));
+        }
+        match alternatives.as_slice() {
+            [] if hidden => {}
+            [] if members.is_empty() => {}
+            [] => path.push_str(".<padding>"),
+            [one] => path.push_str(one),
+            many => {
+                let shown: Vec<&str> = many
+                    .iter()
+                    .take(MAX_ALTERNATIVES)
+                    .map(|a| a.trim_start_matches('.'))
+                    .collect();
+                path.push_str(&format!(".{{{}}}", shown.join("|")));
+            }
+        }
+    }
+
+    /// Whether `ty` is a buffer of characters, whose index says nothing.
+    fn is_text(&self, ty: TypeId) -> bool {
+        match self.table.get(self.table.plain(ty)).map(|t| &t.shape) {
+            Some(Shape::Array { element, .. }) => self.table.size(*element) == Some(1),
+            _ => false,
+        }
+    }
+}
+
+/// Members of Rust tuples are called `__0`, written `.0`.
+fn rust_tuple_index(name: &str) -> &str {
+    match name.strip_prefix("__") {
+        Some(digits) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => digits,
+        _ => name,
+    }
+}
+
+/// Typedefs whose inside is the C library's own business.
+fn is_opaque(name: &str) -> bool {
+    name.starts_with("pthread_") || matches!(name, "FILE" | "sem_t" | "mtx_t" | "cnd_t" | "jmp_buf")
+}
+
+/// Whether a record belongs to a library whose fields a user never wrote.
+pub(crate) fn is_library(name: &str) -> bool {
+    const ROOTS: [&str; 9] = [
+        "std::",
+        "__gnu_cxx::",
+        "core::",
+        "alloc::",
+        "crossbeam_utils::",
+        "parking_lot::",
+        "parking_lot_core::",
+        "lock_api::",
+        "once_cell::",
+    ];
+    ROOTS.iter().any(|root| name.starts_with(root))
+        || matches!(name, "pthread_mutex_t" | "_IO_FILE" | "__pthread_mutex_s")
+}
+
+/// What is said of a library's own member: only what a user knows as a part of
+/// the thing, such as a lock beside the data that it guards.
+fn library_word(record: &str, member: &str) -> &'static str {
+    let is = |word: &str| record.contains(word);
+    match member {
+        "_M_use_count" => " (use count)",
+        "_M_weak_count" => " (weak count)",
+        "strong" if is("Inner") => " (strong count)",
+        "weak" if is("Inner") => " (weak count)",
+        "inner" if is("::Mutex<") || is("::RwLock<") => " (lock)",
+        "raw" if is("lock_api::") => " (lock)",
+        "poison" if is("::Mutex<") || is("::RwLock<") => " (poison flag)",
+        _ => "",
+    }
+}
