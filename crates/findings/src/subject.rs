@@ -2,7 +2,7 @@
 //! reader of a finding asks: which threads, which fields, which allocation.
 //! No layout and no colour here: reports do that.
 
-use crate::{Finding, Frame, Location, Object, ObjectKind, Thread};
+use crate::{Finding, Frame, Location, Object, ObjectKind, Thread, ThreadUse, Word};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The last component of a path.
@@ -57,7 +57,7 @@ impl Finding {
         self.lines
             .iter()
             .flat_map(|l| &l.words)
-            .filter(|w| w.threads.iter().any(|t| t.writes + t.updates > 0))
+            .filter(|w| w.stores() > 0)
             .filter_map(|w| w.field.as_deref())
             .map(normalized_field)
             .collect()
@@ -83,6 +83,32 @@ impl Finding {
                 })
             })
         })
+    }
+}
+
+impl ThreadUse {
+    /// All observed accesses.
+    pub fn accesses(&self) -> u64 {
+        self.reads.saturating_add(self.stores())
+    }
+
+    /// The observed accesses that write.
+    pub fn stores(&self) -> u64 {
+        self.writes.saturating_add(self.updates)
+    }
+}
+
+impl Word {
+    /// All observed accesses of all threads.
+    pub fn accesses(&self) -> u64 {
+        let all = self.threads.iter().map(ThreadUse::accesses);
+        all.fold(0, u64::saturating_add)
+    }
+
+    /// The observed accesses of all threads that write.
+    pub fn stores(&self) -> u64 {
+        let all = self.threads.iter().map(ThreadUse::stores);
+        all.fold(0, u64::saturating_add)
     }
 }
 

@@ -1,13 +1,141 @@
 //! From a finding to what to change in the source: alignment, padding, copies a
-//! thread, or sharing less. Pure: it sees findings only, and neither files nor
-//! the target.
+//! thread, or sharing less. Called once a finding after naming, before any
+//! report. Pure: it sees findings only, and neither files nor the target.
 #![forbid(unsafe_code)]
 
-use sunder_findings::{Advice, Finding};
+mod array;
+mod fields;
+mod language;
+mod layout;
+mod pair;
+mod truly_shared;
+mod words;
+
+use layout::Layout;
+use sunder_findings::{Advice, Finding, Fix, LatentOn, Sharing};
 
 /// What to do about `finding` on a machine with lines of `line_size` bytes, the
-/// best first.
+/// best first. Never empty; `line_size` of 0 counts as 64.
 pub fn advise(finding: &Finding, line_size: u32) -> Vec<Advice> {
-    let _ = (finding, line_size);
-    Vec::new()
+    let line_size = if line_size == 0 { 64 } else { line_size };
+    if finding.latent {
+        return latent(finding, line_size);
+    }
+    match finding.sharing {
+        Sharing::False => take_apart(&Layout::of(finding, line_size)),
+        Sharing::True => truly_shared::advise(&Layout::of(finding, line_size)),
+        Sharing::Mixed => mixed(&Layout::of(finding, line_size)),
+    }
 }
+
+/// Ways to bring data of different threads onto different lines.
+fn take_apart(layout: &Layout) -> Vec<Advice> {
+    pair::advise(layout)
+        .or_else(|| array::advise(layout))
+        .or_else(|| fields::advise(layout))
+        .unwrap_or_else(|| vec![unnamed(layout)])
+}
+
+fn mixed(layout: &Layout) -> Vec<Advice> {
+    let share = (layout.finding.false_share.clamp(0.0, 1.0) * 100.0).round();
+    let mut all = fields::lock_beside_data(layout).unwrap_or_else(|| take_apart(layout));
+    if let Some(first) = all.first_mut() {
+        first.text = format!(
+            "{share:.0} % of the interleavings are false sharing. {}",
+            first.text
+        );
+    }
+    let mut rest = truly_shared::advise(layout);
+    if let Some(first) = rest.first_mut() {
+        first.text = format!(
+            "The other {:.0} % are true sharing, which padding can't mend. {}",
+            100.0 - share,
+            first.text
+        );
+    }
+    // With little false sharing the true part is the better lever.
+    if share < 50.0 && !rest.is_empty() {
+        std::mem::swap(&mut all, &mut rest);
+    }
+    all.extend(rest);
+    all
+}
+
+fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
+    let (line_size, when) = match finding.latent_on {
+        Some(LatentOn::LineSize(bytes)) if bytes > 0 => (
+            bytes,
+            format!(
+                "It costs nothing here. Before this runs where lines have {bytes} bytes{}:",
+                if bytes == 128 {
+                    " (some ARM and POWER CPUs; many x86 CPUs fetch pairs of 64-byte lines)"
+                } else {
+                    ""
+                }
+            ),
+        ),
+        Some(LatentOn::StartOffset(offset)) => (
+            line_size,
+            format!(
+                "It costs nothing as long as {} starts where it does now, which nothing \
+                 guarantees: {offset} bytes further on, threads would share lines.",
+                words::quoted(finding.object.short_name())
+            ),
+        ),
+        _ => (line_size, "It costs nothing here.".to_owned()),
+    };
+    let start_moves = matches!(finding.latent_on, Some(LatentOn::StartOffset(_)));
+    let mut layout = Layout::of(finding, line_size);
+    layout.start_is_chance |= start_moves;
+    let mut all = take_apart(&layout);
+    // What pays only while it costs (hoisting, thread pools) is no advice for
+    // something that costs nothing.
+    all.retain(|a| !matches!(a.fix, Fix::Hoist | Fix::PerThread));
+    if all.is_empty() {
+        all.push(unnamed(&layout));
+    }
+    for advice in &mut all {
+        advice.text = format!("{when} {}", advice.text);
+    }
+    all
+}
+
+/// For memory without names: who is where, and how to learn more.
+fn unnamed(layout: &Layout) -> Advice {
+    let line = layout.line_size;
+    let mut places: Vec<String> = layout
+        .parts
+        .iter()
+        .filter(|p| p.written())
+        .take(4)
+        .map(|p| {
+            let who = p
+                .owner()
+                .map_or_else(|| "several threads".to_owned(), |t| layout.thread(t));
+            format!("{} ({who})", p.bytes(layout))
+        })
+        .collect();
+    if places.is_empty() {
+        places.push("the bytes of different threads".to_owned());
+    }
+    let code = layout
+        .busiest_site()
+        .map(|s| format!(" The busiest code is {s}."))
+        .unwrap_or_default();
+    let learn = if layout.finding.sites.iter().all(|s| s.file.is_none()) {
+        " Build with -g to learn the names of variables and source lines."
+    } else {
+        ""
+    };
+    Advice {
+        fix: Fix::Separate,
+        text: format!(
+            "Keep {} at least {line} bytes apart, each on lines of its own.{code}{learn}",
+            words::list(&places)
+        ),
+        grows_by: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Two distinct objects that meet on a line.
+
+use crate::layout::Layout;
+use crate::words::quoted;
+use sunder_findings::{Advice, Fix, Object, ObjectKind, file_name};
+
+/// Advice for two neighbours; `None` if there is one object only.
+pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
+    let first = &layout.finding.object;
+    let second = layout.finding.neighbour.as_ref()?;
+    let both_heap = [first, second].iter().all(|o| o.kind == ObjectKind::Heap);
+    if both_heap {
+        Some(vec![
+            allocate(layout, first, second),
+            pools(layout, first, second),
+        ])
+    } else {
+        Some(vec![align(layout, first, second)])
+    }
+}
+
+fn grown(layout: &Layout, object: &Object) -> Option<u64> {
+    object.size.map(|s| layout.whole_lines(s).saturating_sub(s))
+}
+
+fn growth(layout: &Layout, first: &Object, second: &Object) -> Option<u64> {
+    Some(grown(layout, first)?.saturating_add(grown(layout, second)?))
+}
+
+fn at(object: &Object) -> String {
+    object.place().map_or_else(String::new, |p| match p.line {
+        Some(line) => format!("{}:{line}", file_name(&p.file)),
+        None => file_name(&p.file).to_owned(),
+    })
+}
+
+fn called(object: &Object) -> String {
+    let size = object
+        .size
+        .map(|s| format!(" of {s} bytes"))
+        .unwrap_or_default();
+    match (&object.name, &object.type_name) {
+        (None, None) => format!("a block{size}"),
+        _ => format!("{}{size}", quoted(object.short_name())),
+    }
+}
+
+fn allocate(layout: &Layout, first: &Object, second: &Object) -> Advice {
+    let line = layout.line_size;
+    let rounded = first.size.map(|s| layout.whole_lines(s));
+    let how = layout.language.allocate(line, rounded);
+    let (one, two) = (at(first), at(second));
+    let text = if !one.is_empty() && one == two {
+        format!(
+            "Blocks that are allocated at {one} for different threads ({}) come to lie on one \
+             line. Allocate them there with {how}, each in lines of its own.",
+            called(first)
+        )
+    } else {
+        let place = |p: &str| {
+            if p.is_empty() {
+                String::new()
+            } else {
+                format!(" (allocated at {p})")
+            }
+        };
+        format!(
+            "{}{} and {}{} are two blocks on one line. Allocate both with {how} (sizes rounded up \
+             to {line}), each in lines of its own.",
+            called(first),
+            place(&one),
+            called(second),
+            place(&two),
+        )
+    };
+    Advice {
+        fix: Fix::Allocate,
+        text,
+        grows_by: growth(layout, first, second),
+    }
+}
+
+fn pools(layout: &Layout, first: &Object, second: &Object) -> Advice {
+    let by_whom = match (&first.thread, &second.thread) {
+        (Some(a), Some(b)) if a.id == b.id => format!(
+            "Thread {} allocates both: let each thread allocate what it uses, or",
+            a.id
+        ),
+        _ => "Or".to_owned(),
+    };
+    Advice {
+        fix: Fix::PerThread,
+        text: format!(
+            "{by_whom} take small blocks from a pool per thread whose chunks are multiples of {} \
+             bytes (an allocator with thread caches does so for most sizes).",
+            layout.line_size
+        ),
+        grows_by: None,
+    }
+}
+
+/// At least one is a variable.
+fn align(layout: &Layout, first: &Object, second: &Object) -> Advice {
+    let line = layout.line_size;
+    let each = |object: &Object| {
+        let place = at(object);
+        let place = if place.is_empty() {
+            String::new()
+        } else {
+            format!(" ({place})")
+        };
+        match object.kind {
+            ObjectKind::Heap => format!(
+                "allocate {}{place} with {}",
+                quoted(object.short_name()),
+                layout
+                    .language
+                    .allocate(line, object.size.map(|s| layout.whole_lines(s)))
+            ),
+            _ => format!(
+                "{}{place}",
+                layout.language.align_variable(object.short_name(), line)
+            ),
+        }
+    };
+    Advice {
+        fix: Fix::Align,
+        text: format!(
+            "{} and {} are neighbours on one line, and different threads use them: {}, and {}. Both \
+             must also fill their last line, or what comes next moves in.",
+            quoted(first.short_name()),
+            quoted(second.short_name()),
+            each(first),
+            each(second)
+        ),
+        grows_by: growth(layout, first, second),
+    }
+}

@@ -1,0 +1,512 @@
+//! Every branch of the advice, on hand-made findings. The growth in bytes is
+//! computed by hand in the comments.
+
+use crate::advise;
+use sunder_findings::examples::{self, frame, line, site, word};
+use sunder_findings::*;
+
+/// The kinds of advice, in order.
+fn fixes(all: &[Advice]) -> Vec<Fix> {
+    all.iter().map(|a| a.fix).collect()
+}
+
+fn assert_says(advice: &Advice, parts: &[&str]) {
+    for part in parts {
+        assert!(
+            advice.text.contains(part),
+            "{part:?} is not in: {}",
+            advice.text
+        );
+    }
+}
+
+fn global(name: &str, of: &str, size: u64, file: &str, words: Vec<Word>) -> Finding {
+    let mut finding = Finding {
+        false_share: 1.0,
+        lines: vec![line(0x1000, 0, 10.0, words)],
+        ..Finding::default()
+    };
+    finding.object = Object {
+        kind: ObjectKind::Global,
+        name: Some(name.into()),
+        type_name: Some(of.into()),
+        size: Some(size),
+        address: "0x1000".into(),
+        declared: Some(Location {
+            file: file.into(),
+            line: Some(5),
+        }),
+        ..Object::default()
+    };
+    finding
+}
+
+#[test]
+fn line_sized_elements_in_a_badly_aligned_block_need_an_aligned_allocation() {
+    let all = advise(&examples::linear_regression(), 64);
+    assert_eq!(fixes(&all), [Fix::Allocate, Fix::Hoist]);
+    assert_says(
+        &all[0],
+        &[
+            "lreg_args",
+            "64 bytes",
+            "32 bytes behind a line's start",
+            "linear_regression.c:133",
+            "`aligned_alloc(64, 256)`",
+        ],
+    );
+    assert_eq!(all[0].grows_by, Some(48), "64 less malloc's 16");
+    assert_says(
+        &all[1],
+        &[
+            "`SX`",
+            "`linear_regression_pthread`",
+            "linear_regression.c:84",
+        ],
+    );
+}
+
+#[test]
+fn small_elements_of_the_users_type_are_aligned_in_cpp() {
+    let all = advise(&examples::global_array(), 64);
+    assert_eq!(fixes(&all), [Fix::Align], "atomics can't be hoisted");
+    assert_says(
+        &all[0],
+        &[
+            "`counters`",
+            "16 bytes",
+            "struct alignas(64) counter",
+            "hardware_destructive_interference_size",
+            "stats.cpp:12",
+        ],
+    );
+    assert_eq!(all[0].grows_by, Some(8 * (64 - 16)));
+}
+
+#[test]
+fn a_c_array_on_the_heap_needs_type_and_allocation() {
+    let mut finding = examples::linear_regression();
+    finding.object.type_name = Some("struct acc[4]".into());
+    finding.object.element_size = Some(40);
+    finding.object.size = Some(160);
+    let all = advise(&finding, 64);
+    assert_eq!(fixes(&all), [Fix::Align, Fix::Hoist]);
+    assert_says(
+        &all[0],
+        &[
+            "`_Alignas(64)` on the first member of `struct acc`",
+            "`aligned_alloc(64, 256)` instead of `malloc`",
+        ],
+    );
+    assert_eq!(all[0].grows_by, Some(4 * 24));
+}
+
+#[test]
+fn numbers_and_atomics_are_wrapped_in_each_language() {
+    let words = || {
+        vec![
+            word(0, 8, "n[0]", &[(1, 0, 0, 9, 9)]),
+            word(8, 8, "n[1]", &[(2, 0, 0, 9, 9)]),
+        ]
+    };
+    for (of, file, wanted) in [
+        ("long[2]", "a.c", "_Alignas(64) long value;"),
+        (
+            "std::atomic<long>[2]",
+            "a.cpp",
+            "struct alignas(64) Padded { std::atomic<long> value; }",
+        ),
+        ("[AtomicU64; 2]", "a.rs", "CachePadded<AtomicU64>"),
+        ("long[2]", "a.f90", "pad each `long` to 64 bytes"),
+    ] {
+        let all = advise(&global("n", of, 16, file, words()), 64);
+        assert_eq!(fixes(&all), [Fix::Align], "{of}");
+        assert_says(&all[0], &[wanted, "`n`"]);
+        assert_eq!(all[0].grows_by, Some(2 * 56), "{of}");
+    }
+}
+
+#[test]
+fn elements_used_by_plain_code_may_be_hoisted() {
+    let mut finding = global(
+        "sums",
+        "long[2]",
+        16,
+        "a.c",
+        vec![
+            word(0, 8, "sums[0]", &[(1, 5, 0, 90, 0)]),
+            word(8, 8, "sums[1]", &[(2, 5, 0, 90, 0)]),
+        ],
+    );
+    finding.sites = vec![site(
+        "worker",
+        ("a.c", 20),
+        AccessKind::Update,
+        &[1, 2],
+        180,
+        &["sums[]"],
+        "sums[id] += x;",
+    )];
+    let all = advise(&finding, 64);
+    assert_eq!(fixes(&all), [Fix::Align, Fix::Hoist]);
+    assert_says(&all[1], &["local variable", "`worker`", "a.c:20"]);
+    // A site of one thread is no proof that all threads run that loop.
+    finding.sites[0].threads = vec![1];
+    assert_eq!(fixes(&advise(&finding, 64)), [Fix::Align]);
+}
+
+#[test]
+fn slices_of_an_array_are_rounded_to_lines() {
+    let cell = |i: u32, thread| word(i * 8, 8, &format!("cost[{i}]"), &[(thread, 0, 50, 0, 0)]);
+    let mut finding = global(
+        "cost",
+        "double[8]",
+        64,
+        "a.c",
+        (0..8).map(|i| cell(i, if i < 4 { 1 } else { 2 })).collect(),
+    );
+    let all = advise(&finding, 64);
+    assert_eq!(fixes(&all), [Fix::Separate]);
+    assert_says(
+        &all[0],
+        &["2 threads", "slice of `cost`", "multiple of 8 elements"],
+    );
+    assert_eq!(
+        all[0].grows_by,
+        Some(2 * 56),
+        "up to a line less one element"
+    );
+    assert!(!all[0].text.contains("To start it"), "it starts on a line");
+    finding.object.address = "0x1010".into();
+    assert_says(
+        &advise(&finding, 64)[0],
+        &["To start it on a line, declare `cost` with `_Alignas(64)`"],
+    );
+}
+
+#[test]
+fn interleaved_elements_are_no_slices() {
+    let cell = |i: u32| word(i * 8, 8, &format!("cost[{i}]"), &[(1 + i % 2, 0, 50, 0, 0)]);
+    let finding = global("cost", "double[8]", 64, "a.c", (0..8).map(cell).collect());
+    assert_eq!(fixes(&advise(&finding, 64)), [Fix::Align]);
+}
+
+#[test]
+fn the_main_threads_initialisation_does_not_make_an_element_shared() {
+    let finding = global(
+        "n",
+        "long[2]",
+        16,
+        "a.c",
+        vec![
+            word(0, 8, "n[0]", &[(9, 0, 1, 0, 0), (1, 0, 0, 99, 0)]),
+            word(8, 8, "n[1]", &[(9, 0, 1, 0, 0), (2, 0, 0, 99, 0)]),
+        ],
+    );
+    assert_eq!(advise(&finding, 64)[0].fix, Fix::Align);
+}
+
+#[test]
+fn the_element_size_follows_from_the_words_where_no_type_tells() {
+    let mut finding = examples::global_array();
+    finding.object.element_size = None;
+    finding.object.type_name = None;
+    finding.object.size = None;
+    let all = advise(&finding, 64);
+    assert_says(&all[0], &["16 bytes", "`counters`"]);
+    assert_eq!(all[0].grows_by, None, "the count is not known");
+}
+
+#[test]
+fn fields_of_two_threads_are_separated() {
+    let finding = global(
+        "ring",
+        "struct ring",
+        32,
+        "ring.c",
+        vec![
+            word(0, 8, "ring.head", &[(1, 0, 90, 0, 0)]),
+            word(8, 8, "ring.tail", &[(2, 0, 90, 0, 0)]),
+        ],
+    );
+    let all = advise(&finding, 64);
+    assert_eq!(fixes(&all), [Fix::Separate]);
+    assert_says(
+        &all[0],
+        &[
+            "`ring.head` (thread 1 (worker))",
+            "`ring.tail` (thread 2 (worker))",
+            "put `_Alignas(64)` before `tail`",
+            "ring.c:5",
+        ],
+    );
+    // 8 bytes -> 64, 24 bytes -> 64, less 32.
+    assert_eq!(all[0].grows_by, Some(96));
+    assert!(!all[0].text.contains("first bring"));
+}
+
+#[test]
+fn scattered_fields_are_brought_together_first() {
+    let finding = global(
+        "s",
+        "struct s",
+        24,
+        "s.cpp",
+        vec![
+            word(0, 8, "s.a1", &[(1, 0, 90, 0, 0)]),
+            word(8, 8, "s.b", &[(2, 0, 90, 0, 0)]),
+            word(16, 8, "s.a2", &[(1, 0, 90, 0, 0)]),
+        ],
+    );
+    let all = advise(&finding, 64);
+    assert_says(
+        &all[0],
+        &[
+            "first bring the fields of each thread together",
+            "alignas(64)",
+        ],
+    );
+    // 16 bytes of thread 1 and 8 of thread 2 in a line each: 128 - 24.
+    assert_eq!(all[0].grows_by, Some(104));
+}
+
+#[test]
+fn one_writer_moves_away_from_its_readers() {
+    let all = advise(&examples::one_writer(), 64);
+    assert_eq!(fixes(&all), [Fix::Separate]);
+    assert_says(
+        &all[0],
+        &[
+            "Only thread 4701 (worker) writes `config.ticks`",
+            "2 threads that read `config.limit`",
+            "`_Alignas(64)` before `ticks`",
+            "group the fields that are mostly read",
+            "config.c:7",
+        ],
+    );
+}
+
+#[test]
+fn two_blocks_of_one_call_site_are_allocated_apart() {
+    let all = advise(&examples::heap_pair(), 64);
+    assert_eq!(fixes(&all), [Fix::Allocate, Fix::PerThread]);
+    assert_says(
+        &all[0],
+        &["session.c:41", "`aligned_alloc(64, 64)`", "struct session"],
+    );
+    assert_eq!(all[0].grows_by, Some(2 * 40));
+    assert_says(&all[1], &["pool per thread"]);
+}
+
+#[test]
+fn two_blocks_of_different_sites_are_both_named() {
+    let mut finding = examples::heap_pair();
+    let other = finding.neighbour.as_mut().expect("a pair");
+    other.allocation = vec![frame("malloc", "", 0), frame("log_new", "log.c", 9)];
+    other.type_name = Some("struct log".into());
+    other.thread = finding.object.thread.clone();
+    let all = advise(&finding, 64);
+    assert_says(
+        &all[0],
+        &[
+            "`struct session`",
+            "session.c:41",
+            "`struct log`",
+            "log.c:9",
+        ],
+    );
+    assert_says(&all[1], &["Thread 4701 allocates both"]);
+}
+
+#[test]
+fn neighbouring_variables_are_both_aligned() {
+    let mut finding = global(
+        "produced",
+        "long",
+        8,
+        "a.c",
+        vec![
+            word(0, 8, "produced", &[(1, 0, 9, 0, 0)]),
+            word(8, 8, "consumed", &[(2, 0, 9, 0, 0)]),
+        ],
+    );
+    let mut other = finding.object.clone();
+    other.name = Some("consumed".into());
+    other.address = "0x1008".into();
+    finding.neighbour = Some(other);
+    let all = advise(&finding, 64);
+    assert_eq!(fixes(&all), [Fix::Align]);
+    assert_says(
+        &all[0],
+        &[
+            "declare `produced` with `_Alignas(64)` (a.c:5)",
+            "declare `consumed` with `_Alignas(64)`",
+        ],
+    );
+    assert_eq!(all[0].grows_by, Some(2 * 56));
+}
+
+#[test]
+fn a_variable_beside_a_block_gets_both_remedies() {
+    let mut finding = examples::heap_pair();
+    finding.object.kind = ObjectKind::Stack;
+    finding.object.name = Some("result".into());
+    let all = advise(&finding, 64);
+    assert_says(
+        &all[0],
+        &[
+            "declare `result` with `_Alignas(64)`",
+            "aligned_alloc(64, 64)",
+        ],
+    );
+}
+
+#[test]
+fn true_sharing_is_not_padded() {
+    let all = advise(&examples::true_sharing(), 64);
+    assert_eq!(fixes(&all), [Fix::PerThread]);
+    assert_says(
+        &all[0],
+        &["`total`", "2 threads", "stats.cpp:44", "batches"],
+    );
+    assert!(!all[0].text.contains("alignas"));
+    assert_eq!(all[0].grows_by, Some(128), "a line for each of two threads");
+}
+
+#[test]
+fn a_contended_lock_and_a_polled_flag_have_advice_of_their_own() {
+    let mut lock = global(
+        "table_lock",
+        "pthread_mutex_t",
+        40,
+        "t.c",
+        vec![word(0, 4, "", &[(1, 0, 0, 9, 9), (2, 0, 0, 9, 9)])],
+    );
+    lock.sharing = Sharing::True;
+    assert_says(&advise(&lock, 64)[0], &["Take the lock less often"]);
+    let mut flag = global(
+        "stop",
+        "int",
+        4,
+        "t.c",
+        vec![word(0, 4, "stop", &[(1, 0, 20, 0, 0), (2, 80, 0, 0, 0)])],
+    );
+    flag.sharing = Sharing::True;
+    assert_says(&advise(&flag, 64)[0], &["One thread writes", "`stop`"]);
+    flag.lines[0].words[0].threads[1].writes = 50;
+    assert_says(&advise(&flag, 64)[0], &["copy per thread, batches"]);
+}
+
+#[test]
+fn a_lock_beside_its_data_is_weighed() {
+    let all = advise(&examples::mixed(), 64);
+    assert_eq!(
+        fixes(&all),
+        [Fix::ShareLess, Fix::Separate],
+        "62 % are true sharing: that comes first"
+    );
+    assert_says(&all[0], &["The other 62 % are true sharing", "`lock`"]);
+    assert_says(
+        &all[1],
+        &[
+            "38 % of the interleavings",
+            "right while threads seldom wait",
+            "`head` and `tail`",
+            "put `_Alignas(64)` before `head`",
+        ],
+    );
+}
+
+#[test]
+fn mostly_false_mixed_sharing_is_taken_apart_first() {
+    let mut finding = examples::mixed();
+    finding.false_share = 0.8;
+    assert_eq!(
+        fixes(&advise(&finding, 64)),
+        [Fix::Separate, Fix::ShareLess]
+    );
+}
+
+#[test]
+fn latent_findings_say_when() {
+    let all = advise(&examples::latent(), 64);
+    assert_eq!(fixes(&all), [Fix::Align]);
+    assert_says(
+        &all[0],
+        &[
+            "costs nothing here",
+            "lines have 128 bytes",
+            "#[repr(align(128))]",
+            "`Slot`",
+        ],
+    );
+    assert_eq!(all[0].grows_by, Some(2 * 64));
+
+    let mut moved = examples::linear_regression();
+    moved.latent = true;
+    moved.latent_on = Some(LatentOn::StartOffset(16));
+    moved.object.address = "0x1000".into();
+    let all = advise(&moved, 64);
+    assert_eq!(fixes(&all), [Fix::Allocate], "hoisting would win nothing");
+    assert_says(&all[0], &["nothing guarantees", "16 bytes further on"]);
+    assert!(
+        !all[0].text.contains("but the array starts"),
+        "it does not start badly: {}",
+        all[0].text
+    );
+}
+
+#[test]
+fn nameless_memory_is_told_by_bytes_and_code() {
+    let all = advise(&examples::no_debug_info(), 64);
+    assert_eq!(fixes(&all), [Fix::Separate]);
+    assert_says(
+        &all[0],
+        &[
+            "bytes 0-7 of the line (thread 4701 (worker))",
+            "bytes 24-27 of the line (thread 4702 (worker))",
+            "at least 64 bytes apart",
+            "`mystery+0x12f4`",
+            "-g",
+        ],
+    );
+}
+
+#[test]
+fn nonsense_gives_advice_and_no_crash() {
+    let mut all = vec![
+        Finding::default(),
+        Finding {
+            sharing: Sharing::True,
+            ..Finding::default()
+        },
+        Finding {
+            sharing: Sharing::Mixed,
+            false_share: f64::NAN,
+            ..Finding::default()
+        },
+        Finding {
+            latent: true,
+            latent_on: Some(LatentOn::LineSize(0)),
+            ..Finding::default()
+        },
+    ];
+    let mut extreme = examples::global_array();
+    extreme.object.size = Some(u64::MAX);
+    extreme.object.element_size = Some(1);
+    extreme.lines[0].object_offset = Some(i64::MAX);
+    extreme.lines[1].object_offset = Some(i64::MIN);
+    all.push(extreme.clone());
+    extreme.object.element_size = None;
+    extreme.object.type_name = Some("counter[0]".into());
+    all.push(extreme.clone());
+    extreme.neighbour = Some(extreme.object.clone());
+    all.push(extreme);
+    for finding in all {
+        for line in [0, 1, 64, u32::MAX] {
+            let advice = advise(&finding, line);
+            assert!(!advice.is_empty());
+            assert!(advice.iter().all(|a| !a.text.is_empty()));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Bytes that several threads write: padding does not help, sharing less does.
+
+use crate::layout::{Layout, Part};
+use crate::words::{counted, quoted, short_list};
+use std::collections::BTreeSet;
+use sunder_findings::{Advice, Fix};
+
+/// Advice for the truly shared bytes of a finding; empty if none are seen.
+pub(crate) fn advise(layout: &Layout) -> Vec<Advice> {
+    let shared: Vec<&Part> = layout.parts.iter().filter(|p| p.truly_shared()).collect();
+    // A verdict of true sharing with words that look private: the verdict knows
+    // more (it saw the order), so all words count.
+    let shared = if shared.is_empty() {
+        layout.parts.iter().collect()
+    } else {
+        shared
+    };
+    let names: BTreeSet<String> = shared.iter().map(|p| p.called(layout)).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    let what = if names.is_empty() {
+        quoted(layout.finding.object.short_name())
+    } else {
+        short_list(&names, 4)
+    };
+    let threads: BTreeSet<u32> = shared
+        .iter()
+        .flat_map(|p| &p.word.threads)
+        .map(|t| t.id)
+        .collect();
+    let who = counted(threads.len(), "thread");
+    let code = layout
+        .busiest_site()
+        .map(|s| format!(" (most often in {s})"))
+        .unwrap_or_default();
+    let (fix, how) = match Pattern::of(layout, &shared) {
+        Pattern::Lock => (
+            Fix::ShareLess,
+            "Take the lock less often: shard it with its data, do more under one hold, or hold \
+             it for less time",
+        ),
+        Pattern::Counter => (
+            Fix::PerThread,
+            "Count in a variable per thread, each on a line of its own, and add them up when \
+             someone reads; or add in batches",
+        ),
+        Pattern::Flag => (
+            Fix::ShareLess,
+            "One thread writes and the others look: look less often, keep a copy per thread that \
+             is refreshed now and then, or let readers sleep until there is news",
+        ),
+        Pattern::Other => (
+            Fix::ShareLess,
+            "Let fewer threads write it: a copy per thread, batches, or a split by key",
+        ),
+    };
+    vec![Advice {
+        fix,
+        text: format!("{what}: the same bytes are used by {who}{code}. {how}."),
+        grows_by: match fix {
+            Fix::PerThread => {
+                Some((threads.len() as u64).saturating_mul(u64::from(layout.line_size)))
+            }
+            _ => None,
+        },
+    }]
+}
+
+enum Pattern {
+    Lock,
+    Counter,
+    Flag,
+    Other,
+}
+
+impl Pattern {
+    fn of(layout: &Layout, shared: &[&Part]) -> Self {
+        let uses = || shared.iter().flat_map(|p| &p.word.threads);
+        let writers: BTreeSet<u32> = uses().filter(|t| t.stores() > 0).map(|t| t.id).collect();
+        let (updates, rest) = uses().fold((0, 0), |(u, r), t| {
+            (
+                u64::saturating_add(u, t.updates),
+                u64::saturating_add(r, t.reads.saturating_add(t.writes)),
+            )
+        });
+        if shared.iter().any(|p| is_lock(layout, p)) {
+            Self::Lock
+        } else if writers.len() == 1 {
+            Self::Flag
+        } else if updates > rest {
+            Self::Counter
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// Whether a word looks like a lock, by its field, the object's name and type,
+/// or the functions that touch it. A guess by names: C has no better.
+pub(crate) fn is_lock(layout: &Layout, part: &Part) -> bool {
+    let object = &layout.finding.object;
+    let field = part.word.field.as_deref().unwrap_or_default();
+    let whole = object.size.is_some_and(|s| s <= 64) && layout.parts.len() == 1;
+    let of_object = [object.name.as_deref(), object.type_name.as_deref()]
+        .into_iter()
+        .flatten()
+        .filter(|_| whole || field.is_empty());
+    let functions = layout
+        .finding
+        .sites
+        .iter()
+        .filter(|s| !field.is_empty() && s.fields.iter().any(|f| f == field))
+        .map(|s| s.function.as_str());
+    std::iter::once(field)
+        .chain(of_object)
+        .chain(functions)
+        .any(names_a_lock)
+}
+
+fn names_a_lock(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["mutex", "mtx", "spin", "semaphore", "futex", "latch"]
+        .iter()
+        .any(|l| name.contains(l))
+        // `lock`, but not `block` or `clock`.
+        || name.match_indices("lock").any(|(i, _)| {
+            !name[..i].ends_with(['b', 'c']) || name[..i].ends_with("_c")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_a_lock;
+
+    #[test]
+    fn blocks_and_clocks_are_no_locks() {
+        for lock in [
+            "q.lock",
+            "rwlock",
+            "spin",
+            "Mutex<u64>",
+            "head_lock",
+            "unlock",
+        ] {
+            assert!(names_a_lock(lock), "{lock}");
+        }
+        for other in ["block", "clock", "blocks_done", "hits", ""] {
+            assert!(!names_a_lock(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Small pieces of advice's English.
+
+/// `a`, `a and b`, `a, b and c`.
+pub(crate) fn list(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [head @ .., last] => format!("{} and {last}", head.join(", ")),
+    }
+}
+
+/// As [`list`], with at most `most` of them named.
+pub(crate) fn short_list(items: &[String], most: usize) -> String {
+    if items.len() <= most {
+        return list(items);
+    }
+    let more = format!("{} more", items.len() - most);
+    let mut named = items[..most].to_vec();
+    named.push(more);
+    list(&named)
+}
+
+/// A name in backquotes.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("`{name}`")
+}
+
+/// `1 thread`, `2 threads`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    if count == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_as_english() {
+        let all: Vec<String> = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+        assert_eq!(list(&all[..1]), "a");
+        assert_eq!(list(&all[..2]), "a and b");
+        assert_eq!(list(&all[..3]), "a, b and c");
+        assert_eq!(short_list(&all, 2), "a, b and 2 more");
+        assert_eq!(short_list(&all, 4), "a, b, c and d");
+    }
+}
