@@ -1,0 +1,454 @@
+//! The judge itself: takes in what observers saw, keeps the table of lines, and
+//! hands out suspects and verdicts. One judge serves one address space; the
+//! caller keeps processes apart. It reads no clock: time is the accesses' own.
+
+use crate::config::{Config, MAX_GAP_WINDOWS, SAMPLES_PER_WINDOW};
+use crate::footprint::Footprint;
+use crate::hash::Map;
+use crate::input::{Burst, Sample};
+use crate::line::{Line, Scale, Touch};
+use crate::near::Near;
+use crate::stretch::Class;
+use crate::suspect::{self, Suspect};
+use crate::verdict::{self, Verdict};
+use sunder_access::{Access, Address, ByteMask, Provenance, Span, ThreadId, Time};
+
+/// Most verdicts kept of memory that has changed owner; the cheapest half goes
+/// when there are more.
+const MAX_RETIRED: usize = 4096;
+
+/// What was observed of one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// Who.
+    pub thread: ThreadId,
+    /// CPU time that its samples stand for, in ns.
+    pub cpu_ns: u64,
+    /// Its samples.
+    pub samples: u64,
+    /// When it was first and last seen.
+    pub first: Time,
+    /// See `first`.
+    pub last: Time,
+}
+
+/// How much went in, and what could not be kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Samples in time.
+    pub samples: u64,
+    /// Accesses with known addresses, from samples and streams.
+    pub accesses: u64,
+    /// Hits of watch bursts.
+    pub watched: u64,
+    /// Accesses that came after their memory had changed owner.
+    pub late: u64,
+    /// Lines given up for lack of room, and how many of them were contended.
+    pub dropped_lines: u64,
+    /// See `dropped_lines`.
+    pub dropped_contended: u64,
+    /// Verdicts on changed memory given up for lack of room.
+    pub dropped_retired: u64,
+}
+
+/// Decides which lines are shared, how, and at what cost. See the crate's page.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    config: Config,
+    pub(crate) scale: Scale,
+    pub(crate) lines: Map<Address, Box<Line>>,
+    near: Near,
+    threads: Map<ThreadId, ThreadTime>,
+    retired: Vec<Verdict>,
+    counts: Counts,
+    next_serial: u64,
+    last: Time,
+    started: bool,
+    /// Lines that the sample at hand has touched; kept for its allocation.
+    touched: Vec<Address>,
+}
+
+impl Judge {
+    /// A judge that has seen nothing.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            scale: Scale {
+                granule: config.granule().bytes() as usize,
+                window_ns: config.window_ns.max(1),
+                transfer_ns: config.transfer_ns.max(1.0),
+                origin: Time(0),
+            },
+            lines: Map::default(),
+            near: Near::default(),
+            threads: Map::default(),
+            retired: Vec::new(),
+            counts: Counts::default(),
+            next_serial: 0,
+            last: Time(0),
+            started: false,
+            touched: Vec::new(),
+        }
+    }
+
+    /// What it was told at the start.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Takes one sample in time.
+    pub fn sample(&mut self, sample: &Sample<'_>) {
+        self.see(sample.time, sample.thread, sample.period_ns);
+        self.scale.window_ns = self
+            .config
+            .window_ns
+            .max(SAMPLES_PER_WINDOW.saturating_mul(sample.period_ns))
+            .max(1);
+        self.counts.samples += 1;
+        self.touched.clear();
+        for (access, _) in sample.accesses {
+            let access = Access {
+                time: sample.time,
+                thread: sample.thread,
+                ..*access
+            };
+            self.take(&access, Class::Timed, sample.period_ns as f32);
+        }
+        self.take_near(sample);
+    }
+
+    /// Takes one access that stands for itself (a trace, a comparison of pages)
+    /// or for a known number (a PMU event), without any share of time.
+    pub fn access(&mut self, access: &Access) {
+        self.see(access.time, access.thread, 0);
+        self.touched.clear();
+        let class = match access.provenance {
+            Provenance::Sampled | Provenance::Counted => Class::Counted,
+            Provenance::Watched | Provenance::Diffed | Provenance::Traced => Class::Exact,
+        };
+        self.take(access, class, 0.0);
+    }
+
+    /// Takes a watch burst.
+    pub fn burst(&mut self, burst: &Burst<'_>) {
+        let granule = self.config.granule();
+        let mut bases: Vec<Address> = burst.words.iter().map(|&w| granule.base(w)).collect();
+        bases.sort_unstable();
+        bases.dedup();
+        self.counts.watched += burst.accesses.len() as u64;
+        for access in burst.accesses {
+            self.see(access.time, access.thread, 0);
+        }
+        for base in bases {
+            let watched = burst
+                .words
+                .iter()
+                .map(|&w| ByteMask::of_span(granule, base, Span::new(w, 8)))
+                .fold(ByteMask::EMPTY, ByteMask::union);
+            let hits: Vec<_> = burst
+                .accesses
+                .iter()
+                .filter_map(|a| Some((*a, self.footprint(base, a)?)))
+                .collect();
+            self.line(base, burst.started);
+            let scale = self.scale;
+            if let Some(line) = self.lines.get_mut(&base) {
+                line.add_burst(&hits, watched, &scale);
+            }
+        }
+    }
+
+    /// The memory of `span` changed owner at `at`: what was seen of it before
+    /// belongs to `owner`, a tag that comes back in [`Verdict::owner`], and is
+    /// never combined with what comes. Call it when memory is freed, unmapped or
+    /// handed out again; frees of memory that was never seen cost one look-up a
+    /// line. Accesses should come in order of time; one from before `at` that
+    /// comes later is dropped where the line is still known.
+    pub fn retire(&mut self, span: Span, at: Time, owner: u64) {
+        let granule = self.config.granule();
+        let bases: Vec<Address> = if span.len / granule.bytes() > self.lines.len() as u64 {
+            let inside = |base: &&Address| span.overlaps(Span::new(**base, granule.bytes()));
+            self.lines.keys().filter(inside).copied().collect()
+        } else {
+            granule.bases(span).collect()
+        };
+        for base in bases {
+            self.retire_in_line(base, span, at, owner);
+        }
+    }
+
+    fn retire_in_line(&mut self, base: Address, span: Span, at: Time, owner: u64) {
+        let granule = self.config.granule();
+        let Some(line) = self.lines.get_mut(&base) else {
+            return;
+        };
+        let from = span.start.0.max(base.0) - base.0;
+        let to = span.end().0.min(base.0.saturating_add(granule.bytes())) - base.0;
+        let bytes = Footprint {
+            start: from as u16,
+            len: (to - from) as u16,
+            kind: sunder_access::Kind::Write,
+        };
+        if !line.uses(bytes) {
+            line.bar(bytes, at.0);
+            return;
+        }
+        self.next_serial += 1;
+        line.settle(&self.scale);
+        let verdict = line
+            .is_contended_in(bytes)
+            .then(|| verdict::verdict(line, base, self.scale.transfer_ns))
+            .flatten();
+        if let Some(mut verdict) = verdict {
+            verdict.owner = Some(owner);
+            **line = Line::new(self.next_serial, at.0, &self.scale);
+            line.bar(bytes, at.0);
+            self.keep_retired(verdict);
+        } else {
+            line.forget(bytes, at.0, self.next_serial);
+            if line.is_blank() {
+                self.lines.remove(&base);
+            }
+        }
+    }
+
+    fn keep_retired(&mut self, verdict: Verdict) {
+        self.retired.push(verdict);
+        if self.retired.len() > MAX_RETIRED {
+            self.retired.sort_by(|a, b| b.cost_ns.total_cmp(&a.cost_ns));
+            self.retired.truncate(MAX_RETIRED / 2);
+            self.counts.dropped_retired += (MAX_RETIRED + 1 - MAX_RETIRED / 2) as u64;
+        }
+    }
+
+    /// Lines worth a watch burst at `now`, the dearest first: contended as far as
+    /// seen, still in use, and not confirmed yet.
+    pub fn suspects(&self, now: Time) -> Vec<Suspect> {
+        let idle = MAX_GAP_WINDOWS * self.scale.window_ns;
+        let mut all: Vec<Suspect> = self
+            .lines
+            .iter()
+            .filter(|(_, line)| line.is_shared() && now.since(Time(line.last)) <= idle)
+            .filter_map(|(&base, line)| {
+                let line = line.settled(&self.scale);
+                let mut verdict = verdict::verdict(&line, base, self.scale.transfer_ns)?;
+                self.finish(&mut verdict);
+                suspect::suspect(&line, &verdict)
+            })
+            .collect();
+        all.sort_by(|a, b| b.cost_ns.total_cmp(&a.cost_ns).then(a.line.cmp(&b.line)));
+        all
+    }
+
+    /// All contended lines, also of memory that has changed owner since, the
+    /// dearest first. Also the weak ones: see [`Verdict::confidence`].
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let mut all: Vec<Verdict> = self
+            .lines
+            .iter()
+            .filter(|(_, line)| line.is_shared())
+            .filter_map(|(&base, line)| {
+                verdict::verdict(&line.settled(&self.scale), base, self.scale.transfer_ns)
+            })
+            .chain(self.retired.iter().cloned())
+            .collect();
+        for verdict in &mut all {
+            self.finish(verdict);
+        }
+        all.sort_by(|a, b| {
+            b.cost_ns
+                .total_cmp(&a.cost_ns)
+                .then(a.line.cmp(&b.line))
+                .then(a.owner.cmp(&b.owner))
+        });
+        all
+    }
+
+    fn finish(&self, verdict: &mut Verdict) {
+        let involved = verdict.all_threads().map(|t| self.time_of(t)).sum();
+        verdict::finish(verdict, self.seconds(), involved);
+    }
+
+    /// CPU time observed of a thread; without samples in time, the time between
+    /// its first and last access.
+    pub(crate) fn time_of(&self, thread: ThreadId) -> f64 {
+        self.threads.get(&thread).map_or(0.0, |t| {
+            if t.samples > 0 {
+                t.cpu_ns as f64
+            } else {
+                t.last.since(t.first) as f64
+            }
+        })
+    }
+
+    /// Seconds between the first and the last thing seen.
+    pub fn seconds(&self) -> f64 {
+        self.last.since(self.scale.origin) as f64 / 1e9
+    }
+
+    /// When the first and the last thing was seen; none if nothing was.
+    pub fn span_of_time(&self) -> Option<(Time, Time)> {
+        self.started.then_some((self.scale.origin, self.last))
+    }
+
+    /// All threads seen, by number.
+    pub fn thread_time(&self) -> Vec<ThreadTime> {
+        let mut all: Vec<ThreadTime> = self.threads.values().copied().collect();
+        all.sort_by_key(|t| t.thread);
+        all
+    }
+
+    /// How much went in, and what could not be kept.
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Panics if the judge's tables contradict themselves. For tests and for
+    /// end-to-end builds.
+    pub fn check_invariants(&self) {
+        assert!(self.lines.len() <= self.config.max_lines.max(1));
+        assert!(self.retired.len() <= MAX_RETIRED);
+        for (base, line) in &self.lines {
+            assert_eq!(self.config.granule().base(*base), *base);
+            assert!(line.serial <= self.next_serial);
+            line.check_invariants(&self.scale);
+        }
+    }
+
+    fn see(&mut self, time: Time, thread: ThreadId, cpu_ns: u64) {
+        if !self.started {
+            self.started = true;
+            self.scale.origin = time;
+        }
+        self.last = self.last.max(time);
+        let seen = self.threads.entry(thread).or_insert(ThreadTime {
+            thread,
+            cpu_ns: 0,
+            samples: 0,
+            first: time,
+            last: time,
+        });
+        seen.cpu_ns += cpu_ns;
+        seen.samples += u64::from(cpu_ns > 0);
+        seen.first = seen.first.min(time);
+        seen.last = seen.last.max(time);
+    }
+
+    fn take(&mut self, access: &Access, class: Class, spent_ns: f32) {
+        self.counts.accesses += 1;
+        for base in self.config.granule().bases(access.span()) {
+            let Some(footprint) = self.footprint(base, access) else {
+                continue;
+            };
+            let opens_visit = !self.touched.contains(&base);
+            let touch = Touch {
+                time: access.time.0,
+                thread: access.thread,
+                footprint,
+                instruction: access.instruction,
+                class,
+                spent_ns: if opens_visit { spent_ns } else { 0.0 },
+                count: match class {
+                    Class::Counted => access.weight.max(1.0) as u32,
+                    _ => 1,
+                },
+                opens_visit,
+            };
+            let scale = self.scale;
+            let line = self.line(base, access.time);
+            let serial = line.serial;
+            if !line.touch(&touch, &scale) {
+                self.counts.late += 1;
+                continue;
+            }
+            if class == Class::Timed {
+                self.touched.push(base);
+                self.near
+                    .learn(access.thread, access.instruction, base, serial);
+            }
+        }
+    }
+
+    /// Time that the sample probably spent on lines which it does not name.
+    fn take_near(&mut self, sample: &Sample<'_>) {
+        let mut best: Vec<(Address, f32)> = Vec::new();
+        for &instruction in sample.near {
+            for guess in self.near.guesses(sample.thread, instruction) {
+                let known = self.lines.get(&guess.line);
+                if self.touched.contains(&guess.line)
+                    || known.is_none_or(|l| l.serial != guess.serial)
+                {
+                    continue;
+                }
+                match best.iter_mut().find(|b| b.0 == guess.line) {
+                    Some(old) => old.1 = old.1.max(guess.share),
+                    None => best.push((guess.line, guess.share)),
+                }
+            }
+        }
+        for (base, share) in best {
+            if let Some(line) = self.lines.get_mut(&base) {
+                let spent = share * sample.period_ns as f32;
+                line.touch_near(sample.thread, sample.time.0, spent, &self.scale);
+            }
+        }
+    }
+
+    /// The part of `access` that lies in the line at `base`.
+    fn footprint(&self, base: Address, access: &Access) -> Option<Footprint> {
+        let span = access.span();
+        let line = Span::new(base, self.config.granule().bytes());
+        if !span.overlaps(line) {
+            return None;
+        }
+        let from = span.start.max(base).0 - base.0;
+        let to = span.end().min(line.end()).0 - base.0;
+        Some(Footprint {
+            start: from as u16,
+            len: (to - from) as u16,
+            kind: access.kind,
+        })
+    }
+
+    fn line(&mut self, base: Address, time: Time) -> &mut Line {
+        if self.lines.len() >= self.config.max_lines && !self.lines.contains_key(&base) {
+            self.make_room();
+        }
+        let (serial, scale) = (&mut self.next_serial, &self.scale);
+        self.lines.entry(base).or_insert_with(|| {
+            *serial += 1;
+            Box::new(Line::new(*serial, time.0, scale))
+        })
+    }
+
+    /// Gives up the quarter of the lines that matters least: first those of one
+    /// thread, the least touched first, then the cheapest contended ones.
+    fn make_room(&mut self) {
+        let idle = MAX_GAP_WINDOWS * self.scale.window_ns;
+        let mut ranked: Vec<(u8, u64, Address)> = Vec::with_capacity(self.lines.len());
+        for (&base, line) in &mut self.lines {
+            let is_cold = self.last.since(Time(line.last)) > idle;
+            if is_cold && line.has_open() {
+                line.settle(&self.scale);
+                line.shrink();
+            }
+            let visits: u64 = line.users.iter().map(|u| u64::from(u.visits)).sum();
+            ranked.push(match (line.is_contended(), line.is_shared(), is_cold) {
+                (true, _, _) => (3, line.tally.lost_ns as u64, base),
+                (_, true, _) => (2, visits, base),
+                (_, _, false) => (1, visits, base),
+                (_, _, true) => (0, visits, base),
+            });
+        }
+        let leave = (ranked.len() / 4).min(ranked.len().saturating_sub(1));
+        if ranked.is_empty() {
+            return;
+        }
+        ranked.select_nth_unstable(leave);
+        for (rank, _, base) in &ranked[..=leave] {
+            self.lines.remove(base);
+            self.counts.dropped_lines += 1;
+            self.counts.dropped_contended += u64::from(*rank == 3);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Prediction: what would be shared falsely with other lines, or if an object
+//! started elsewhere in its line, though today it is not. From the same accesses
+//! as the verdicts, but coarser: threads count as simultaneous if they were
+//! active in the same slots of the run (1/32 of it or finer), and the cost is an
+//! upper bound with nothing to say how finely their accesses interleave.
+
+use crate::judge::Judge;
+use crate::line::{Line, User};
+use sunder_access::{Address, Granule, Span, ThreadId};
+
+/// Touches that make a use worth predicting from: fewer say nothing of a rate.
+const LEAST_TOUCHES: u32 = 4;
+
+/// Slots of time in which both threads must have been active. In one alone they
+/// may have come one after the other.
+const LEAST_SLOTS: u32 = 2;
+
+/// Lines that are separate today and would be one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latent {
+    /// The line size that makes them one.
+    pub granule: Granule,
+    /// The first byte of that line.
+    pub base: Address,
+    /// Today's lines that would conflict.
+    pub lines: Vec<Address>,
+    /// The conflicting words.
+    pub words: Vec<LatentWord>,
+    /// The threads, by number.
+    pub threads: Vec<ThreadId>,
+    /// Upper bound of the CPU time that would be lost, in ns.
+    pub cost_ns: f64,
+    /// The same as a share (0 to 1) of these threads' CPU time.
+    pub cost_share: f64,
+}
+
+/// An 8-byte word that would take part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatentWord {
+    /// Its address, aligned.
+    pub address: Address,
+    /// Who touches it, and whether with writes.
+    pub threads: Vec<(ThreadId, bool)>,
+}
+
+/// A start of an object at which it would share falsely.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatentAlignment {
+    /// Position in its line of the object's first byte that brings it out.
+    pub offset: u32,
+    /// The position that it has today.
+    pub today: u32,
+    /// The words that would meet, where they are today.
+    pub words: Vec<LatentWord>,
+    /// The threads, by number.
+    pub threads: Vec<ThreadId>,
+    /// Upper bound of the CPU time that would be lost, in ns.
+    pub cost_ns: f64,
+    /// The same as a share (0 to 1) of these threads' CPU time.
+    pub cost_share: f64,
+}
+
+/// Words that would conflict, and what it would cost whom.
+#[derive(Default)]
+struct Clash {
+    words: Vec<LatentWord>,
+    /// By thread: time lost at most, and time on these words.
+    costs: Vec<(ThreadId, f64, f64)>,
+}
+
+impl Clash {
+    fn add_word(&mut self, address: Address, thread: ThreadId, writes: bool) {
+        let word = match self.words.iter().position(|w| w.address == address) {
+            Some(i) => &mut self.words[i],
+            None => {
+                self.words.push(LatentWord {
+                    address,
+                    threads: Vec::new(),
+                });
+                let last = self.words.len() - 1;
+                &mut self.words[last]
+            }
+        };
+        match word.threads.iter_mut().find(|t| t.0 == thread) {
+            Some(t) => t.1 |= writes,
+            None => word.threads.push((thread, writes)),
+        }
+    }
+
+    fn add_cost(&mut self, thread: ThreadId, lost: f64, own: f64) {
+        match self.costs.iter_mut().find(|c| c.0 == thread) {
+            Some(c) => {
+                c.1 += lost;
+                c.2 = c.2.max(own);
+            }
+            None => self.costs.push((thread, lost, own)),
+        }
+    }
+
+    /// Ordered lists, and the cost: no thread loses more than it spends there.
+    fn finish(mut self, judge: &Judge) -> Option<(Vec<LatentWord>, Vec<ThreadId>, f64, f64)> {
+        let cost: f64 = self.costs.iter().map(|c| c.1.min(c.2)).sum();
+        if cost <= 0.0 {
+            return None;
+        }
+        self.words.sort_by_key(|w| w.address);
+        for word in &mut self.words {
+            word.threads.sort_unstable();
+        }
+        let mut threads: Vec<ThreadId> = self.costs.iter().map(|c| c.0).collect();
+        threads.sort_unstable();
+        let time: f64 = threads.iter().map(|&t| judge.time_of(t)).sum();
+        let share = if time > 0.0 {
+            (cost / time).min(1.0)
+        } else {
+            0.0
+        };
+        Some((self.words, threads, cost, share))
+    }
+}
+
+/// A thread's use of one word.
+struct WordTime<'a> {
+    address: Address,
+    user: &'a User,
+    writes: bool,
+    /// Time of the thread that went into it.
+    spent_ns: f64,
+}
+
+impl Judge {
+    /// Lines that `granules` larger than today's would join and share falsely:
+    /// two threads at the same time, one of them writing, on different lines.
+    /// The dearest first.
+    pub fn latent(&self, granules: &[Granule]) -> Vec<Latent> {
+        let mut all = Vec::new();
+        for &granule in granules {
+            if granule <= self.config().granule() {
+                continue;
+            }
+            let mut bases: Vec<Address> = self.lines.keys().copied().collect();
+            bases.sort_unstable();
+            let same = |a: &Address, b: &Address| granule.base(*a) == granule.base(*b);
+            for group in bases.chunk_by(same).filter(|g| g.len() > 1) {
+                all.extend(self.latent_in(granule, group));
+            }
+        }
+        all.sort_by(|a, b| {
+            b.cost_ns
+                .total_cmp(&a.cost_ns)
+                .then((a.granule, a.base).cmp(&(b.granule, b.base)))
+        });
+        all
+    }
+
+    fn latent_in(&self, granule: Granule, group: &[Address]) -> Option<Latent> {
+        let mut clash = Clash::default();
+        let mut lines = Vec::new();
+        for (i, first) in group.iter().enumerate() {
+            for second in &group[i + 1..] {
+                if self.clash_of_lines(*first, *second, &mut clash) {
+                    lines.extend([*first, *second]);
+                }
+            }
+        }
+        lines.sort_unstable();
+        lines.dedup();
+        let (words, threads, cost_ns, cost_share) = clash.finish(self)?;
+        Some(Latent {
+            granule,
+            base: granule.base(group[0]),
+            lines,
+            words,
+            threads,
+            cost_ns,
+            cost_share,
+        })
+    }
+
+    /// Whether users of one line would get in the way of users of another.
+    fn clash_of_lines(&self, first: Address, second: Address, clash: &mut Clash) -> bool {
+        let (Some(a), Some(b)) = (self.lines.get(&first), self.lines.get(&second)) else {
+            return false;
+        };
+        let mut any = false;
+        for x in &a.users {
+            for y in &b.users {
+                // Two threads that both use both lines share them already.
+                let both = a.has_user(y.thread) && b.has_user(x.thread);
+                if both || !meet(x, y) || x.writes == 0 && y.writes == 0 {
+                    continue;
+                }
+                any = true;
+                let (x_ns, y_ns) = (self.spent(x), self.spent(y));
+                add_costs(clash, (x, x_ns, x_ns), (y, y_ns, y_ns));
+                for (base, line, user) in [(first, a, x), (second, b, y)] {
+                    for word in self.word_times(base, line, user) {
+                        clash.add_word(word.address, user.thread, word.writes);
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// The start within its line, in steps of 8 bytes from today's, at which
+    /// `object` would cost most by false sharing between words that lie on
+    /// different lines today; none if there is no such start.
+    pub fn latent_alignment(&self, object: Span) -> Option<LatentAlignment> {
+        let granule = self.config().granule();
+        let mut words = self.words_of(object);
+        words.sort_by_key(|w| (w.address, w.user.thread));
+        let mut best: Option<LatentAlignment> = None;
+        for shift in (8..granule.bytes()).step_by(8) {
+            let clash = clash_of_words(&words, granule, shift);
+            let Some((words, threads, cost_ns, cost_share)) = clash.finish(self) else {
+                continue;
+            };
+            if best.as_ref().is_none_or(|b| cost_ns > b.cost_ns) {
+                let start = object.start.offset(shift as i64);
+                best = Some(LatentAlignment {
+                    offset: granule.offset(start) as u32,
+                    today: granule.offset(object.start) as u32,
+                    words,
+                    threads,
+                    cost_ns,
+                    cost_share,
+                });
+            }
+        }
+        best
+    }
+
+    fn words_of(&self, object: Span) -> Vec<WordTime<'_>> {
+        let granule = self.config().granule();
+        let mut all = Vec::new();
+        let mut add = |base: Address, line| {
+            let inside = |w: &WordTime<'_>| object.overlaps(Span::new(w.address, 8));
+            for user in users_in_force(line) {
+                all.extend(self.word_times(base, line, user).into_iter().filter(inside));
+            }
+        };
+        if object.len / granule.bytes() > self.lines.len() as u64 {
+            for (&base, line) in &self.lines {
+                add(base, line);
+            }
+        } else {
+            for base in granule.bases(object) {
+                if let Some(line) = self.lines.get(&base) {
+                    add(base, line);
+                }
+            }
+        }
+        all
+    }
+
+    /// The words of a line that `user` touches often enough, with its time
+    /// divided by the number of its touches. An access over a word's border
+    /// counts for the word in which it begins.
+    fn word_times<'a>(&self, base: Address, line: &Line, user: &'a User) -> Vec<WordTime<'a>> {
+        let total: u32 = user.uses.iter().map(|u| u.count).sum();
+        let mut all: Vec<(WordTime<'a>, u32)> = Vec::new();
+        for used in &user.uses {
+            let f = line.footprints.get(used.footprint);
+            let address = base.offset(i64::from(f.start / 8 * 8));
+            let part = f64::from(used.count) / f64::from(total.max(1));
+            let spent_ns = self.spent(user) * part;
+            let writes = f.kind.writes();
+            match all.iter_mut().find(|(w, _)| w.address == address) {
+                Some((w, count)) => {
+                    w.writes |= writes;
+                    w.spent_ns += spent_ns;
+                    *count += used.count;
+                }
+                None => all.push((
+                    WordTime {
+                        address,
+                        user,
+                        writes,
+                        spent_ns,
+                    },
+                    used.count,
+                )),
+            }
+        }
+        all.into_iter()
+            .filter(|(_, count)| *count >= LEAST_TOUCHES)
+            .map(|(w, _)| w)
+            .collect()
+    }
+
+    /// Time that a thread spent on a line; of streams without time, the price of
+    /// its accesses if each had to wait for the line.
+    fn spent(&self, user: &User) -> f64 {
+        if user.spent_ns > 0.0 {
+            user.spent_ns
+        } else {
+            let count: f64 = user.uses.iter().map(|u| f64::from(u.count)).sum();
+            count * self.scale.transfer_ns
+        }
+    }
+}
+
+impl Line {
+    fn has_user(&self, thread: ThreadId) -> bool {
+        users_in_force(self).any(|u| u.thread == thread)
+    }
+}
+
+fn users_in_force(line: &Line) -> impl Iterator<Item = &User> {
+    line.users.iter().filter(|u| u.visits >= LEAST_TOUCHES)
+}
+
+/// Whether two uses are simultaneous and frequent enough.
+fn meet(x: &User, y: &User) -> bool {
+    x.thread != y.thread
+        && x.visits >= LEAST_TOUCHES
+        && y.visits >= LEAST_TOUCHES
+        && x.slots.common(y.slots).0 >= LEAST_SLOTS
+}
+
+/// Adds what two rivals can lose to each other: for each a user, its time at
+/// stake, and the most that it can lose in all.
+fn add_costs(clash: &mut Clash, x: (&User, f64, f64), y: (&User, f64, f64)) {
+    let common_x = x.0.slots.common(y.0.slots).1 * x.1;
+    let common_y = y.0.slots.common(x.0.slots).1 * y.1;
+    let lost = common_x.min(common_y);
+    clash.add_cost(x.0.thread, lost, x.2);
+    clash.add_cost(y.0.thread, lost, y.2);
+}
+
+fn clash_of_words(words: &[WordTime<'_>], granule: Granule, shift: u64) -> Clash {
+    let mut clash = Clash::default();
+    let moved = |w: &WordTime<'_>| granule.base(w.address.offset(shift as i64));
+    for (i, x) in words.iter().enumerate() {
+        let near = words[i + 1..]
+            .iter()
+            .take_while(|y| y.address.0 - x.address.0 < granule.bytes());
+        for y in near {
+            let apart = granule.base(x.address) != granule.base(y.address);
+            if !apart
+                || moved(x) != moved(y)
+                || !(x.writes || y.writes)
+                || !meet(x.user, y.user)
+                || shares_both(words, x, y)
+            {
+                continue;
+            }
+            add_costs(
+                &mut clash,
+                (x.user, x.spent_ns, x.user.spent_ns.max(x.spent_ns)),
+                (y.user, y.spent_ns, y.user.spent_ns.max(y.spent_ns)),
+            );
+            clash.add_word(x.address, x.user.thread, x.writes);
+            clash.add_word(y.address, y.user.thread, y.writes);
+        }
+    }
+    clash
+}
+
+/// Whether both threads use both words: then they are in each other's way
+/// already, and it is not false sharing.
+fn shares_both(words: &[WordTime<'_>], x: &WordTime<'_>, y: &WordTime<'_>) -> bool {
+    let uses = |at: Address, who: ThreadId| {
+        words
+            .iter()
+            .any(|w| w.address == at && w.user.thread == who)
+    };
+    uses(x.address, y.user.thread) && uses(y.address, x.user.thread)
+}

@@ -1,0 +1,531 @@
+//! One line of memory: who touched it, with which footprints and instructions,
+//! and the sums of its finished stretches. Called by the judge for every touch.
+//! It knows nothing of other lines.
+
+use crate::activity::{Slots, Timeline};
+use crate::bytes::ByteState;
+use crate::config::{MAX_GAP_WINDOWS, MIN_GAP_WINDOWS};
+use crate::footprint::{Footprint, Footprints};
+use crate::stretch::{self, Account, Class, Context, Entry};
+use sunder_access::{ByteMask, CodeAddress, Kind, ThreadId, Time};
+
+/// Visits after which a stretch is closed. The bound of a thread's loss is a
+/// minimum of two counts, which noise can only make smaller: by 0.4 times the
+/// root of the visits, which is 7% of the touches of the lesser of two equal threads.
+const STRETCH_VISITS: u32 = 128;
+
+/// Entries after which a stretch is closed, for memory's sake.
+const STRETCH_ENTRIES: usize = 512;
+
+/// The same while only one thread was ever seen: nothing will come of it.
+const LONELY_ENTRIES: usize = 16;
+
+/// Most threads and instructions told apart on a line.
+const MAX_USERS: usize = 256;
+const MAX_SITES: usize = 32;
+const MAX_SITE_THREADS: usize = 64;
+
+/// How often a thread used a footprint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    pub footprint: u16,
+    /// In all, and of these while the line was contended.
+    pub count: u32,
+    pub shared: u32,
+}
+
+/// One thread's dealings with the line.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    pub thread: ThreadId,
+    /// CPU time in samples that touch the line, ns.
+    pub spent_ns: f64,
+    /// Its part of the tally's loss.
+    pub lost_ns: f64,
+    pub visits: u32,
+    pub writes: u32,
+    pub slots: Slots,
+    pub last: u64,
+    pub last_exact: Option<u64>,
+    pub uses: Vec<Use>,
+    /// Whether it took part in the contention.
+    pub involved: bool,
+}
+
+/// One instruction's.
+#[derive(Clone, Debug)]
+pub(crate) struct SiteRecord {
+    pub instruction: CodeAddress,
+    pub kind: Kind,
+    pub threads: Vec<ThreadId>,
+    pub count: u64,
+    pub bytes: ByteMask,
+}
+
+/// Sums over finished stretches.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub isolated: u64,
+    pub isolated_expected: f64,
+    pub lost_ns: f64,
+    pub changes: f64,
+    pub separate: f64,
+    pub counted_changes: f64,
+    pub exact_changes: u64,
+    pub exact_separate: u64,
+    pub bytes: Vec<ByteState>,
+}
+
+/// Sums over watch bursts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BurstTally {
+    /// Bursts with and without a change of thread.
+    pub loud: u32,
+    pub quiet: u32,
+    pub changes: u64,
+    pub separate: u64,
+    /// Weights of the bursts (at most 1 each), and the same times the share of
+    /// the changes expected of it that each showed.
+    pub weight: f64,
+    pub weighted_share: f64,
+    pub bytes: Vec<ByteState>,
+    pub watched: ByteMask,
+}
+
+/// One touch, as the judge hands it down.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch {
+    pub time: u64,
+    pub thread: ThreadId,
+    pub footprint: Footprint,
+    pub instruction: CodeAddress,
+    pub class: Class,
+    pub spent_ns: f32,
+    pub count: u32,
+    /// Whether it is the sample's first on this line.
+    pub opens_visit: bool,
+}
+
+/// What every line must know of the run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub granule: usize,
+    pub window_ns: u64,
+    pub transfer_ns: f64,
+    pub origin: Time,
+}
+
+/// A line and everything remembered of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// Changes when its memory changes owner.
+    pub serial: u64,
+    pub first: u64,
+    pub last: u64,
+    pub footprints: Footprints,
+    pub users: Vec<User>,
+    /// Threads that took part and had to make room for others.
+    pub departed: Vec<ThreadId>,
+    pub sites: Vec<SiteRecord>,
+    pub tally: Tally,
+    pub bursts: BurstTally,
+    pub timeline: Timeline,
+    /// SHERIFF's per-line status (section 4.3).
+    pub last_writer: Option<ThreadId>,
+    pub interleaved_writes: u64,
+    open: Vec<Entry>,
+    open_visits: u32,
+    disordered: bool,
+    /// Running mean of the logarithm of the gaps between visits.
+    log_gap: f32,
+    gaps: u32,
+    /// Bytes that changed owner, and when.
+    barred: Option<(Footprint, u64)>,
+}
+
+impl Line {
+    pub fn new(serial: u64, time: u64, scale: &Scale) -> Self {
+        Self {
+            serial,
+            first: time,
+            last: time,
+            footprints: Footprints::default(),
+            users: Vec::new(),
+            departed: Vec::new(),
+            sites: Vec::new(),
+            tally: Tally::default(),
+            bursts: BurstTally::default(),
+            timeline: Timeline::new(scale.origin),
+            last_writer: None,
+            interleaved_writes: 0,
+            open: Vec::new(),
+            open_visits: 0,
+            disordered: false,
+            log_gap: 0.0,
+            gaps: 0,
+            barred: None,
+        }
+    }
+
+    /// Whether a second thread was ever seen.
+    pub const fn is_shared(&self) -> bool {
+        self.users.len() > 1 || !self.departed.is_empty()
+    }
+
+    /// Takes one touch. False if it came too late: its bytes have changed
+    /// owner since.
+    pub fn touch(&mut self, touch: &Touch, scale: &Scale) -> bool {
+        if touch.opens_visit && !self.is_barred(touch) {
+            self.open_visit(touch.time, touch.class, scale);
+        }
+        let Some((thread, footprint)) = self.note(touch, scale) else {
+            return false;
+        };
+        self.disordered |= self.open.last().is_some_and(|e| e.time > touch.time);
+        self.open.push(Entry {
+            time: touch.time,
+            thread,
+            footprint,
+            class: touch.class,
+            spent_ns: touch.spent_ns,
+            count: touch.count,
+        });
+        true
+    }
+
+    /// Counts a touch for thread, footprint and instruction, and returns the
+    /// numbers of the first two; none if it is too late.
+    pub fn note(&mut self, touch: &Touch, scale: &Scale) -> Option<(u16, u16)> {
+        if self.is_barred(touch) {
+            return None;
+        }
+        let user = self.user(touch.thread, scale);
+        let footprint = self.footprints.intern(touch.footprint);
+        self.count(user, footprint, touch, scale);
+        self.record_site(touch);
+        Some((user, footprint))
+    }
+
+    fn is_barred(&self, touch: &Touch) -> bool {
+        self.barred
+            .is_some_and(|(bytes, at)| touch.time < at && bytes.overlaps(touch.footprint))
+    }
+
+    /// Adds time that `thread`'s sample probably spent here.
+    pub fn touch_near(&mut self, thread: ThreadId, time: u64, spent_ns: f32, scale: &Scale) {
+        let user = self.user(thread, scale);
+        self.users[usize::from(user)].spent_ns += f64::from(spent_ns);
+        if self.is_shared() {
+            self.disordered |= self.open.last().is_some_and(|e| e.time > time);
+            self.open.push(Entry {
+                time,
+                thread: user,
+                footprint: 0,
+                class: Class::Near,
+                spent_ns,
+                count: 0,
+            });
+        }
+    }
+
+    /// Closes the stretch that the next visit does not belong to.
+    fn open_visit(&mut self, time: u64, class: Class, scale: &Scale) {
+        let gap = time.saturating_sub(self.last);
+        if self.gaps > 0 && class == Class::Timed {
+            let weight = (1.0 / self.gaps as f32).max(1.0 / 16.0);
+            self.log_gap += weight * ((gap as f32 + 1.0).ln() - self.log_gap);
+        }
+        self.gaps = self.gaps.saturating_add(1);
+        let full = if self.is_shared() {
+            self.open_visits >= STRETCH_VISITS || self.open.len() >= STRETCH_ENTRIES
+        } else {
+            self.open.len() >= LONELY_ENTRIES
+        };
+        if full || gap > self.longest_gap(scale) {
+            self.settle(scale);
+        }
+        self.open_visits += 1;
+        self.last = self.last.max(time);
+    }
+
+    /// Visits further apart than this are not simultaneous: two windows, or five
+    /// times the (geometric) mean gap of this line, which 94% of exponentially
+    /// distributed gaps keep within but the pauses between phases do not.
+    fn longest_gap(&self, scale: &Scale) -> u64 {
+        let own = 5.0 * self.log_gap.exp();
+        (own as u64).clamp(
+            MIN_GAP_WINDOWS * scale.window_ns,
+            MAX_GAP_WINDOWS * scale.window_ns,
+        )
+    }
+
+    /// The number of `thread` on this line.
+    fn user(&mut self, thread: ThreadId, scale: &Scale) -> u16 {
+        if let Some(i) = self.users.iter().position(|u| u.thread == thread) {
+            return i as u16;
+        }
+        let new = User {
+            thread,
+            spent_ns: 0.0,
+            lost_ns: 0.0,
+            visits: 0,
+            writes: 0,
+            slots: Slots::default(),
+            last: 0,
+            last_exact: None,
+            uses: Vec::new(),
+            involved: false,
+        };
+        if self.users.len() < MAX_USERS {
+            self.users.push(new);
+            return (self.users.len() - 1) as u16;
+        }
+        self.settle(scale);
+        // What is left of the open stretch names users by their numbers.
+        self.open.clear();
+        let oldest = (0..MAX_USERS).min_by_key(|&i| self.users[i].last);
+        let place = oldest.unwrap_or(0);
+        let old = std::mem::replace(&mut self.users[place], new);
+        if old.involved && !self.departed.contains(&old.thread) {
+            self.departed.push(old.thread);
+        }
+        place as u16
+    }
+
+    fn count(&mut self, user: u16, footprint: u16, touch: &Touch, scale: &Scale) {
+        let writes = touch.footprint.kind.writes();
+        let u = &mut self.users[usize::from(user)];
+        u.spent_ns += f64::from(touch.spent_ns);
+        u.visits += u32::from(touch.opens_visit);
+        u.writes += u32::from(writes);
+        u.last = u.last.max(touch.time);
+        u.slots.mark(touch.time.saturating_sub(scale.origin.0));
+        add_use(&mut u.uses, footprint, touch.count, 0);
+        if writes {
+            let other = self.last_writer.is_some_and(|w| w != touch.thread);
+            self.interleaved_writes += u64::from(other);
+            self.last_writer = Some(touch.thread);
+        }
+    }
+
+    fn record_site(&mut self, touch: &Touch) {
+        let same = |s: &&mut SiteRecord| {
+            s.instruction == touch.instruction && s.kind == touch.footprint.kind
+        };
+        let count = u64::from(touch.count);
+        let bytes = touch.footprint.mask();
+        if let Some(site) = self.sites.iter_mut().find(same) {
+            site.count += count;
+            site.bytes = site.bytes.union(bytes);
+            if site.threads.len() < MAX_SITE_THREADS && !site.threads.contains(&touch.thread) {
+                site.threads.push(touch.thread);
+            }
+            return;
+        }
+        let new = SiteRecord {
+            instruction: touch.instruction,
+            kind: touch.footprint.kind,
+            threads: vec![touch.thread],
+            count,
+            bytes,
+        };
+        if self.sites.len() < MAX_SITES {
+            self.sites.push(new);
+        } else if let Some(least) = self.sites.iter_mut().min_by_key(|s| s.count) {
+            *least = new;
+        }
+    }
+
+    /// Closes the open stretch and adds its account.
+    pub fn settle(&mut self, scale: &Scale) {
+        let mut entries = std::mem::take(&mut self.open);
+        self.open_visits = 0;
+        if std::mem::take(&mut self.disordered) {
+            entries.sort_by_key(|e| e.time);
+        }
+        if self.is_shared() && entries.len() > 1 {
+            self.add_stretch(&entries, scale);
+        }
+        let is_exact = |e: &&Entry| matches!(e.class, Class::Exact | Class::Seed);
+        for e in entries.iter().filter(is_exact) {
+            self.users[usize::from(e.thread)].last_exact = Some(e.time);
+        }
+        let seed = entries.iter().rev().find(is_exact).copied();
+        // The allocation is kept only where the next stretch will need it.
+        if self.is_shared() {
+            entries.clear();
+            self.open = entries;
+        }
+        self.open.extend(seed.map(|e| Entry {
+            class: Class::Seed,
+            spent_ns: 0.0,
+            ..e
+        }));
+    }
+
+    fn add_stretch(&mut self, entries: &[Entry], scale: &Scale) {
+        let last_exact: Vec<_> = self.users.iter().map(|u| u.last_exact).collect();
+        let account = stretch::account(
+            entries,
+            &Context {
+                footprints: &self.footprints,
+                threads: self.users.len(),
+                granule: scale.granule,
+                absence_ns: MIN_GAP_WINDOWS * scale.window_ns,
+                last_exact: &last_exact,
+            },
+        );
+        for (user, a) in self.users.iter_mut().zip(&account.threads) {
+            user.lost_ns += a.lost_ns;
+            user.involved |= a.conflicting;
+        }
+        for (e, _) in entries.iter().zip(&account.active).filter(|(_, a)| **a) {
+            add_use(
+                &mut self.users[usize::from(e.thread)].uses,
+                e.footprint,
+                0,
+                e.count,
+            );
+        }
+        let middle = entries[entries.len() / 2].time;
+        let changes = (account.lost_ns() / scale.transfer_ns)
+            .max(account.exact_changes as f64 + account.counted_changes);
+        if changes > 0.0 {
+            self.timeline.add(middle, changes);
+        }
+        self.tally.add(&account);
+    }
+
+    /// The line as it would be if the open stretch ended now.
+    pub fn settled(&self, scale: &Scale) -> Self {
+        let mut line = self.clone();
+        line.settle(scale);
+        line
+    }
+
+    /// Whether any touch is waiting in the open stretch.
+    pub const fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Gives back the space of a line that has gone quiet.
+    pub fn shrink(&mut self) {
+        self.open.shrink_to_fit();
+    }
+
+    /// Whether a thread touched any of `bytes`.
+    pub fn uses(&self, bytes: Footprint) -> bool {
+        let touched = |u: &Use| self.footprints.get(u.footprint).overlaps(bytes);
+        self.users.iter().any(|u| u.uses.iter().any(touched))
+    }
+
+    /// Whether any of `bytes` took part in contention.
+    pub fn is_contended_in(&self, bytes: Footprint) -> bool {
+        let touched = |u: &Use| u.shared > 0 && self.footprints.get(u.footprint).overlaps(bytes);
+        self.users.iter().any(|u| u.uses.iter().any(touched))
+    }
+
+    /// Forgets what was seen of `bytes`, which changed owner at `at`.
+    /// The open stretch must have been settled.
+    pub fn forget(&mut self, bytes: Footprint, at: u64, serial: u64) {
+        let footprints = &self.footprints;
+        for user in &mut self.users {
+            user.uses
+                .retain(|u| !footprints.get(u.footprint).overlaps(bytes));
+        }
+        let mask = bytes.mask();
+        self.sites.retain(|s| !s.bytes.overlaps(mask));
+        // A seed would tie the new owner's first touch to the old one's last.
+        self.open.clear();
+        self.serial = serial;
+        self.bar(bytes, at);
+    }
+
+    /// Ignores touches of `bytes` from before `at` from now on.
+    pub const fn bar(&mut self, bytes: Footprint, at: u64) {
+        self.barred = Some((bytes, at));
+    }
+
+    /// Whether nothing is known of it any more.
+    pub fn is_blank(&self) -> bool {
+        self.users.iter().all(|u| u.uses.is_empty()) && !self.is_contended()
+    }
+
+    /// Whether any stretch or burst showed contention.
+    pub fn is_contended(&self) -> bool {
+        self.tally.isolated > 0
+            || self.tally.exact_changes > 0
+            || self.bursts.changes > 0
+            || self.tally.lost_ns > 0.0
+    }
+
+    pub fn check_invariants(&self, scale: &Scale) {
+        assert!(self.users.len() <= MAX_USERS);
+        assert!(self.sites.len() <= MAX_SITES);
+        assert!(self.tally.bytes.is_empty() || self.tally.bytes.len() == scale.granule);
+        for e in &self.open {
+            assert!(usize::from(e.thread) < self.users.len());
+            assert!(e.class == Class::Near || usize::from(e.footprint) < self.footprints.len());
+        }
+        for u in &self.users {
+            assert!(u.lost_ns <= u.spent_ns * (1.0 + 1e-6) + 1.0, "{u:?}");
+            for used in &u.uses {
+                let f = self.footprints.get(used.footprint);
+                assert!(usize::from(f.end()) <= scale.granule);
+            }
+        }
+        let lost: f64 = self.users.iter().map(|u| u.lost_ns).sum();
+        assert!(lost <= self.tally.lost_ns * (1.0 + 1e-6) + 1.0);
+        assert!(self.tally.lost_ns >= 0.0 && self.tally.lost_ns.is_finite());
+    }
+}
+
+pub(crate) fn add_use(uses: &mut Vec<Use>, footprint: u16, count: u32, shared: u32) {
+    match uses.iter_mut().find(|u| u.footprint == footprint) {
+        Some(found) => {
+            found.count = found.count.saturating_add(count);
+            found.shared = found.shared.saturating_add(shared);
+        }
+        None => uses.push(Use {
+            footprint,
+            count,
+            shared,
+        }),
+    }
+}
+
+pub(crate) fn join(into: &mut Vec<ByteState>, new: &[ByteState]) {
+    if into.is_empty() {
+        into.extend_from_slice(new);
+        return;
+    }
+    for (old, new) in into.iter_mut().zip(new) {
+        *old = (*old).max(*new);
+    }
+}
+
+impl Tally {
+    fn add(&mut self, account: &Account) {
+        self.isolated += u64::from(account.isolated);
+        self.isolated_expected += account.isolated_expected;
+        self.lost_ns += account.lost_ns();
+        self.changes += account.changes;
+        self.separate += account.separate;
+        self.counted_changes += account.counted_changes;
+        self.exact_changes += account.exact_changes;
+        self.exact_separate += account.exact_separate;
+        if !account.bytes.is_empty() {
+            join(&mut self.bytes, &account.bytes);
+        }
+    }
+
+    /// How much of the time that threads spent on the line, in stretches in
+    /// which others did too, was interleaved, judged by the order of visits: 1
+    /// for a random order, towards 0 for long phases.
+    pub fn interleaved_share(&self) -> f64 {
+        if self.isolated_expected <= 0.0 {
+            return 0.0;
+        }
+        (self.isolated as f64 / self.isolated_expected).min(1.0)
+    }
+}

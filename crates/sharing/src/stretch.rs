@@ -1,0 +1,428 @@
+//! A stretch: the latest touches of one line without a long pause between them,
+//! and the account that is drawn up when it ends. This file is the judge's
+//! arithmetic; the crate's page derives it and names its weak points. It knows
+//! neither lines nor addresses: threads are numbers, bytes are footprints.
+
+use crate::bytes::{ByteState, ByteWatch};
+use crate::footprint::Footprints;
+
+/// How a touch became known, as far as the arithmetic cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Decoded from a sample in time; entries of equal time and thread belong to
+    /// one sample, of which the first carries the time.
+    Timed,
+    /// Time that a sample probably spent here: no footprint, no order.
+    Near,
+    /// One of many by a known weight, such as a PMU event.
+    Counted,
+    /// Part of a complete sequence.
+    Exact,
+    /// The end of the stretch before, for the order of the exact ones only.
+    Seed,
+}
+
+/// One touch of the line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub time: u64,
+    /// The thread's number in the line.
+    pub thread: u16,
+    /// Index of the footprint; meaningless for `Near`.
+    pub footprint: u16,
+    pub class: Class,
+    /// CPU time of the thread that it stands for, ns.
+    pub spent_ns: f32,
+    /// Accesses that it stands for.
+    pub count: u32,
+}
+
+/// What a stretch says of one thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ThreadAccount {
+    /// Visits (samples or accesses) and those that wrote.
+    visits: u32,
+    writing: u32,
+    first: u32,
+    last: u32,
+    spent_ns: f64,
+    /// Whether another thread was in its way, or it in another's.
+    pub conflicting: bool,
+    /// At most so much of its time went into the line.
+    pub lost_ns: f64,
+}
+
+/// What a stretch adds to a line's verdict.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Account {
+    pub threads: Vec<ThreadAccount>,
+    /// Visits between two conflicting visits of other threads, and how many
+    /// there would be if the visits' order were random.
+    pub isolated: u32,
+    pub isolated_expected: f64,
+    /// Changes of thread among sampled accesses if their order were random, as
+    /// they are and with every cluster of bytes on a line of its own.
+    pub changes: f64,
+    pub separate: f64,
+    /// The former for PMU events alone, in events.
+    pub counted_changes: f64,
+    /// The same two, counted in complete sequences.
+    pub exact_changes: u64,
+    pub exact_separate: u64,
+    /// For each entry whether it is part of the contention.
+    pub active: Vec<bool>,
+    /// State of each byte; empty if there was no conflict.
+    pub bytes: Vec<ByteState>,
+}
+
+impl Account {
+    pub fn lost_ns(&self) -> f64 {
+        self.threads.iter().map(|t| t.lost_ns).sum()
+    }
+
+    pub fn is_contended(&self) -> bool {
+        self.threads.iter().any(|t| t.conflicting)
+    }
+}
+
+/// What the arithmetic needs to know of the line.
+pub(crate) struct Context<'a> {
+    pub footprints: &'a Footprints,
+    pub threads: usize,
+    pub granule: usize,
+    /// Longest absence after which a thread still returns, ns.
+    pub absence_ns: u64,
+    /// By thread: when it was last seen in a complete sequence, if ever.
+    pub last_exact: &'a [Option<u64>],
+}
+
+impl Context<'_> {
+    fn writes(&self, entry: &Entry) -> bool {
+        self.footprints.get(entry.footprint).kind.writes()
+    }
+}
+
+/// Draws up the account of `entries`, which must be in order of time.
+pub(crate) fn account(entries: &[Entry], context: &Context<'_>) -> Account {
+    let mut account = Account {
+        threads: vec![ThreadAccount::default(); context.threads],
+        active: vec![false; entries.len()],
+        ..Account::default()
+    };
+    account_samples(entries, context, &mut account);
+    account_exact(entries, context, &mut account);
+    if account.is_contended() {
+        account_changes(entries, context, &mut account);
+        account.bytes = byte_states(entries, context, &account);
+    }
+    account
+}
+
+/// One sample's (or PMU event's) stay on the line.
+struct Visit {
+    time: u64,
+    thread: u16,
+    writes: bool,
+}
+
+fn visits(entries: &[Entry], context: &Context<'_>) -> Vec<Visit> {
+    let mut all: Vec<Visit> = Vec::with_capacity(entries.len());
+    for e in entries {
+        if !matches!(e.class, Class::Timed | Class::Counted) {
+            continue;
+        }
+        match all.last_mut() {
+            Some(v) if v.thread == e.thread && v.time == e.time => v.writes |= context.writes(e),
+            _ => all.push(Visit {
+                time: e.time,
+                thread: e.thread,
+                writes: context.writes(e),
+            }),
+        }
+    }
+    all
+}
+
+/// Cuts off what one thread did alone at the beginning and at the end, but for
+/// the visit next to another thread's. So a thread that initialises a line
+/// before it shares it is not taken to write all of it meanwhile.
+fn core(visits: &[Visit]) -> &[Visit] {
+    let change = |w: &[Visit]| w[0].thread != w[1].thread;
+    let first = visits.windows(2).position(change);
+    let last = visits.windows(2).rposition(change);
+    match (first, last) {
+        (Some(first), Some(last)) => &visits[first..last + 2],
+        _ => &[],
+    }
+}
+
+/// Who was there at the same time as whom, what it can have cost, and whether
+/// the order of the visits speaks for or against interleaving.
+fn account_samples(entries: &[Entry], context: &Context<'_>, account: &mut Account) {
+    let all = visits(entries, context);
+    let core = core(&all);
+    let (Some(first), Some(last)) = (core.first(), core.last()) else {
+        return;
+    };
+    let (from, to) = (first.time, last.time);
+    let sampled = |e: &Entry| {
+        !matches!(e.class, Class::Exact | Class::Seed) && e.time >= from && e.time <= to
+    };
+    for e in entries.iter().filter(|e| sampled(e)) {
+        account.threads[usize::from(e.thread)].spent_ns += f64::from(e.spent_ns);
+    }
+    for (i, v) in core.iter().enumerate() {
+        let t = &mut account.threads[usize::from(v.thread)];
+        if t.visits == 0 {
+            t.first = i as u32;
+        }
+        t.last = i as u32;
+        t.visits += 1;
+        t.writing += u32::from(v.writes);
+    }
+    bound_losses(&mut account.threads);
+    for (e, active) in entries.iter().zip(&mut account.active) {
+        *active = sampled(e)
+            && e.class != Class::Near
+            && account.threads[usize::from(e.thread)].conflicting;
+    }
+    account.isolated = isolated(core);
+    account.isolated_expected = isolated_expected(core.len(), &account.threads);
+}
+
+/// Gives every thread the time that it can have lost: no more than it spent on
+/// the line, and no more than those spent who can have taken it away: writers
+/// from a reader, all from a writer.
+fn bound_losses(threads: &mut [ThreadAccount]) {
+    let present: Vec<usize> = (0..threads.len())
+        .filter(|&i| threads[i].visits > 0)
+        .collect();
+    for &i in &present {
+        let own = threads[i];
+        let rivals: Vec<f64> = present
+            .iter()
+            .filter(|&&j| j != i)
+            .map(|&j| threads[j])
+            .filter(|o| (own.writing > 0 || o.writing > 0) && meet(&own, o))
+            .map(|o| o.spent_ns)
+            .collect();
+        threads[i].conflicting = !rivals.is_empty();
+        threads[i].lost_ns = own.spent_ns.min(rivals.iter().sum());
+    }
+}
+
+/// Whether two threads' stays overlap. If one left before the other came, the
+/// line was handed over once, and that is not sharing.
+const fn meet(a: &ThreadAccount, b: &ThreadAccount) -> bool {
+    a.first < b.last && b.first < a.last
+}
+
+fn isolated(visits: &[Visit]) -> u32 {
+    let conflict = |a: &Visit, b: &Visit| a.thread != b.thread && (a.writes || b.writes);
+    let alone = |w: &&[Visit]| conflict(&w[0], &w[1]) && conflict(&w[1], &w[2]);
+    visits.windows(3).filter(alone).count() as u32
+}
+
+/// The expected number of isolated visits among `n` in random order: a writing
+/// visit needs neighbours of other threads, a reading one needs other threads'
+/// writing ones. Exact for sampling without replacement.
+fn isolated_expected(n: usize, threads: &[ThreadAccount]) -> f64 {
+    if n < 3 {
+        return 0.0;
+    }
+    let n = n as f64;
+    let all_writing: f64 = threads.iter().map(|t| f64::from(t.writing)).sum();
+    let pairs = |k: f64| k * (k - 1.0).max(0.0);
+    let sum: f64 = threads
+        .iter()
+        .map(|t| {
+            let writing = f64::from(t.writing);
+            let reading = f64::from(t.visits - t.writing);
+            writing * pairs(n - f64::from(t.visits)) + reading * pairs(all_writing - writing)
+        })
+        .sum();
+    sum / (n * (n - 1.0))
+}
+
+/// Expected changes of thread, with a write, among accesses in random order:
+/// pairs of conflicting accesses over their number less one, which is unbiased
+/// for binomial counts.
+#[derive(Clone, Default)]
+struct Mixture {
+    /// By thread: all accesses and those that only read.
+    by_thread: Vec<(f64, f64)>,
+}
+
+impl Mixture {
+    fn add(&mut self, thread: u16, count: f64, writes: bool) {
+        let i = usize::from(thread);
+        if self.by_thread.len() <= i {
+            self.by_thread.resize(i + 1, (0.0, 0.0));
+        }
+        self.by_thread[i].0 += count;
+        self.by_thread[i].1 += if writes { 0.0 } else { count };
+    }
+
+    fn changes(&self) -> f64 {
+        let (mut all, mut reads, mut same) = (0.0, 0.0, 0.0);
+        for (a, r) in &self.by_thread {
+            all += a;
+            reads += r;
+            same += a * a - r * r;
+        }
+        if all <= 1.0 {
+            return 0.0;
+        }
+        ((all * all - reads * reads - same) / (all - 1.0)).max(0.0)
+    }
+}
+
+/// Expected changes among the conflicting threads' sampled accesses, on the line
+/// as it is and with each cluster of bytes apart.
+fn account_changes(entries: &[Entry], context: &Context<'_>, account: &mut Account) {
+    let sampled = || {
+        let active = entries.iter().zip(&account.active);
+        active.filter(|(e, active)| **active && e.class != Class::Exact)
+    };
+    let used: Vec<u16> = sampled().map(|(e, _)| e.footprint).collect();
+    if used.is_empty() {
+        return;
+    }
+    let clusters = context.footprints.clusters(&used);
+    let count = clusters.iter().max().map_or(0, |&c| usize::from(c) + 1);
+    let mut line = Mixture::default();
+    let mut counted = Mixture::default();
+    let mut apart = vec![Mixture::default(); count];
+    for (e, _) in sampled() {
+        let (n, writes) = (f64::from(e.count), context.writes(e));
+        line.add(e.thread, n, writes);
+        apart[usize::from(clusters[usize::from(e.footprint)])].add(e.thread, n, writes);
+        if e.class == Class::Counted {
+            counted.add(e.thread, n, writes);
+        }
+    }
+    account.changes = line.changes();
+    account.separate = apart.iter().map(Mixture::changes).sum();
+    account.counted_changes = counted.changes();
+}
+
+/// Expected changes among a complete sequence if its order were random, less
+/// each thread's first coming; none if only one thread is in it.
+pub(crate) fn expected_changes(entries: &[Entry], context: &Context<'_>) -> Option<f64> {
+    let mut all = Mixture::default();
+    for e in entries {
+        all.add(e.thread, f64::from(e.count), context.writes(e));
+    }
+    let threads = all.by_thread.iter().filter(|t| t.0 > 0.0).count();
+    (threads > 1).then(|| (all.changes() - (threads - 1) as f64).max(0.0))
+}
+
+/// A stay of one thread in a complete sequence.
+struct Run {
+    thread: u16,
+    writes: bool,
+    returning: bool,
+    /// Number of touches.
+    len: usize,
+}
+
+/// Counts changes of thread in the complete sequences of a stretch.
+fn account_exact(entries: &[Entry], context: &Context<'_>, account: &mut Account) {
+    let index: Vec<usize> = (0..entries.len())
+        .filter(|&i| matches!(entries[i].class, Class::Exact | Class::Seed))
+        .collect();
+    if index.len() < 2 {
+        return;
+    }
+    let exact: Vec<&Entry> = index.iter().map(|&i| &entries[i]).collect();
+    let returning = returning(&exact, context);
+    let line: Vec<Run> = runs(exact.iter().zip(&returning), context);
+    account.exact_changes = changes(&line);
+    if account.exact_changes == 0 {
+        return;
+    }
+    let mut position = 0;
+    for (k, run) in line.iter().enumerate() {
+        let before = k > 0 && is_change(&line[k - 1], run);
+        let after = line.get(k + 1).is_some_and(|next| is_change(run, next));
+        if before || after {
+            account.threads[usize::from(run.thread)].conflicting = true;
+            for &i in &index[position..position + run.len] {
+                account.active[i] = entries[i].class == Class::Exact;
+            }
+        }
+        position += run.len;
+    }
+    let used: Vec<u16> = exact.iter().map(|e| e.footprint).collect();
+    let clusters = context.footprints.clusters(&used);
+    let count = clusters.iter().max().map_or(0, |&c| c + 1);
+    account.exact_separate = (1..count)
+        .map(|cluster| {
+            let inside = exact
+                .iter()
+                .zip(&returning)
+                .filter(|(e, _)| clusters[usize::from(e.footprint)] == cluster);
+            changes(&runs(inside, context))
+        })
+        .sum();
+}
+
+/// For each touch whether its thread, when this stay of it began, came back
+/// after an absence short enough to call the two stays simultaneous with what
+/// went on between.
+fn returning(exact: &[&Entry], context: &Context<'_>) -> Vec<bool> {
+    let mut last = context.last_exact.to_vec();
+    last.resize(context.threads, None);
+    let mut flags: Vec<bool> = Vec::with_capacity(exact.len());
+    for (i, e) in exact.iter().enumerate() {
+        let seen = &mut last[usize::from(e.thread)];
+        let flag = match i.checked_sub(1) {
+            Some(p) if exact[p].thread == e.thread => flags[p],
+            _ => seen.is_some_and(|t| e.time.saturating_sub(t) <= context.absence_ns),
+        };
+        *seen = Some(e.time);
+        flags.push(flag);
+    }
+    flags
+}
+
+fn runs<'a>(
+    touches: impl Iterator<Item = (&'a &'a Entry, &'a bool)>,
+    context: &Context<'_>,
+) -> Vec<Run> {
+    let mut all: Vec<Run> = Vec::new();
+    for (e, &returning) in touches {
+        match all.last_mut() {
+            Some(run) if run.thread == e.thread => {
+                run.writes |= context.writes(e);
+                run.len += 1;
+            }
+            _ => all.push(Run {
+                thread: e.thread,
+                writes: context.writes(e),
+                returning,
+                len: 1,
+            }),
+        }
+    }
+    all
+}
+
+const fn is_change(a: &Run, b: &Run) -> bool {
+    b.returning && (a.writes || b.writes)
+}
+
+fn changes(runs: &[Run]) -> u64 {
+    runs.windows(2).filter(|w| is_change(&w[0], &w[1])).count() as u64
+}
+
+fn byte_states(entries: &[Entry], context: &Context<'_>, account: &Account) -> Vec<ByteState> {
+    let mut watch = vec![ByteWatch::default(); context.granule];
+    for (e, _) in entries.iter().zip(&account.active).filter(|(_, a)| **a) {
+        let f = context.footprints.get(e.footprint);
+        for byte in &mut watch[usize::from(f.start)..usize::from(f.end())] {
+            byte.touch(e.thread, f.kind.writes());
+        }
+    }
+    watch.iter().map(|b| b.state()).collect()
+}

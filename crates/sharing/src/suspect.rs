@@ -1,0 +1,75 @@
+//! Which lines and words deserve hardware watchpoints: the step from "which
+//! lines" to "which bytes, how interleaved" of the funnel (design section 4).
+
+use crate::line::Line;
+use crate::verdict::Verdict;
+use sunder_access::{Address, ThreadId};
+
+/// Debug registers of an x86-64 thread, each good for 8 aligned bytes.
+pub const WATCHED_WORDS: usize = 4;
+
+/// A line worth a watch burst.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suspect {
+    /// Its first byte.
+    pub line: Address,
+    /// The words to watch, at most [`WATCHED_WORDS`]: the hottest word of each
+    /// of the busiest threads first, then the hottest of the rest.
+    pub words: Vec<Address>,
+    /// The threads to watch, the busiest first.
+    pub threads: Vec<ThreadId>,
+    /// Upper bound of what it costs, in ns of CPU time.
+    pub cost_ns: f64,
+    /// The same as a share (0 to 1) of these threads' time.
+    pub cost_share: f64,
+    /// Bursts so far that showed interleaving, and those that did not.
+    pub loud_bursts: u32,
+    /// See `loud_bursts`.
+    pub quiet_bursts: u32,
+}
+
+/// The suspect that a verdict on a settled line makes; none once confirmed.
+pub(crate) fn suspect(line: &Line, verdict: &Verdict) -> Option<Suspect> {
+    if verdict.confirmed {
+        return None;
+    }
+    Some(Suspect {
+        line: verdict.line,
+        words: words(verdict),
+        threads: verdict.threads.iter().map(|t| t.thread).collect(),
+        cost_ns: verdict.cost_ns,
+        cost_share: verdict.cost_share,
+        loud_bursts: line.bursts.loud,
+        quiet_bursts: line.bursts.quiet,
+    })
+}
+
+fn words(verdict: &Verdict) -> Vec<Address> {
+    // Heat by aligned word and thread; a write weighs no more than a read.
+    let mut heat: Vec<(u32, ThreadId, u64)> = Vec::new();
+    for word in &verdict.words {
+        let aligned = word.offset / 8 * 8;
+        for t in &word.threads {
+            let count = t.reads + t.writes + t.updates;
+            match heat.iter_mut().find(|h| h.0 == aligned && h.1 == t.thread) {
+                Some(h) => h.2 += count,
+                None => heat.push((aligned, t.thread, count)),
+            }
+        }
+    }
+    heat.sort_by_key(|h| std::cmp::Reverse(h.2));
+    let first_of_each = verdict
+        .threads
+        .iter()
+        .filter_map(|t| heat.iter().find(|h| h.1 == t.thread));
+    let mut chosen: Vec<u32> = Vec::new();
+    for (word, _, _) in first_of_each.chain(&heat) {
+        if chosen.len() < WATCHED_WORDS && !chosen.contains(word) {
+            chosen.push(*word);
+        }
+    }
+    chosen
+        .iter()
+        .map(|&w| verdict.line.offset(w.into()))
+        .collect()
+}
