@@ -56,6 +56,18 @@ mod exported {
         posix_memalign(block: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
     }
 
+    /// Interposed. Only its stack and arguments matter to the unloaded code.
+    ///
+    /// # Safety
+    /// As the C library demands.
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
+        // SAFETY: handed on.
+        let result = crate::real::dlclose().map_or(-1, |real| unsafe { real(library) });
+        crate::frames::forget();
+        result
+    }
+
     /// Interposed; see the C library's manual.
     ///
     /// # Safety
@@ -69,8 +81,8 @@ mod exported {
 
 #[inline]
 fn recorded(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
-    if let Some(view) = state::active() {
-        record::allocated(&view, block as u64, size as u64, caller);
+    if let Some(view) = state::heap() {
+        record::allocated(view, block as u64, size as u64, caller);
     }
     block
 }
@@ -225,13 +237,12 @@ mod inner {
 
     #[inline]
     pub unsafe fn free(block: *mut c_void) {
-        if bootstrap::owns(block) {
+        // A block that has a live record is the real allocator's, so the
+        // question whether it is the arena's is only asked of others.
+        let recorded = !block.is_null()
+            && state::heap().is_some_and(|view| record::freeing(view, block as u64).was_small());
+        if !recorded && bootstrap::owns(block) {
             return;
-        }
-        if !block.is_null()
-            && let Some(view) = state::active()
-        {
-            record::freeing(&view, block as u64);
         }
         if let Some(real) = real::free() {
             // SAFETY: handed on.
@@ -270,7 +281,7 @@ fn reallocated(
     caller: Caller,
     call: impl FnOnce() -> *mut c_void,
 ) -> *mut c_void {
-    let Some(view) = state::active() else {
+    let Some(view) = state::heap() else {
         return call();
     };
     if block.is_null() {
@@ -278,17 +289,17 @@ fn reallocated(
     }
     let old = block as u64;
     let large = large_before(&view, old);
-    let before: Before = record::freeing(&view, old);
+    let before: Before = record::freeing(view, old);
     let new = call();
     if new.is_null() {
         if size != 0 {
-            record::not_freed(&view, old, before, large);
+            record::not_freed(view, old, before, large);
         }
         return new;
     }
-    record::allocated(&view, new as u64, size as u64, caller);
+    record::allocated(view, new as u64, size as u64, caller);
     if new == block {
-        record::resized_in_place(&view, old, before);
+        record::resized_in_place(view, old, before);
     }
     new
 }

@@ -19,13 +19,17 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod bootstrap;
+mod cfi;
 mod entry;
 mod environment;
+mod frames;
 mod local;
 mod real;
 mod record;
+mod signals;
 mod stack;
 mod start;
 mod state;
 mod system;
 mod thread;
+mod timer;

@@ -5,7 +5,13 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+/// What a thread runs.
+pub type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// See [`libc::sigaction`].
+type Action = libc::sigaction;
+/// A handler as `signal` takes and returns it.
+type Handler = libc::sighandler_t;
 
 /// Which thread is looking functions up: allocations that the look-up itself
 /// makes are served by [`crate::bootstrap`]. 0: nobody.
@@ -73,4 +79,23 @@ real! {
     pvalloc: fn(usize) -> *mut c_void;
     /// See [`malloc`].
     pthread_create: fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
+    /// See [`malloc`].
+    sigaction: fn(c_int, *const Action, *mut Action) -> c_int;
+    /// See [`malloc`].
+    signal: fn(c_int, Handler) -> Handler;
+    /// See [`malloc`].
+    sigwait: fn(*const libc::sigset_t, *mut c_int) -> c_int;
+    /// See [`malloc`].
+    sigwaitinfo: fn(*const libc::sigset_t, *mut libc::siginfo_t) -> c_int;
+    /// See [`malloc`].
+    sigtimedwait: fn(*const libc::sigset_t, *mut libc::siginfo_t, *const libc::timespec) -> c_int;
+    /// See [`malloc`].
+    signalfd: fn(c_int, *const libc::sigset_t, c_int) -> c_int;
+    /// See [`malloc`].
+    dlclose: fn(*mut c_void) -> c_int;
+    /// Not interposed: finds the object that holds an instruction, without a
+    /// lock. None before glibc 2.35.
+    _dl_find_object: fn(*mut c_void, *mut c_void) -> c_int;
+    /// Not interposed: a thread's stack.
+    pthread_getattr_np: fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
 }

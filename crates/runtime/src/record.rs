@@ -23,9 +23,17 @@ const POPULATE_WRITE: i32 = 23;
 #[derive(Clone, Copy)]
 pub struct Before(u64);
 
+impl Before {
+    /// Whether it was a recorded block of at most [`MAX_SMALL`] bytes.
+    #[inline]
+    pub const fn was_small(self) -> bool {
+        Entry(self.0).is_live()
+    }
+}
+
 /// Records the block that an allocation function returned. Null is no block.
 #[inline]
-pub fn allocated(view: &View, block: u64, size: u64, caller: Caller) {
+pub fn allocated(view: View, block: u64, size: u64, caller: Caller) {
     if block == 0 {
         return;
     }
@@ -42,7 +50,7 @@ pub fn allocated(view: &View, block: u64, size: u64, caller: Caller) {
     let entry = Entry::live(block, size, stack, thread, hot as u32);
     if let Some(slot) = view.find_slot(block) {
         slot.store(entry.0, Ordering::Release);
-    } else if let Some(slot) = new_chunk(view, block) {
+    } else if let Some(slot) = new_chunk(&view, block) {
         slot.store(entry.0, Ordering::Release);
     }
 }
@@ -50,7 +58,7 @@ pub fn allocated(view: &View, block: u64, size: u64, caller: Caller) {
 #[cold]
 #[inline(never)]
 fn allocated_slowly(
-    view: &View,
+    view: View,
     block: u64,
     size: u64,
     caller: Caller,
@@ -81,7 +89,7 @@ fn allocated_slowly(
         }
     } else {
         let entry = Entry::live(block, size, stack, thread, hot as u32);
-        let slot = view.find_slot(block).or_else(|| new_chunk(view, block));
+        let slot = view.find_slot(block).or_else(|| new_chunk(&view, block));
         if let Some(slot) = slot {
             slot.store(entry.0, Ordering::Release);
         }
@@ -96,10 +104,7 @@ fn allocated_slowly(
 #[inline(never)]
 fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
     let dropped = &view.status().blocks_dropped;
-    let Some(top) = view.top(block) else {
-        dropped.fetch_add(1, Ordering::Relaxed);
-        return None;
-    };
+    let top = view.top(block);
     let number = view.status().chunks.fetch_add(1, Ordering::Relaxed) + 1;
     if number >= MAX_CHUNKS {
         view.status().chunks.store(MAX_CHUNKS, Ordering::Relaxed);
@@ -125,7 +130,7 @@ fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
 
 /// Records that `block` is about to be freed.
 #[inline]
-pub fn freeing(view: &View, block: u64) -> Before {
+pub fn freeing(view: View, block: u64) -> Before {
     let hot = view.control().hot.load(Ordering::Relaxed);
     if let Some(slot) = view.find_slot(block) {
         let entry = Entry(slot.load(Ordering::Relaxed));
@@ -139,7 +144,7 @@ pub fn freeing(view: &View, block: u64) -> Before {
 
 #[cold]
 #[inline(never)]
-fn freeing_slowly(view: &View, block: u64, hot: u64) -> Before {
+fn freeing_slowly(view: View, block: u64, hot: u64) -> Before {
     // SAFETY: the thread's own words.
     let thread = unsafe { (*local()).index };
     if let Some(slot) = view.find_slot(block) {
@@ -167,7 +172,7 @@ fn freeing_slowly(view: &View, block: u64, hot: u64) -> Before {
 
 /// Takes back [`freeing`]: the call failed and the block lives on.
 #[cold]
-pub fn not_freed(view: &View, block: u64, before: Before, size_if_large: Option<LargeBlock>) {
+pub fn not_freed(view: View, block: u64, before: Before, size_if_large: Option<LargeBlock>) {
     if Entry(before.0).is_live() {
         if let Some(slot) = view.find_slot(block) {
             slot.store(before.0, Ordering::Release);
@@ -179,7 +184,7 @@ pub fn not_freed(view: &View, block: u64, before: Before, size_if_large: Option<
 
 /// Lets the block that was resized in place keep the time of its birth.
 #[inline]
-pub fn resized_in_place(view: &View, block: u64, before: Before) {
+pub fn resized_in_place(view: View, block: u64, before: Before) {
     let old = Entry(before.0);
     if let Some(slot) = view.find_slot(block) {
         let entry = Entry(slot.load(Ordering::Relaxed));
@@ -189,7 +194,7 @@ pub fn resized_in_place(view: &View, block: u64, before: Before) {
     }
 }
 
-fn log_if_watched(view: &View, block: u64, size: u64, stack: u32, thread: u32, kind: u64) {
+fn log_if_watched(view: View, block: u64, size: u64, stack: u32, thread: u32, kind: u64) {
     if !is_watched(view, block, size) {
         return;
     }
@@ -204,7 +209,7 @@ fn log_if_watched(view: &View, block: u64, size: u64, stack: u32, thread: u32, k
 }
 
 /// Whether a watched line has a byte of `block` or of the rest of its lines.
-fn is_watched(view: &View, block: u64, size: u64) -> bool {
+fn is_watched(view: View, block: u64, size: u64) -> bool {
     let watch = view.watch();
     let first = block & !63;
     let end = block.saturating_add(size.max(1));

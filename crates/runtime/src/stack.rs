@@ -1,8 +1,29 @@
-//! Numbers for call stacks. Context: normal.
+//! Numbers for call stacks, fast. Context: normal.
+//!
+//! A thread that allocates at the same place with the same stack pointer has
+//! nearly always the same callers. So each thread remembers, for a return
+//! address and stack pointer (a *shape*), where the next few return addresses
+//! lie; it reads them again at every allocation, and their checksum finds the
+//! number of the stack. Those frames are therefore always right; frames further
+//! out are taken to be those of the first stack that had the same inner ones.
 
+use crate::frames::{self, Frames};
 use crate::local::Local;
+use crate::thread::Thread;
 use core::sync::atomic::Ordering;
 use sunder_wire::layout::View;
+use sunder_wire::stacks::MAX_FRAMES;
+
+/// Outer return addresses that are read again at every allocation.
+pub const CHECKED: usize = 6;
+const SHAPES: usize = 256;
+const SUMS: usize = 1024;
+/// Walks of the whole stack may take this share of a thread's time (one in so
+/// many cycles); a program that recurses without ever repeating a stack would
+/// otherwise do little else. Beyond it only the checked frames are walked.
+const WALK_SHARE: u64 = 50;
+/// Cycles that a thread may save up for walks: some milliseconds.
+const MOST_CREDIT: u64 = 30_000_000;
 
 /// The registers of the caller of an allocation function at its entry.
 #[derive(Clone, Copy)]
@@ -13,14 +34,174 @@ pub struct Caller {
     pub bp: u64,
 }
 
-/// The number of the stack of `caller`; 0 if the table is full.
+/// Where the return addresses lie under one stack pointer.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+struct Shape {
+    address: u64,
+    sp: u64,
+    /// Distances from the stack pointer in units of 8 bytes; 0 (the return
+    /// address itself) where there are fewer frames.
+    distances: [u16; 8],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Sum {
+    key: u64,
+    number: u32,
+}
+
+/// What a thread remembers of its stacks. Starts as zeroed memory.
+#[repr(C)]
+pub struct Cache {
+    shapes: [Shape; SHAPES],
+    sums: [Sum; SUMS],
+    /// Cycles left for walks of the whole stack, and when that was reckoned.
+    credit: u64,
+    reckoned: u64,
+}
+
+impl Cache {
+    /// Forgets all stacks; another thread will use the memory.
+    pub fn forget(&mut self) {
+        // SAFETY: plain numbers, for all of which zero is valid.
+        *self = unsafe { core::mem::zeroed() };
+    }
+}
+
+/// Odd numbers without pattern: the words of a checksum must not cancel out.
+const FACTORS: [u64; CHECKED] = [
+    0x9e37_79b9_7f4a_7c15,
+    0xc2b2_ae3d_27d4_eb4f,
+    0x1656_67b1_9e37_79f9,
+    0xff51_afd7_ed55_8ccd,
+    0xc4ce_b9fe_1a85_ec53,
+    0xd6e8_feb8_6659_fd93,
+];
+
 #[inline]
-pub fn number(view: &View, _local: *mut Local, caller: Caller) -> u32 {
+const fn place(address: u64, sp: u64) -> u64 {
+    (address ^ sp.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The checksum of the words that lie where `shape` says.
+///
+/// # Safety
+/// They lie on the calling thread's stack.
+#[inline]
+unsafe fn checksum(shape: &Shape, sp: *const u64, seed: u64) -> u64 {
+    let mut sum = seed;
+    let mut i = 0;
+    while i < CHECKED {
+        let distance = shape.distances[i] as usize;
+        // SAFETY: by this function's contract.
+        let word = unsafe { *sp.wrapping_add(distance) };
+        sum = sum.wrapping_add(word.wrapping_mul(FACTORS[i]));
+        i += 1;
+    }
+    sum
+}
+
+/// The number of the stack of `caller`; 0 if it is not known.
+#[inline]
+pub fn number(view: View, local: *mut Local, caller: Caller) -> u32 {
     // SAFETY: `sp` is the stack pointer at our entry, where the return address
-    // lies.
-    let frames = [unsafe { *caller.sp }];
-    view.intern_stack(&frames).unwrap_or_else(|| {
-        view.status().stacks_dropped.fetch_add(1, Ordering::Relaxed);
+    // lies; the tables are the thread's own.
+    unsafe {
+        let thread = (*local).thread;
+        if thread.is_null() {
+            return alone(view, caller);
+        }
+        let cache = &raw mut (*thread).cache;
+        let address = *caller.sp;
+        let seed = place(address, caller.sp as u64);
+        let shape = &(*cache).shapes[seed as usize >> 32 & (SHAPES - 1)];
+        if shape.address == address && shape.sp == caller.sp as u64 {
+            let key = checksum(shape, caller.sp, seed);
+            let sum = &(*cache).sums[key as usize >> 40 & (SUMS - 1)];
+            if sum.key == key {
+                return sum.number;
+            }
+        }
+        walked(view, thread, caller, seed)
+    }
+}
+
+/// For a thread without tables.
+#[cold]
+#[inline(never)]
+fn alone(view: View, caller: Caller) -> u32 {
+    // SAFETY: our own return address.
+    intern(view, &[unsafe { *caller.sp }])
+}
+
+fn intern(view: View, returns: &[u64]) -> u32 {
+    view.intern_stack(returns).unwrap_or_else(|| {
+        let dropped = &view.status().stacks_dropped;
+        dropped.fetch_add(1, Ordering::Relaxed);
         0
     })
+}
+
+/// Walks the stack and remembers what it finds.
+///
+/// # Safety
+/// `thread` is the calling thread's.
+#[cold]
+#[inline(never)]
+unsafe fn walked(view: View, thread: *mut Thread, caller: Caller, seed: u64) -> u32 {
+    // SAFETY: by this function's contract.
+    let (cache, low, high) = unsafe {
+        (
+            &mut (*thread).cache,
+            (*thread).stack_low,
+            (*thread).stack_high,
+        )
+    };
+    let start = cycles();
+    let earned = start.wrapping_sub(cache.reckoned) / WALK_SHARE;
+    cache.credit = cache.credit.saturating_add(earned).min(MOST_CREDIT);
+    cache.reckoned = start;
+    let whole = cache.credit > 0;
+    let limit = if whole { MAX_FRAMES } else { CHECKED + 1 };
+    let found = frames::walk(caller, low, high, limit);
+    if whole {
+        cache.credit = cache.credit.saturating_sub(cycles().wrapping_sub(start));
+        view.status().unwound.fetch_add(1, Ordering::Relaxed);
+    } else {
+        view.status().shortened.fetch_add(1, Ordering::Relaxed);
+    }
+    let number = intern(view, found.returns.get(..found.len).unwrap_or_default());
+    let shape = shape_of(&found, caller);
+    if let Some(place) = cache.shapes.get_mut(seed as usize >> 32 & (SHAPES - 1)) {
+        *place = shape;
+    }
+    // SAFETY: the walk kept within the thread's stack.
+    let key = unsafe { checksum(&shape, caller.sp, seed) };
+    if let Some(place) = cache.sums.get_mut(key as usize >> 40 & (SUMS - 1)) {
+        *place = Sum { key, number };
+    }
+    number
+}
+
+fn cycles() -> u64 {
+    // SAFETY: every x86-64 CPU has the instruction.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+fn shape_of(found: &Frames, caller: Caller) -> Shape {
+    let sp = caller.sp as u64;
+    let mut distances = [0; 8];
+    let outer = found.slots.iter().take(found.len).skip(1);
+    for (to, slot) in distances.iter_mut().take(CHECKED).zip(outer) {
+        // A frame beyond half a megabyte of stack is not checked.
+        *to = u16::try_from(slot.wrapping_sub(sp) / 8).unwrap_or(0);
+    }
+    Shape {
+        // SAFETY: our own return address.
+        address: unsafe { *caller.sp },
+        sp,
+        distances,
+    }
 }

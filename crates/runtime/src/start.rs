@@ -1,7 +1,8 @@
 //! The constructor: finds the segment, maps it and takes our traces out of the
 //! environment. Context: normal, before `main`, one thread.
 
-use crate::{state, system};
+use crate::local::local;
+use crate::{frames, state, system, thread, timer};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::Ordering;
 use sunder_wire::layout::{
@@ -53,10 +54,18 @@ fn begin(view: View, options: u32) {
     {
         return;
     }
-    if options & OPTION_HEAP != 0 && !state::activate(view) {
+    if !state::activate(view) {
         status
             .refusal
             .store(Refusal::WipeOnFork as u32, Ordering::Relaxed);
+        return;
+    }
+    frames::prepare();
+    thread::prepare();
+    timer::prepare(view);
+    thread::register(view, local());
+    if options & OPTION_HEAP != 0 {
+        state::record_heap();
     }
 }
 

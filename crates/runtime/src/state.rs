@@ -8,19 +8,43 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use sunder_wire::layout::View;
 
-/// The segment's address in the page; 0 means passive.
-type Word = AtomicUsize;
+/// What the page holds; all zero means passive.
+struct State {
+    /// The segment's address, for the recording of the heap.
+    heap: AtomicUsize,
+    /// The segment's address, for everything else.
+    segment: AtomicUsize,
+}
 
-static PASSIVE: Word = Word::new(0);
-static WORD: AtomicPtr<Word> = AtomicPtr::new((&raw const PASSIVE).cast_mut());
+static PASSIVE: State = State {
+    heap: AtomicUsize::new(0),
+    segment: AtomicUsize::new(0),
+};
+static STATE: AtomicPtr<State> = AtomicPtr::new((&raw const PASSIVE).cast_mut());
 
-/// The segment, if the runtime records in this process.
 #[inline]
-pub fn active() -> Option<View> {
+fn state() -> &'static State {
     // SAFETY: the pointer is that of `PASSIVE` or of a page that stays mapped.
-    let base = unsafe { (*WORD.load(Ordering::Acquire)).load(Ordering::Acquire) };
+    unsafe { &*STATE.load(Ordering::Acquire) }
+}
+
+#[inline]
+fn view(word: &AtomicUsize) -> Option<View> {
+    let base = NonNull::new(word.load(Ordering::Acquire) as *mut u8);
     // SAFETY: a base is only stored once the segment is mapped, for good.
-    NonNull::new(base as *mut u8).map(|base| unsafe { View::new(base) })
+    base.map(|base| unsafe { View::new(base) })
+}
+
+/// The segment, if the heap is recorded in this process.
+#[inline]
+pub fn heap() -> Option<View> {
+    view(&state().heap)
+}
+
+/// The segment, if this process is observed at all.
+#[inline]
+pub fn segment() -> Option<View> {
+    view(&state().segment)
 }
 
 /// Starts recording into `view`; false if the kernel cannot wipe the page in
@@ -34,9 +58,18 @@ pub fn activate(view: View) -> bool {
     if !unsafe { crate::system::advise(page, PAGE, libc::MADV_WIPEONFORK) } {
         return false;
     }
-    let word = page.as_ptr().cast::<Word>();
+    let new = page.as_ptr().cast::<State>();
     // SAFETY: the page is mapped, aligned and zeroed.
-    unsafe { (*word).store(view.base().as_ptr() as usize, Ordering::Release) };
-    WORD.store(word, Ordering::Release);
+    unsafe {
+        let base = view.base().as_ptr() as usize;
+        (*new).segment.store(base, Ordering::Release);
+    }
+    STATE.store(new, Ordering::Release);
     true
+}
+
+/// Starts recording the heap. Only after [`activate`].
+pub fn record_heap() {
+    let base = state().segment.load(Ordering::Acquire);
+    state().heap.store(base, Ordering::Release);
 }

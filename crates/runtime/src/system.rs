@@ -138,6 +138,16 @@ pub fn thread_id() -> u32 {
     unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
 }
 
+/// The calling thread's pointer (`fs` base).
+pub fn thread_pointer() -> u64 {
+    let pointer: u64;
+    // SAFETY: the ABI keeps the thread pointer in its own first word.
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
+    }
+    pointer
+}
+
 /// The number of the calling process.
 pub fn process_id() -> u32 {
     // SAFETY: no arguments.

@@ -1,24 +1,94 @@
-//! Threads: an index and tables for each. Context: normal.
+//! Threads: an index, tables and a timer for each. Contexts: normal.
+//!
+//! A thread is registered when `pthread_create` starts it, or at its first
+//! allocation if it was made in another way. Its end is seen by a destructor
+//! of thread-specific data, which also runs after `pthread_exit` and
+//! cancellation.
 
-use crate::local::{Busy, ENDED, Local};
-use crate::system;
-use core::sync::atomic::{AtomicU32, Ordering};
-use sunder_wire::layout::{MAX_THREADS, View};
+use crate::local::{Busy, ENDED, Local, local};
+use crate::stack::Cache;
+use crate::{real, state, system, timer};
+use core::ffi::{c_int, c_void};
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use sunder_wire::layout::{MAX_THREADS, ThreadRecord, View};
 
-/// What a thread keeps for itself.
+/// What a thread keeps for itself. Fresh memory is zero.
 #[repr(C)]
 pub struct Thread {
     /// Bounds of its stack.
     pub stack_low: u64,
     /// See `stack_low`.
     pub stack_high: u64,
+    /// CPU time at its last sample, nanoseconds.
+    pub sampled: u64,
+    /// The frequency that its timer is set to.
+    pub timer_hz: u32,
+    /// The call stacks that it knows.
+    pub cache: Cache,
+    start: Option<real::Start>,
+    argument: *mut c_void,
+    next: *mut Thread,
+}
+
+/// Tables of ended threads, to be used again.
+static POOL: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
+/// Held while the pool is changed; who finds it held does without the pool.
+static POOL_HELD: AtomicBool = AtomicBool::new(false);
+/// The key whose destructor tells of a thread's end, plus 1.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+fn with_pool<T>(change: impl FnOnce(*mut Thread) -> (*mut Thread, T)) -> Option<T> {
+    if POOL_HELD.swap(true, Ordering::Acquire) {
+        return None;
+    }
+    let (first, result) = change(POOL.load(Ordering::Relaxed));
+    POOL.store(first, Ordering::Relaxed);
+    POOL_HELD.store(false, Ordering::Release);
+    Some(result)
+}
+
+fn new_tables() -> Option<NonNull<Thread>> {
+    let pooled = with_pool(|first| {
+        let Some(tables) = NonNull::new(first) else {
+            return (first, None);
+        };
+        // SAFETY: what is in the pool belongs to the pool.
+        (unsafe { (*tables.as_ptr()).next }, Some(tables))
+    });
+    pooled
+        .flatten()
+        .or_else(|| system::map_anonymous(size_of::<Thread>()).map(NonNull::cast))
+}
+
+fn give_back(tables: *mut Thread) {
+    // If the pool is held the tables are lost until the process ends: some
+    // 25 KiB, once in a long while.
+    with_pool(|first| {
+        // SAFETY: the tables belong to the caller, who gives them away.
+        unsafe {
+            // Another thread's stack may lie at the same addresses.
+            (*tables).cache.forget();
+            (*tables).next = first;
+        }
+        (tables, ())
+    });
+}
+
+/// Prepares for threads to end. Before the first is registered.
+pub fn prepare() {
+    let mut key = 0;
+    // SAFETY: the destructor is a function of the demanded type.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0 {
+        KEY.store(key + 1, Ordering::Release);
+    }
 }
 
 /// Gives the calling thread its index and tables; false if it cannot have them
 /// (now).
 #[cold]
 #[inline(never)]
-pub fn register(view: &View, local: *mut Local) -> bool {
+pub fn register(view: View, local: *mut Local) -> bool {
     // SAFETY: the thread's own words.
     if unsafe { (*local).phase & ENDED != 0 } {
         return false;
@@ -26,23 +96,208 @@ pub fn register(view: &View, local: *mut Local) -> bool {
     let Some(_busy) = Busy::enter() else {
         return false;
     };
-    let Some(memory) = system::map_anonymous(size_of::<Thread>()) else {
+    let Some(tables) = new_tables() else {
         return false;
     };
-    view.status().allocations_seen.store(1, Ordering::Relaxed);
-    let index = view.status().threads.fetch_add(1, Ordering::Relaxed) + 1;
-    let index = if index < MAX_THREADS { index } else { 0 };
-    if let Some(record) = view.threads().get(index as usize).filter(|_| index != 0) {
-        record
-            .started
-            .store(system::clock(libc::CLOCK_MONOTONIC), Ordering::Relaxed);
-        let _: &AtomicU32 = &record.tid;
-        record.tid.store(system::thread_id(), Ordering::Release);
-    }
-    // SAFETY: the thread's own words.
-    unsafe {
-        (*local).index = index;
-        (*local).thread = memory.as_ptr().cast();
-    }
+    // SAFETY: the tables are new and the calling thread's from now on.
+    unsafe { adopt(view, local, tables.as_ptr(), 0) };
     true
+}
+
+/// Makes `tables` the calling thread's.
+///
+/// # Safety
+/// `tables` is nobody else's; `local` is the calling thread's.
+unsafe fn adopt(view: View, local: *mut Local, tables: *mut Thread, start: u64) {
+    let status = view.status();
+    let given = status
+        .threads
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
+            (last + 1 < MAX_THREADS).then_some(last + 1)
+        });
+    let index = given.map_or(0, |last| last + 1);
+    let (low, high) = stack_bounds();
+    // SAFETY: by this function's contract.
+    unsafe {
+        (*tables).stack_low = low;
+        (*tables).stack_high = high;
+        (*tables).sampled = system::clock(libc::CLOCK_THREAD_CPUTIME_ID);
+        (*tables).timer_hz = 0;
+        (*local).index = index;
+        (*local).thread = tables;
+    }
+    let record = view.threads().get(index as usize).filter(|_| index != 0);
+    if let Some(record) = record {
+        describe(record, low, high, start);
+    } else {
+        status.threads_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: as above.
+    unsafe { timer::arm(view, record, &mut (*tables).timer_hz) };
+    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
+        // SAFETY: the key was made in `prepare`. It is among the first 32, for
+        // which the C library needs no memory.
+        unsafe { libc::pthread_setspecific(key, tables.cast::<c_void>()) };
+    }
+}
+
+fn describe(record: &ThreadRecord, low: u64, high: u64, start: u64) {
+    let now = system::clock(libc::CLOCK_MONOTONIC);
+    record.started.store(now, Ordering::Relaxed);
+    record.stack_low.store(low, Ordering::Relaxed);
+    record.stack_high.store(high, Ordering::Relaxed);
+    record
+        .fs_base
+        .store(system::thread_pointer(), Ordering::Relaxed);
+    record.start_routine.store(start, Ordering::Relaxed);
+    record.tid.store(system::thread_id(), Ordering::Release);
+}
+
+/// The calling thread's stack.
+fn stack_bounds() -> (u64, u64) {
+    if system::thread_id() == system::process_id() {
+        return first_stack_bounds();
+    }
+    let mut bounds = (0, 0);
+    // SAFETY: an attribute object of plain data, filled by the first call and
+    // destroyed by the last; the places for the results are valid.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        let (mut low, mut size) = (null_mut(), 0);
+        let got = real::pthread_getattr_np()
+            .is_some_and(|real| real(libc::pthread_self(), &raw mut attributes) == 0);
+        if got {
+            libc::pthread_attr_getstack(&raw const attributes, &raw mut low, &raw mut size);
+            bounds = (low as u64, (low as u64).saturating_add(size as u64));
+            libc::pthread_attr_destroy(&raw mut attributes);
+        }
+    }
+    bounds
+}
+
+/// The first thread's stack ends where the dynamic linker found the program's
+/// arguments, and grows as far as its limit.
+fn first_stack_bounds() -> (u64, u64) {
+    const MOST: u64 = 1 << 30;
+    // SAFETY: the name is a C string; the variable is a pointer that the
+    // dynamic linker set at the start.
+    unsafe {
+        let variable = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_stack_end".as_ptr());
+        if variable.is_null() {
+            return (0, 0);
+        }
+        let high = *variable.cast::<u64>();
+        let mut limit: libc::rlimit = core::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit);
+        (high.saturating_sub(limit.rlim_cur.min(MOST)), high)
+    }
+}
+
+/// The destructor of our key: the thread ends. What it allocates and frees
+/// after this is recorded without its tables.
+unsafe extern "C" fn ended(_tables: *mut c_void) {
+    let Some(view) = state::segment() else {
+        return;
+    };
+    let local = local();
+    // SAFETY: the thread's own words and, from them, its own tables.
+    unsafe {
+        let tables = (*local).thread;
+        (*local).thread = null_mut();
+        (*local).phase |= ENDED;
+        if let Some(record) = view.threads().get((*local).index as usize) {
+            timer::disarm(record);
+            record.ended.store(1, Ordering::Release);
+        }
+        if !tables.is_null() {
+            give_back(tables);
+        }
+    }
+}
+
+/// What the new thread calls, and with what.
+#[repr(C)]
+struct Run {
+    start: real::Start,
+    argument: *mut c_void,
+}
+
+/// Runs on the new thread before what the program wants it to run.
+unsafe extern "C" fn begin(tables: *mut Thread) -> Run {
+    // SAFETY: `create` filled the tables and gave them to this thread.
+    unsafe {
+        let run = Run {
+            start: (*tables).start.unwrap_or(nothing),
+            argument: (*tables).argument,
+        };
+        if let (Some(view), Some(_busy)) = (state::segment(), Busy::enter()) {
+            adopt(view, local(), tables, run.start as usize as u64);
+        }
+        run
+    }
+}
+
+unsafe extern "C" fn nothing(argument: *mut c_void) -> *mut c_void {
+    argument
+}
+
+/// The function that a new thread runs instead of its own: registers it and
+/// jumps on, so that no frame of ours is on its stack when it is cancelled,
+/// exits or is looked at by a debugger.
+#[unsafe(naked)]
+unsafe extern "C" fn trampoline(tables: *mut c_void) -> *mut c_void {
+    core::arch::naked_asm!(
+        "sub rsp, 8",
+        "call {}",
+        "add rsp, 8",
+        "mov rdi, rdx",
+        "jmp rax",
+        sym begin,
+    )
+}
+
+/// Starts a thread as `pthread_create` does.
+///
+/// # Safety
+/// As the C library demands.
+pub unsafe fn create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: real::Start,
+    argument: *mut c_void,
+) -> c_int {
+    let Some(real) = real::pthread_create() else {
+        return libc::EAGAIN;
+    };
+    let tables = state::segment().and_then(|_| new_tables());
+    let Some(tables) = tables.map(NonNull::as_ptr) else {
+        // SAFETY: handed on.
+        return unsafe { real(thread, attributes, start, argument) };
+    };
+    // SAFETY: the tables are nobody's yet; the rest is handed on.
+    unsafe {
+        (*tables).start = Some(start);
+        (*tables).argument = argument;
+        let result = real(thread, attributes, trampoline, tables.cast());
+        if result != 0 {
+            give_back(tables);
+        }
+        result
+    }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: real::Start,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: handed on.
+    unsafe { create(thread, attributes, start, argument) }
 }

@@ -127,6 +127,8 @@ pub struct Status {
     pub large_changes: AtomicU64,
     /// Call stacks taken by unwinding.
     pub unwound: AtomicU64,
+    /// Call stacks cut short because there was no time to walk them.
+    pub shortened: AtomicU64,
     /// Threads beyond [`MAX_THREADS`].
     pub threads_dropped: AtomicU64,
     /// Blocks that no table had room for.
@@ -141,8 +143,6 @@ pub struct Status {
     pub timers_refused: AtomicU64,
     /// Set once the program took the timers' signal for itself.
     pub signal_taken: AtomicU64,
-    /// Set at the first allocation that came through the wrappers.
-    pub allocations_seen: AtomicU64,
 }
 
 /// Why a runtime that was loaded stays passive.
@@ -375,16 +375,13 @@ impl View {
         unsafe { self.at(THREADS) }
     }
 
-    /// The shadow chunk number of the heap chunk that holds `address`, or
-    /// nothing for an address that is not in user space.
+    /// The shadow chunk number of the heap chunk that holds `address`. Bits
+    /// beyond user space are ignored; no allocator hands out such addresses.
     #[inline]
-    pub const fn top(&self, address: u64) -> Option<&AtomicU32> {
-        let index = address >> CHUNK_SHIFT;
-        if index >= 1 << (ADDRESS_BITS - CHUNK_SHIFT) {
-            return None;
-        }
-        // SAFETY: the index was checked against the table's length.
-        Some(unsafe { self.at(TOP + index as usize * 4) })
+    pub const fn top(&self, address: u64) -> &AtomicU32 {
+        let index = address >> CHUNK_SHIFT & ((1 << (ADDRESS_BITS - CHUNK_SHIFT)) - 1);
+        // SAFETY: the index was cut to the table's length.
+        unsafe { self.at(TOP + index as usize * 4) }
     }
 
     /// The slot of `address` in shadow chunk `chunk`; nothing if there is no
@@ -402,7 +399,7 @@ impl View {
     /// The shadow slot of `address`, if its chunk exists.
     #[inline]
     pub fn find_slot(&self, address: u64) -> Option<&AtomicU64> {
-        let chunk = self.top(address)?.load(Ordering::Acquire);
+        let chunk = self.top(address).load(Ordering::Acquire);
         self.slot(chunk, address)
     }
 }

@@ -83,6 +83,9 @@ pub struct RuntimeStatus {
     pub allocations_seen: bool,
     /// Call stacks taken by unwinding.
     pub unwound: u64,
+    /// Call stacks cut to the innermost frames because there was no time to
+    /// walk them whole.
+    pub shortened: u64,
     /// Threads that got no index of their own.
     pub threads_dropped: u64,
     /// Blocks that no table had room for.
@@ -263,8 +266,10 @@ impl Segment {
                 2 => Some(Refusal::AddressSpace),
                 _ => Some(Refusal::WipeOnFork),
             },
-            allocations_seen: count(&status.allocations_seen) != 0,
+            allocations_seen: status.chunks.load(Ordering::Relaxed) != 0
+                || count(&status.large_changes) != 0,
             unwound: count(&status.unwound),
+            shortened: count(&status.shortened),
             threads_dropped: count(&status.threads_dropped),
             blocks_dropped: count(&status.blocks_dropped),
             stacks_dropped: count(&status.stacks_dropped),

@@ -1,0 +1,223 @@
+//! Samples of a thread's registers, taken by a timer on its CPU time (design
+//! 4.1, for where perf events are refused). Contexts: normal; [`sample`] runs
+//! in a signal handler.
+//!
+//! The timers use a real-time signal that the program does not. If the program
+//! takes that signal after all, it gets it: the timers are deleted first.
+
+use crate::local::local;
+use crate::{real, state, system};
+use core::ffi::{c_int, c_void};
+use core::ptr::{null, null_mut};
+use core::sync::atomic::{AtomicI32, Ordering};
+use sunder_wire::layout::{ThreadRecord, View};
+
+/// Notify one thread (`SIGEV_THREAD_ID`).
+const NOTIFY_THREAD: c_int = 4;
+/// The origin of a timer's signal (`SI_TIMER`).
+const FROM_TIMER: c_int = -2;
+
+/// The signal that is ours; 0 for none.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// `struct sigevent` as the kernel has it.
+#[repr(C)]
+struct Notification {
+    value: u64,
+    signal: c_int,
+    notify: c_int,
+    thread: c_int,
+    rest: [c_int; 11],
+}
+
+/// Whether `signal` is the one that the timers use.
+pub fn is_ours(signal: c_int) -> bool {
+    signal != 0 && signal == SIGNAL.load(Ordering::Relaxed)
+}
+
+/// Chooses the signal and installs the handler, if samples are wanted.
+pub fn prepare(view: View) {
+    if view.control().timer_hz.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    // The very last one is debuggers' favourite.
+    for signal in (libc::SIGRTMIN() + 8..libc::SIGRTMAX()).rev() {
+        if install(signal) {
+            SIGNAL.store(signal, Ordering::Release);
+            let taken = &view.status().timer_signal;
+            taken.store(signal as u32, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+/// Installs the handler if the signal is at its default.
+fn install(signal: c_int) -> bool {
+    let Some(sigaction) = real::sigaction() else {
+        return false;
+    };
+    // SAFETY: plain data, and calls as the manual has them. All signals are
+    // blocked while the handler runs, so that no other handler comes between
+    // the taking of a place in the ring and its filling.
+    unsafe {
+        let mut old: libc::sigaction = core::mem::zeroed();
+        if sigaction(signal, null(), &raw mut old) != 0 || old.sa_sigaction != libc::SIG_DFL {
+            return false;
+        }
+        let mut new: libc::sigaction = core::mem::zeroed();
+        let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = sample;
+        new.sa_sigaction = handler as usize;
+        new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        libc::sigfillset(&raw mut new.sa_mask);
+        sigaction(signal, &raw const new, null_mut()) == 0
+    }
+}
+
+/// Gives the calling thread its timer, if samples are wanted.
+pub fn arm(view: View, record: Option<&ThreadRecord>, armed_hz: &mut u32) {
+    let signal = SIGNAL.load(Ordering::Acquire);
+    let hz = view.control().timer_hz.load(Ordering::Relaxed);
+    if signal == 0 || hz == 0 {
+        return;
+    }
+    let refused = &view.status().timers_refused;
+    let Some(record) = record else {
+        refused.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    let event = Notification {
+        value: 0,
+        signal,
+        notify: NOTIFY_THREAD,
+        thread: system::thread_id() as c_int,
+        rest: [0; 11],
+    };
+    let mut id: c_int = 0;
+    // SAFETY: both pointers are to places of the kernel's types.
+    let made = unsafe {
+        system::call(
+            libc::SYS_timer_create,
+            [
+                libc::CLOCK_THREAD_CPUTIME_ID as usize,
+                &raw const event as usize,
+                &raw mut id as usize,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+    if made != 0 {
+        refused.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    record.timer.store(id as u32 + 1, Ordering::Release);
+    set(id, hz);
+    *armed_hz = hz;
+}
+
+/// Sets timer `id` to `hz`; 0 stops it. Async-signal-safe.
+fn set(id: c_int, hz: u32) {
+    let every = 1_000_000_000u64.checked_div(u64::from(hz)).unwrap_or(0);
+    let every = [every / 1_000_000_000, every % 1_000_000_000];
+    let times = [every, every];
+    // SAFETY: two pairs of seconds and nanoseconds: `struct itimerspec`.
+    unsafe {
+        system::call(
+            libc::SYS_timer_settime,
+            [id as usize, 0, &raw const times as usize, 0, 0, 0],
+        )
+    };
+}
+
+/// Deletes a thread's timer, from any thread.
+pub fn disarm(record: &ThreadRecord) {
+    if let Some(id) = record.timer.swap(0, Ordering::AcqRel).checked_sub(1) {
+        // SAFETY: deletes a timer of ours.
+        unsafe { system::call(libc::SYS_timer_delete, [id as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// The program wants our signal: it is the program's from now on.
+pub fn yield_signal() {
+    if SIGNAL.swap(0, Ordering::AcqRel) == 0 {
+        return;
+    }
+    if let Some(view) = state::segment() {
+        view.status().signal_taken.store(1, Ordering::Relaxed);
+        for record in view.threads() {
+            disarm(record);
+        }
+    }
+}
+
+/// The handler. Context: signal. Async-signal-safe: reads clocks, stores into
+/// the segment, sets its own timer.
+extern "C" fn sample(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: errno is the thread's own and always there.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
+    if unsafe { (*info).si_code } == FROM_TIMER
+        && let Some(view) = state::segment()
+    {
+        // SAFETY: as above.
+        unsafe { take(view, &*context.cast()) };
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// # Safety
+/// Only from the handler: uses the interrupted thread's own tables.
+unsafe fn take(view: View, context: &libc::ucontext_t) {
+    let now = system::clock(libc::CLOCK_THREAD_CPUTIME_ID);
+    let hz = view.control().timer_hz.load(Ordering::Relaxed);
+    let mut period = 1_000_000_000u64.checked_div(u64::from(hz)).unwrap_or(0);
+    // SAFETY: the thread's own words and tables.
+    let (thread, index) = unsafe { ((*local()).thread, (*local()).index) };
+    // SAFETY: as above.
+    if let Some(thread) = unsafe { thread.as_mut() } {
+        period = now.saturating_sub(thread.sampled);
+        thread.sampled = now;
+        if thread.timer_hz != hz {
+            thread.timer_hz = hz;
+            let record = view.threads().get(index as usize);
+            let id = record.and_then(|r| r.timer.load(Ordering::Acquire).checked_sub(1));
+            if let Some(id) = id {
+                set(id as c_int, hz);
+            }
+        }
+    }
+    let mut cpu = 0u32;
+    // SAFETY: the first pointer is valid, the others may be null.
+    unsafe { system::call(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
+    let who = u64::from(system::thread_id()) | u64::from(cpu) << 32;
+    let g = &context.uc_mcontext.gregs;
+    let r = |index: c_int| g.get(index as usize).map_or(0, |&value| value as u64);
+    let record = [
+        system::clock(libc::CLOCK_MONOTONIC),
+        who,
+        period,
+        r(libc::REG_RIP),
+        r(libc::REG_RAX),
+        r(libc::REG_RCX),
+        r(libc::REG_RDX),
+        r(libc::REG_RBX),
+        r(libc::REG_RSP),
+        r(libc::REG_RBP),
+        r(libc::REG_RSI),
+        r(libc::REG_RDI),
+        r(libc::REG_R8),
+        r(libc::REG_R9),
+        r(libc::REG_R10),
+        r(libc::REG_R11),
+        r(libc::REG_R12),
+        r(libc::REG_R13),
+        r(libc::REG_R14),
+        r(libc::REG_R15),
+    ];
+    if !view.samples().push(&record) {
+        let dropped = &view.status().samples_dropped;
+        dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
