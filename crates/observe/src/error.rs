@@ -39,6 +39,14 @@ pub enum ObserveError {
     #[error("{0:?} contains a zero byte")]
     ZeroByte(String),
 
+    /// A burst of watchpoints did not happen.
+    #[error(transparent)]
+    Watch(#[from] crate::WatchError),
+
+    /// A recording could not be read.
+    #[error(transparent)]
+    Import(#[from] crate::ImportError),
+
     /// A system call failed that normally does not.
     #[error("cannot {doing}: {source}")]
     System {

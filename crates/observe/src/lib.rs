@@ -6,6 +6,7 @@
 
 mod error;
 mod event;
+pub mod import;
 pub mod launch;
 pub mod machine;
 pub mod perf;
@@ -15,6 +16,7 @@ pub mod watch;
 
 pub use error::ObserveError;
 pub use event::{Event, RawSample, Registers};
+pub use import::{ImportError, Imported, import};
 pub use launch::{Child, Launch, Prepared};
 pub use perf::{FrequencyPlan, PerfRefusal, PerfSampler, Wait};
 pub use watch::{Budget, Burst, BurstRequest, WatchError, Watcher};

@@ -55,6 +55,8 @@ pub(crate) mod flag {
     pub const EXCLUDE_HV: u64 = 1 << 6;
     pub const MMAP: u64 = 1 << 8;
     pub const COMM: u64 = 1 << 9;
+    /// The attribute's period is a frequency.
+    pub const FREQ: u64 = 1 << 10;
     pub const ENABLE_ON_EXEC: u64 = 1 << 12;
     pub const TASK: u64 = 1 << 13;
     pub const WATERMARK: u64 = 1 << 14;

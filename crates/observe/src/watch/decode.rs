@@ -253,7 +253,7 @@ fn writes(access: OpAccess) -> bool {
     )
 }
 
-fn kind_of(instruction: &Instruction, access: OpAccess) -> Option<Kind> {
+pub(crate) fn kind_of(instruction: &Instruction, access: OpAccess) -> Option<Kind> {
     match access {
         OpAccess::Read | OpAccess::CondRead => Some(Kind::Read),
         OpAccess::Write | OpAccess::CondWrite => Some(Kind::Write),

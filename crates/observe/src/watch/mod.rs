@@ -14,6 +14,7 @@ mod budget;
 mod decode;
 
 pub use budget::{ARM_COST, Budget, TYPICAL_HIT_COST};
+pub(crate) use decode::kind_of;
 pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, Trap, TrappedAccess};
 
 use crate::machine::breakpoint;

@@ -1,0 +1,356 @@
+//! Reading `perf.data` files into the same stream that live observers deliver.
+//!
+//! Two kinds of recordings are of use: samples in time with all user registers
+//! (`perf record --user-regs=…`, which become [`Event::Sample`]), and memory
+//! events with addresses (`perf mem record`, `perf c2c record`, which become
+//! [`Event::Access`]). Files come from anywhere, so nothing in them is trusted:
+//! whatever is wrong with one is one [`ImportError`], never a panic and never
+//! half a result that looks whole.
+
+mod container;
+mod records;
+
+use crate::machine::perf_event::{SW_CPU_CLOCK, TYPE_SOFTWARE, flag, sample};
+use crate::pmu::access_of;
+use crate::pmu::record::{Sample, SampleLayout};
+use crate::{Event, RawSample};
+use container::{Container, EventAttr};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use sunder_access::{ProcessId, ThreadId, Time};
+
+/// Records time samples that can be imported.
+pub const RECORD_SAMPLES: &str = "perf record -e cpu-clock:u -F 4000 --user-regs=\
+     ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- PROGRAM";
+/// Records memory events that can be imported, where there is a PMU.
+pub const RECORD_MEMORY: &str = "perf mem record -- PROGRAM";
+
+/// Why a file could not be imported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The file could not be opened or read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A folder, as `perf record --threads` writes.
+    #[error(
+        "{} is a folder; recordings made with `perf record --threads` are not supported, \
+         record without it", .0.display()
+    )]
+    Folder(PathBuf),
+    /// Not a recording at all.
+    #[error("{} is not a perf.data file", .0.display())]
+    Foreign(PathBuf),
+    /// Written by a perf from before 2010 or after this program.
+    #[error("{} has the format `{magic}` of another version of perf; only PERFILE2 is supported", path.display())]
+    Version {
+        /// Which file.
+        path: PathBuf,
+        /// How it begins.
+        magic: String,
+    },
+    /// Recorded elsewhere.
+    #[error("{} was recorded on {machine}; only recordings from x86_64 can be read", path.display())]
+    Machine {
+        /// Which file.
+        path: PathBuf,
+        /// What it says that it was recorded on.
+        machine: String,
+    },
+    /// `perf record` was killed before it wrote the file's header.
+    #[error("{} is unfinished: perf record was ended before it could complete the file; record again and end the program instead", .0.display())]
+    Unfinished(PathBuf),
+    /// The end is missing.
+    #[error("{} is truncated: {needed} bytes are announced, {there} are there", path.display())]
+    Truncated {
+        /// Which file.
+        path: PathBuf,
+        /// What its header announces, at least.
+        needed: u64,
+        /// Its size.
+        there: u64,
+    },
+    /// Something in it contradicts itself.
+    #[error("{} is damaged: {what}", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What was found.
+        what: String,
+    },
+    /// Recorded without what we need.
+    #[error("the samples in {} have no {missing}; record with `{RECORD_SAMPLES}`, or with `{RECORD_MEMORY}` on a machine with memory events", path.display())]
+    MissingFields {
+        /// Which file.
+        path: PathBuf,
+        /// What is missing, in words.
+        missing: &'static str,
+    },
+    /// A recording in which nothing happened.
+    #[error("{} holds no samples of user code; was the program running?", .0.display())]
+    NoSamples(PathBuf),
+}
+
+/// What a file held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Samples with registers that were delivered.
+    pub samples: u64,
+    /// Accesses of memory events that were delivered.
+    pub accesses: u64,
+    /// Samples of the kernel, of 32-bit code, and memory events that were no
+    /// access of the program to data.
+    pub skipped: u64,
+    /// Samples of events that were recorded without the fields that we need.
+    pub unusable: u64,
+    /// Records that the kernel dropped while recording.
+    pub lost: u64,
+    /// Delivered samples and accesses by process, so that a caller can choose
+    /// the program among all that ran.
+    pub processes: BTreeMap<ProcessId, u64>,
+    /// From the first to the last sample, in nanoseconds of the recording's
+    /// clock.
+    pub duration_ns: u64,
+}
+
+/// Reads the recording at `path` and hands its events to `sink`, by time.
+///
+/// Times are those of the recording's clock. Mappings have the inode of the file
+/// that is at their path today if the recording has none.
+///
+/// # Errors
+/// See [`ImportError`]. Events may have been delivered before the error was
+/// found; they must not be reported.
+pub fn import(path: &Path, mut sink: impl FnMut(Event)) -> Result<Imported, ImportError> {
+    let mut container = Container::open(path)?;
+    let attrs = container.attributes().to_vec();
+    let mut importer = Importer {
+        attrs: &attrs,
+        sink: &mut sink,
+        imported: Imported::default(),
+        missing: None,
+        span: None,
+    };
+    let mut files = records::Inodes::default();
+    while let Some(record) = container.next()? {
+        match record.kind {
+            records::SAMPLE => importer.sample(record.attr, record.misc, &record.body),
+            _ => {
+                if let Some(event) = records::event_of(&record, &mut files) {
+                    importer.other(event);
+                }
+            }
+        }
+    }
+    importer.finish(path)
+}
+
+/// What can be done with the samples of one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Registers,
+    Memory,
+    /// Nothing, because this is missing.
+    Nothing(&'static str),
+}
+
+fn use_of(layout: &SampleLayout) -> Use {
+    if !layout.has(sample::TID) {
+        return Use::Nothing("thread numbers");
+    }
+    if !layout.has(sample::TIME) {
+        return Use::Nothing("times");
+    }
+    if layout.has(sample::IP) && layout.has(sample::ADDR) && layout.has(sample::DATA_SRC) {
+        return Use::Memory;
+    }
+    if layout.has_registers() {
+        return Use::Registers;
+    }
+    Use::Nothing(if layout.has(sample::REGS_USER) {
+        "complete set of user registers"
+    } else if layout.has(sample::ADDR) {
+        "data source beside their addresses"
+    } else {
+        "user registers and no data addresses"
+    })
+}
+
+struct Importer<'a, S> {
+    attrs: &'a [EventAttr],
+    sink: &'a mut S,
+    imported: Imported,
+    missing: Option<&'static str>,
+    /// First and last time.
+    span: Option<(u64, u64)>,
+}
+
+impl<S: FnMut(Event)> Importer<'_, S> {
+    fn sample(&mut self, attr: usize, misc: u16, body: &[u8]) {
+        let Some(attr) = self.attrs.get(attr) else {
+            self.imported.skipped += 1;
+            return;
+        };
+        let wanted = use_of(&attr.layout);
+        if let Use::Nothing(missing) = wanted {
+            self.imported.unusable += 1;
+            self.missing.get_or_insert(missing);
+            return;
+        }
+        let event = attr
+            .layout
+            .parse(body)
+            .filter(|_| records::is_user(misc))
+            .and_then(|sample| match wanted {
+                Use::Memory => access_event(&sample, attr),
+                _ => sample_event(&sample, attr),
+            });
+        let Some((process, time, event)) = event else {
+            self.imported.skipped += 1;
+            return;
+        };
+        match event {
+            Event::Sample(_) => self.imported.samples += 1,
+            _ => self.imported.accesses += 1,
+        }
+        *self.imported.processes.entry(process).or_default() += 1;
+        let (first, last) = self.span.unwrap_or((time.0, time.0));
+        self.span = Some((first.min(time.0), last.max(time.0)));
+        (self.sink)(event);
+    }
+
+    fn other(&mut self, event: Event) {
+        if let Event::Lost(count) = event {
+            self.imported.lost = self.imported.lost.saturating_add(count);
+        }
+        (self.sink)(event);
+    }
+
+    fn finish(mut self, path: &Path) -> Result<Imported, ImportError> {
+        if let Some((first, last)) = self.span {
+            self.imported.duration_ns = last - first;
+            return Ok(self.imported);
+        }
+        Err(match self.missing {
+            Some(missing) => ImportError::MissingFields {
+                path: path.into(),
+                missing,
+            },
+            None => ImportError::NoSamples(path.into()),
+        })
+    }
+}
+
+fn access_event(sample: &Sample, attr: &EventAttr) -> Option<(ProcessId, Time, Event)> {
+    let (process, access, hitm) = access_of(sample, attr.period())?;
+    let event = Event::Access {
+        process,
+        access,
+        hitm,
+    };
+    Some((process, access.time, event))
+}
+
+fn sample_event(sample: &Sample, attr: &EventAttr) -> Option<(ProcessId, Time, Event)> {
+    let process = ProcessId(sample.process?);
+    let time = Time(sample.time?);
+    let event = Event::Sample(RawSample {
+        time,
+        process,
+        thread: ThreadId(sample.thread?),
+        cpu: sample.cpu.unwrap_or(0),
+        period_ns: attr.nanoseconds(sample.period),
+        registers: sample.registers?,
+    });
+    Some((process, time, event))
+}
+
+impl EventAttr {
+    fn is_clock(&self) -> bool {
+        /// `PERF_COUNT_SW_TASK_CLOCK`.
+        const SW_TASK_CLOCK: u64 = 1;
+        self.kind == TYPE_SOFTWARE && matches!(self.config, SW_CPU_CLOCK | SW_TASK_CLOCK)
+    }
+
+    const fn is_frequency(&self) -> bool {
+        self.flags & flag::FREQ != 0
+    }
+
+    /// How many events lie between two samples, if the sample does not say.
+    const fn period(&self) -> u64 {
+        if self.is_frequency() { 1 } else { self.period }
+    }
+
+    /// The time that a sample stands for.
+    fn nanoseconds(&self, period: Option<u64>) -> u64 {
+        match period {
+            Some(period) if self.is_clock() => period,
+            // Another event at a given frequency: the kernel sees to it that
+            // samples come this often.
+            _ if self.is_frequency() => 1_000_000_000 / self.period.max(1),
+            // A clock's period is nanoseconds; what another event's is in time
+            // the file does not tell: one nanosecond an event is right within a
+            // factor of three for cycles.
+            _ => period.unwrap_or(self.period),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::perf_event::USER_REGISTERS;
+
+    fn layout(sample_type: u64, user_registers: u64) -> SampleLayout {
+        SampleLayout {
+            sample_type,
+            user_registers,
+            ..SampleLayout::default()
+        }
+    }
+
+    #[test]
+    fn what_an_event_is_good_for_follows_from_its_fields() {
+        let base = sample::IP | sample::TID | sample::TIME;
+        let memory = base | sample::ADDR | sample::DATA_SRC | sample::WEIGHT;
+        assert_eq!(use_of(&layout(memory, 0)), Use::Memory);
+        let registers = base | sample::REGS_USER;
+        assert_eq!(use_of(&layout(registers, USER_REGISTERS)), Use::Registers);
+        assert_eq!(
+            use_of(&layout(registers, 1)),
+            Use::Nothing("complete set of user registers")
+        );
+        assert!(matches!(use_of(&layout(base, 0)), Use::Nothing(_)));
+        assert_eq!(
+            use_of(&layout(registers & !sample::TIME, USER_REGISTERS)),
+            Use::Nothing("times")
+        );
+    }
+
+    #[test]
+    fn the_time_of_a_sample_comes_from_its_period_or_its_frequency() {
+        let mut attr = EventAttr {
+            kind: TYPE_SOFTWARE,
+            config: SW_CPU_CLOCK,
+            period: 4000,
+            flags: flag::FREQ,
+            layout: SampleLayout::default(),
+        };
+        assert_eq!(attr.nanoseconds(Some(250_000)), 250_000);
+        assert_eq!(attr.nanoseconds(None), 250_000);
+        attr.kind = 0;
+        assert_eq!(attr.nanoseconds(Some(77)), 250_000);
+        attr.flags = 0;
+        assert_eq!((attr.nanoseconds(Some(77)), attr.period()), (77, 4000));
+        // A frequency of zero does not divide by it.
+        attr.flags = flag::FREQ;
+        attr.period = 0;
+        assert_eq!(attr.nanoseconds(None), 1_000_000_000);
+    }
+}

@@ -1,0 +1,224 @@
+//! What the PMU says about a sampled memory access: `union perf_mem_data_src`
+//! of `linux/perf_event.h`, and the access made from it. Used for live PMU
+//! events and for imported files; pure.
+
+use super::record::Sample;
+use sunder_access::{Access, Address, CodeAddress, Kind, ProcessId, Provenance, ThreadId, Time};
+
+/// One decoded `data_src`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataSource(pub u64);
+
+/// The numbers of `mem_lvl_num` that matter here.
+const LEVEL_NUMBER_RAM: u64 = 0x0d;
+
+impl DataSource {
+    const fn field(self, shift: u32, bits: u32) -> u64 {
+        self.0 >> shift & ((1 << bits) - 1)
+    }
+
+    /// What the instruction did; `None` for prefetches, instruction fetches and
+    /// where the PMU does not know.
+    pub const fn kind(self) -> Option<Kind> {
+        const LOAD: u64 = 0x02;
+        const STORE: u64 = 0x04;
+        let operation = self.field(0, 5);
+        let locked = self.is_locked();
+        match (operation & LOAD != 0, operation & STORE != 0) {
+            (false, false) => None,
+            // A locked instruction is reported by its load or by its store.
+            _ if locked => Some(Kind::Atomic),
+            (true, true) => Some(Kind::Update),
+            (true, false) => Some(Kind::Read),
+            (false, true) => Some(Kind::Write),
+        }
+    }
+
+    /// Whether the instruction was locked.
+    pub const fn is_locked(self) -> bool {
+        const LOCKED: u64 = 0x02;
+        self.field(24, 2) & LOCKED != 0
+    }
+
+    /// Whether the line came modified from another core's cache: `SNOOP_HITM`,
+    /// or `SNOOPX_PEER`, with which newer kernels report a transfer between
+    /// caches whose state is unknown.
+    pub const fn is_hitm(self) -> bool {
+        const HITM: u64 = 0x10;
+        const PEER: u64 = 0x02;
+        self.field(19, 5) & HITM != 0 || self.field(38, 2) & PEER != 0
+    }
+
+    /// Whether the data came from memory, by either of the two encodings.
+    pub const fn is_memory(self) -> bool {
+        /// `LVL_LOC_RAM`, `LVL_REM_RAM1`, `LVL_REM_RAM2`.
+        const RAM: u64 = 0x80 | 0x100 | 0x200;
+        self.field(5, 14) & RAM != 0 || self.field(33, 4) == LEVEL_NUMBER_RAM
+    }
+
+    /// Whether the data came from another socket or node.
+    pub const fn is_remote(self) -> bool {
+        /// `LVL_REM_RAM1`, `LVL_REM_RAM2`, `LVL_REM_CCE1`, `LVL_REM_CCE2`.
+        const REMOTE: u64 = 0x100 | 0x200 | 0x400 | 0x800;
+        self.field(5, 14) & REMOTE != 0 || self.field(37, 1) != 0
+    }
+}
+
+/// A sample of a memory event as an access.
+///
+/// The PMU tells the first byte and not how many follow, so the width is 1: the
+/// bytes that are claimed are certain. [`refine`] widens it.
+/// `None` if the sample is not of a user's data access.
+pub(crate) fn access_of(sample: &Sample, period: u64) -> Option<(ProcessId, Access, bool)> {
+    let source = DataSource(sample.data_source?);
+    let address = sample.address?;
+    // Kernel addresses have the highest bit set; 0 means that the PMU had none.
+    if address == 0 || address >> 63 == 1 {
+        return None;
+    }
+    let access = Access {
+        time: Time(sample.time?),
+        thread: ThreadId(sample.thread?),
+        instruction: CodeAddress(sample.ip?),
+        address: Address(address),
+        width: 1,
+        kind: source.kind()?,
+        provenance: Provenance::Counted,
+        weight: sample.period.unwrap_or(period).max(1) as f32,
+    };
+    Some((ProcessId(sample.process?), access, source.is_hitm()))
+}
+
+/// Takes width and kind of a PMU access from its instruction: `code` are the
+/// bytes from `access.instruction` on. Leaves `access` as it is if the
+/// instruction has no operand that does what the PMU saw.
+pub fn refine(access: &mut Access, code: &[u8]) {
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+    let mut decoder = Decoder::with_ip(64, code, access.instruction.0, DecoderOptions::NONE);
+    if !decoder.can_decode() {
+        return;
+    }
+    let instruction = decoder.decode();
+    if instruction.is_invalid() {
+        return;
+    }
+    let mut factory = InstructionInfoFactory::new();
+    let operand = factory
+        .info(&instruction)
+        .used_memory()
+        .iter()
+        .find_map(|memory| {
+            let kind = crate::watch::kind_of(&instruction, memory.access())?;
+            let width = u8::try_from(memory.memory_size().size()).ok()?;
+            let fits =
+                (kind.reads() && access.kind.reads()) || (kind.writes() && access.kind.writes());
+            (fits && (1..=64).contains(&width)).then_some((kind, width))
+        });
+    if let Some((kind, width)) = operand {
+        access.kind = kind;
+        access.width = width;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kernel composes it: operation, level, snoop, lock.
+    const fn source(operation: u64, level: u64, snoop: u64, lock: u64) -> u64 {
+        operation | level << 5 | snoop << 19 | lock << 24
+    }
+
+    const L3_HIT: u64 = 0x02 | 0x40;
+
+    #[test]
+    fn operations_and_locks_make_kinds() {
+        let kind = |operation, lock| DataSource(source(operation, L3_HIT, 0x02, lock)).kind();
+        assert_eq!(kind(0x02, 0x01), Some(Kind::Read));
+        assert_eq!(kind(0x04, 0x01), Some(Kind::Write));
+        assert_eq!(kind(0x06, 0x01), Some(Kind::Update));
+        assert_eq!(kind(0x02, 0x02), Some(Kind::Atomic));
+        // Not available, prefetch, execution.
+        assert_eq!(
+            (kind(0x01, 0), kind(0x08, 0), kind(0x10, 0)),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn hitm_is_told_from_other_snoops() {
+        for (snoop, hitm) in [
+            (0x01, false),
+            (0x02, false),
+            (0x04, false),
+            (0x08, false),
+            (0x10, true),
+        ] {
+            assert_eq!(
+                DataSource(source(0x02, L3_HIT, snoop, 0x01)).is_hitm(),
+                hitm
+            );
+        }
+        let forward = source(0x02, L3_HIT, 0x02, 0x01) | 1 << 38;
+        assert!(!DataSource(forward).is_hitm());
+        let peer = source(0x02, L3_HIT, 0x02, 0x01) | 2 << 38;
+        assert!(DataSource(peer).is_hitm());
+    }
+
+    #[test]
+    fn levels_are_read_in_both_encodings() {
+        // The value that `perf mem` prints as "LVL Remote RAM (1 hop)".
+        let remote = DataSource(source(0x02, 0x02 | 0x100, 0x08, 0x01));
+        assert!(remote.is_memory() && remote.is_remote());
+        let numbered = DataSource(0x02 | 0x0d << 33 | 1 << 37);
+        assert!(numbered.is_memory() && numbered.is_remote());
+        let l3 = DataSource(0x02 | 0x03 << 33);
+        assert!(!l3.is_memory() && !l3.is_remote());
+    }
+
+    fn sample(address: u64, data_source: u64) -> Sample {
+        Sample {
+            ip: Some(0x40_1000),
+            process: Some(7),
+            thread: Some(8),
+            time: Some(99),
+            address: Some(address),
+            data_source: Some(data_source),
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn a_sample_becomes_an_access_of_its_first_byte() {
+        let (process, access, hitm) =
+            access_of(&sample(0x8004, source(0x04, L3_HIT, 0x10, 0x01)), 1000).unwrap();
+        assert_eq!((process.0, access.thread.0, access.time.0), (7, 8, 99));
+        assert_eq!((access.address.0, access.width), (0x8004, 1));
+        assert_eq!(
+            (access.kind, access.weight, hitm),
+            (Kind::Write, 1000.0, true)
+        );
+        assert_eq!(access.provenance, Provenance::Counted);
+        // No address, the kernel's address, no data access.
+        assert!(access_of(&sample(0, source(0x02, 0, 0, 0)), 1).is_none());
+        assert!(access_of(&sample(u64::MAX - 7, source(0x02, 0, 0, 0)), 1).is_none());
+        assert!(access_of(&sample(0x8004, source(0x01, 0, 0, 0)), 1).is_none());
+    }
+
+    #[test]
+    fn the_instruction_tells_the_width() {
+        let (_, mut access, _) = access_of(&sample(0x8004, 0x02), 1).unwrap();
+        // mov eax,[rdi]
+        refine(&mut access, &[0x8b, 0x07]);
+        assert_eq!((access.width, access.kind), (4, Kind::Read));
+        // lock add qword [rdi],1, of which the PMU saw the load
+        refine(&mut access, &[0xf0, 0x48, 0x83, 0x07, 0x01]);
+        assert_eq!((access.width, access.kind), (8, Kind::Atomic));
+        // mov [rdi],al stores only: not the load that was seen.
+        let (_, mut load, _) = access_of(&sample(0x8004, 0x02), 1).unwrap();
+        refine(&mut load, &[0x88, 0x07]);
+        assert_eq!((load.width, load.kind), (1, Kind::Read));
+        refine(&mut load, &[]);
+        assert_eq!(load.width, 1);
+    }
+}
