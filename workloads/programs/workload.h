@@ -9,6 +9,7 @@
 #define _GNU_SOURCE 1
 #endif
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,13 @@ static inline uint64_t *new_journal(void) {
     return journal;
 }
 
+/* Waits a little in a spin loop; gives the CPU away where the other thread may
+ * have none. `spins` counts the waits so far. */
+static inline void be_patient(int *spins) {
+    __builtin_ia32_pause();
+    if (++*spins % 1024 == 0) sched_yield();
+}
+
 static inline int on_one_line(const void *a, const void *b) {
     return (uintptr_t)a / LINE == (uintptr_t)b / LINE;
 }
@@ -127,17 +135,21 @@ static inline void check_layout(int as_wanted, const char *what) {
 
 /* Leaves the heap such that the next `malloc(size)` returns an address that is
  * `offset` (a multiple of 16) into a line, where the allocator lets itself be
- * led: small blocks shift what comes next. */
+ * led: glibc puts blocks one after the other, each with 8 bytes before it and
+ * rounded up to 16. */
 static inline void lead_heap_to(size_t size, size_t offset) {
     for (int tries = 0; tries < 16; tries++) {
         void *volatile probe = malloc(size);
-        if ((uintptr_t)probe % LINE == offset) {
+        size_t at = (uintptr_t)probe % LINE;
+        if (at == offset) {
             free(probe);
             return;
         }
-        /* The misfit is kept, or it would come again. A spacer takes 48 bytes:
-         * what follows moves by 16 against the lines. */
-        void *volatile spacer = malloc(40);
+        /* The misfit is kept, or it would come again. A spacer of 32 to 80 bytes
+         * moves what follows to where it should be. */
+        size_t next = at + (size + 8 + 15) / 16 * 16;
+        size_t gap = (offset - next) % LINE;
+        void *volatile spacer = malloc((gap < 32 ? gap + 64 : gap) - 8);
         (void)spacer;
     }
 }

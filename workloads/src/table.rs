@@ -104,6 +104,7 @@ pub struct Expected {
     #[serde(default)]
     pub touched_at: Vec<Position>,
     /// Whether an observer that sees writes only (twin and diff) can find it.
+    #[serde(default = "yes")]
     pub visible_to_writes_only: bool,
 }
 

@@ -1,0 +1,58 @@
+/* Two objects, allocated one after the other at different places of the program
+ * and given to different threads, lie on one line.
+ * After: SHERIFF Table 1, "false sharing (adjacent objects)". */
+#include "workload.h"
+
+struct account {
+    uint64_t balance;
+    uint32_t deposits, withdrawals;
+};
+
+static struct account *accounts[MAX_THREADS];
+
+static OPAQUE void book(struct account *account, uint64_t *journal, uint64_t amount) {
+    journal[amount % JOURNAL] = amount;
+    if (amount % 8 == 0) {
+        account->balance -= amount;
+        account->withdrawals++;
+    } else {
+        account->balance += amount; /* touch: balance */
+        account->deposits++;
+    }
+}
+
+static void work(struct part *part) {
+    struct account *mine = accounts[part->id];
+    uint64_t *journal = new_journal();
+    for (long i = part->begin; i < part->end; i++)
+        book(mine, journal, ((uint64_t)i * 0x9e3779b97f4a7c15u) >> 56);
+    free(journal);
+}
+
+static OPAQUE struct account *new_customer(void) {
+    if (IS_FIXED) return aligned_alloc(LINE, LINE);
+    return malloc(sizeof(struct account)); /* alloc: customer */
+}
+
+static OPAQUE struct account *new_supplier(void) {
+    if (IS_FIXED) return aligned_alloc(LINE, LINE);
+    return malloc(sizeof(struct account)); /* alloc: supplier */
+}
+
+int main(int argc, char **argv) {
+    struct arguments a = read_arguments(argc, argv);
+    lead_heap_to(sizeof(struct account), 0);
+    for (long i = 0; i < a.threads; i++) {
+        accounts[i] = i % 2 ? new_supplier() : new_customer();
+        memset(accounts[i], 0, sizeof(struct account));
+    }
+    if (a.threads > 1) check_layout(on_one_line(accounts[0], accounts[1]) != IS_FIXED, "accounts");
+    run_threads(a, work);
+    uint64_t sum = 0;
+    for (long i = 0; i < a.threads; i++) {
+        sum += accounts[i]->balance + 3ul * accounts[i]->deposits + 5ul * accounts[i]->withdrawals;
+        free(accounts[i]);
+    }
+    print_checksum(sum);
+    return 0;
+}

@@ -1,0 +1,51 @@
+/* A spin lock beside the data that it guards: the thread that waits reads the
+ * lock's bytes again and again and so takes away the line on which the holder
+ * writes. Lock and data are also truly shared, so the line is mixed. */
+#include "workload.h"
+
+enum { BUCKETS = 5 };
+
+struct table {
+    uint32_t lock;
+    OWN_LINE uint64_t bucket[BUCKETS];
+};
+
+static struct table *table;
+
+static OPAQUE void acquire(uint32_t *lock) {
+    int spins = 0;
+    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE) != 0) /* touch: acquire */
+        while (__atomic_load_n(lock, __ATOMIC_RELAXED) != 0) /* touch: wait */
+            be_patient(&spins);
+}
+
+static OPAQUE void insert(uint64_t *bucket, uint64_t *journal, uint64_t n) {
+    for (int k = 0; k < 32; k++) {
+        n = n * 0x9e3779b97f4a7c15u + 1;
+        journal[k] = n;
+        bucket[(n >> 32) % BUCKETS] += n >> 40; /* touch: bucket */
+    }
+}
+
+static void work(struct part *part) {
+    uint64_t *journal = new_journal();
+    for (long i = part->begin; i < part->end; i++) {
+        acquire(&table->lock);
+        insert(table->bucket, journal, (uint64_t)i);
+        __atomic_store_n(&table->lock, 0, __ATOMIC_RELEASE); /* touch: release */
+    }
+    free(journal);
+}
+
+int main(int argc, char **argv) {
+    struct arguments a = read_arguments(argc, argv);
+    table = aligned_alloc(LINE, (sizeof *table + LINE - 1) / LINE * LINE); /* alloc: table */
+    memset(table, 0, sizeof *table);
+    check_layout(on_one_line(&table->lock, table->bucket) != IS_FIXED, "table");
+    run_threads(a, work);
+    uint64_t sum = 0;
+    for (int b = 0; b < BUCKETS; b++) sum = sum * 31 + table->bucket[b];
+    print_checksum(sum);
+    free(table);
+    return 0;
+}
