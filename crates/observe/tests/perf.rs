@@ -1,0 +1,293 @@
+//! The sampler on real processes. Nothing here depends on how fast or how
+//! loaded the machine is: targets run until the test has seen what it waits
+//! for, and only a failure takes as long as `PATIENCE`.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use sunder_access::{ProcessId, ThreadId};
+use sunder_observe::{Event, FrequencyPlan, Launch, ObserveError, PerfSampler, RawSample, Wait};
+use support::{compile, perf_allowed};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Drains until `enough` says so; panics after [`PATIENCE`].
+fn observe(sampler: &mut PerfSampler, mut enough: impl FnMut(&Event) -> bool) {
+    let begin = Instant::now();
+    let mut done = false;
+    while !done {
+        assert!(begin.elapsed() < PATIENCE, "did not see it in time");
+        sampler.wait(Duration::from_millis(5)).unwrap();
+        sampler.drain(&mut |event| done |= enough(&event));
+    }
+}
+
+fn spin(directory: &Path) -> Option<std::path::PathBuf> {
+    compile(directory, "spin", &["-O1"])
+}
+
+/// Runs `program` and reads the numbers of its two threads.
+fn start_spinning(program: &Path, arguments: &[&str]) -> (Child, BTreeSet<u32>) {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let threads = (0..2)
+        .map(|_| {
+            let line = lines.next().unwrap().unwrap();
+            line.split(' ').next().unwrap().parse().unwrap()
+        })
+        .collect();
+    (child, threads)
+}
+
+fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn kill(process: ProcessId) {
+    // SAFETY: a child of ours that has not been waited for.
+    unsafe { libc::kill(process.0 as i32, libc::SIGKILL) };
+}
+
+#[test]
+fn a_launched_program_is_seen_from_its_first_mapping_to_the_end_of_its_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = spin(directory.path()) else {
+        return;
+    };
+    if !perf_allowed() {
+        return;
+    }
+    let prepared = Launch::new(&program).prepare().unwrap();
+    let pid = prepared.pid();
+    let mut sampler = PerfSampler::for_child(pid, FrequencyPlan::fixed(1000), false).unwrap();
+    let mut child = prepared.go().unwrap();
+
+    let mut events = Vec::new();
+    let mut sampled = BTreeSet::new();
+    observe(&mut sampler, |event| {
+        events.push(event.clone());
+        if let Event::Sample(sample) = event {
+            sampled.insert(sample.thread);
+        }
+        // Two spinning threads; the first only maps and waits.
+        sampled.iter().filter(|thread| thread.0 != pid.0).count() == 2
+    });
+    kill(pid);
+    child.wait().unwrap();
+    while sampler.wait(Duration::from_secs(1)).unwrap() != Wait::Ended {}
+    sampler.finish(&mut |event| events.push(event));
+
+    let path = program.to_str().unwrap();
+    assert!(events.iter().any(|event| matches!(event,
+        Event::Map { mapping, .. } if mapping.path == path && mapping.execute)));
+    assert!(events.iter().any(|event| matches!(event,
+        Event::ThreadName { name, exec: true, .. } if name == "spin")));
+    let ended: BTreeSet<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::ThreadEnd { thread, .. } => Some(*thread),
+            _ => None,
+        })
+        .collect();
+    for thread in sampled {
+        assert!(ended.contains(&thread));
+        let start =
+            |event: &Event| matches!(event, Event::ThreadStart { thread: t, .. } if *t == thread);
+        let sample = |event: &Event| matches!(event, Event::Sample(s) if s.thread == thread);
+        if thread.0 != pid.0 {
+            // In the order of time: the start before the first sample.
+            assert!(events.iter().position(start) < events.iter().position(sample));
+        }
+    }
+    assert!(samples(&events).all(|sample| sample.process == pid && sample.period_ns == 1_000_000));
+    assert_eq!(sampler.samples_without_registers(), 0);
+}
+
+fn samples(events: &[Event]) -> impl Iterator<Item = &RawSample> {
+    events.iter().filter_map(|event| match event {
+        Event::Sample(sample) => Some(sample),
+        _ => None,
+    })
+}
+
+/// Threads that have inherited their events follow the change of frequency,
+/// in both directions: each has samples of the first period, then of the
+/// second, and no first ones after the second ones.
+#[test]
+fn a_change_of_frequency_reaches_threads_that_inherited() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = spin(directory.path()) else {
+        return;
+    };
+    if !perf_allowed() {
+        return;
+    }
+    let plan = FrequencyPlan::new(vec![
+        (Duration::ZERO, 1000),
+        (Duration::from_millis(300), 500),
+        (Duration::from_millis(600), 2000),
+    ]);
+    let prepared = Launch::new(&program).prepare().unwrap();
+    let pid = prepared.pid();
+    let mut sampler = PerfSampler::for_child(pid, plan, false).unwrap();
+    let mut child = prepared.go().unwrap();
+    let mut periods: BTreeMap<ThreadId, Vec<u64>> = BTreeMap::new();
+    observe(&mut sampler, |event| {
+        if let Event::Sample(sample) = event
+            && sample.thread.0 != pid.0
+        {
+            let seen = periods.entry(sample.thread).or_default();
+            if seen.last() != Some(&sample.period_ns) {
+                seen.push(sample.period_ns);
+            }
+        }
+        periods.len() == 2 && periods.values().all(|seen| seen.last() == Some(&500_000))
+    });
+    assert_eq!(sampler.frequency(), 2000);
+    kill(pid);
+    child.wait().unwrap();
+    for seen in periods.values() {
+        // A thread that gets no CPU during one step has none of its samples.
+        let mut wanted = vec![1_000_000, 2_000_000, 500_000];
+        wanted.retain(|period| seen.contains(period));
+        assert_eq!(seen, &wanted);
+    }
+    assert!(periods.values().any(|seen| seen.len() > 1), "{periods:?}");
+}
+
+#[test]
+fn attaching_sees_all_threads_and_what_is_mapped() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = spin(directory.path()) else {
+        return;
+    };
+    if !perf_allowed() {
+        return;
+    }
+    let (child, threads) = start_spinning(&program, &[]);
+    let pid = ProcessId(child.id());
+    for plan in [FrequencyPlan::fixed(1000), FrequencyPlan::default()] {
+        let mut sampler = PerfSampler::attach(pid, plan, false).unwrap();
+        assert_eq!(sampler.unobserved_threads(), 0);
+        let mut sampled = BTreeSet::new();
+        let mut started = BTreeSet::new();
+        let mut mapped = false;
+        observe(&mut sampler, |event| {
+            match event {
+                Event::Sample(sample) => drop(sampled.insert(sample.thread.0)),
+                Event::ThreadStart { thread, .. } => drop(started.insert(thread.0)),
+                Event::Map { mapping, .. } => {
+                    mapped |= mapping.execute && mapping.path == program.to_str().unwrap();
+                }
+                _ => {}
+            }
+            threads.is_subset(&sampled)
+        });
+        assert!(threads.is_subset(&started) && started.contains(&pid.0) && mapped);
+    }
+    end(child);
+}
+
+/// The spinning child process is sampled only when children are followed.
+#[test]
+fn children_are_followed_on_demand() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = spin(directory.path()) else {
+        return;
+    };
+    if !perf_allowed() {
+        return;
+    }
+    for follow in [false, true] {
+        let prepared = Launch::new(&program).arguments(["fork"]).prepare().unwrap();
+        let pid = prepared.pid();
+        let mut sampler = PerfSampler::for_child(pid, FrequencyPlan::fixed(1000), follow).unwrap();
+        let mut child = prepared.go().unwrap();
+        let mut others = BTreeSet::new();
+        let mut own = 0;
+        observe(&mut sampler, |event| {
+            if let Event::Sample(sample) = event {
+                if sample.process == pid {
+                    own += 1;
+                } else {
+                    others.insert(sample.process);
+                }
+            }
+            // The forked process spins from before the first thread begins.
+            own > 200 && (!follow || !others.is_empty())
+        });
+        assert_eq!(others.len(), usize::from(follow));
+        // The forked process dies with its parent.
+        kill(pid);
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_process_that_is_not_there_is_reported() {
+    let nobody = ProcessId(1 << 23);
+    for result in [
+        PerfSampler::for_child(nobody, FrequencyPlan::default(), false),
+        PerfSampler::attach(nobody, FrequencyPlan::default(), false),
+    ] {
+        match result {
+            Err(ObserveError::NoSuchProcess(process)) => assert_eq!(process, nobody),
+            Err(ObserveError::PerfRefused(why)) => println!("SKIP: {why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// An ordinary user at `perf_event_paranoid` 2 may do all of this with own
+/// programs: the other tests of this file run again as `nobody`.
+#[test]
+fn an_unprivileged_user_gets_the_same() {
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIP: only root can become another user");
+        return;
+    }
+    if std::env::var_os("SUNDER_TEST_AS_NOBODY").is_some() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+    // The test program itself may lie where nobody may not read.
+    let copy = directory.path().join("tests");
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let log = directory.path().join("log");
+    let status = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--inh-caps=-all",
+        ])
+        .arg(&copy)
+        .args(["--nocapture", "--test-threads=1"])
+        .env("SUNDER_TEST_AS_NOBODY", "1")
+        .env("TMPDIR", directory.path())
+        .stdout(File::create(&log).unwrap())
+        .stderr(Stdio::inherit())
+        .status();
+    match status {
+        Ok(status) => {
+            let log = std::fs::read_to_string(&log).unwrap();
+            print!("{log}");
+            assert!(status.success());
+        }
+        Err(error) => println!("SKIP: cannot run setpriv: {error}"),
+    }
+}
