@@ -68,6 +68,14 @@ impl Finding {
     pub fn subject(&self) -> String {
         match &self.neighbour {
             None => self.object.subject(),
+            Some(other) if self.object.is_like(other) => {
+                let kind = self.object.kind.words();
+                match (self.object.type_name.as_deref(), self.object.size) {
+                    (Some(of), _) => format!("two {kind}s of {of}"),
+                    (None, Some(size)) => format!("two {kind}s of {size} bytes"),
+                    (None, None) => format!("two {kind}s"),
+                }
+            }
             Some(other) => format!("{} and {}", self.object.subject(), other.subject()),
         }
     }
@@ -133,6 +141,13 @@ impl Object {
                 line: frame.line,
             })
         })
+    }
+
+    /// Whether the two can't be told apart by name.
+    fn is_like(&self, other: &Self) -> bool {
+        self.name.is_none()
+            && (self.kind, &self.name, &self.type_name, self.size)
+                == (other.kind, &other.name, &other.type_name, other.size)
     }
 
     /// What it is, in a few words: name and type where known, else kind and

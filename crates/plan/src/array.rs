@@ -134,12 +134,14 @@ impl<'a> Array<'a> {
         let (language, line) = (layout.language, layout.line_size);
         let why = match element {
             Some(size) => format!(
-                "Give each element of {} ({size} bytes, used by one thread) lines of its own:",
-                self.name
+                "Give each element of {}{} lines of its own ({size} bytes now, used by one thread):",
+                self.name,
+                layout.origin()
             ),
             None => format!(
-                "Give each thread's element of {} lines of its own:",
-                self.name
+                "Give each thread's element of {}{} lines of its own:",
+                self.name,
+                layout.origin()
             ),
         };
         let how = match self.of {
@@ -155,11 +157,7 @@ impl<'a> Array<'a> {
             .map(|(size, count)| count.saturating_mul(layout.whole_lines(size)));
         Advice {
             fix: Fix::Align,
-            text: format!(
-                "{why} {how}{}.{}",
-                layout.at_place(),
-                self.allocation_too(total)
-            ),
+            text: format!("{why} {how}.{}", self.allocation_too(total)),
             grows_by,
         }
     }

@@ -79,7 +79,7 @@ fn separate(layout: &Layout, groups: &BTreeSet<Group>) -> Advice {
         text: format!(
             "Different threads use fields of {}{}: {}. Put them on different lines: {regroup}{}.",
             quoted(layout.finding.object.short_name()),
-            layout.at_place(),
+            layout.origin(),
             short_list(&described, 6),
             short_list(&breaks, 4),
         ),
@@ -118,14 +118,14 @@ fn one_writer(layout: &Layout) -> Option<Advice> {
         fix: Fix::Separate,
         text: format!(
             "Only {} writes {}, but each write takes the line away from {} that read {}. Move {} \
-             off the readers' line: {}{}; or group the fields that are mostly read, away from it.",
+             off the readers' line{}: {}; or group the fields that are mostly read, away from it.",
             layout.thread(writer),
             short_list(&theirs, 4),
             counted(readers.len(), "thread"),
             short_list(&read, 4),
             if theirs.len() == 1 { "it" } else { "them" },
+            layout.origin(),
             layout.language.before_field(leaf(name), layout.line_size),
-            layout.at_place(),
         ),
         grows_by: growth(layout),
     })
@@ -159,12 +159,13 @@ pub(crate) fn lock_beside_data(layout: &Layout) -> Option<Vec<Advice>> {
     Some(vec![Advice {
         fix: Fix::Separate,
         text: format!(
-            "{name} lies on the line of {}. That is right while threads seldom wait for it: one \
-             transfer brings lock and data. Here {}: {how}{}, so that waiting threads do not take \
+            "{name} of `{}`{} lies on the line of {}. That is right while threads seldom wait for it: one \
+             transfer brings lock and data. Here {}: {how}, so that waiting threads do not take \
              the line from the one that holds the lock.",
+            layout.finding.object.short_name(),
+            layout.origin(),
             short_list(&guarded, 4),
             waiting(layout.finding),
-            layout.at_place(),
         ),
         grows_by: growth(layout),
     }])
@@ -172,7 +173,14 @@ pub(crate) fn lock_beside_data(layout: &Layout) -> Option<Vec<Advice>> {
 
 fn waiting(finding: &Finding) -> String {
     let rate = finding.interleavings_per_second.max(0.0);
-    format!("the line changes hands {rate:.0} times a second, so if they do wait, separate them")
+    let rate = if rate >= 1e6 {
+        format!("{:.1} million", rate / 1e6)
+    } else if rate >= 1e4 {
+        format!("{:.0} thousand", rate / 1e3)
+    } else {
+        format!("{rate:.0}")
+    };
+    format!("the line changes hands {rate} times a second, so if they do wait, separate them")
 }
 
 /// The last component: what stands in the declaration.

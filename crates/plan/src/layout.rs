@@ -52,7 +52,10 @@ impl<'a> Path<'a> {
                 .unwrap_or(digits.len());
             if let (true, Ok(element)) = (digits[len..].starts_with(']'), digits[..len].parse()) {
                 return Self {
-                    array: path[..open].trim_end_matches(['.', '>', '-']),
+                    // What libstdc++ calls the elements of a std::array says nothing.
+                    array: path[..open]
+                        .trim_end_matches("._M_elems")
+                        .trim_end_matches(['.', '>', '-']),
                     element: Some(element),
                     field: digits[len + 1..].trim_start_matches('.'),
                 };
@@ -169,14 +172,27 @@ impl<'a> Layout<'a> {
 
     /// ` at file:line`, where the object is declared or allocated; else empty.
     pub(crate) fn at_place(&self) -> String {
-        self.finding
-            .object
-            .place()
-            .map(|p| match p.line {
-                Some(line) => format!(" at {}:{line}", file_name(&p.file)),
-                None => format!(" in {}", file_name(&p.file)),
-            })
+        self.place().map(|p| format!(" at {p}")).unwrap_or_default()
+    }
+
+    /// ` (allocated at file:line)` or ` (declared at file:line)`; else empty.
+    pub(crate) fn origin(&self) -> String {
+        let verb = match self.finding.object.declared {
+            Some(_) => "declared",
+            None => "allocated",
+        };
+        self.place()
+            .map(|p| format!(" ({verb} at {p})"))
             .unwrap_or_default()
+    }
+
+    fn place(&self) -> Option<String> {
+        let place = self.finding.object.place()?;
+        let file = file_name(&place.file);
+        Some(match place.line {
+            Some(line) => format!("{file}:{line}"),
+            None => file.to_owned(),
+        })
     }
 
     /// Field names of the parts that `pick` takes, in the order of position,

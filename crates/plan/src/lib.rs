@@ -48,7 +48,7 @@ fn mixed(layout: &Layout) -> Vec<Advice> {
     let mut rest = truly_shared::advise(layout);
     if let Some(first) = rest.first_mut() {
         first.text = format!(
-            "The other {:.0} % are true sharing, which padding can't mend. {}",
+            "{:.0} % of the interleavings are true sharing, which padding can't mend. {}",
             100.0 - share,
             first.text
         );

@@ -405,7 +405,10 @@ fn a_lock_beside_its_data_is_weighed() {
         [Fix::ShareLess, Fix::Separate],
         "62 % are true sharing: that comes first"
     );
-    assert_says(&all[0], &["The other 62 % are true sharing", "`lock`"]);
+    assert_says(
+        &all[0],
+        &["62 % of the interleavings are true sharing", "`lock`"],
+    );
     assert_says(
         &all[1],
         &[

@@ -3,6 +3,9 @@
 //! sources or the machine, and it never prints.
 #![forbid(unsafe_code)]
 
+mod clean;
+mod describe;
+mod figures;
 mod text;
 
 pub use text::{TextOptions, comparison_text, text};

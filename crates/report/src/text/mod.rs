@@ -1,15 +1,27 @@
-//! The report for a terminal.
+//! The report for a terminal: the answer first, then each finding, then what
+//! could not be seen. Called by the command line; no line is wider than asked,
+//! and no escape sequence comes out unless colour was asked for.
 
-use sunder_findings::{Comparison, Findings};
+mod comparison;
+mod finding;
+mod page;
+mod picture;
+
+pub use comparison::comparison_text;
+
+use crate::describe::{self, Counts};
+use page::{Page, Paint};
+use sunder_findings::{Findings, Standing};
 
 /// How the text report looks and what it leaves out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextOptions {
     /// Whether to use ANSI colours.
     pub color: bool,
-    /// Columns of the terminal; less than 40 counts as 40.
+    /// Columns of the terminal; taken as 40 to 120.
     pub width: usize,
-    /// Also true sharing and what is below the threshold.
+    /// Also true sharing and what is below the threshold, and every line, thread
+    /// and instruction.
     pub all: bool,
     /// Every word with its counts and threads (SHERIFF section 4.4).
     pub words: bool,
@@ -31,10 +43,70 @@ impl Default for TextOptions {
 
 /// The result for a terminal.
 pub fn text(findings: &Findings, options: &TextOptions) -> String {
-    format!("{} findings ({})", findings.findings.len(), options.width)
+    let threshold = options.threshold.unwrap_or(findings.run.threshold_percent);
+    let counts = Counts::of(findings, threshold);
+    let mut page = Page::new(options);
+    head(&mut page, findings, threshold, counts);
+    for one in &findings.findings {
+        let shown = match one.standing(threshold) {
+            Standing::Significant => true,
+            Standing::BelowThreshold | Standing::TrueSharing => options.all,
+            Standing::Latent => false,
+        };
+        if shown {
+            finding::full(&mut page, findings, one, options);
+        }
+    }
+    latent(&mut page, findings, counts, options);
+    foot(&mut page, findings, threshold, counts, options);
+    page.finish()
 }
 
-/// A comparison for a terminal.
-pub fn comparison_text(comparison: &Comparison, options: &TextOptions) -> String {
-    format!("{} appeared ({})", comparison.appeared.len(), options.width)
+fn head(page: &mut Page, all: &Findings, threshold: f64, counts: Counts) {
+    let paint = if counts.significant > 0 {
+        Paint::Alarm
+    } else {
+        Paint::Good
+    };
+    page.paragraph("", "", paint, &describe::answer(all, threshold));
+    page.line(&[(Paint::Dim, &describe::command(all))]);
+    page.line(&[(Paint::Dim, &describe::run_facts(all).join(" · "))]);
+    if counts.significant == 0 {
+        page.blank();
+        for sentence in describe::looked_at(all) {
+            page.paragraph("", "", Paint::Plain, &sentence);
+        }
+    }
+}
+
+fn latent(page: &mut Page, all: &Findings, counts: Counts, options: &TextOptions) {
+    if counts.latent == 0 {
+        return;
+    }
+    page.blank();
+    page.line(&[
+        (Paint::Bold, "Latent"),
+        (Paint::Dim, ": costs nothing on this machine and layout"),
+    ]);
+    for one in all.findings.iter().filter(|f| f.latent) {
+        if options.all {
+            finding::full(page, all, one, options);
+        } else {
+            finding::brief(page, one);
+        }
+    }
+}
+
+fn foot(page: &mut Page, all: &Findings, threshold: f64, counts: Counts, options: &TextOptions) {
+    if let (Some(hidden), false) = (describe::hidden(counts, threshold), options.all) {
+        page.blank();
+        page.paragraph("", "", Paint::Dim, &format!("Not shown: {hidden} (--all)."));
+    }
+    if !all.limits.is_empty() {
+        page.blank();
+        page.line(&[(Paint::Bold, "Limits of this run")]);
+        for limit in &all.limits {
+            page.paragraph("  - ", "    ", Paint::Plain, limit);
+        }
+    }
 }

@@ -1,0 +1,121 @@
+//! Names come from binaries and command lines that nobody checked. Before
+//! people see them, characters that would move a terminal's cursor, hide text or
+//! turn its direction are replaced.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// `text` without control characters (tabs become spaces) and without the
+/// characters that change the direction of text.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\t' => ' ',
+            c if c.is_control() || turns_text(c) => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+/// Directional overrides and isolates, and characters that break lines.
+fn turns_text(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Columns that `text` takes in a terminal.
+pub(crate) fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// `text` in at most `most` columns, with `…` at the end if it was longer.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if columns(text) <= most {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        let width = c.width().unwrap_or(0);
+        if used + width + 1 > most {
+            break;
+        }
+        used += width;
+        out.push(c);
+    }
+    if most > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// `text` in exactly `width` columns: cut, or filled with spaces.
+pub(crate) fn fit(text: &str, width: usize) -> String {
+    let mut out = cut(text, width);
+    out.extend(std::iter::repeat_n(' ', width - columns(&out).min(width)));
+    out
+}
+
+/// Breaks `text` at spaces into lines of at most `width` columns; words that
+/// are longer are broken where they must. No-break spaces, and the one before a
+/// percent sign, hold together.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(8);
+    let text = text.replace(" %", "\u{a0}%");
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for word in text.split([' ', '\n']).filter(|w| !w.is_empty()) {
+        let gap = usize::from(!line.is_empty());
+        if columns(&line) + gap + columns(word) <= width {
+            if gap == 1 {
+                line.push(' ');
+            }
+            line.push_str(word);
+            continue;
+        }
+        if !line.is_empty() {
+            lines.push(std::mem::take(&mut line));
+        }
+        for c in word.chars() {
+            if columns(&line) + c.width().unwrap_or(0) > width {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(c);
+        }
+    }
+    if !line.is_empty() {
+        lines.push(line);
+    }
+    for line in &mut lines {
+        *line = line.replace('\u{a0}', " ");
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_reaches_the_terminal_that_is_no_text() {
+        assert_eq!(clean("a\u{1b}[31mb\r\n\u{202e}c\td"), "a�[31mb���c d");
+        assert_eq!(clean("größe数え"), "größe数え");
+    }
+
+    #[test]
+    fn cutting_counts_columns() {
+        assert_eq!(cut("abcdef", 6), "abcdef");
+        assert_eq!(cut("abcdefg", 6), "abcde…");
+        assert_eq!(cut("数数数", 5), "数数…");
+        assert_eq!(cut("数数数", 4), "数…");
+        assert_eq!(cut("abc", 0), "");
+        assert_eq!(fit("数数数", 4), "数… ");
+        assert_eq!(fit("ab", 4), "ab  ");
+    }
+
+    #[test]
+    fn wrapping_breaks_long_words_only_where_it_must() {
+        assert_eq!(wrap("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrap("abcdefghij k", 8), ["abcdefgh", "ij k"]);
+        assert_eq!(wrap("it costs 71 % now", 11), ["it costs", "71 % now"]);
+        assert!(wrap("", 8).is_empty());
+    }
+}

@@ -1,0 +1,308 @@
+//! Sentences about findings and runs that text, HTML and SARIF share.
+
+use crate::clean::clean;
+use crate::figures::{counted, grouped, percent, seconds, short};
+use sunder_findings::{
+    AccessKind, Exit, Finding, Findings, LatentOn, Location, Object, ObjectKind, Sharing, Standing,
+    ThreadUse, file_name,
+};
+
+/// Below this many samples, finding nothing says little.
+const FEW_SAMPLES: u64 = 200;
+
+/// How many findings of each standing there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) significant: usize,
+    pub(crate) below: usize,
+    pub(crate) truly: usize,
+    pub(crate) latent: usize,
+}
+
+impl Counts {
+    pub(crate) fn of(all: &Findings, threshold: f64) -> Self {
+        let mut counts = Self::default();
+        for finding in &all.findings {
+            *match finding.standing(threshold) {
+                Standing::Significant => &mut counts.significant,
+                Standing::BelowThreshold => &mut counts.below,
+                Standing::TrueSharing => &mut counts.truly,
+                Standing::Latent => &mut counts.latent,
+            } += 1;
+        }
+        counts
+    }
+}
+
+/// The answer, in one sentence.
+pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
+    let mut significant = all.significant(threshold);
+    let Some(first) = significant.next() else {
+        return format!(
+            "No false sharing found that costs {} or more.",
+            percent(threshold)
+        );
+    };
+    let many = significant.count() + 1;
+    let cost = format!(
+        "up to {} of the time of {}",
+        percent(first.false_cost_percent()),
+        counted(first.threads().len(), "thread")
+    );
+    let name = clean(&first.subject());
+    if many == 1 {
+        format!("False sharing in {name}: it costs {cost}.")
+    } else {
+        format!("{many} objects are falsely shared; the first, {name}, costs {cost}.")
+    }
+}
+
+/// What was looked at, for a run that found nothing: sentences.
+pub(crate) fn looked_at(all: &Findings) -> Vec<String> {
+    let run = &all.run;
+    let watched = if run.watched_accesses > 0 {
+        format!(
+            "; watchpoints trapped {} more",
+            grouped(run.watched_accesses)
+        )
+    } else {
+        String::new()
+    };
+    let mut out = vec![format!(
+        "Looked at {} samples of {} in {}, which gave {} accesses with known addresses{watched}.",
+        grouped(run.samples),
+        counted(run.threads as usize, "thread"),
+        seconds(run.seconds),
+        grouped(run.accesses),
+    )];
+    if run.threads <= 1 {
+        out.push("Only one thread was seen, so nothing could be shared.".to_owned());
+    } else if run.samples < FEW_SAMPLES {
+        out.push(
+            "That is too little to be sure: let the program run longer, or raise --frequency."
+                .to_owned(),
+        );
+    }
+    out
+}
+
+/// The run in short facts: command, time, threads, samples, how it ended.
+pub(crate) fn run_facts(all: &Findings) -> Vec<String> {
+    let run = &all.run;
+    let mut facts = vec![
+        seconds(run.seconds),
+        counted(run.threads as usize, "thread"),
+        format!(
+            "{} samples ({})",
+            grouped(run.samples),
+            clean(&run.observer)
+        ),
+    ];
+    if run.lost_samples > 0 {
+        facts.push(format!("{} lost", grouped(run.lost_samples)));
+    }
+    match all.program.exit {
+        Some(Exit::Status(0)) | None => {}
+        Some(Exit::Status(status)) => facts.push(format!("exit status {status}")),
+        Some(Exit::Signal(signal)) => facts.push(format!("killed by signal {signal}")),
+    }
+    facts
+}
+
+/// The command line as one line.
+pub(crate) fn command(all: &Findings) -> String {
+    let joined = all.program.command.join(" ");
+    if joined.is_empty() {
+        clean(all.program.path.as_deref().unwrap_or("(unknown program)"))
+    } else {
+        clean(&joined)
+    }
+}
+
+/// `false sharing`, `latent false sharing` and so on.
+pub(crate) fn kind(finding: &Finding) -> &'static str {
+    match (finding.latent, finding.sharing) {
+        (true, _) => "latent false sharing",
+        (false, Sharing::False) => "false sharing",
+        (false, Sharing::True) => "true sharing",
+        (false, Sharing::Mixed) => "mixed sharing",
+    }
+}
+
+/// What the finding costs, or when it would.
+pub(crate) fn cost(finding: &Finding) -> String {
+    if !finding.latent {
+        let whole = format!("up to {}", percent(finding.cost_percent));
+        return match finding.sharing {
+            Sharing::Mixed => format!("{whole}, {} falsely", percent(finding.false_cost_percent())),
+            _ => whole,
+        };
+    }
+    match finding.latent_on {
+        Some(LatentOn::LineSize(bytes)) => format!("with {bytes}-byte lines"),
+        Some(LatentOn::StartOffset(bytes)) => format!("if moved by {bytes} bytes"),
+        None => "not on this machine".to_owned(),
+    }
+}
+
+/// `file.c:12`.
+pub(crate) fn place(location: &Location) -> String {
+    let file = clean(file_name(&location.file));
+    match location.line {
+        Some(line) => format!("{file}:{line}"),
+        None => file,
+    }
+}
+
+/// Size, kind and origin of an object: `256 bytes, allocated at a.c:3 in main`.
+pub(crate) fn origin(object: &Object) -> String {
+    let mut facts = Vec::new();
+    let named = object.name.is_some() || object.type_name.is_some();
+    if let (Some(size), true) = (object.size, named) {
+        facts.push(format!("{} bytes", grouped(size)));
+    }
+    if let Some(site) = object.allocation_site() {
+        let at = object
+            .place()
+            .map(|p| format!(" at {}", place(&p)))
+            .unwrap_or_default();
+        facts.push(format!("allocated{at} in {}", clean(&site.function)));
+    } else if let Some(declared) = &object.declared {
+        facts.push(format!(
+            "{} declared at {}",
+            object.kind.words(),
+            place(declared)
+        ));
+    } else if object.kind != ObjectKind::Unknown && named {
+        facts.push(object.kind.words().to_owned());
+    }
+    if let Some(thread) = &object.thread {
+        let who = thread_label(thread.id, thread.name.as_deref());
+        facts.push(match object.kind {
+            ObjectKind::Stack | ObjectKind::Tls => format!("of thread {who}"),
+            _ => format!("by thread {who}"),
+        });
+    }
+    if object.freed {
+        facts.push("freed later".to_owned());
+    }
+    if facts.is_empty() {
+        facts.push("no symbol and no allocation record tells its name or size".to_owned());
+    }
+    if let (true, None, Some(module)) = (
+        object.allocation.is_empty(),
+        &object.declared,
+        &object.module,
+    ) {
+        facts.push(format!("in {}", clean(file_name(module))));
+    }
+    facts.join(", ")
+}
+
+/// How the threads meet, and how sure we are.
+pub(crate) fn evidence(finding: &Finding) -> String {
+    let verb = if finding.latent { "would pass" } else { "pass" };
+    let mut out = format!(
+        "{} {verb} {} back and forth {} times a second",
+        counted(finding.threads().len(), "thread"),
+        if finding.lines.len() == 1 {
+            "1 line".to_owned()
+        } else {
+            counted(finding.lines.len(), "line")
+        },
+        short(finding.interleavings_per_second),
+    );
+    if finding.sharing == Sharing::Mixed {
+        out.push_str(&format!(
+            ", {} of it falsely",
+            percent(finding.false_share * 100.0)
+        ));
+    }
+    out.push_str(match (finding.latent, finding.confirmed) {
+        (true, _) => "",
+        (false, true) => "; bytes and order confirmed",
+        (false, false) => "; from samples, not confirmed",
+    });
+    out
+}
+
+/// `4701 worker`.
+pub(crate) fn thread_label(id: u32, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{id} {}", clean(name)),
+        None => id.to_string(),
+    }
+}
+
+/// What a thread does to a word, the strongest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Touch {
+    Read,
+    Write,
+    Atomic,
+}
+
+impl Touch {
+    pub(crate) fn of(thread: &ThreadUse) -> Option<Self> {
+        if thread.atomics > 0 {
+            Some(Self::Atomic)
+        } else if thread.stores() > 0 {
+            Some(Self::Write)
+        } else if thread.reads > 0 {
+            Some(Self::Read)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) const fn letter(self) -> char {
+        match self {
+            Self::Read => 'r',
+            Self::Write => 'W',
+            Self::Atomic => 'A',
+        }
+    }
+}
+
+/// The verb for an instruction.
+pub(crate) const fn access_kind(kind: AccessKind) -> &'static str {
+    match kind {
+        AccessKind::Read => "read",
+        AccessKind::Write => "write",
+        AccessKind::Update => "update",
+        AccessKind::Atomic => "atomic",
+    }
+}
+
+/// A field as seen from its object: without the object's own name.
+pub(crate) fn inner_field(field: &str, object: &Object) -> String {
+    let name = object.name.as_deref().unwrap_or_default();
+    let last = name.rsplit("::").next().unwrap_or(name);
+    for prefix in [name, last] {
+        if let Some(rest) = field.strip_prefix(prefix).filter(|_| !prefix.is_empty()) {
+            if let Some(member) = rest.strip_prefix('.') {
+                return clean(member);
+            }
+            if rest.starts_with('[') {
+                return clean(rest);
+            }
+        }
+    }
+    clean(field)
+}
+
+/// What is hidden, if anything: `1 truly shared object, 2 below 1 %`.
+pub(crate) fn hidden(counts: Counts, threshold: f64) -> Option<String> {
+    let mut parts = Vec::new();
+    if counts.truly > 0 {
+        parts.push(counted(counts.truly, "truly shared object"));
+    }
+    if counts.below > 0 {
+        parts.push(format!(
+            "{} below {}",
+            counted(counts.below, "falsely shared object"),
+            percent(threshold)
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join(" and "))
+}

@@ -1,0 +1,398 @@
+//! One finding: heading, picture, code, allocation and advice.
+
+use super::TextOptions;
+use super::page::{Page, Paint};
+use super::picture::{self, Extent};
+use crate::clean::{clean, columns, cut, fit};
+use crate::describe;
+use crate::figures::{counted, grouped, percent, short};
+use sunder_findings::{
+    AccessKind, Advice, Finding, Findings, Frame, LatentOn, Line, Object, Site, file_name,
+};
+
+/// Pictures, rows and instructions that fit a screen; `--all` lifts them.
+const LINES: usize = 2;
+const THREADS: usize = 8;
+const SITES: usize = 6;
+const FRAMES: usize = 5;
+
+/// Everything about a finding.
+pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOptions) {
+    page.blank();
+    heading(page, finding);
+    origins(page, finding);
+    page.paragraph(
+        "   ",
+        "   ",
+        Paint::Plain,
+        &format!("{}.", describe::evidence(finding)),
+    );
+    pictures(page, all, finding, options);
+    code(page, finding, options);
+    allocation(page, "allocated", &finding.object, options);
+    let other = finding.neighbour.as_ref();
+    if let Some(other) = other.filter(|o| o.allocation != finding.object.allocation) {
+        allocation(page, "neighbour allocated", other, options);
+    }
+    advice(page, &finding.advice, usize::MAX);
+}
+
+/// Heading and first advice only.
+pub(super) fn brief(page: &mut Page, finding: &Finding) {
+    page.blank();
+    heading(page, finding);
+    origins(page, finding);
+    advice(page, &finding.advice, 1);
+}
+
+fn heading(page: &mut Page, finding: &Finding) {
+    let number = format!("#{} ", finding.rank);
+    let paint = if finding.latent {
+        Paint::Bold
+    } else {
+        Paint::Alarm
+    };
+    page.heading(
+        &[
+            (Paint::Bold, &number),
+            (paint, describe::kind(finding)),
+            (Paint::Dim, ": "),
+            (Paint::Bold, &finding.subject()),
+        ],
+        (paint, &describe::cost(finding)),
+    );
+}
+
+fn origins(page: &mut Page, finding: &Finding) {
+    let first = describe::origin(&finding.object);
+    match &finding.neighbour {
+        None => page.paragraph("   ", "   ", Paint::Plain, &first),
+        Some(other) => {
+            page.paragraph("   first:  ", "           ", Paint::Plain, &first);
+            let second = describe::origin(other);
+            page.paragraph("   second: ", "           ", Paint::Plain, &second);
+        }
+    }
+}
+
+fn pictures(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOptions) {
+    let more = options.all || options.words;
+    let most = if more { 16 } else { LINES };
+    let extent = Extent {
+        line_size: line_size(all, finding),
+        rows: if more { 64 } else { THREADS },
+    };
+    for (number, line) in hottest(&finding.lines, most) {
+        page.blank();
+        line_heading(page, finding, number, line);
+        picture::draw(page, line, &finding.object, &extent);
+        if options.words {
+            words(page, line);
+        }
+    }
+    if !finding.lines.is_empty() {
+        legend(page);
+    }
+    if finding.lines.len() > most {
+        page.line(&[(
+            Paint::Dim,
+            &format!(
+                "   … and {} (--all)",
+                counted(finding.lines.len() - most, "more line")
+            ),
+        )]);
+    }
+}
+
+/// The machine's line, or the one that a latent finding would appear on; wider
+/// if a word says so.
+fn line_size(all: &Findings, finding: &Finding) -> u32 {
+    let nominal = match finding.latent_on {
+        Some(LatentOn::LineSize(bytes)) => bytes,
+        _ => all.machine.line_size,
+    };
+    let touched = finding
+        .lines
+        .iter()
+        .flat_map(|l| &l.words)
+        .map(|w| w.offset.saturating_add(w.size))
+        .max()
+        .unwrap_or(0);
+    let needed = touched.clamp(8, 256).next_power_of_two();
+    nominal.clamp(8, 256).max(needed)
+}
+
+/// The lines with most interleavings, in the order of addresses, with their
+/// numbers.
+fn hottest(lines: &[Line], most: usize) -> Vec<(usize, &Line)> {
+    let mut kept: Vec<(usize, &Line)> = lines.iter().enumerate().collect();
+    kept.sort_by(|(_, a), (_, b)| {
+        b.interleavings_per_second
+            .total_cmp(&a.interleavings_per_second)
+    });
+    kept.truncate(most);
+    kept.sort_by_key(|(i, _)| *i);
+    kept
+}
+
+fn line_heading(page: &mut Page, finding: &Finding, index: usize, line: &Line) {
+    let which = if finding.lines.len() == 1 {
+        "line".to_owned()
+    } else {
+        format!("line {} of {}", index + 1, finding.lines.len())
+    };
+    let at = match line.object_offset {
+        Some(0) => " · start of the object".to_owned(),
+        Some(offset) if offset > 0 => format!(" · byte {offset} of the object"),
+        Some(offset) => format!(" · the object starts at its byte {}", offset.unsigned_abs()),
+        None => String::new(),
+    };
+    let rate = short(line.interleavings_per_second);
+    page.line(&[
+        (Paint::Plain, "   "),
+        (Paint::Bold, &which),
+        (
+            Paint::Dim,
+            &format!(" · {}{at} · {rate} interleavings/s", line.address),
+        ),
+    ]);
+}
+
+fn legend(page: &mut Page) {
+    page.line(&[
+        (Paint::Plain, "   "),
+        (Paint::Read, "r"),
+        (Paint::Dim, " read   "),
+        (Paint::Write, "W"),
+        (Paint::Dim, " written   "),
+        (Paint::Atomic, "A"),
+        (Paint::Dim, " written atomically   · untouched"),
+    ]);
+}
+
+/// Every word with its counts and threads (SHERIFF section 4.4).
+fn words(page: &mut Page, line: &Line) {
+    let rows: Vec<[String; 7]> = line
+        .words
+        .iter()
+        .flat_map(|word| {
+            let bytes = format!(
+                "{}-{}",
+                word.offset,
+                word.offset.saturating_add(word.size.max(1) - 1)
+            );
+            let field = clean(word.field.as_deref().unwrap_or("-"));
+            word.threads.iter().enumerate().map(move |(i, t)| {
+                let first = |text: &str| {
+                    if i == 0 {
+                        text.to_owned()
+                    } else {
+                        String::new()
+                    }
+                };
+                [
+                    first(&bytes),
+                    first(&field),
+                    describe::thread_label(t.id, t.name.as_deref()),
+                    grouped(t.reads),
+                    grouped(t.writes),
+                    grouped(t.updates),
+                    grouped(t.atomics),
+                ]
+            })
+        })
+        .collect();
+    let head = [
+        "bytes", "field", "thread", "reads", "writes", "updates", "atomic",
+    ]
+    .map(str::to_owned);
+    let mut widths = [0; 7];
+    for row in rows.iter().chain([&head]) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = columns(cell).max(*width);
+        }
+    }
+    // Names give way to figures.
+    let figures: usize = widths[3..].iter().sum::<usize>() + widths[0] + 3 + 2 * 6;
+    let room = page.width().saturating_sub(figures);
+    widths[2] = widths[2].min(room / 3);
+    widths[1] = widths[1].min(room.saturating_sub(widths[2]));
+    for (i, row) in std::iter::once(&head).chain(&rows).enumerate() {
+        let mut text = String::from("   ");
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            if column < 3 {
+                text.push_str(&fit(cell, width));
+            } else {
+                text.push_str(&format!("{cell:>width$}"));
+            }
+            text.push_str("  ");
+        }
+        let paint = if i == 0 { Paint::Dim } else { Paint::Plain };
+        page.line(&[(paint, &text)]);
+    }
+}
+
+/// The instructions, grouped by function.
+fn code(page: &mut Page, finding: &Finding, options: &TextOptions) {
+    if finding.sites.is_empty() {
+        return;
+    }
+    let most = if options.all { usize::MAX } else { SITES };
+    let total: u64 = finding
+        .sites
+        .iter()
+        .fold(0, |sum, s| sum.saturating_add(s.accesses));
+    page.blank();
+    page.line(&[(Paint::Bold, "   code")]);
+    let shown: Vec<&Site> = finding.sites.iter().take(most).collect();
+    let at_width = shown.iter().map(|s| columns(&at(s))).max().unwrap_or(0);
+    let mut group: Option<(&str, Option<&str>)> = None;
+    for site in &shown {
+        let this = (site.function.as_str(), site.file.as_deref());
+        if group != Some(this) {
+            function(page, site);
+            group = Some(this);
+        }
+        instruction(page, site, total, at_width);
+    }
+    if finding.sites.len() > shown.len() {
+        let more = finding.sites.len() - shown.len();
+        page.line(&[(
+            Paint::Dim,
+            &format!("     … and {} (--all)", counted(more, "more place")),
+        )]);
+    }
+}
+
+fn function(page: &mut Page, site: &Site) {
+    let file = site
+        .file
+        .as_deref()
+        .or(site.module.as_deref())
+        .map(|f| format!("  {}", clean(file_name(f))))
+        .unwrap_or_default();
+    let room = page.width().saturating_sub(5 + columns(&file));
+    let name = cut(&clean(&site.function), room);
+    page.line(&[
+        (Paint::Plain, "     "),
+        (Paint::Plain, &name),
+        (Paint::Dim, &file),
+    ]);
+}
+
+/// Line number, or address where there is none.
+fn at(site: &Site) -> String {
+    match site.line {
+        Some(line) => line.to_string(),
+        None => clean(&site.address),
+    }
+}
+
+fn instruction(page: &mut Page, site: &Site, total: u64, at_width: usize) {
+    let paint = match site.kind {
+        AccessKind::Read => Paint::Read,
+        AccessKind::Write | AccessKind::Update => Paint::Write,
+        AccessKind::Atomic => Paint::Atomic,
+    };
+    let share = if total == 0 {
+        String::new()
+    } else {
+        percent(site.accesses as f64 * 100.0 / total as f64)
+    };
+    let at = format!("{:>at_width$}", at(site));
+    let what = fit(describe::access_kind(site.kind), 6);
+    let how = format!(
+        "  {share:>5}  {:<10}",
+        counted(site.threads.len(), "thread")
+    );
+    let fields = if site.fields.is_empty() {
+        String::new()
+    } else {
+        format!("  {}", site.fields.join(", "))
+    };
+    let source = site.source.as_deref().map(str::trim);
+    page.line(&[
+        (Paint::Plain, "       "),
+        (Paint::Dim, &at),
+        (Paint::Dim, "  "),
+        (paint, &what),
+        (Paint::Plain, &how),
+        (Paint::Plain, "  "),
+        (Paint::Code, source.unwrap_or(fields.trim())),
+    ]);
+}
+
+fn allocation(page: &mut Page, title: &str, object: &Object, options: &TextOptions) {
+    let users: Vec<&Frame> = object
+        .allocation
+        .iter()
+        .filter(|f| options.all || !f.is_library())
+        .collect();
+    // One frame is in the heading already.
+    if users.len() < 2 && !options.all || object.allocation.is_empty() {
+        return;
+    }
+    page.blank();
+    page.line(&[(Paint::Bold, "   "), (Paint::Bold, title)]);
+    let most = if options.all { usize::MAX } else { FRAMES };
+    let name_width = users
+        .iter()
+        .take(most)
+        .map(|f| columns(&clean(&f.function)))
+        .max()
+        .unwrap_or(0)
+        .min(page.width() / 2);
+    for frame in users.iter().take(most) {
+        let place = match (&frame.file, frame.line) {
+            (Some(file), Some(line)) => format!("{}:{line}", file_name(file)),
+            (Some(file), None) => file_name(file).to_owned(),
+            _ => frame
+                .module
+                .as_deref()
+                .map(file_name)
+                .unwrap_or_default()
+                .to_owned(),
+        };
+        let inlined = if frame.inlined { " (inlined)" } else { "" };
+        page.line(&[
+            (Paint::Plain, "     "),
+            (Paint::Plain, &fit(&clean(&frame.function), name_width)),
+            (Paint::Dim, &format!("  {place}{inlined}")),
+        ]);
+    }
+    if users.len() > most {
+        page.line(&[(
+            Paint::Dim,
+            &format!(
+                "     … and {} (--all)",
+                counted(users.len() - most, "more frame")
+            ),
+        )]);
+    }
+}
+
+fn advice(page: &mut Page, all: &[Advice], most: usize) {
+    if all.is_empty() {
+        return;
+    }
+    page.blank();
+    page.line(&[(Paint::Good, "   what to do")]);
+    for (i, one) in all.iter().take(most).enumerate() {
+        let growth = match one.grows_by {
+            None | Some(0) => String::new(),
+            Some(bytes) => format!(" [+{}\u{a0}bytes]", grouped(bytes)),
+        };
+        let number = if all.len().min(most) == 1 {
+            "     ".to_owned()
+        } else {
+            format!("     {}. ", i + 1)
+        };
+        let rest = " ".repeat(number.len());
+        page.paragraph(
+            &number,
+            &rest,
+            Paint::Plain,
+            &format!("{}{growth}", one.text),
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Lines of a given width, with or without colour. Whatever is put on a page is
+//! cleaned and cut here, so nothing else has to care.
+
+use super::TextOptions;
+use crate::clean::{clean, columns, cut, wrap};
+use anstyle::{AnsiColor, Style};
+
+/// What a piece of text is, which decides its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paint {
+    Plain,
+    Bold,
+    Dim,
+    Alarm,
+    Good,
+    Read,
+    Write,
+    Atomic,
+    Code,
+}
+
+impl Paint {
+    fn style(self) -> Style {
+        let plain = Style::new();
+        let color = |c: AnsiColor| plain.fg_color(Some(c.into()));
+        match self {
+            Self::Plain => plain,
+            Self::Bold => plain.bold(),
+            Self::Dim => plain.dimmed(),
+            Self::Alarm => color(AnsiColor::Red).bold(),
+            Self::Good => color(AnsiColor::Green).bold(),
+            Self::Read => color(AnsiColor::Cyan),
+            Self::Write => color(AnsiColor::Red).bold(),
+            Self::Atomic => color(AnsiColor::Magenta).bold(),
+            Self::Code => color(AnsiColor::Yellow),
+        }
+    }
+}
+
+/// A report in the making.
+pub(super) struct Page {
+    out: String,
+    color: bool,
+    width: usize,
+}
+
+impl Page {
+    pub(super) fn new(options: &TextOptions) -> Self {
+        Self {
+            out: String::new(),
+            color: options.color,
+            width: options.width.clamp(40, 120),
+        }
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.out
+    }
+
+    pub(super) fn blank(&mut self) {
+        self.out.push('\n');
+    }
+
+    /// One line of pieces, cut at the page's width.
+    pub(super) fn line(&mut self, pieces: &[(Paint, &str)]) {
+        let mut left = self.width;
+        let last = pieces.iter().rposition(|(_, text)| !text.trim().is_empty());
+        for (i, &(paint, text)) in pieces.iter().enumerate() {
+            if last.is_none_or(|last| i > last) {
+                break;
+            }
+            let mut text = cut(&clean(text), left);
+            left -= columns(&text).min(left);
+            if Some(i) == last {
+                text.truncate(text.trim_end().len());
+            }
+            self.push(paint, &text);
+        }
+        self.out.push('\n');
+    }
+
+    /// `left`, then `right` at the page's right edge with a rule between.
+    pub(super) fn heading(&mut self, left: &[(Paint, &str)], right: (Paint, &str)) {
+        let end = cut(&clean(right.1), self.width / 3);
+        let room = self.width - columns(&end) - 4;
+        let mut used = 0;
+        for &(paint, text) in left {
+            let text = cut(&clean(text), room - used);
+            used += columns(&text);
+            self.push(paint, &text);
+        }
+        let rule = "─".repeat(room + 2 - used);
+        self.push(Paint::Dim, &format!(" {rule} "));
+        self.push(right.0, &end);
+        self.out.push('\n');
+    }
+
+    /// Text over as many lines as it takes: `first` before the first, `rest`
+    /// before the others.
+    pub(super) fn paragraph(&mut self, first: &str, rest: &str, paint: Paint, text: &str) {
+        let room = self.width.saturating_sub(columns(first).max(columns(rest)));
+        for (i, line) in wrap(&clean(text), room).iter().enumerate() {
+            let indent = if i == 0 { first } else { rest };
+            self.out.push_str(indent);
+            self.push(paint, line);
+            self.out.push('\n');
+        }
+    }
+
+    fn push(&mut self, paint: Paint, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        if self.color && paint != Paint::Plain {
+            let style = paint.style();
+            self.out.push_str(&format!("{style}{text}{style:#}"));
+        } else {
+            self.out.push_str(text);
+        }
+    }
+}
