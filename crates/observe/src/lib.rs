@@ -4,6 +4,7 @@
 //! whoever took them. This crate must not judge or name what it sees, and must
 //! not change the target.
 
+pub mod decode;
 mod error;
 mod event;
 pub mod import;
@@ -14,6 +15,7 @@ pub mod pmu;
 pub mod proc;
 pub mod watch;
 
+pub use decode::{CodeRange, CodeSource, Decoded, Decoder, NearAccess};
 pub use error::ObserveError;
 pub use event::{Event, RawSample, Registers};
 pub use import::{ImportError, Imported, import};

@@ -1,0 +1,281 @@
+//! What an instruction does to the general registers, as far as it can be
+//! computed without memory, forward and (where the change can be undone)
+//! backward. Registers are meant by their x86-64 encoding number.
+
+/// A register number, 0 to 15.
+pub(super) type Register = u8;
+
+/// `rsp`.
+pub(super) const RSP: Register = 4;
+/// `rbp`.
+const RBP: Register = 5;
+
+/// Which registers hold which values.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    values: [u64; 16],
+    /// Bit `r`: the value of register `r` is known.
+    known: u16,
+}
+
+impl Known {
+    /// All registers of a sample.
+    pub(super) const fn all(values: [u64; 16]) -> Self {
+        Self {
+            values,
+            known: u16::MAX,
+        }
+    }
+
+    /// The value of a register, if known.
+    pub(super) fn get(&self, register: Register) -> Option<u64> {
+        let index = usize::from(register & 15);
+        (self.known >> index & 1 == 1).then(|| self.values[index])
+    }
+
+    fn set(&mut self, register: Register, value: Option<u64>) {
+        let index = usize::from(register & 15);
+        match value {
+            Some(value) => {
+                self.values[index] = value;
+                self.known |= 1 << index;
+            }
+            None => self.known &= !(1 << index),
+        }
+    }
+
+    const fn forget(&mut self, registers: u16) {
+        self.known &= !registers;
+    }
+}
+
+/// A register or nothing, times a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Index {
+    pub register: Register,
+    pub scale: u8,
+}
+
+/// A change of registers that can be computed. `narrow` operations are 32 bits
+/// wide and clear the upper half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing that can be computed.
+    Opaque,
+    /// A constant.
+    Set { to: Register, value: u64 },
+    /// `mov`.
+    Copy {
+        to: Register,
+        from: Register,
+        narrow: bool,
+    },
+    /// `add`, `sub`, `inc`, `dec` of a constant, `push`, `pop`.
+    Add {
+        to: Register,
+        value: u64,
+        narrow: bool,
+    },
+    /// `add` and `sub` of a register.
+    AddRegister {
+        to: Register,
+        from: Register,
+        subtract: bool,
+        narrow: bool,
+    },
+    /// `lea`.
+    Sum {
+        to: Register,
+        base: Option<Register>,
+        index: Option<Index>,
+        displacement: u64,
+        narrow: bool,
+    },
+    /// `shl` by a constant.
+    Shift {
+        to: Register,
+        count: u8,
+        narrow: bool,
+    },
+    /// `imul` by a constant.
+    Multiply {
+        to: Register,
+        from: Register,
+        value: u64,
+        narrow: bool,
+    },
+    /// `and` with a constant.
+    And {
+        to: Register,
+        value: u64,
+        narrow: bool,
+    },
+    /// `movzx`, from the low `bits`.
+    ZeroExtend {
+        to: Register,
+        from: Register,
+        bits: u8,
+    },
+    /// `movsxd`, `cdqe`: from the low 32 bits.
+    SignExtend { to: Register, from: Register },
+    /// `xchg` of two registers.
+    Swap { a: Register, b: Register },
+    /// `leave`: `rsp` becomes `rbp` + 8.
+    Leave,
+}
+
+const fn cut(value: u64, narrow: bool) -> u64 {
+    if narrow { value & 0xffff_ffff } else { value }
+}
+
+impl Effect {
+    /// Turns the registers before an instruction into those after it.
+    /// `writes` are all registers that it may change.
+    pub(super) fn forward(self, writes: u16, known: &mut Known) {
+        if let Self::Swap { a, b } = self {
+            let (old_a, old_b) = (known.get(a), known.get(b));
+            known.set(a, old_b);
+            known.set(b, old_a);
+            return;
+        }
+        let result = self.compute(known);
+        known.forget(writes);
+        if let Some((to, value)) = result {
+            known.set(to, Some(value));
+        }
+    }
+
+    /// The one register that is computed, and its new value.
+    fn compute(self, known: &Known) -> Option<(Register, u64)> {
+        let get = |register| known.get(register);
+        Some(match self {
+            Self::Opaque | Self::Swap { .. } => return None,
+            Self::Set { to, value } => (to, value),
+            Self::Copy { to, from, narrow } => (to, cut(get(from)?, narrow)),
+            Self::Add { to, value, narrow } => (to, cut(get(to)?.wrapping_add(value), narrow)),
+            Self::AddRegister {
+                to,
+                from,
+                subtract,
+                narrow,
+            } => {
+                let (old, other) = (get(to)?, get(from)?);
+                let sum = if subtract {
+                    old.wrapping_sub(other)
+                } else {
+                    old.wrapping_add(other)
+                };
+                (to, cut(sum, narrow))
+            }
+            Self::Sum {
+                to,
+                base,
+                index,
+                displacement,
+                narrow,
+            } => {
+                let base = base.map_or(Some(0), get)?;
+                let index = scaled(index, known)?;
+                let sum = base.wrapping_add(index).wrapping_add(displacement);
+                (to, cut(sum, narrow))
+            }
+            Self::Shift { to, count, narrow } => (to, cut(get(to)? << count, narrow)),
+            Self::Multiply {
+                to,
+                from,
+                value,
+                narrow,
+            } => (to, cut(get(from)?.wrapping_mul(value), narrow)),
+            Self::And { to, value, narrow } => (to, cut(get(to)? & value, narrow)),
+            Self::ZeroExtend { to, from, bits } => (to, get(from)? & ((1 << bits) - 1)),
+            Self::SignExtend { to, from } => (to, get(from)? as i32 as i64 as u64),
+            Self::Leave => (RSP, get(RBP)?.wrapping_add(8)),
+        })
+    }
+
+    /// Turns the registers after an instruction into those before it.
+    pub(super) fn backward(self, writes: u16, known: &mut Known) {
+        let after = known.clone();
+        known.forget(writes);
+        match self {
+            Self::Add {
+                to,
+                value,
+                narrow: false,
+            } => known.set(to, after.get(to).map(|new| new.wrapping_sub(value))),
+            Self::AddRegister {
+                to,
+                from,
+                subtract,
+                narrow: false,
+            } if to != from => {
+                let old = after.get(to).zip(after.get(from)).map(|(new, other)| {
+                    if subtract {
+                        new.wrapping_add(other)
+                    } else {
+                        new.wrapping_sub(other)
+                    }
+                });
+                known.set(to, old);
+            }
+            Self::Copy {
+                to,
+                from,
+                narrow: false,
+            } if known.get(from).is_none() => known.set(from, after.get(to)),
+            Self::Sum { narrow: false, .. } => self.undo_sum(&after, known),
+            Self::Swap { a, b } => {
+                known.set(a, after.get(b));
+                known.set(b, after.get(a));
+            }
+            Self::Leave => known.set(RBP, after.get(RSP).map(|new| new.wrapping_sub(8))),
+            _ => {}
+        }
+    }
+
+    /// `to = base + index * scale + displacement` is solved for the base, or
+    /// for an unscaled index, if it is the only one that is not known before.
+    fn undo_sum(self, after: &Known, before: &mut Known) {
+        let Self::Sum {
+            to,
+            base,
+            index,
+            displacement,
+            ..
+        } = self
+        else {
+            return;
+        };
+        let Some(sum) = after.get(to).map(|sum| sum.wrapping_sub(displacement)) else {
+            return;
+        };
+        match (base, index) {
+            (Some(base), _) if index.map(|i| i.register) != Some(base) => {
+                if before.get(base).is_none() {
+                    if let Some(index) = scaled(index, before) {
+                        before.set(base, Some(sum.wrapping_sub(index)));
+                    }
+                } else if let Some(Index { register, scale: 1 }) = index
+                    && before.get(register).is_none()
+                {
+                    let rest = before.get(base).map(|base| sum.wrapping_sub(base));
+                    before.set(register, rest);
+                }
+            }
+            (None, Some(Index { register, scale: 1 })) if before.get(register).is_none() => {
+                before.set(register, Some(sum));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The value of an index; zero if there is none, `None` if it is unknown.
+pub(super) fn scaled(index: Option<Index>, known: &Known) -> Option<u64> {
+    match index {
+        None => Some(0),
+        Some(Index { register, scale }) => {
+            Some(known.get(register)?.wrapping_mul(u64::from(scale)))
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A function decoded once: its instructions in order, with what the walks
+//! need to know about each.
+
+use super::CodeRange;
+use super::effect::Effect;
+use super::instruction;
+use super::operand::{self, Operand, Operands};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+use std::fmt;
+
+/// One decoded instruction.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    /// Where in the range.
+    pub offset: u32,
+    len: u8,
+    /// Control does not simply go on to the next.
+    pub ends_block: bool,
+    /// Control may arrive here other than from the instruction before.
+    pub entry: bool,
+    /// Bytes that are no instruction.
+    pub invalid: bool,
+    pub segment_relative: u8,
+    /// General registers that it may change, one bit each.
+    pub writes: u16,
+    pub effect: Effect,
+    first_operand: u32,
+    operands: u8,
+}
+
+/// Decoded code.
+#[derive(Debug, Default)]
+pub(super) struct Function {
+    /// Its address in the process.
+    pub start: u64,
+    pub steps: Vec<Step>,
+    operands: Vec<Operand>,
+    /// Control may arrive at any instruction, through jump tables that nobody
+    /// has read.
+    pub entries_unknown: bool,
+}
+
+impl Function {
+    /// Which step begins at `offset`.
+    pub(super) fn index_of(&self, offset: u32) -> Option<usize> {
+        let found = self.steps.binary_search_by_key(&offset, |step| step.offset);
+        found.ok().filter(|&index| !self.steps[index].invalid)
+    }
+
+    /// The operands of a step.
+    pub(super) fn operands(&self, step: &Step) -> &[Operand] {
+        let first = step.first_operand as usize;
+        &self.operands[first..first + usize::from(step.operands)]
+    }
+
+    fn clear(&mut self, start: u64) {
+        self.start = start;
+        self.steps.clear();
+        self.operands.clear();
+        self.entries_unknown = false;
+    }
+
+    /// Marks where control arrives at `offset`. A target within an instruction
+    /// (a jump over a lock prefix) also spoils what follows: on that way the
+    /// instruction before was another one.
+    fn mark_entry(&mut self, offset: u32) {
+        let after = self.steps.partition_point(|step| step.offset <= offset);
+        let Some(index) = after.checked_sub(1) else {
+            return;
+        };
+        self.steps[index].entry = true;
+        if self.steps[index].offset != offset
+            && let Some(next) = self.steps.get_mut(after)
+        {
+            next.entry = true;
+        }
+    }
+}
+
+/// Decodes; keeps what can be reused.
+pub(super) struct Builder {
+    factory: InstructionInfoFactory,
+    collected: Operands,
+    targets: Vec<u64>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            factory: InstructionInfoFactory::new(),
+            collected: Operands::default(),
+            targets: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// All of `range`, which begins with an instruction.
+    pub(super) fn whole(&mut self, range: &CodeRange, out: &mut Function) {
+        out.clear(range.start.0);
+        self.targets.clear();
+        let mut decoder = Decoder::with_ip(64, &range.bytes, range.start.0, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        let mut anywhere = false;
+        while decoder.can_decode() {
+            decoder.decode_out(&mut instruction);
+            anywhere |= instruction::jumps_anywhere(&instruction);
+            self.targets.extend(instruction::jump_target(&instruction));
+            self.push(&instruction, out);
+        }
+        out.entries_unknown = anywhere && !range.tables_known;
+        self.targets
+            .extend(range.entries.iter().map(|entry| entry.0));
+        for &target in &self.targets {
+            if let Some(offset) = range.offset_of(sunder_access::CodeAddress(target)) {
+                out.mark_entry(offset);
+            }
+        }
+    }
+
+    /// At most `most` instructions from `offset` on, to the end of the block.
+    pub(super) fn window(
+        &mut self,
+        range: &CodeRange,
+        offset: u32,
+        most: usize,
+        out: &mut Function,
+    ) {
+        out.clear(range.start.0);
+        let bytes = range.bytes.get(offset as usize..).unwrap_or(&[]);
+        let ip = range.start.0 + u64::from(offset);
+        let mut decoder = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        while decoder.can_decode() && out.steps.len() < most {
+            decoder.decode_out(&mut instruction);
+            self.push(&instruction, out);
+            if instruction::ends_block(&instruction) {
+                break;
+            }
+        }
+    }
+
+    fn push(&mut self, instruction: &Instruction, out: &mut Function) {
+        let mut step = Step {
+            offset: (instruction.ip() - out.start) as u32,
+            len: instruction.len() as u8,
+            ends_block: instruction::ends_block(instruction),
+            entry: false,
+            invalid: instruction.is_invalid(),
+            segment_relative: 0,
+            writes: 0,
+            effect: Effect::Opaque,
+            first_operand: out.operands.len() as u32,
+            operands: 0,
+        };
+        if !step.invalid {
+            let info = self.factory.info(instruction);
+            step.writes = instruction::writes(info);
+            step.effect = instruction::effect(instruction);
+            operand::collect(instruction, info, &mut self.collected);
+            step.operands = self.collected.known.len() as u8;
+            step.segment_relative = self.collected.segment_relative;
+            out.operands.append(&mut self.collected.known);
+        }
+        debug_assert!(
+            out.steps
+                .last()
+                .is_none_or(|last| last.offset + u32::from(last.len) == step.offset)
+        );
+        out.steps.push(step);
+    }
+}

@@ -1,0 +1,80 @@
+//! From the registers of a sample to addresses, forward and backward.
+
+use super::effect::Known;
+use super::function::{Function, Step};
+use super::operand::Touch;
+use super::{Decoded, NearAccess, WINDOW};
+use crate::RawSample;
+use sunder_access::{Access, CodeAddress, Provenance};
+
+/// Over the sampled instruction, at `index`, and what will be executed after
+/// it, to the end of its block.
+pub(super) fn forward(function: &Function, index: usize, sample: &RawSample, out: &mut Decoded) {
+    let mut known = Known::all(sample.registers.general);
+    let steps = function.steps.iter().skip(index).take(WINDOW);
+    for (step, distance) in steps.zip(0..) {
+        if step.invalid {
+            return;
+        }
+        emit(function, step, distance, &known, sample, out);
+        if step.ends_block {
+            return;
+        }
+        step.effect.forward(step.writes, &mut known);
+    }
+}
+
+/// Over what was executed just before the instruction at `index`, as far as
+/// control can only have come that way.
+pub(super) fn backward(function: &Function, index: usize, sample: &RawSample, out: &mut Decoded) {
+    if function.entries_unknown {
+        return;
+    }
+    let mut known = Known::all(sample.registers.general);
+    for back in 1..=WINDOW.min(index) {
+        let later = &function.steps[index + 1 - back];
+        let step = &function.steps[index - back];
+        if later.entry || step.ends_block {
+            return;
+        }
+        step.effect.backward(step.writes, &mut known);
+        emit(function, step, -(back as i32), &known, sample, out);
+    }
+}
+
+/// Passes on what `step` touches, given the registers before it.
+fn emit(
+    function: &Function,
+    step: &Step,
+    distance: i32,
+    before: &Known,
+    sample: &RawSample,
+    out: &mut Decoded,
+) {
+    let instruction = CodeAddress(function.start + u64::from(step.offset));
+    out.segment_relative += u32::from(step.segment_relative);
+    for operand in function.operands(step) {
+        match operand.touch(before) {
+            Touch::At(address) => {
+                out.accesses.push(Access {
+                    time: sample.time,
+                    thread: sample.thread,
+                    instruction,
+                    address,
+                    width: operand.width,
+                    kind: operand.kind,
+                    provenance: Provenance::Sampled,
+                    weight: 1.0,
+                });
+                out.distances.push(distance);
+            }
+            Touch::Nothing => {}
+            Touch::Unknown => out.near.push(NearAccess {
+                instruction,
+                kind: operand.kind,
+                width: operand.width,
+                distance,
+            }),
+        }
+    }
+}
