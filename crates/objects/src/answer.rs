@@ -154,14 +154,19 @@ pub struct TypedAccess {
     pub type_name: String,
     /// That type, to ask for fields.
     pub type_handle: TypeHandle,
+    /// Whether the type is a record of the program's own, not a number or a
+    /// part of a library: the better witness of what a heap block is.
+    pub own_record: bool,
     /// The size of the type in bytes; 0 if it is not known.
     pub type_size: u64,
-    /// The field at `offset_in_type`; `None` for the whole object.
+    /// The field at `offset_in_type`; `None` for the whole object or where the
+    /// offset is not known.
     pub field: Option<String>,
-    /// Position of the operand's first byte in the type. Where the instruction
-    /// indexes, only modulo `element_stride`.
-    pub offset_in_type: u64,
-    /// Whether `offset_in_type` is exact, not modulo the stride.
+    /// Position of the operand's first byte in the type; `None` where an index
+    /// hides it.
+    pub offset_in_type: Option<u64>,
+    /// Whether the element is known too; otherwise `offset_in_type` is that of
+    /// the same field in some element.
     pub exact: bool,
     /// Distance between elements of the array that the pointer walks over; the
     /// size of the type, or of the element where the type itself is an array.

@@ -8,9 +8,9 @@ use crate::debug_file::{self, Found};
 use crate::die::UnitIndex;
 use crate::image::{Elf, Image, LinkAddress, open_regular};
 use crate::names::NameOptions;
+use crate::split::SplitFiles;
 use gimli::{
-    AttributeValue, DwarfFileType, DwoId, EndianSlice, LittleEndian, SectionId, UnitOffset,
-    UnitSectionOffset,
+    AttributeValue, DwarfFileType, EndianSlice, LittleEndian, SectionId, UnitSectionOffset,
 };
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ReadCache};
@@ -428,94 +428,7 @@ impl Units {
     }
 }
 
-/// The `.dwo` files and the `.dwp` package of a module.
-struct SplitFiles {
-    options: NameOptions,
-    module: PathBuf,
-    package: Option<Option<gimli::DwarfPackage<Bytes>>>,
-    loaded: HashMap<DwoId, Option<Arc<Dwarf>>>,
-    complained: bool,
-}
-
-impl SplitFiles {
-    fn new(image: &Image, options: &NameOptions) -> Self {
-        Self {
-            options: options.clone(),
-            module: image.path.clone(),
-            package: None,
-            loaded: HashMap::new(),
-            complained: false,
-        }
-    }
-
-    fn load(
-        &mut self,
-        id: DwoId,
-        folder: Option<&'static str>,
-        name: Option<&'static str>,
-        parent: &Arc<Dwarf>,
-        limits: &mut Vec<String>,
-    ) -> Option<Arc<Dwarf>> {
-        if let Some(known) = self.loaded.get(&id) {
-            return known.clone();
-        }
-        let mut found = self.in_package(id, parent);
-        if found.is_none() {
-            found = name.and_then(|n| self.in_file(id, folder.unwrap_or(""), n, parent));
-        }
-        if found.is_none() && !self.complained {
-            self.complained = true;
-            limits.push(format!(
-                "{}: split debug information ({}) was not found, so variables, types and inlined \
-                 functions of some of its files are missing.",
-                self.options.unrooted(&self.module).display(),
-                name.unwrap_or("a .dwo file without a name"),
-            ));
-        }
-        let found = found.map(Arc::new);
-        self.loaded.insert(id, found.clone());
-        found
-    }
-
-    fn in_package(&mut self, id: DwoId, parent: &Dwarf) -> Option<Dwarf> {
-        let module = &self.module;
-        let package = self.package.get_or_insert_with(|| {
-            let mut name = module.clone().into_os_string();
-            name.push(".dwp");
-            let cache = ReadCache::new(open_regular(Path::new(&name)).ok()?);
-            let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
-            let section =
-                |s: SectionId| -> Result<Bytes, gimli::Error> { Ok(section(&elf, s.dwo_name())) };
-            gimli::DwarfPackage::load(section, EndianSlice::new(&[], LittleEndian)).ok()
-        });
-        package.as_ref()?.find_cu(id, parent).ok().flatten()
-    }
-
-    fn in_file(&self, id: DwoId, folder: &str, name: &str, parent: &Dwarf) -> Option<Dwarf> {
-        let recorded = self.options.rooted(&Path::new(folder).join(name));
-        let beside = self.module.parent()?.join(Path::new(name).file_name()?);
-        [recorded, beside].iter().find_map(|path| {
-            let cache = ReadCache::new(open_regular(path).ok()?);
-            let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
-            let mut dwarf = load_sections(&elf, true).ok()?;
-            dwarf.make_dwo(parent);
-            has_unit(&dwarf, id).then_some(dwarf)
-        })
-    }
-}
-
-/// Whether a `.dwo` is of the same compilation as its skeleton.
-fn has_unit(dwarf: &Dwarf, id: DwoId) -> bool {
-    let mut headers = dwarf.units();
-    while let Ok(Some(header)) = headers.next() {
-        if dwarf.unit(header).is_ok_and(|u| u.dwo_id == Some(id)) {
-            return true;
-        }
-    }
-    false
-}
-
-fn load_sections(elf: &Elf<'_>, split: bool) -> Result<Dwarf, gimli::Error> {
+pub(crate) fn load_sections(elf: &Elf<'_>, split: bool) -> Result<Dwarf, gimli::Error> {
     let name = |s: SectionId| if split { s.dwo_name() } else { Some(s.name()) };
     let mut dwarf = Dwarf::load(|s| Ok::<_, gimli::Error>(section(elf, name(s))))?;
     if split {
@@ -525,7 +438,7 @@ fn load_sections(elf: &Elf<'_>, split: bool) -> Result<Dwarf, gimli::Error> {
 }
 
 /// A section's bytes, decompressed, for as long as the tool runs.
-fn section(elf: &Elf<'_>, name: Option<&str>) -> Bytes {
+pub(crate) fn section(elf: &Elf<'_>, name: Option<&str>) -> Bytes {
     let data = name
         .and_then(|n| elf.section_by_name(n))
         .and_then(|s| s.uncompressed_data().ok())

@@ -149,7 +149,8 @@ pub(crate) fn cpp(name: &str) -> String {
         .replace(" >", ">")
         .replace("std::__1::", "std::")
         .replace("std::__cxx11::", "std::")
-        .replace("std::__ndk1::", "std::");
+        .replace("std::__ndk1::", "std::")
+        .replace("std::__atomic_base<", "std::atomic<");
     for (long, short) in [
         ("long long unsigned int", "unsigned long long"),
         ("long unsigned int", "unsigned long"),
@@ -159,6 +160,12 @@ pub(crate) fn cpp(name: &str) -> String {
         ("short int", "short"),
     ] {
         name = name.replace(long, short);
+    }
+    for policy in [
+        ", (__gnu_cxx::_Lock_policy)2",
+        "<(__gnu_cxx::_Lock_policy)2>",
+    ] {
+        name = name.replace(policy, "");
     }
     for defaulted in [
         "std::allocator<",

@@ -37,10 +37,10 @@ pub(crate) struct Segment {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TlsSegment {
-    pub(crate) address: u64,
-    pub(crate) memory_size: u64,
-    pub(crate) align: u64,
+struct TlsSegment {
+    address: u64,
+    memory_size: u64,
+    align: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub(crate) struct Image {
     pub(crate) path: PathBuf,
     file: File,
     pub(crate) segments: Vec<Segment>,
-    pub(crate) tls: Option<TlsSegment>,
+    tls: Option<TlsSegment>,
     pub(crate) symbols: Symbols,
     pub(crate) build_id: Option<Vec<u8>>,
     pub(crate) debug_link: Option<(PathBuf, u32)>,
@@ -114,13 +114,38 @@ impl Image {
         let all = || self.segments.iter().filter(covering);
         let segment = all().find(wanted).or_else(|| all().next())?;
         Some(LinkAddress(
-            segment.address.wrapping_add(offset).wrapping_sub(segment.offset),
+            segment
+                .address
+                .wrapping_add(offset)
+                .wrapping_sub(segment.offset),
         ))
+    }
+
+    /// For an executable, the distance from the start of its TLS block to the
+    /// thread pointer: its size, rounded up so that the block's start is
+    /// congruent to the segment's address modulo its alignment (glibc's
+    /// `_dl_determine_tlsoffset`).
+    pub(crate) fn tls_size(&self) -> Option<u64> {
+        let tls = self.tls?;
+        let first = tls.address.wrapping_neg() & (tls.align - 1);
+        let size = tls.memory_size.saturating_sub(first);
+        size.checked_next_multiple_of(tls.align)?.checked_add(first)
     }
 
     /// Whether `address` lies in a loaded segment, zero-filled parts included.
     pub(crate) fn holds(&self, address: LinkAddress) -> bool {
         self.segments.iter().any(|s| {
+            address
+                .0
+                .checked_sub(s.address)
+                .is_some_and(|d| d < s.memory_size)
+        })
+    }
+
+    /// Whether `address` is code.
+    pub(crate) fn is_code(&self, address: LinkAddress) -> bool {
+        let mut code = self.segments.iter().filter(|s| s.executable);
+        code.any(|s| {
             address
                 .0
                 .checked_sub(s.address)
@@ -181,7 +206,7 @@ fn load_segments(elf: &Elf<'_>) -> (Vec<Segment>, Option<TlsSegment>) {
                 tls = Some(TlsSegment {
                     address: header.p_vaddr(e),
                     memory_size: header.p_memsz(e),
-                    align: header.p_align(e).max(1),
+                    align: header.p_align(e).max(1).next_power_of_two(),
                 });
             }
             _ => {}
@@ -267,11 +292,6 @@ impl Symbols {
     /// The thread-local variable at `offset` in the module's TLS block.
     pub(crate) fn thread_local(&self, offset: u64) -> Option<&Symbol> {
         at(&self.tls, offset, false)
-    }
-
-    /// Whether there are none at all.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.code.is_empty() && self.data.is_empty()
     }
 }
 

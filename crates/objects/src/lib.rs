@@ -10,20 +10,26 @@
 //! needed until the tool ends, and every table that borrows from them stays
 //! free of lifetimes.
 
-#![allow(dead_code)]
 mod answer;
+mod blocks;
 mod debug_file;
 mod die;
 mod dwarf;
+mod flow;
 mod fold;
 mod globals;
 mod image;
+mod inspect;
+mod locals;
 mod names;
 mod path;
+mod split;
 mod types;
+mod value;
 
 pub use answer::{
     CodeFrame, Declared, HeapBlock, ObjectContext, ObjectKind, ObjectName, Storage, ThreadPointer,
     ThreadStack, TypeHandle, TypedAccess,
 };
+pub use inspect::{ProgramFacts, inspect};
 pub use names::{NameOptions, Names};

@@ -4,12 +4,15 @@
 
 use crate::answer::{CodeFrame, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess};
 use crate::die::StaticPlace;
-use crate::dwarf::DebugInfo;
+use crate::dwarf::{DebugInfo, DieRef};
+use crate::flow::{self, Answers, Function};
 use crate::fold;
 use crate::globals::{Globals, Variable};
 use crate::image::{Image, LinkAddress};
+use crate::locals;
 use crate::path;
 use crate::types::{TypeId, TypeTable};
+use crate::value::Touched;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, Span};
@@ -54,7 +57,6 @@ impl NameOptions {
 
 /// One file of the image, and what has been read of it.
 pub(crate) struct Module {
-    pub(crate) number: u32,
     /// The path as the target knows it.
     pub(crate) path: String,
     pub(crate) image: Image,
@@ -67,6 +69,9 @@ pub(crate) struct Debug {
     pub(crate) info: DebugInfo,
     pub(crate) types: TypeTable,
     globals: Option<Globals>,
+    /// What the instructions of the functions looked at so far touch, by the
+    /// function's first address.
+    flows: HashMap<u64, Answers>,
 }
 
 impl Debug {
@@ -75,6 +80,7 @@ impl Debug {
             info: DebugInfo::load(image, options, limits)?,
             types: TypeTable::default(),
             globals: None,
+            flows: HashMap::new(),
         })
     }
 
@@ -88,9 +94,51 @@ impl Debug {
             info,
             types,
             globals,
+            ..
         } = self;
         let globals = globals.get_or_insert_with(|| Globals::build(info, limits));
         globals.at(place, info, types)
+    }
+
+    /// The function at `address`: its entry and code range.
+    pub(crate) fn function(
+        &mut self,
+        address: LinkAddress,
+        limits: &mut Vec<String>,
+    ) -> Option<(DieRef, u64, u64)> {
+        for unit in self.info.units_at(address, limits) {
+            let index = self.info.index(unit)?;
+            if let Some((begin, end, offset)) = index.function(address.0) {
+                return Some((DieRef { unit, offset }, begin, end));
+            }
+        }
+        None
+    }
+
+    /// What the instruction at `address` touches, with the name of the variable
+    /// that leads there.
+    fn touched(
+        &mut self,
+        address: LinkAddress,
+        image: &Image,
+        executable: bool,
+        limits: &mut Vec<String>,
+    ) -> Option<(Touched, Option<String>)> {
+        let (die, begin, end) = self.function(address, limits)?;
+        if !self.flows.contains_key(&begin) {
+            let function = Function {
+                begin,
+                code: &image.bytes(LinkAddress(begin), end - begin),
+                locals: locals::read(&mut self.info, &mut self.types, die),
+                tls_size: image.tls_size().filter(|_| executable),
+                fixed: image.first_page().is_some_and(|(_, address)| address > 0),
+            };
+            let answers = flow::analyse(&function, self, limits);
+            self.flows.insert(begin, answers);
+        }
+        let answers = self.flows.get(&begin)?;
+        let touched = *answers.touched.get(&address.0)?;
+        Some((touched, answers.name(touched.origin).map(str::to_owned)))
     }
 }
 
@@ -159,7 +207,10 @@ impl Names {
             None => Vec::new(),
         };
         let image = &self.modules[placed.module].image;
-        let symbol = image.symbols.function(placed.link);
+        let symbol = image
+            .is_code(placed.link)
+            .then(|| image.symbols.function(placed.link))
+            .flatten();
         let by_symbol = || match symbol {
             Some(s) => {
                 let from = shown.0.wrapping_sub(placed.bias).wrapping_sub(s.address);
@@ -301,8 +352,7 @@ impl Names {
             return None;
         }
         let module = self.executable()?;
-        let tls = self.modules[module].image.tls?;
-        let size = tls.memory_size.checked_next_multiple_of(tls.align)?;
+        let size = self.modules[module].image.tls_size()?;
         let holder = context.thread_pointers.iter().find(|t| {
             let below = t.fs_base.0.wrapping_sub(address.0);
             below > 0 && below <= size
@@ -430,8 +480,41 @@ impl Names {
 
     /// What the memory operand of the instruction at `code` is, by type.
     pub fn typed_access(&mut self, code: CodeAddress) -> Option<TypedAccess> {
-        let _ = code;
-        None
+        let placed = self.place(Address(code.0))?;
+        let executable = self.executable() == Some(placed.module);
+        let Self {
+            modules,
+            options,
+            limits,
+            ..
+        } = self;
+        let module = modules.get_mut(placed.module)?;
+        let image = &module.image;
+        let debug = module
+            .debug
+            .get_or_insert_with(|| Debug::load(image, options, limits))
+            .as_mut()?;
+        let (touched, variable) = debug.touched(placed.link, image, executable, limits)?;
+        let Debug { info, types, .. } = debug;
+        let stride = types.stride(touched.ty).unwrap_or(0);
+        let offset = types.known_offset(touched.ty, touched.offset, touched.modulo);
+        let exact = touched.modulo == 0;
+        let field = offset.map(|offset| path::path(types, touched.ty, offset, exact));
+        Some(TypedAccess {
+            storage: touched.storage,
+            variable,
+            type_name: types.name(info, touched.ty),
+            type_handle: TypeHandle {
+                module: placed.module as u32,
+                ty: touched.ty.0,
+            },
+            own_record: types.is_own_record(touched.ty),
+            type_size: types.size(touched.ty).unwrap_or(0),
+            field: field.filter(|f| !f.is_empty()),
+            offset_in_type: offset,
+            exact,
+            element_stride: stride,
+        })
     }
 
     /// The module and link address of a runtime address.
@@ -505,7 +588,6 @@ impl Names {
         let opened = self.open(mapping);
         if let Some(image) = opened {
             self.modules.push(Module {
-                number,
                 path: mapping.path.clone(),
                 image,
                 debug: None,

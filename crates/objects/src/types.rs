@@ -81,17 +81,6 @@ impl TypeTable {
         self.types.get(id.0 as usize)
     }
 
-    /// The type that attribute `DW_AT_type` of an entry in unit `from` means.
-    pub(crate) fn of_attribute(
-        &mut self,
-        debug: &mut DebugInfo,
-        from: u32,
-        entry: &LoadedEntry,
-    ) -> Option<TypeId> {
-        let die = debug.resolve(from, &entry.attr_value(dw::DW_AT_type)?)?;
-        self.load(debug, die, 0)
-    }
-
     /// The type described by the entry `die`.
     pub(crate) fn load(
         &mut self,
@@ -274,6 +263,68 @@ impl TypeTable {
         self.get(id)?.size
     }
 
+    /// Distance between the elements that a pointer to `id` walks over: the
+    /// size of the type, or of its element where it is an array itself.
+    pub(crate) fn stride(&self, id: TypeId) -> Option<u64> {
+        let plain = self.plain(id);
+        match &self.get(plain)?.shape {
+            Shape::Array { element, .. } => self.size(*element),
+            _ => self.size(plain),
+        }
+    }
+
+    /// `offset` from a pointer to `id` as an offset within one value of it.
+    pub(crate) fn reduced(&self, id: TypeId, offset: i64) -> u64 {
+        match self.size(id) {
+            Some(size) if size > 0 => offset.rem_euclid(size as i64) as u64,
+            _ => offset.max(0) as u64,
+        }
+    }
+
+    /// The offset within one value of type `id` of an address that is `offset`
+    /// from its start, known up to multiples of `modulo` (0: exactly). `None`
+    /// if those multiples reach more than one field.
+    pub(crate) fn known_offset(&self, id: TypeId, offset: i64, modulo: u64) -> Option<u64> {
+        if modulo == 0 {
+            return Some(self.reduced(id, offset));
+        }
+        if let Some(stride) = self
+            .stride(id)
+            .filter(|&s| s > 0 && modulo.is_multiple_of(s))
+        {
+            return Some(offset.rem_euclid(stride as i64) as u64);
+        }
+        // An index into an array that is a field: compilers fold the array's
+        // own offset into the displacement.
+        let offset = u64::try_from(offset).ok()?;
+        self.steps_through_array(id, offset, modulo, 0)
+            .then_some(offset)
+    }
+
+    fn steps_through_array(&self, id: TypeId, offset: u64, modulo: u64, depth: u32) -> bool {
+        let Some(ty) = self.get(self.plain(id)).filter(|_| depth < MAX_DEPTH) else {
+            return false;
+        };
+        match &ty.shape {
+            Shape::Array { element, .. } => match self.size(*element) {
+                Some(size) if size > 0 => {
+                    modulo.is_multiple_of(size)
+                        || self.steps_through_array(*element, offset % size, modulo, depth + 1)
+                }
+                _ => false,
+            },
+            Shape::Record { members, .. } => members
+                .iter()
+                .filter(|m| {
+                    offset
+                        .checked_sub(m.offset)
+                        .is_some_and(|o| m.size.is_none_or(|s| o < s))
+                })
+                .any(|m| self.steps_through_array(m.ty, offset - m.offset, modulo, depth + 1)),
+            _ => false,
+        }
+    }
+
     /// Without typedefs and qualifiers.
     pub(crate) fn plain(&self, mut id: TypeId) -> TypeId {
         for _ in 0..MAX_DEPTH {
@@ -283,6 +334,18 @@ impl TypeTable {
             }
         }
         id
+    }
+
+    /// Whether `id` is a record that the program itself declares.
+    pub(crate) fn is_own_record(&self, id: TypeId) -> bool {
+        self.get(self.plain(id)).is_some_and(|t| {
+            let library = t.name.as_deref().is_some_and(crate::path::is_library);
+            matches!(t.shape, Shape::Record { .. }) && !library
+        })
+    }
+
+    fn is_pointer(&self, id: TypeId) -> bool {
+        matches!(self.get(id).map(|t| &t.shape), Some(Shape::Pointer { .. }))
     }
 
     /// What a pointer or reference type points to; `None` for others and for
@@ -353,6 +416,10 @@ impl TypeTable {
                     Language::Rust => fold::rust_type(name),
                 }
             }
+            // `value_type` and its like say less than what they stand for.
+            (Shape::Alias { to: Some(to), .. }, Some(name)) if crate::path::is_library(name) => {
+                inner(self, debug, Some(*to))
+            }
             (_, Some(name)) => match ty.language {
                 Language::Rust => fold::rust_type(name),
                 _ => fold::cpp(name),
@@ -367,6 +434,9 @@ impl TypeTable {
             (Shape::Array { element, counts }, None) => {
                 let element = inner(self, debug, Some(*element));
                 array_name(ty.language, element, counts)
+            }
+            (Shape::Alias { to: Some(to), .. }, None) if self.is_pointer(*to) => {
+                inner(self, debug, Some(*to))
             }
             (Shape::Alias { to, qualifier }, None) => {
                 format!("{qualifier}{}", inner(self, debug, *to))

@@ -1,0 +1,683 @@
+//! Which typed object does each instruction of a function touch? A forward
+//! data-flow analysis over one function: what the debug information says of
+//! registers and frame slots is carried through moves, additions, spills and
+//! pointer loads, so that `mov rax,[rbp-8]; add qword [rax+16],1` becomes "field
+//! at 16 of what `args` points to". Called by [`crate::names`]; pure but for
+//! look-ups of types and variables.
+//!
+//! It must rather know nothing than something wrong: where two ways into a
+//! block disagree, the value is unknown.
+
+use crate::answer::Storage;
+use crate::blocks::{Block, blocks};
+use crate::die::StaticPlace;
+use crate::image::LinkAddress;
+use crate::locals::{Local, Place};
+use crate::names::Debug;
+use crate::types::{Shape, TypeId};
+use crate::value::{NOWHERE, Origin, State, Touched, Value, gcd, join, unknown_of};
+use iced_x86::{
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpAccess, OpKind, Register,
+};
+use std::collections::HashMap;
+
+/// The registers that a call leaves alone (System V ABI): rbx, rsp, rbp, r12-15.
+const PRESERVED: [usize; 7] = [3, 4, 5, 12, 13, 14, 15];
+const RAX: usize = 0;
+const RSP: usize = 4;
+const RBP: usize = 5;
+const RSI: usize = 6;
+const RDI: usize = 7;
+/// Stands for no register in the name of an unknown.
+const UNNAMED: usize = 15;
+/// Executables that are not position-independent are linked above this.
+const LOWEST_FIXED: i64 = 0x1_0000;
+/// A block is looked at this often before its values are given up.
+const MAX_VISITS: u32 = 64;
+/// Names of chained pointers (`a->b->c`) are cut at this many bytes.
+const MAX_NAME: usize = 60;
+
+/// One function to be looked at.
+pub(crate) struct Function<'a> {
+    pub(crate) begin: u64,
+    pub(crate) code: &'a [u8],
+    pub(crate) locals: Vec<Local>,
+    /// Distance from the start of the executable's TLS block to the thread
+    /// pointer, for executables.
+    pub(crate) tls_size: Option<u64>,
+    /// Whether the code runs where it was linked, so that constants in it are
+    /// addresses of variables.
+    pub(crate) fixed: bool,
+}
+
+/// What all instructions of a function touch, and the names of origins.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    pub(crate) touched: HashMap<u64, Touched>,
+    names: Vec<String>,
+}
+
+impl Answers {
+    /// The variable that led to the object.
+    pub(crate) fn name(&self, origin: Origin) -> Option<&str> {
+        self.names
+            .get(origin.0 as usize)
+            .map(String::as_str)
+            .filter(|n| !n.is_empty())
+    }
+}
+
+/// Analyses `function`.
+pub(crate) fn analyse(
+    function: &Function<'_>,
+    debug: &mut Debug,
+    limits: &mut Vec<String>,
+) -> Answers {
+    let decoder = Decoder::with_ip(64, function.code, function.begin, DecoderOptions::NONE);
+    let instructions: Vec<Instruction> = decoder.into_iter().collect();
+    let mut analysis = Analysis {
+        function,
+        debug,
+        limits,
+        factory: InstructionInfoFactory::new(),
+        answers: Answers::default(),
+        returns: HashMap::new(),
+    };
+    let blocks = blocks(&instructions);
+    let states = analysis.fixpoint(&instructions, &blocks);
+    for (block, state) in blocks.iter().zip(states) {
+        let Some(mut state) = state else { continue };
+        for instruction in &instructions[block.first..block.last] {
+            analysis.learn(instruction.ip(), &mut state);
+            if let Some(touched) = analysis.touched(instruction, &state) {
+                analysis.answers.touched.insert(instruction.ip(), touched);
+            }
+            analysis.execute(instruction, &mut state);
+        }
+    }
+    analysis.answers
+}
+
+struct Analysis<'a> {
+    function: &'a Function<'a>,
+    debug: &'a mut Debug,
+    limits: &'a mut Vec<String>,
+    factory: InstructionInfoFactory,
+    answers: Answers,
+    /// What called functions return, by their address.
+    returns: HashMap<u64, Option<Value>>,
+}
+
+impl Analysis<'_> {
+    /// The state at the start of each block.
+    fn fixpoint(&mut self, instructions: &[Instruction], blocks: &[Block]) -> Vec<Option<State>> {
+        let start = |n: usize| instructions[blocks[n].first].ip();
+        let mut entry: Vec<Option<State>> = vec![None; blocks.len()];
+        let mut visits = vec![0u32; blocks.len()];
+        let mut frame = State::at_entry(self.function.begin);
+        if let Some(first) = entry.first_mut() {
+            *first = Some(frame.clone());
+        }
+        let mut work = vec![0];
+        let mut unreached = 0;
+        loop {
+            let Some(n) = work.pop() else {
+                // What only an indirect jump reaches starts with nothing but
+                // the frame, as the last block before it left it.
+                while entry.get(unreached).is_some_and(Option::is_some) {
+                    unreached += 1;
+                }
+                if unreached >= blocks.len() {
+                    return entry;
+                }
+                entry[unreached] = Some(frame.frame_only(start(unreached)));
+                work.push(unreached);
+                continue;
+            };
+            let (Some(block), Some(mut state)) = (blocks.get(n), entry.get(n).cloned().flatten())
+            else {
+                continue;
+            };
+            for instruction in &instructions[block.first..block.last] {
+                self.learn(instruction.ip(), &mut state);
+                self.execute(instruction, &mut state);
+            }
+            if instructions[block.last - 1].flow_control() != FlowControl::Return {
+                frame = state.clone();
+            }
+            for &next in &block.next {
+                let mut joined = match &entry[next] {
+                    None => state.clone(),
+                    Some(before) => before.join(&state, start(next)),
+                };
+                if visits[next] > MAX_VISITS {
+                    joined = joined.frame_only(start(next));
+                }
+                if entry[next].as_ref() != Some(&joined) {
+                    visits[next] += 1;
+                    entry[next] = Some(joined);
+                    work.push(next);
+                }
+            }
+        }
+    }
+
+    /// Adds what the debug information says of the registers at `ip`.
+    fn learn(&mut self, ip: u64, state: &mut State) {
+        let function = self.function;
+        let mut told = [false; 16];
+        for local in function.locals_at(ip) {
+            let (register, value) = match local.place {
+                Place::Register(r) => (r, self.pointer_in(local, 0)),
+                Place::Sum(r, sum) => (r, self.pointer_in(local, sum)),
+                Place::Memory(r, at) if !matches!(state.registers[r], Value::Frame(_)) => {
+                    let offset = (local.piece as i64).wrapping_sub(at);
+                    (
+                        r,
+                        Some(
+                            self.start_of(local.ty, local.name, Storage::Frame)
+                                .plus(offset),
+                        ),
+                    )
+                }
+                _ => continue,
+            };
+            let (Some(Value::Inside(new)), false) = (value, told[register]) else {
+                continue;
+            };
+            told[register] = true;
+            if self.is_better(&new, state.registers[register]) {
+                state.registers[register] = Value::Inside(new);
+            }
+        }
+    }
+
+    /// Whether what a variable's type says is worth more than `old`. A value
+    /// that was followed here is as good, unless it knows less: the address of
+    /// a plain number where the variable tells a record.
+    fn is_better(&self, new: &Touched, old: Value) -> bool {
+        match old {
+            Value::Number(n) => !n.is_constant(),
+            Value::Frame(_) => false,
+            Value::Inside(old) if old.ty == new.ty => {
+                old.origin == NOWHERE && old.modulo >= new.modulo
+            }
+            Value::Inside(old) => self.is_record(new.ty) && !self.is_record(old.ty),
+        }
+    }
+
+    /// The address of an object of type `ty` that is reached by `name`.
+    fn start_of(&mut self, ty: TypeId, name: &str, storage: Storage) -> Value {
+        let origin = self.origin(name);
+        Value::Inside(Touched {
+            ty,
+            offset: 0,
+            modulo: 0,
+            storage,
+            origin,
+        })
+    }
+
+    /// The value of a register that holds the pointer `local` less `sum`.
+    fn pointer_in(&mut self, local: &Local, sum: i64) -> Option<Value> {
+        let leaf = self.debug.types.leaf(local.ty, local.piece)?;
+        let target = self.debug.types.pointee(&mut self.debug.info, leaf)?;
+        let start = self.start_of(target, local.name, Storage::Pointer);
+        Some(start.plus(sum.wrapping_neg()))
+    }
+
+    fn is_record(&self, ty: TypeId) -> bool {
+        let types = &self.debug.types;
+        matches!(
+            types.get(types.plain(ty)).map(|t| &t.shape),
+            Some(Shape::Record { .. })
+        )
+    }
+
+    fn origin(&mut self, name: &str) -> Origin {
+        if name.is_empty() {
+            return NOWHERE;
+        }
+        let names = &mut self.answers.names;
+        let at = names.iter().position(|n| n == name).unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        });
+        Origin(at as u32)
+    }
+
+    /// What the explicit memory operand of `instruction` touches.
+    fn touched(&mut self, instruction: &Instruction, state: &State) -> Option<Touched> {
+        if matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop) {
+            return None;
+        }
+        let address = (0..instruction.op_count()).find_map(|i| match instruction.op_kind(i) {
+            OpKind::Memory => Some(self.address(instruction, state)),
+            OpKind::MemoryESRDI => Some(state.registers[RDI]),
+            OpKind::MemorySegRSI => Some(state.registers[RSI]),
+            _ => None,
+        })?;
+        match address {
+            // More than a byte through a pointer to bytes: raw memory, whose
+            // type this is not.
+            Value::Inside(touched)
+                if instruction.memory_size().size() > 1
+                    && self.debug.types.size(touched.ty) == Some(1) =>
+            {
+                None
+            }
+            Value::Inside(touched) => Some(touched),
+            Value::Frame(offset) => self.frame_variable(offset, instruction.ip(), state),
+            Value::Number(_) => None,
+        }
+    }
+
+    /// The local variable at `offset` from the frame address.
+    fn frame_variable(&mut self, offset: i64, ip: u64, state: &State) -> Option<Touched> {
+        let function = self.function;
+        let types = &self.debug.types;
+        let (local, at) = function.locals_at(ip).find_map(|l| {
+            let start = match l.place {
+                Place::Frame(start) => start,
+                Place::Memory(r, more) => match state.registers[r] {
+                    Value::Frame(base) => base.wrapping_add(more),
+                    _ => return None,
+                },
+                _ => return None,
+            };
+            let at = offset.checked_sub(start)?.checked_add(l.piece as i64)?;
+            let size = i64::try_from(types.size(l.ty)?).ok()?;
+            (at >= l.piece as i64 && at < size).then_some((l, at))
+        })?;
+        match self.start_of(local.ty, local.name, Storage::Frame).plus(at) {
+            Value::Inside(touched) => Some(touched),
+            _ => None,
+        }
+    }
+
+    /// The address that the memory operand means.
+    fn address(&mut self, instruction: &Instruction, state: &State) -> Value {
+        let ip = instruction.ip();
+        let displacement = instruction.memory_displacement64();
+        if instruction.is_ip_rel_memory_operand() {
+            let address = instruction.ip_rel_memory_address();
+            let found = self.variable(StaticPlace::Address(address), address);
+            return found.unwrap_or(Value::constant(address as i64));
+        }
+        let part = |register: Register| match number(register) {
+            Some(r) => state.registers[r],
+            None => Value::constant(0),
+        };
+        let scale = i64::from(instruction.memory_index_scale());
+        let unknown = unknown_of(ip, UNNAMED);
+        let index = part(instruction.memory_index()).times(scale, unknown);
+        let base = part(instruction.memory_base()).plus(displacement as i64);
+        match instruction.memory_segment() {
+            Register::FS => self.thread_local(base.add(index, unknown)),
+            Register::GS => Value::unknown(unknown),
+            _ => self.total(base, index, ip, state),
+        }
+    }
+
+    /// The sum of two values, and the variable that it lies in if it is a fixed
+    /// address or a place in an array of the frame.
+    fn total(&mut self, a: Value, b: Value, ip: u64, state: &State) -> Value {
+        let unknown = unknown_of(ip, UNNAMED);
+        if let (Value::Frame(at), Value::Number(n)) | (Value::Number(n), Value::Frame(at)) = (a, b)
+            && n.factor != 0
+        {
+            return match self.frame_variable(at.wrapping_add(n.plus), ip, state) {
+                Some(touched) => Value::Inside(Touched {
+                    modulo: gcd(touched.modulo, n.factor.unsigned_abs()),
+                    ..touched
+                }),
+                None => Value::unknown(unknown),
+            };
+        }
+        let sum = a.add(b, unknown);
+        match sum {
+            Value::Number(n) if self.function.fixed && n.plus >= LOWEST_FIXED => {
+                let found = self.variable(StaticPlace::Address(n.plus as u64), n.plus as u64);
+                match found {
+                    Some(Value::Inside(t)) => Value::Inside(Touched {
+                        modulo: n.factor.unsigned_abs(),
+                        ..t
+                    }),
+                    _ => sum,
+                }
+            }
+            _ => sum,
+        }
+    }
+
+    /// The variable of the executable at a distance from the thread pointer.
+    fn thread_local(&mut self, distance: Value) -> Value {
+        let (Value::Number(n), Some(size)) = (distance, self.function.tls_size) else {
+            return distance;
+        };
+        let offset = size.wrapping_add_signed(n.plus);
+        match self.variable(StaticPlace::Tls(offset), offset) {
+            Some(Value::Inside(t)) => Value::Inside(Touched {
+                modulo: n.factor.unsigned_abs(),
+                ..t
+            }),
+            _ => distance,
+        }
+    }
+
+    fn variable(&mut self, place: StaticPlace, at: u64) -> Option<Value> {
+        let variable = self.debug.variable(place, self.limits)?;
+        let start = self.start_of(variable.ty, &variable.name, Storage::Global);
+        Some(start.plus((at - variable.start) as i64))
+    }
+
+    /// The 8 bytes at `address`, if they are a pointer.
+    fn load(&mut self, address: Value, ip: u64, state: &State) -> Option<Value> {
+        match address {
+            Value::Inside(touched) => self.follow(&touched),
+            Value::Frame(offset) => {
+                if let Some(indirect) = self.indirect(offset, ip) {
+                    return Some(indirect);
+                }
+                let typed = self
+                    .frame_variable(offset, ip, state)
+                    .and_then(|t| self.follow(&t));
+                typed.or_else(|| state.slots.get(&offset).copied())
+            }
+            Value::Number(_) => None,
+        }
+    }
+
+    /// A slot that holds the address of a variable passed by reference.
+    fn indirect(&mut self, offset: i64, ip: u64) -> Option<Value> {
+        let function = self.function;
+        let local = function
+            .locals_at(ip)
+            .find(|l| l.place == Place::FrameIndirect(offset))?;
+        Some(self.start_of(local.ty, local.name, Storage::Pointer))
+    }
+
+    /// What the pointer at `touched` points to.
+    fn follow(&mut self, touched: &Touched) -> Option<Value> {
+        let types = &self.debug.types;
+        let offset = types.known_offset(touched.ty, touched.offset, touched.modulo)?;
+        let leaf = types.leaf(touched.ty, offset)?;
+        let target = self.debug.types.pointee(&mut self.debug.info, leaf)?;
+        let field = crate::path::path(&self.debug.types, touched.ty, offset, touched.modulo == 0);
+        let name = self.chained(touched, &field);
+        Some(self.start_of(target, &name, Storage::Pointer))
+    }
+
+    /// `n` and `.next` make `n->next` through a pointer, `n.next` otherwise.
+    fn chained(&self, touched: &Touched, field: &str) -> String {
+        let variable = self.answers.name(touched.origin).unwrap_or("");
+        let name = match (touched.storage, field.strip_prefix('.')) {
+            (_, Some(field)) if variable.is_empty() => field.to_owned(),
+            (Storage::Pointer, Some(field)) => format!("{variable}->{field}"),
+            _ => format!("{variable}{field}"),
+        };
+        // A list walked by its links has no name of bounded length.
+        if name.len() > MAX_NAME {
+            field.trim_start_matches('.').to_owned()
+        } else {
+            name
+        }
+    }
+
+    /// The effect of `instruction` on `state`.
+    fn execute(&mut self, instruction: &Instruction, state: &mut State) {
+        let ip = instruction.ip();
+        match instruction.mnemonic() {
+            Mnemonic::Push | Mnemonic::Pop | Mnemonic::Leave => {
+                return self.stack(instruction, state);
+            }
+            Mnemonic::Call => return self.call(instruction, state),
+            // Sign extension in place.
+            Mnemonic::Cdqe => return,
+            Mnemonic::Mov if instruction.op_kind(0) == OpKind::Memory => {
+                return self.store(instruction, state);
+            }
+            _ => {}
+        }
+        let destination = match instruction.op_kind(0) {
+            OpKind::Register if instruction.op_count() > 0 => Some(instruction.op0_register()),
+            _ => None,
+        };
+        let written = destination
+            .filter(|d| d.is_gpr64() || d.is_gpr32())
+            .and_then(|d| Some((number(d)?, d.is_gpr64())))
+            .and_then(|(r, wide)| Some((r, wide, self.result(instruction, r, state)?)));
+        self.forget(instruction, state);
+        match written {
+            // Half a pointer is no pointer; numbers are taken not to overflow,
+            // which C forbids for signed ones.
+            // Where `alloca` leaves the stack pointer is not known.
+            Some((RSP, _, Value::Inside(_))) => state.set_unknown(RSP, ip),
+            Some((r, wide, value)) if wide || !value.is_pointer() || self.function.fixed => {
+                state.registers[r] = value;
+            }
+            Some((r, ..)) => state.set_unknown(r, ip),
+            None => {}
+        }
+    }
+
+    /// What `instruction` writes to its first operand, register `r`; `None` if
+    /// that is not followed.
+    fn result(&mut self, instruction: &Instruction, r: usize, state: &State) -> Option<Value> {
+        let ip = instruction.ip();
+        let before = state.registers[r];
+        let unknown = unknown_of(ip, r);
+        Some(match instruction.mnemonic() {
+            Mnemonic::Mov | Mnemonic::Movsxd => self.source(instruction, 1, state)?,
+            Mnemonic::Lea => self.address(instruction, state),
+            Mnemonic::Add => {
+                let other = self
+                    .source(instruction, 1, state)
+                    .unwrap_or(Value::unknown(unknown));
+                self.total(before, other, ip, state)
+            }
+            Mnemonic::Sub => {
+                let other = self
+                    .source(instruction, 1, state)
+                    .unwrap_or(Value::unknown(unknown));
+                self.total(before, other.times(-1, unknown), ip, state)
+            }
+            Mnemonic::Inc => before.plus(1),
+            Mnemonic::Dec => before.plus(-1),
+            Mnemonic::Shl if is_immediate(instruction.op_kind(1)) => before.times(
+                1i64.checked_shl(instruction.immediate(1) as u32 & 63)?,
+                unknown,
+            ),
+            Mnemonic::Imul if instruction.op_count() == 3 => {
+                let by = instruction.immediate(2) as i64;
+                let other = self
+                    .source(instruction, 1, state)
+                    .unwrap_or(Value::unknown(unknown));
+                other.times(by, unknown)
+            }
+            Mnemonic::Xor
+                if instruction.op1_kind() == OpKind::Register
+                    && instruction.op0_register() == instruction.op1_register() =>
+            {
+                Value::constant(0)
+            }
+            // Of the conditional instructions only `cmov` writes 32 or 64 bits.
+            _ if instruction.condition_code() != ConditionCode::None => {
+                join(before, self.source(instruction, 1, state)?, unknown)
+            }
+            _ => return None,
+        })
+    }
+
+    /// The value of operand `i`; `None` if nothing is known of it.
+    fn source(&mut self, instruction: &Instruction, i: u32, state: &State) -> Option<Value> {
+        let kind = instruction.op_kind(i);
+        match kind {
+            OpKind::Register => {
+                let register = instruction.op_register(i);
+                let wide = register.is_gpr64() || register.is_gpr32();
+                number(register)
+                    .filter(|_| wide)
+                    .map(|r| state.registers[r])
+            }
+            OpKind::Memory if instruction.memory_size().size() == 8 => {
+                let address = self.address(instruction, state);
+                self.load(address, instruction.ip(), state)
+            }
+            _ if is_immediate(kind) => {
+                let value = instruction.immediate(i);
+                // `mov edi, offset counters` in code at a fixed address.
+                let address = self.function.fixed && value as i64 >= LOWEST_FIXED;
+                let found = address
+                    .then(|| self.variable(StaticPlace::Address(value), value))
+                    .flatten();
+                Some(found.unwrap_or(Value::constant(value as i64)))
+            }
+            _ => None,
+        }
+    }
+
+    fn stack(&mut self, instruction: &Instruction, state: &mut State) {
+        let ip = instruction.ip();
+        match instruction.mnemonic() {
+            Mnemonic::Push => {
+                let value = self.source(instruction, 0, state);
+                state.registers[RSP] = state.registers[RSP].plus(-8);
+                if let Value::Frame(top) = state.registers[RSP] {
+                    state.put(top, 8, value);
+                }
+            }
+            Mnemonic::Pop => {
+                let top = state.registers[RSP];
+                state.registers[RSP] = top.plus(8);
+                if let Some(r) = number(instruction.op0_register()) {
+                    pop(state, r, top, ip);
+                }
+            }
+            _ => {
+                let frame = state.registers[RBP];
+                state.registers[RSP] = frame.plus(8);
+                pop(state, RBP, frame, ip);
+            }
+        }
+    }
+
+    fn call(&mut self, instruction: &Instruction, state: &mut State) {
+        for r in (0..16).filter(|r| !PRESERVED.contains(r)) {
+            state.set_unknown(r, instruction.ip());
+        }
+        if instruction.flow_control() == FlowControl::Call {
+            let target = instruction.near_branch_target();
+            let known = self.returns.get(&target).copied();
+            let value = known.unwrap_or_else(|| self.returned(target));
+            self.returns.insert(target, value);
+            if let Some(value) = value {
+                state.registers[RAX] = value;
+            }
+        }
+    }
+
+    /// What the function at `target` returns, if that is a pointer.
+    fn returned(&mut self, target: u64) -> Option<Value> {
+        let (die, begin, _) = self.debug.function(LinkAddress(target), self.limits)?;
+        if begin != target {
+            return None;
+        }
+        let (typed, value) = self.debug.info.inherited(die, gimli::DW_AT_type)?;
+        let ty = self.debug.info.resolve(typed.unit, &value)?;
+        let ty = self.debug.types.load(&mut self.debug.info, ty, 0)?;
+        // A class with one pointer in it may come back in rax or through a
+        // hidden argument; only plain pointers are sure.
+        let target = self.debug.types.pointee(&mut self.debug.info, ty)?;
+        let name = self.debug.info.inherited(die, gimli::DW_AT_name);
+        let name = name.and_then(|(at, value)| self.debug.info.unit(at.unit)?.text(value));
+        let shown = name.map(|name| format!("{name}()")).unwrap_or_default();
+        Some(self.start_of(target, &shown, Storage::Pointer))
+    }
+
+    fn store(&mut self, instruction: &Instruction, state: &mut State) {
+        let Value::Frame(at) = self.address(instruction, state) else {
+            return;
+        };
+        // Unoptimised code stores each argument to its variable first: from
+        // then on its register and all copies are known to be that variable.
+        if let OpKind::Register = instruction.op1_kind()
+            && instruction.op1_register().is_gpr64()
+            && let Some(r) = number(instruction.op1_register())
+            && let Some(new) = self.frame_variable(at, instruction.ip(), state)
+            && let Some(Value::Inside(new)) = self.follow(&new)
+            && self.is_better(&new, state.registers[r])
+        {
+            state.reveal(r, Value::Inside(new));
+        }
+        let value = self.source(instruction, 1, state);
+        state.put(at, instruction.memory_size().size() as i64, value);
+    }
+
+    /// What `instruction` writes is no longer known.
+    fn forget(&mut self, instruction: &Instruction, state: &mut State) {
+        let info = self.factory.info(instruction);
+        let written: Vec<usize> = info
+            .used_registers()
+            .iter()
+            .filter(|r| writes(r.access()))
+            .filter_map(|r| number(r.register()))
+            .collect();
+        let stores = info.used_memory().iter().any(|m| writes(m.access()));
+        let explicit =
+            (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory);
+        if stores
+            && explicit
+            && let Value::Frame(at) = self.address(instruction, state)
+        {
+            state.put(at, instruction.memory_size().size() as i64, None);
+        }
+        for r in written {
+            state.set_unknown(r, instruction.ip());
+        }
+    }
+}
+
+fn pop(state: &mut State, r: usize, top: Value, ip: u64) {
+    let saved = match top {
+        Value::Frame(at) => state.slots.get(&at).copied(),
+        _ => None,
+    };
+    match saved {
+        Some(value) => state.registers[r] = value,
+        None => state.set_unknown(r, ip),
+    }
+}
+
+impl Function<'_> {
+    fn locals_at(&self, ip: u64) -> impl Iterator<Item = &Local> {
+        self.locals
+            .iter()
+            .filter(move |l| l.begin <= ip && ip < l.end)
+    }
+}
+
+fn writes(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
+}
+
+fn is_immediate(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::Immediate8
+            | OpKind::Immediate8to32
+            | OpKind::Immediate8to64
+            | OpKind::Immediate32
+            | OpKind::Immediate32to64
+            | OpKind::Immediate64
+    )
+}
+
+/// The encoding number of a general register of any width.
+fn number(register: Register) -> Option<usize> {
+    register.is_gpr().then(|| register.full_register().number())
+}

@@ -1,0 +1,271 @@
+//! A function's parameters and local variables with the registers and frame
+//! slots that hold them, inlined functions included. Read when an instruction
+//! of the function is first asked about; called by [`crate::flow`].
+
+use crate::die::LoadedEntry;
+use crate::dwarf::{Attribute, Bytes, DebugInfo, DieRef, LoadedUnit};
+use crate::types::{TypeId, TypeTable};
+use gimli::{AttributeValue, Expression, Operation, UnitOffset, constants as dw};
+
+/// Where a variable, or a piece of one, is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In this register (x86-64 encoding number).
+    Register(usize),
+    /// Its value is this register plus a constant.
+    Sum(usize, i64),
+    /// In memory at this register plus a constant.
+    Memory(usize, i64),
+    /// In memory at this offset from the canonical frame address.
+    Frame(i64),
+    /// In memory whose address stands at this offset from the canonical frame
+    /// address: what is passed by invisible reference.
+    FrameIndirect(i64),
+}
+
+/// A variable, or a piece of one, in a range of code.
+#[derive(Clone, Debug)]
+pub(crate) struct Local {
+    pub(crate) name: &'static str,
+    pub(crate) ty: TypeId,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) place: Place,
+    /// Position of the piece in the variable, in bytes.
+    pub(crate) piece: u64,
+    /// How deeply nested the inlined function is.
+    depth: isize,
+}
+
+#[derive(Clone, Copy)]
+enum FrameBase {
+    Cfa,
+    Register(usize, i64),
+    Unknown,
+}
+
+/// More variables in one function than this are not looked at: generated code,
+/// where the analysis would cost more than the names are worth.
+const MAX_LOCALS: usize = 20_000;
+
+/// The variables of the function at `die`, those of the innermost inlined
+/// functions first.
+pub(crate) fn read(debug: &mut DebugInfo, types: &mut TypeTable, die: DieRef) -> Vec<Local> {
+    let Some(unit) = debug.unit(die.unit).cloned() else {
+        return Vec::new();
+    };
+    let mut reader = Reader {
+        debug,
+        types,
+        unit: &unit,
+        number: die.unit,
+        base: FrameBase::Unknown,
+        found: Vec::new(),
+    };
+    let _ = reader.walk(die.offset);
+    let mut found = reader.found;
+    found.sort_by_key(|l| std::cmp::Reverse(l.depth));
+    found
+}
+
+struct Reader<'a> {
+    debug: &'a mut DebugInfo,
+    types: &'a mut TypeTable,
+    unit: &'a LoadedUnit,
+    number: u32,
+    base: FrameBase,
+    found: Vec<Local>,
+}
+
+impl Reader<'_> {
+    fn walk(&mut self, offset: usize) -> Result<(), gimli::Error> {
+        let unit = self.unit.unit.clone();
+        let mut entries = unit.entries_at_offset(UnitOffset(offset))?;
+        entries.next_entry()?;
+        let Some(root) = entries.current() else {
+            return Ok(());
+        };
+        let top = root.depth();
+        self.base = self.frame_base(root);
+        // The code ranges of the enclosing blocks, by depth.
+        let mut scopes: Vec<(isize, Vec<(u64, u64)>)> = vec![(top, self.ranges(root))];
+        let mut skip_below: Option<isize> = None;
+        entries.next_entry()?;
+        while let Some(entry) = entries.current() {
+            let depth = entry.depth();
+            if depth <= top || self.found.len() > MAX_LOCALS {
+                break;
+            }
+            if skip_below.is_some_and(|s| depth <= s) {
+                skip_below = None;
+            }
+            scopes.retain(|s| s.0 < depth);
+            if skip_below.is_none() {
+                match entry.tag() {
+                    dw::DW_TAG_lexical_block | dw::DW_TAG_inlined_subroutine => {
+                        scopes.push((depth, self.ranges(entry)));
+                    }
+                    dw::DW_TAG_formal_parameter | dw::DW_TAG_variable => {
+                        let entry = entry.clone();
+                        if let Some(scope) = scopes.last() {
+                            self.variable(&entry, &scope.1, depth);
+                        }
+                    }
+                    // Functions and types declared inside have their own frames.
+                    dw::DW_TAG_subprogram
+                    | dw::DW_TAG_structure_type
+                    | dw::DW_TAG_class_type
+                    | dw::DW_TAG_union_type => skip_below = Some(depth),
+                    _ => {}
+                }
+            }
+            if entries.next_dfs()?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn ranges(&self, entry: &LoadedEntry) -> Vec<(u64, u64)> {
+        let mut all = Vec::new();
+        if let Ok(mut ranges) = self.unit.dwarf.die_ranges(&self.unit.unit, entry) {
+            while let Ok(Some(range)) = ranges.next() {
+                all.push((range.begin, range.end));
+            }
+        }
+        all
+    }
+
+    fn frame_base(&self, entry: &LoadedEntry) -> FrameBase {
+        let Some(AttributeValue::Exprloc(expression)) = entry.attr_value(dw::DW_AT_frame_base)
+        else {
+            return FrameBase::Unknown;
+        };
+        match expression.operations(self.unit.unit.encoding()).next() {
+            Ok(Some(Operation::CallFrameCFA)) => FrameBase::Cfa,
+            Ok(Some(Operation::Register { register })) => match encoding_number(register.0) {
+                Some(number) => FrameBase::Register(number, 0),
+                None => FrameBase::Unknown,
+            },
+            Ok(Some(Operation::RegisterOffset {
+                register, offset, ..
+            })) => match encoding_number(register.0) {
+                Some(number) => FrameBase::Register(number, offset),
+                None => FrameBase::Unknown,
+            },
+            _ => FrameBase::Unknown,
+        }
+    }
+
+    fn variable(&mut self, entry: &LoadedEntry, scope: &[(u64, u64)], depth: isize) {
+        let Some(location) = entry.attr_value(dw::DW_AT_location) else {
+            return;
+        };
+        let places = self.places(&location, scope);
+        if places.is_empty() {
+            return;
+        }
+        let die = DieRef {
+            unit: self.number,
+            offset: entry.offset().0,
+        };
+        let Some((typed, ty)) = self.debug.inherited(die, dw::DW_AT_type) else {
+            return;
+        };
+        let Some(ty) = self.debug.resolve(typed.unit, &ty) else {
+            return;
+        };
+        let Some(ty) = self.types.load(self.debug, ty, 0) else {
+            return;
+        };
+        let name = self
+            .debug
+            .inherited(die, dw::DW_AT_name)
+            .and_then(|(at, value)| self.debug.unit(at.unit)?.text(value));
+        for (begin, end, place, piece) in places {
+            self.found.push(Local {
+                name: name.unwrap_or(""),
+                ty,
+                begin,
+                end,
+                place,
+                piece,
+                depth,
+            });
+        }
+    }
+
+    fn places(&self, location: &Attribute, scope: &[(u64, u64)]) -> Vec<(u64, u64, Place, u64)> {
+        let mut all = Vec::new();
+        if let AttributeValue::Exprloc(expression) = location {
+            for (place, piece) in self.pieces(*expression) {
+                all.extend(scope.iter().map(|&(begin, end)| (begin, end, place, piece)));
+            }
+            return all;
+        }
+        if let Ok(Some(mut list)) = self.unit.dwarf.attr_locations(&self.unit.unit, *location) {
+            while let Ok(Some(entry)) = list.next() {
+                for (place, piece) in self.pieces(entry.data) {
+                    all.push((entry.range.begin, entry.range.end, place, piece));
+                }
+            }
+        }
+        all
+    }
+
+    /// The pieces that `expression` describes, as far as they are places.
+    fn pieces(&self, expression: Expression<Bytes>) -> Vec<(Place, u64)> {
+        let mut operations = expression.operations(self.unit.unit.encoding());
+        let mut found = Vec::new();
+        let mut current = Vec::new();
+        let mut at = 0;
+        while let Ok(Some(operation)) = operations.next() {
+            match operation {
+                Operation::Piece { size_in_bits, .. } => {
+                    found.extend(self.place(&current).map(|p| (p, at)));
+                    at += size_in_bits / 8;
+                    current.clear();
+                }
+                other => current.push(other),
+            }
+        }
+        found.extend(self.place(&current).map(|p| (p, at)));
+        found
+    }
+
+    fn place(&self, operations: &[Operation<Bytes>]) -> Option<Place> {
+        let number = |register: &gimli::Register| encoding_number(register.0);
+        match operations {
+            [Operation::Register { register }] => Some(Place::Register(number(register)?)),
+            [
+                Operation::RegisterOffset {
+                    register, offset, ..
+                },
+            ] => Some(Place::Memory(number(register)?, *offset)),
+            [
+                Operation::RegisterOffset {
+                    register, offset, ..
+                },
+                Operation::StackValue,
+            ] => Some(Place::Sum(number(register)?, *offset)),
+            [Operation::FrameOffset { offset }] => Some(match self.base {
+                FrameBase::Cfa => Place::Frame(*offset),
+                FrameBase::Register(register, more) => Place::Memory(register, offset + more),
+                FrameBase::Unknown => return None,
+            }),
+            [Operation::CallFrameCFA] => Some(Place::Frame(0)),
+            [Operation::FrameOffset { offset }, Operation::Deref { .. }] => match self.base {
+                FrameBase::Cfa => Some(Place::FrameIndirect(*offset)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The encoding number of a general register from its DWARF number (System V
+/// ABI, AMD64 supplement, figure 3.36).
+fn encoding_number(dwarf: u16) -> Option<usize> {
+    const ORDER: [usize; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+    ORDER.get(usize::from(dwarf)).copied()
+}
