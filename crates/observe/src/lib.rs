@@ -4,6 +4,7 @@
 //! whoever took them. This crate must not judge or name what it sees, and must
 //! not change the target.
 
+pub mod code;
 pub mod decode;
 mod error;
 mod event;
@@ -15,10 +16,12 @@ pub mod pmu;
 pub mod proc;
 pub mod watch;
 
+pub use code::ProcessCode;
 pub use decode::{CodeRange, CodeSource, Decoded, Decoder, NearAccess};
 pub use error::ObserveError;
 pub use event::{Event, RawSample, Registers};
 pub use import::{ImportError, Imported, import};
 pub use launch::{Child, Launch, Prepared};
 pub use perf::{FrequencyPlan, PerfRefusal, PerfSampler, Wait};
+pub use pmu::PmuSampler;
 pub use watch::{Budget, Burst, BurstRequest, WatchError, Watcher};

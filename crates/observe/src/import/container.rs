@@ -79,7 +79,7 @@ impl EventAttr {
 
 /// A record of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub(crate) struct Record {
     pub kind: u32,
     pub misc: u16,
     /// Index of its event.

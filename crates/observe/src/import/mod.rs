@@ -8,12 +8,13 @@
 //! half a result that looks whole.
 
 mod container;
-mod records;
+pub(crate) mod records;
 
 use crate::machine::perf_event::{SW_CPU_CLOCK, TYPE_SOFTWARE, flag, sample};
 use crate::pmu::access_of;
 use crate::pmu::record::{Sample, SampleLayout};
 use crate::{Event, RawSample};
+pub(crate) use container::Record;
 use container::{Container, EventAttr};
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! The records of a recording that are no samples: mappings, names, the
-//! beginning and end of threads, losses. Bytes in, [`Event`]s out; a record that
+//! The records of a recording, or of the PMU sampler, that are no samples:
+//! mappings, names, the beginning and end of threads, losses. Bytes in, [`Event`]s out; a record that
 //! is too short for its kind is left out.
 
 use super::container::Record;
@@ -15,7 +15,7 @@ const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
 const FORK: u32 = 7;
-pub(super) const SAMPLE: u32 = 9;
+pub(crate) const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
 const LOST_SAMPLES: u32 = 13;
 
@@ -28,13 +28,13 @@ const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 const KERNEL_PROCESS: u32 = u32::MAX;
 
 /// Whether a record is about user mode.
-pub(super) const fn is_user(misc: u16) -> bool {
+pub(crate) const fn is_user(misc: u16) -> bool {
     misc & MISC_CPUMODE == MISC_USER
 }
 
 /// Inode numbers by path, for mappings that were recorded without.
-#[derive(Default)]
-pub(super) struct Inodes(HashMap<String, u64>);
+#[derive(Debug, Default)]
+pub(crate) struct Inodes(HashMap<String, u64>);
 
 impl Inodes {
     /// The inode of the file that is at `path` today; 0 if there is none. Later
@@ -53,7 +53,7 @@ impl Inodes {
 }
 
 /// The event of a record; `None` if it is of no interest or malformed.
-pub(super) fn event_of(record: &Record, inodes: &mut Inodes) -> Option<Event> {
+pub(crate) fn event_of(record: &Record, inodes: &mut Inodes) -> Option<Event> {
     let fields = Fields(&record.body);
     let time = Time(record.time);
     match record.kind {

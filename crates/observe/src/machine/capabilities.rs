@@ -6,6 +6,7 @@
 
 use super::perf_event::{self, Attr, PerfEvent, Where, sample};
 use crate::perf::{PerfRefusal, paranoid_level};
+use crate::pmu;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -86,7 +87,7 @@ impl Capabilities {
             watchpoints,
             watchpoint_slots,
             hardware_counters: probe_cycles(),
-            memory_events: probe_memory_events(Path::new("/sys/bus/event_source/devices")),
+            memory_events: probe_memory_events(),
             protection_keys: probe_protection_keys(),
             ptrace: probe_ptrace(ptrace_scope),
             perf_event_paranoid: paranoid_level(),
@@ -213,25 +214,29 @@ pub(crate) const fn breakpoint(address: u64) -> Attr {
     attr
 }
 
-/// Whether the kernel has registered events of the PMU that tell addresses.
-/// Whether they open is found out by the one who opens them: their attributes
-/// depend on the CPU.
-fn probe_memory_events(devices: &Path) -> Capability {
-    let intel = ["cpu", "cpu_core"]
-        .iter()
-        .find(|pmu| devices.join(pmu).join("events/mem-loads").exists());
-    if let Some(pmu) = intel {
-        return Capability::yes(format!("Intel load latency events of the PMU `{pmu}`"));
+/// Opens the memory events that the kernel describes.
+fn probe_memory_events() -> Capability {
+    let found = pmu::machine_events();
+    if found.is_empty() {
+        return Capability::no(
+            "memory events: the kernel describes neither Intel's mem-loads nor AMD's ibs_op",
+            Some(
+                "nothing here; on bare metal, or in a virtual machine that is given the PMU with \
+                 memory sampling, they are used as well",
+            ),
+        );
     }
-    if devices.join("ibs_op").exists() {
-        return Capability::yes("AMD instruction-based sampling (ibs_op)");
-    }
-    Capability::no(
-        "memory events: the kernel lists neither cpu/mem-loads/ nor ibs_op",
-        Some(
-            "none is needed; on the bare machine, or in a virtual machine with a virtual PMU that passes them on, they are used",
+    let names: Vec<_> = found.iter().map(|event| event.name.clone()).collect();
+    match pmu::try_open(found) {
+        Ok(names) => Capability::yes(format!("memory events: {names}")),
+        Err(error) => Capability::no(
+            format!(
+                "memory events: {} are described, but {error}",
+                names.join(", ")
+            ),
+            None,
         ),
-    )
+    }
 }
 
 fn probe_protection_keys() -> Capability {
@@ -316,17 +321,6 @@ mod tests {
                 .detail
                 .contains("no perf events")
         );
-    }
-
-    #[test]
-    fn memory_events_are_found_by_their_names() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(!probe_memory_events(dir.path()).available);
-        fs::create_dir_all(dir.path().join("ibs_op")).unwrap();
-        assert!(probe_memory_events(dir.path()).detail.contains("ibs_op"));
-        fs::create_dir_all(dir.path().join("cpu_core/events")).unwrap();
-        fs::write(dir.path().join("cpu_core/events/mem-loads"), "event=0xcd").unwrap();
-        assert!(probe_memory_events(dir.path()).detail.contains("cpu_core"));
     }
 
     #[test]

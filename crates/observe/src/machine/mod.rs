@@ -12,5 +12,6 @@ mod transfer;
 
 pub(crate) use capabilities::breakpoint;
 pub use capabilities::{Capabilities, Capability};
+pub(crate) use facts::parse_cpu_list;
 pub use facts::{Cpu, Machine};
 pub use transfer::{PairCost, TransferCost, transfer_cost, transfer_cost_between};

@@ -64,6 +64,8 @@ pub(crate) mod flag {
     pub const MMAP2: u64 = 1 << 23;
     pub const COMM_EXEC: u64 = 1 << 24;
     pub const USE_CLOCKID: u64 = 1 << 25;
+    /// `precise_ip` is two bits wide from here.
+    pub const PRECISE_SHIFT: u32 = 15;
     /// Threads inherit the event, child processes do not (Linux 5.13).
     pub const INHERIT_THREAD: u64 = 1 << 35;
 }
@@ -148,8 +150,20 @@ impl PerfEvent {
     /// # Errors
     /// What the kernel answers; nothing is interpreted here.
     pub(crate) fn open(attr: &Attr, place: Where) -> io::Result<Self> {
+        const NO_GROUP: RawFd = -1;
+        Self::open_in(attr, place, NO_GROUP)
+    }
+
+    /// Opens an event in the group of `leader`, whose place is the same.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub(crate) fn open_beside(attr: &Attr, place: Where, leader: &Self) -> io::Result<Self> {
+        Self::open_in(attr, place, leader.as_raw_fd())
+    }
+
+    fn open_in(attr: &Attr, place: Where, group: RawFd) -> io::Result<Self> {
         const FD_CLOEXEC: libc::c_ulong = 1 << 3;
-        const NO_GROUP: libc::c_int = -1;
         let (pid, cpu) = match place {
             Where::Thread(thread) => (thread as i32, -1),
             Where::ThreadOnCpu(thread, cpu) => (thread as i32, cpu as i32),
@@ -162,7 +176,7 @@ impl PerfEvent {
                 std::ptr::from_ref(attr),
                 pid,
                 cpu,
-                NO_GROUP,
+                group,
                 FD_CLOEXEC,
             )
         };
@@ -194,6 +208,18 @@ impl PerfEvent {
     /// be an event of the same thread and CPU.
     pub(crate) fn set_output(&self, ring: &Self) -> io::Result<()> {
         self.control(0x2405, ring.as_raw_fd() as libc::c_ulong)
+    }
+
+    /// `PERF_EVENT_IOC_ID`: the number that `PERF_SAMPLE_IDENTIFIER` puts into the
+    /// event's records and into those of the events inherited from it.
+    pub(crate) fn id(&self) -> io::Result<u64> {
+        const GET_ID: libc::c_ulong = 0x8008_2407;
+        let mut id = 0u64;
+        // SAFETY: this request writes 8 bytes to the given place.
+        match unsafe { libc::ioctl(self.as_raw_fd(), GET_ID, &raw mut id) } {
+            0 => Ok(id),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// The event's count.

@@ -1,0 +1,500 @@
+//! Live PMU memory events of a process, in the shape of the default sampler:
+//! open, wait, drain. Called by the program where `discover` found events; it
+//! must not stop or change the target.
+//!
+//! No machine of ours has such a PMU: the events of the hardware have never
+//! been opened by this code. Its reading of records, its rings and its
+//! following of threads are tested with software events instead.
+
+use super::access_of;
+use super::events::{self, MemoryEvent};
+use super::record::{Fields, SampleLayout};
+use crate::import::{Record, records};
+use crate::machine::Machine;
+use crate::machine::perf_event::{Attr, PerfEvent, Where, flag, sample};
+use crate::perf::ring::Ring;
+use crate::{Event, ObserveError, PerfRefusal, Wait, proc};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+use sunder_access::{ProcessId, ThreadId, Time};
+
+/// What every sample carries. `IDENTIFIER` tells the events in one ring apart;
+/// the trailer of other records has four of these fields.
+const LAYOUT: SampleLayout = SampleLayout {
+    sample_type: sample::IDENTIFIER
+        | sample::IP
+        | sample::TID
+        | sample::TIME
+        | sample::ADDR
+        | sample::CPU
+        | sample::PERIOD
+        | sample::WEIGHT
+        | sample::DATA_SRC,
+    read_format: 0,
+    branch_sample_type: 0,
+    user_registers: 0,
+};
+
+/// Where the time stands in the trailer of a record, from its end: time, CPU,
+/// identifier.
+const TRAILER_TIME: usize = 24;
+
+/// Records younger than this are kept for the next drain: an older one may still
+/// be on its way into another CPU's ring.
+const SETTLE_NS: u64 = 1_000_000;
+
+/// Pages of a ring: some 2,900 samples.
+const RING_PAGES: usize = 64;
+const LEAST_RING_PAGES: usize = 8;
+
+/// Rounds in which `attach` looks for threads that began meanwhile.
+const ATTACH_PASSES: usize = 20;
+
+/// Where all events of one CPU send their records.
+#[derive(Debug)]
+struct CpuRing {
+    cpu: u32,
+    owner: PerfEvent,
+    ring: Ring,
+}
+
+/// Memory accesses of a process, sampled by the hardware.
+#[derive(Debug)]
+pub struct PmuSampler {
+    process: ProcessId,
+    follow_children: bool,
+    events: Vec<MemoryEvent>,
+    frequency: u32,
+    cpus: Vec<u32>,
+    rings: Vec<CpuRing>,
+    /// All others, kept open.
+    open: Vec<PerfEvent>,
+    /// Which of `events` a record belongs to, by its identifier.
+    by_id: HashMap<u64, usize>,
+    pending: Vec<(Time, Event)>,
+    discarded: u64,
+    inodes: records::Inodes,
+}
+
+impl PmuSampler {
+    /// Observes a child that waits to execute a program, from that moment on;
+    /// `frequency` samples a second of CPU time for each event.
+    ///
+    /// # Errors
+    /// [`ObserveError::PerfRefused`] if there are no memory events or they are
+    /// not allowed.
+    pub fn for_child(
+        child: ProcessId,
+        frequency: u32,
+        follow_children: bool,
+    ) -> Result<Self, ObserveError> {
+        Self::open_on(child, machine_events(), frequency, follow_children, true)
+    }
+
+    /// Observes a running process. What is already mapped is not reported: read
+    /// it with [`proc::mappings`].
+    ///
+    /// # Errors
+    /// As [`for_child`](Self::for_child), and [`ObserveError::NoSuchProcess`].
+    pub fn attach(
+        process: ProcessId,
+        frequency: u32,
+        follow_children: bool,
+    ) -> Result<Self, ObserveError> {
+        Self::open_on(process, machine_events(), frequency, follow_children, false)
+    }
+
+    fn open_on(
+        process: ProcessId,
+        events: Vec<MemoryEvent>,
+        frequency: u32,
+        follow_children: bool,
+        on_exec: bool,
+    ) -> Result<Self, ObserveError> {
+        if events.is_empty() {
+            let errno = libc::ENOENT;
+            return Err(PerfRefusal::Unsupported { errno }.into());
+        }
+        let online = Machine::read().online;
+        let mut sampler = Self {
+            process,
+            follow_children,
+            events,
+            frequency: frequency.max(1),
+            cpus: online.iter().map(|cpu| cpu.number).collect(),
+            rings: Vec::new(),
+            open: Vec::new(),
+            by_id: HashMap::new(),
+            pending: Vec::new(),
+            discarded: 0,
+            inodes: records::Inodes::default(),
+        };
+        if on_exec {
+            sampler.add_thread(ThreadId(process.0), true)?;
+        } else {
+            sampler.attach_threads()?;
+        }
+        if sampler.rings.is_empty() {
+            return Err(ObserveError::NoSuchProcess(process));
+        }
+        Ok(sampler)
+    }
+
+    /// Opens events on all threads. One that begins meanwhile inherits from its
+    /// creator if that was already observed, and then its start is reported.
+    fn attach_threads(&mut self) -> Result<(), ObserveError> {
+        let mut known = Vec::new();
+        for _ in 0..ATTACH_PASSES {
+            self.collect();
+            known.extend(self.pending.iter().filter_map(|(_, event)| match event {
+                Event::ThreadStart { thread, .. } => Some(*thread),
+                _ => None,
+            }));
+            let mut new = proc::threads(self.process)?;
+            new.retain(|thread| !known.contains(thread));
+            if new.is_empty() {
+                break;
+            }
+            for thread in new {
+                known.push(thread);
+                self.add_thread(thread, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens all events on one thread. A thread that is gone is left out.
+    fn add_thread(&mut self, thread: ThreadId, on_exec: bool) -> Result<(), ObserveError> {
+        for cpu in self.cpus.clone() {
+            // The first event of each CPU reports mappings, names and threads
+            // for all.
+            let mut start = Start {
+                on_exec,
+                reports: true,
+            };
+            for index in 0..self.events.len() {
+                let elsewhere = |cpus: &Vec<u32>| !cpus.contains(&cpu);
+                if self.events[index].cpus.as_ref().is_some_and(elsewhere) {
+                    continue;
+                }
+                let place = Where::ThreadOnCpu(thread.0, cpu);
+                match self.open_event(index, place, start) {
+                    Ok(opened) => self.keep(cpu, index, opened, start)?,
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+                    Err(error) => {
+                        let errno = error.raw_os_error().unwrap_or(0);
+                        return Err(PerfRefusal::from_errno(errno, self.process).into());
+                    }
+                }
+                start.reports = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens one event with its leader, as precisely as the PMU can.
+    fn open_event(&mut self, index: usize, place: Where, start: Start) -> io::Result<Opened> {
+        let event = &self.events[index];
+        // An older kernel does not know `INHERIT_THREAD`; what children send is
+        // then left out when it is read.
+        let inherit: &[u64] = if self.follow_children {
+            &[flag::INHERIT]
+        } else {
+            &[flag::INHERIT | flag::INHERIT_THREAD, flag::INHERIT]
+        };
+        let mut refused = io::ErrorKind::Unsupported.into();
+        for precise in (event.precise.min(1)..=event.precise).rev() {
+            for flags in inherit {
+                let more = flags | u64::from(precise) << flag::PRECISE_SHIFT;
+                match open_pair(event, self.sampling(event, more, start), place) {
+                    Ok(opened) => {
+                        // The next threads and CPUs need not try in vain.
+                        self.events[index].precise = precise;
+                        return Ok(opened);
+                    }
+                    Err(error) => match error.raw_os_error() {
+                        Some(libc::EINVAL | libc::EOPNOTSUPP) => refused = error,
+                        _ => return Err(error),
+                    },
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    fn sampling(&self, event: &MemoryEvent, more: u64, start: Start) -> Attr {
+        let mut attr = event.attr;
+        attr.sample_period = self.frequency.into();
+        attr.sample_type = LAYOUT.sample_type;
+        attr.flags |= more | flag::FREQ | flag::SAMPLE_ID_ALL;
+        if start.on_exec {
+            attr.flags |= flag::ENABLE_ON_EXEC;
+        }
+        if !event.filters_kernel {
+            attr.flags &= !(flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV);
+        }
+        if start.reports {
+            attr.flags |= flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK;
+        }
+        attr
+    }
+
+    /// Connects an opened event to its CPU's ring and starts it.
+    fn keep(
+        &mut self,
+        cpu: u32,
+        index: usize,
+        opened: Opened,
+        start: Start,
+    ) -> Result<(), ObserveError> {
+        let system = |doing| move |source| ObserveError::System { doing, source };
+        let Opened { leader, event } = opened;
+        let id = event.id().map_err(system("identify a PMU event"))?;
+        self.by_id.insert(id, index);
+        let own_ring = match self.rings.iter().find(|ring| ring.cpu == cpu) {
+            Some(ring) => {
+                let joined = event.set_output(&ring.owner);
+                joined.map_err(system("direct PMU samples to one ring a CPU"))?;
+                None
+            }
+            None => Some(Ring::map_up_to(&event, RING_PAGES, LEAST_RING_PAGES)?),
+        };
+        if !start.on_exec {
+            for event in leader.iter().chain([&event]) {
+                event.enable().map_err(system("start a PMU event"))?;
+            }
+        }
+        self.open.extend(leader);
+        match own_ring {
+            Some(ring) => self.rings.push(CpuRing {
+                cpu,
+                owner: event,
+                ring,
+            }),
+            None => self.open.push(event),
+        }
+        Ok(())
+    }
+
+    /// The events in use, as `perf` would name them.
+    pub fn event_names(&self) -> impl Iterator<Item = &str> {
+        self.events.iter().map(|event| event.name.as_str())
+    }
+
+    /// Samples that were no access of the program to its data.
+    pub fn discarded(&self) -> u64 {
+        self.discarded
+    }
+
+    /// Passes on what has happened, by time. The youngest millisecond is kept
+    /// back for the sake of that order.
+    pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
+        let settled = monotonic_now().0.saturating_sub(SETTLE_NS);
+        self.collect();
+        self.deliver(Time(settled), sink);
+    }
+
+    /// Passes on everything that is left.
+    pub fn finish(&mut self, sink: &mut dyn FnMut(Event)) {
+        self.collect();
+        self.deliver(Time(u64::MAX), sink);
+    }
+
+    fn deliver(&mut self, until: Time, sink: &mut dyn FnMut(Event)) {
+        self.pending.sort_by_key(|(time, _)| *time);
+        let settled = self.pending.partition_point(|(time, _)| *time <= until);
+        for (_, event) in self.pending.drain(..settled) {
+            sink(event);
+        }
+    }
+
+    fn collect(&mut self) {
+        let mut bytes = Vec::new();
+        for ring in &mut self.rings {
+            ring.ring.take(&mut bytes);
+        }
+        let mut rest = Fields(&bytes);
+        while let Some(record) = next_record(&mut rest) {
+            self.take(&record);
+        }
+    }
+
+    fn take(&mut self, record: &Record) {
+        let event = if record.kind == records::SAMPLE {
+            let access = self.access(record);
+            self.discarded += u64::from(access.is_none());
+            access
+        } else {
+            let event = records::event_of(record, &mut self.inodes);
+            event.map(|event| (Time(record.time), event))
+        };
+        let ours = |event: &Event| self.follow_children || process_of(event) == Some(self.process);
+        if let Some((time, event)) = event
+            && (ours(&event) || matches!(event, Event::Lost(_)))
+        {
+            self.pending.push((time, event));
+        }
+    }
+
+    fn access(&self, record: &Record) -> Option<(Time, Event)> {
+        if !records::is_user(record.misc) {
+            return None;
+        }
+        let id = Fields(&record.body).u64()?;
+        let of_hitm_event = self
+            .by_id
+            .get(&id)
+            .is_some_and(|&index| self.events[index].hitm);
+        let sample = LAYOUT.parse(&record.body)?;
+        let (process, access, hitm) = access_of(&sample, 1)?;
+        let event = Event::Access {
+            process,
+            access,
+            hitm: hitm || of_hitm_event,
+        };
+        Some((access.time, event))
+    }
+
+    /// Sleeps until there is something to drain, the process has ended, or
+    /// `timeout` is over.
+    ///
+    /// # Errors
+    /// [`ObserveError::System`] if `poll` fails.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Wait, ObserveError> {
+        let mut asked: Vec<libc::pollfd> = self
+            .rings
+            .iter()
+            .map(|ring| libc::pollfd {
+                fd: ring.owner.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            })
+            .collect();
+        let milliseconds = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
+        // SAFETY: `asked` is a valid array of that length.
+        let answers = unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as u64, milliseconds) };
+        if answers < 0 {
+            let source = io::Error::last_os_error();
+            if source.kind() == io::ErrorKind::Interrupted {
+                return Ok(Wait::TimedOut);
+            }
+            let doing = "wait for PMU samples";
+            return Err(ObserveError::System { doing, source });
+        }
+        let any = |bits| asked.iter().any(|fd| fd.revents & bits != 0);
+        let gone = libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+        // The owners of the rings are events of the first thread; when it has
+        // ended, others may go on, so only the process's end counts.
+        if any(gone) && !proc::is_alive(self.process) {
+            return Ok(Wait::Ended);
+        }
+        if any(gone) && !any(libc::POLLIN) {
+            // poll would return at once from now on.
+            std::thread::sleep(timeout.min(Duration::from_millis(10)));
+        }
+        Ok(if any(libc::POLLIN) {
+            Wait::Ready
+        } else {
+            Wait::TimedOut
+        })
+    }
+}
+
+/// How an event begins.
+#[derive(Clone, Copy)]
+struct Start {
+    /// With the next `execve`, not at once.
+    on_exec: bool,
+    /// Whether it reports mappings, names and threads.
+    reports: bool,
+}
+
+/// An event, with the leader of its group if it needs one.
+struct Opened {
+    leader: Option<PerfEvent>,
+    event: PerfEvent,
+}
+
+fn open_pair(event: &MemoryEvent, attr: Attr, place: Where) -> io::Result<Opened> {
+    let Some(mut lead) = event.leader else {
+        let event = PerfEvent::open(&attr, place)?;
+        return Ok(Opened {
+            leader: None,
+            event,
+        });
+    };
+    let shared = flag::INHERIT | flag::INHERIT_THREAD | flag::ENABLE_ON_EXEC;
+    lead.flags |= attr.flags & shared;
+    let leader = PerfEvent::open(&lead, place)?;
+    let event = PerfEvent::open_beside(&attr, place, &leader)?;
+    Ok(Opened {
+        leader: Some(leader),
+        event,
+    })
+}
+
+/// The memory events of the machine that this runs on.
+pub(crate) fn machine_events() -> Vec<MemoryEvent> {
+    events::discover(
+        Path::new("/sys/bus/event_source/devices"),
+        Path::new("/proc"),
+    )
+}
+
+/// Opens the events of `found` on the calling thread and closes them again.
+///
+/// # Errors
+/// The kernel's refusal of the first event; `found` must not be empty.
+pub(crate) fn try_open(found: Vec<MemoryEvent>) -> Result<String, ObserveError> {
+    // SAFETY: asks for a number.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let sampler = PmuSampler::open_on(ProcessId(thread), found, 1, false, true)?;
+    Ok(sampler.event_names().collect::<Vec<_>>().join(", "))
+}
+
+fn next_record(rest: &mut Fields<'_>) -> Option<Record> {
+    const HEADER: usize = 8;
+    let kind = rest.u32()?;
+    let word = rest.u32()?;
+    let (misc, size) = (word as u16, (word >> 16) as usize);
+    let body = rest.bytes(size.checked_sub(HEADER)?)?;
+    let trailer = body.len().checked_sub(TRAILER_TIME);
+    let time = trailer
+        .and_then(|at| Fields(&body[at..]).u64())
+        .unwrap_or(0);
+    Some(Record {
+        kind,
+        misc,
+        attr: 0,
+        time,
+        body: body.to_vec(),
+    })
+}
+
+fn process_of(event: &Event) -> Option<ProcessId> {
+    match event {
+        Event::Sample(sample) => Some(sample.process),
+        Event::Access { process, .. }
+        | Event::Map { process, .. }
+        | Event::ThreadStart { process, .. }
+        | Event::ThreadName { process, .. }
+        | Event::ThreadEnd { process, .. } => Some(*process),
+        Event::Lost(_) => None,
+    }
+}
+
+fn monotonic_now() -> Time {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a valid place for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests;
