@@ -2,10 +2,11 @@
 //!
 //! A thread that allocates at the same place with the same stack pointer has
 //! nearly always the same callers. So each thread remembers, for a return
-//! address and stack pointer (a *shape*), where the next few return addresses
-//! lie; it reads them again at every allocation, and their checksum finds the
-//! number of the stack. Those frames are therefore always right; frames further
-//! out are taken to be those of the first stack that had the same inner ones.
+//! address and stack pointer (a *shape*), where the outer return addresses lie;
+//! it reads them again at every allocation, and their checksum finds the number
+//! of the stack. The frames that are read are therefore always right. Frames
+//! further out are taken to be those of the first stack with the same inner
+//! ones, which also keeps deep recursion from filling the table.
 
 use crate::frames::{self, Frames};
 use crate::local::Local;
@@ -14,13 +15,19 @@ use core::sync::atomic::Ordering;
 use sunder_wire::layout::View;
 use sunder_wire::stacks::MAX_FRAMES;
 
-/// Outer return addresses that are read again at every allocation.
-pub const CHECKED: usize = 6;
+/// Outer return addresses that are read again at every allocation. Deep enough
+/// for the containers of unoptimised C++, about ten frames.
+const MOST_CHECKED: usize = 16;
+/// So many at least, and in steps of so many.
+const STEP: usize = 4;
+/// Cycles that must be saved up before a walk: more than most take.
+const WALK_COST: u64 = 5_000;
 const SHAPES: usize = 256;
 const SUMS: usize = 1024;
 /// Walks of the whole stack may take this share of a thread's time (one in so
 /// many cycles); a program that recurses without ever repeating a stack would
-/// otherwise do little else. Beyond it only the checked frames are walked.
+/// otherwise do little else. Beyond it only the innermost
+/// frames are walked and checked.
 const WALK_SHARE: u64 = 50;
 /// Cycles that a thread may save up for walks: some milliseconds.
 const MOST_CREDIT: u64 = 30_000_000;
@@ -36,13 +43,15 @@ pub struct Caller {
 
 /// Where the return addresses lie under one stack pointer.
 #[derive(Clone, Copy)]
-#[repr(C, align(32))]
+#[repr(C, align(64))]
 struct Shape {
     address: u64,
     sp: u64,
     /// Distances from the stack pointer in units of 8 bytes; 0 (the return
     /// address itself) where there are fewer frames.
-    distances: [u16; 8],
+    distances: [u16; MOST_CHECKED],
+    /// How many of them are checked, a multiple of [`STEP`].
+    checked: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -71,13 +80,11 @@ impl Cache {
 }
 
 /// Odd numbers without pattern: the words of a checksum must not cancel out.
-const FACTORS: [u64; CHECKED] = [
+const FACTORS: [u64; STEP] = [
     0x9e37_79b9_7f4a_7c15,
     0xc2b2_ae3d_27d4_eb4f,
     0x1656_67b1_9e37_79f9,
     0xff51_afd7_ed55_8ccd,
-    0xc4ce_b9fe_1a85_ec53,
-    0xd6e8_feb8_6659_fd93,
 ];
 
 #[inline]
@@ -92,13 +99,21 @@ const fn place(address: u64, sp: u64) -> u64 {
 #[inline]
 unsafe fn checksum(shape: &Shape, sp: *const u64, seed: u64) -> u64 {
     let mut sum = seed;
-    let mut i = 0;
-    while i < CHECKED {
-        let distance = shape.distances[i] as usize;
+    let (steps, _) = shape.distances.as_chunks::<STEP>();
+    let mut left = shape.checked;
+    for &[a, b, c, d] in steps {
         // SAFETY: by this function's contract.
-        let word = unsafe { *sp.wrapping_add(distance) };
-        sum = sum.wrapping_add(word.wrapping_mul(FACTORS[i]));
-        i += 1;
+        let word = |distance: u16| unsafe { *sp.wrapping_add(distance as usize) };
+        sum = sum
+            .wrapping_add(word(a).wrapping_mul(FACTORS[0]))
+            .wrapping_add(word(b).wrapping_mul(FACTORS[1]))
+            .wrapping_add(word(c).wrapping_mul(FACTORS[2]))
+            .wrapping_add(word(d).wrapping_mul(FACTORS[3]));
+        left = left.wrapping_sub(STEP as u32);
+        if left == 0 {
+            break;
+        }
+        sum = sum.rotate_left(23);
     }
     sum
 }
@@ -116,15 +131,38 @@ pub fn number(view: View, local: *mut Local, caller: Caller) -> u32 {
         let cache = &raw mut (*thread).cache;
         let address = *caller.sp;
         let seed = place(address, caller.sp as u64);
-        let shape = &(*cache).shapes[seed as usize >> 32 & (SHAPES - 1)];
-        if shape.address == address && shape.sp == caller.sp as u64 {
-            let key = checksum(shape, caller.sp, seed);
-            let sum = &(*cache).sums[key as usize >> 40 & (SUMS - 1)];
-            if sum.key == key {
-                return sum.number;
-            }
+        let shape = &(*cache).shapes[first_way(seed)];
+        if shape.is_for(address, caller)
+            && let Some(number) = (*cache).look_up(shape, caller, seed)
+        {
+            return number;
         }
         walked(view, thread, caller, seed)
+    }
+}
+
+/// A stack pointer and return address have two places, for two shapes.
+#[inline]
+const fn first_way(seed: u64) -> usize {
+    (seed >> 32) as usize & (SHAPES - 1)
+}
+
+impl Shape {
+    #[inline]
+    fn is_for(&self, address: u64, caller: Caller) -> bool {
+        self.address == address && self.sp == caller.sp as u64
+    }
+}
+
+impl Cache {
+    /// # Safety
+    /// `shape` is for `caller`, who is on the calling thread's stack.
+    #[inline]
+    unsafe fn look_up(&self, shape: &Shape, caller: Caller, seed: u64) -> Option<u32> {
+        // SAFETY: by this function's contract.
+        let key = unsafe { checksum(shape, caller.sp, seed) };
+        let sum = &self.sums[(key >> 40) as usize & (SUMS - 1)];
+        (sum.key == key).then_some(sum.number)
     }
 }
 
@@ -159,28 +197,49 @@ unsafe fn walked(view: View, thread: *mut Thread, caller: Caller, seed: u64) -> 
             (*thread).stack_high,
         )
     };
+    // SAFETY: our own return address.
+    let address = unsafe { *caller.sp };
+    let (first, second) = (first_way(seed), first_way(seed) ^ 1);
+    if let Some(other) = cache.shapes.get(second).filter(|s| s.is_for(address, caller))
+        // SAFETY: the shape is for this caller.
+        && let Some(number) = unsafe { cache.look_up(other, caller, seed) }
+    {
+        return number;
+    }
     let start = cycles();
     let earned = start.wrapping_sub(cache.reckoned) / WALK_SHARE;
     cache.credit = cache.credit.saturating_add(earned).min(MOST_CREDIT);
     cache.reckoned = start;
-    let whole = cache.credit > 0;
-    let limit = if whole { MAX_FRAMES } else { CHECKED + 1 };
+    let whole = cache.credit >= WALK_COST;
+    let limit = if whole { MAX_FRAMES } else { STEP + 1 };
     let found = frames::walk(caller, low, high, limit);
-    if whole {
-        cache.credit = cache.credit.saturating_sub(cycles().wrapping_sub(start));
-        view.status().unwound.fetch_add(1, Ordering::Relaxed);
-    } else {
-        view.status().shortened.fetch_add(1, Ordering::Relaxed);
-    }
     let number = intern(view, found.returns.get(..found.len).unwrap_or_default());
-    let shape = shape_of(&found, caller);
-    if let Some(place) = cache.shapes.get_mut(seed as usize >> 32 & (SHAPES - 1)) {
-        *place = shape;
-    }
+    let shape = shape_of(&found, caller, limit);
     // SAFETY: the walk kept within the thread's stack.
     let key = unsafe { checksum(&shape, caller.sp, seed) };
-    if let Some(place) = cache.sums.get_mut(key as usize >> 40 & (SUMS - 1)) {
+    let taken = cache.shapes.get(first);
+    // Another shape for the same caller keeps its place, unless its stacks are
+    // too many to be told apart.
+    let way = if whole
+        && taken.is_some_and(|s| s.is_for(address, caller) && s.distances != shape.distances)
+    {
+        second
+    } else {
+        first
+    };
+    if let Some(place) = cache.shapes.get_mut(way) {
+        *place = shape;
+    }
+    if let Some(place) = cache.sums.get_mut((key >> 40) as usize & (SUMS - 1)) {
         *place = Sum { key, number };
+    }
+    let status = view.status();
+    if whole {
+        let spent = cycles().wrapping_sub(start);
+        cache.credit = cache.credit.saturating_sub(spent);
+        status.unwound.fetch_add(1, Ordering::Relaxed);
+    } else {
+        status.shortened.fetch_add(1, Ordering::Relaxed);
     }
     number
 }
@@ -190,18 +249,20 @@ fn cycles() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-fn shape_of(found: &Frames, caller: Caller) -> Shape {
+fn shape_of(found: &Frames, caller: Caller, limit: usize) -> Shape {
     let sp = caller.sp as u64;
-    let mut distances = [0; 8];
+    let mut distances = [0; MOST_CHECKED];
     let outer = found.slots.iter().take(found.len).skip(1);
-    for (to, slot) in distances.iter_mut().take(CHECKED).zip(outer) {
+    for (to, slot) in distances.iter_mut().take(limit - 1).zip(outer) {
         // A frame beyond half a megabyte of stack is not checked.
         *to = u16::try_from(slot.wrapping_sub(sp) / 8).unwrap_or(0);
     }
+    let frames = found.len.saturating_sub(1).clamp(1, MOST_CHECKED);
     Shape {
         // SAFETY: our own return address.
         address: unsafe { *caller.sp },
         sp,
         distances,
+        checked: frames.next_multiple_of(STEP) as u32,
     }
 }

@@ -1,0 +1,182 @@
+//! The live heap against the programs' own lists.
+
+use crate::harness::{Waiting, functions, heap_segment, preload, program};
+use std::process::Command;
+use sunder_access::{Address, CodeAddress, ThreadId, Time};
+use sunder_wire::{HeapBlock, HeapEvent, HeapEventKind, Segment};
+
+/// One line of `heap.c`.
+struct Listed<'a> {
+    live: bool,
+    start: u64,
+    size: u64,
+    thread: u32,
+    stack: Vec<&'a str>,
+}
+
+fn listed(line: &str) -> Listed<'_> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [state, start, size, thread, stack] = words[..] else {
+        panic!("not a block: {line}");
+    };
+    Listed {
+        live: state == "live",
+        start: u64::from_str_radix(&start[2..], 16).expect("hexadecimal"),
+        size: size.parse().expect("a number"),
+        thread: thread.parse().expect("a number"),
+        stack: stack.split(',').collect(),
+    }
+}
+
+/// The names of the innermost functions of a stack; `*` outside the program.
+fn names(functions: &[(u64, u64, String)], stack: &[CodeAddress]) -> Vec<String> {
+    let name = |address: &CodeAddress| {
+        let at = address.0 - 1;
+        let found = functions
+            .iter()
+            .find(|(start, size, _)| at >= *start && at - start < *size);
+        found.map_or("*".into(), |(_, _, name)| name.clone())
+    };
+    stack.iter().map(name).collect()
+}
+
+fn block_at(segment: &Segment, address: u64) -> Option<HeapBlock> {
+    segment.block_at(Address(address))
+}
+
+/// Checks every line that `heap.c MODE` printed; how many there were.
+fn check(mode: &str) -> usize {
+    let path = program("heap");
+    let functions = functions(&path);
+    let segment = heap_segment();
+    let run = Waiting::start(preload(Command::new(&path).arg(mode), &segment));
+    let status = segment.status();
+    assert_eq!(status.loaded.map(|p| p.0), Some(run.id()));
+    assert_eq!((status.blocks_dropped, status.stacks_dropped), (0, 0));
+    for line in &run.lines {
+        let wanted = listed(line);
+        let end = wanted.start + wanted.size;
+        for address in [wanted.start, wanted.start + wanted.size / 2, end - 1] {
+            let block = block_at(&segment, address).unwrap_or_else(|| {
+                panic!("nothing at {address:#x} of {line}");
+            });
+            assert_eq!(
+                (block.span.start.0, block.span.len, block.freed.is_none()),
+                (wanted.start, wanted.size, wanted.live),
+                "{line}\n{block:?}"
+            );
+            if wanted.thread != 0 {
+                assert_eq!(block.thread, ThreadId(wanted.thread), "{line}");
+            }
+            let mut found = names(&functions, &block.stack);
+            found.truncate(wanted.stack.len());
+            assert_eq!(found, wanted.stack, "{line}");
+            assert!(block.born.earliest <= block.born.latest);
+        }
+        // What was freed before at this place may have been larger.
+        let after = block_at(&segment, end);
+        assert!(
+            after.is_none_or(|b| b.span.start.0 != wanted.start || b.freed.is_some()),
+            "{line}"
+        );
+        let before = block_at(&segment, wanted.start - 1);
+        assert!(
+            before.is_none_or(|b| b.span.start.0 != wanted.start),
+            "{line}"
+        );
+    }
+    let count = run.lines.len();
+    run.finish();
+    count
+}
+
+#[test]
+fn every_way_of_allocating_is_recorded_with_its_stack() {
+    assert!(check("ways") >= 25);
+}
+
+#[test]
+fn a_hundred_thousand_live_blocks_are_found() {
+    assert_eq!(check("many"), 100_000);
+}
+
+#[test]
+fn blocks_of_threads_are_recorded_and_may_be_freed_elsewhere() {
+    assert_eq!(check("threads"), 2);
+}
+
+#[test]
+fn threads_are_listed_with_stack_and_start_routine() {
+    let path = program("threads");
+    let functions = functions(&path);
+    let segment = heap_segment();
+    let run = Waiting::start(preload(&mut Command::new(&path), &segment));
+    // Each line: thread, an address on its stack, address of a TLS variable,
+    // the function that it was started with.
+    let threads = segment.threads();
+    assert_eq!(threads.len(), run.lines.len());
+    for line in &run.lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |i: usize| u64::from_str_radix(words[i].trim_start_matches("0x"), 16);
+        let tid = ThreadId(words[0].parse().expect("a number"));
+        let thread = threads.iter().find(|t| t.thread == tid).expect("listed");
+        assert!(
+            thread.stack.contains(Address(number(1).expect("hex"))),
+            "{line} {thread:?}"
+        );
+        let tls = number(2).expect("hex");
+        assert!(tls < thread.fs_base.0 && thread.fs_base.0 - tls < 4096);
+        let start = thread.start_routine.map(|a| {
+            let found = functions.iter().find(|(start, _, _)| *start == a.0);
+            found.map_or("?", |(_, _, name)| name)
+        });
+        assert_eq!(start.unwrap_or("main"), words[3]);
+        assert_eq!(thread.ended, words[4] == "ended", "{line}");
+    }
+    run.finish();
+}
+
+#[test]
+fn events_on_a_watched_line_are_logged_with_their_times() {
+    let path = program("watched");
+    let functions = functions(&path);
+    let segment = heap_segment();
+    let mut child = preload(&mut Command::new(&path), &segment)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("starts");
+    use std::io::{BufRead, BufReader, Write};
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("an address");
+    let address = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).expect("hex");
+    assert!(segment.watch_line(Address(address)));
+    let input = child.stdin.as_mut().expect("piped");
+    input.write_all(b"\n").expect("go on");
+    assert!(child.wait().expect("ends").success());
+    let mut events: Vec<HeapEvent> = Vec::new();
+    segment.drain_heap_events(&mut |event| events.push(event));
+    let seen: Vec<_> = events
+        .iter()
+        .map(|e| {
+            (
+                e.kind,
+                e.span.start.0,
+                e.span.len,
+                names(&functions, &e.stack)[0].clone(),
+            )
+        })
+        .collect();
+    let (first, second) = ("first_site".to_owned(), "second_site".to_owned());
+    assert_eq!(
+        seen,
+        [
+            (HeapEventKind::Freed, address, 48, first),
+            (HeapEventKind::Allocated, address, 52, second.clone()),
+            (HeapEventKind::Freed, address, 52, second),
+        ]
+    );
+    assert!(events.windows(2).all(|w| w[0].time <= w[1].time));
+    assert!(events[0].time > Time(0));
+}

@@ -1,0 +1,9 @@
+//! Runs C programs with the library preloaded and a segment of the test's own,
+//! as the tool does, and compares what the segment says with what the programs
+//! say of themselves.
+
+mod behaviour;
+mod harness;
+mod heap;
+mod library;
+mod timer;
