@@ -1,0 +1,97 @@
+//! Runs a program and prints the lines that two or more threads touched, at
+//! least one of them writing:
+//! `cargo run --release -p sunder-observe --example sample -- PROGRAM ARGS…`
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use sunder_access::{Granule, ThreadId};
+use sunder_observe::{Decoded, Decoder, Event, FrequencyPlan, Launch, PerfSampler, ProcessCode};
+
+#[derive(Default)]
+struct Line {
+    accesses: u64,
+    threads: BTreeSet<ThreadId>,
+    writers: BTreeSet<ThreadId>,
+    /// By offset, width, kind and thread.
+    words: BTreeMap<(u64, u8, String, u32), u64>,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args_os().skip(1);
+    let program = arguments.next().ok_or("usage: sample PROGRAM ARGS…")?;
+    let prepared = Launch::new(program).arguments(arguments).prepare()?;
+    let mut sampler = PerfSampler::for_child(prepared.pid(), FrequencyPlan::default(), false)?;
+    let mut child = prepared.go()?;
+
+    let mut code = ProcessCode::new();
+    let mut decoder = Decoder::new();
+    let mut decoded = Decoded::default();
+    let mut lines: BTreeMap<u64, Line> = BTreeMap::new();
+    let (mut samples, mut without_code, mut near, mut lost) = (0u64, 0u64, 0usize, 0);
+    let mut spent = Duration::ZERO;
+    let mut sink = |event: Event| {
+        code.observe(&event);
+        match event {
+            Event::Sample(sample) => {
+                let begin = Instant::now();
+                decoder.decode(&sample, &mut code, &mut decoded);
+                spent += begin.elapsed();
+                samples += 1;
+                without_code += u64::from(!decoded.code_found);
+                near += decoded.near.len();
+            }
+            Event::Lost(count) => {
+                lost += count;
+                return;
+            }
+            _ => return,
+        }
+        for access in &decoded.accesses {
+            for base in Granule::LINE.bases(access.span()) {
+                let line = lines.entry(base.0).or_default();
+                line.accesses += 1;
+                line.threads.insert(access.thread);
+                if access.kind.writes() {
+                    line.writers.insert(access.thread);
+                }
+                let kind = format!("{:?}", access.kind);
+                let offset = Granule::LINE.offset(access.address);
+                let word = (offset, access.width, kind, access.thread.0);
+                *line.words.entry(word).or_default() += 1;
+            }
+        }
+    };
+    let status = loop {
+        sampler.wait(Duration::from_millis(20))?;
+        sampler.drain(&mut sink);
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+    };
+    sampler.finish(&mut sink);
+
+    let accesses: u64 = lines.values().map(|line| line.accesses).sum();
+    eprintln!(
+        "{status}; {samples} samples ({without_code} without code, {lost} lost), \
+         {accesses} exact accesses, {near} near; {:.0} ns a sample",
+        spent.as_nanos() as f64 / samples.max(1) as f64
+    );
+    let mut shared: Vec<_> = lines
+        .iter()
+        .filter(|(_, line)| line.threads.len() > 1 && !line.writers.is_empty())
+        .collect();
+    shared.sort_by_key(|(_, line)| std::cmp::Reverse(line.accesses));
+    for (base, line) in shared.iter().take(10) {
+        let (threads, writers) = (line.threads.len(), line.writers.len());
+        eprintln!(
+            "{base:#x}: {} accesses, {threads} threads, {writers} write",
+            line.accesses
+        );
+        let mut words: Vec<_> = line.words.iter().collect();
+        words.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        for ((offset, width, kind, thread), count) in words.iter().take(8) {
+            eprintln!("    +{offset:<2} {width:>2} bytes {kind:<6} thread {thread} {count} times");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Finds where control may enter a function other than at its start: by jumps
+//! from other functions (the cold part of a split function jumps back) and
+//! through jump tables. Too many entries only cost knowledge of what was
+//! executed before; a missing one could make it wrong, so doubt adds entries.
+
+use super::image::Image;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
+
+/// A stretch of code.
+pub(super) struct Text<'a> {
+    pub bytes: &'a [u8],
+    pub address: u64,
+}
+
+/// The most entries that a jump table is believed to have.
+const LONGEST_TABLE: u64 = 4096;
+
+/// Adds the targets of whatever looks like a jump with a 32-bit distance
+/// (`e9`, `0f 80` to `0f 8f`) from one function into another, but not to its
+/// start. Looks at every byte, so it needs no boundaries of instructions.
+/// Short jumps do not leave a function.
+pub(super) fn cross_jumps(text: &Text, functions: &[(u64, u64)], out: &mut Vec<u64>) {
+    let bytes = text.bytes;
+    for (position, window) in bytes.windows(5).enumerate() {
+        let conditional = window[0] & 0xf0 == 0x80 && position > 0 && bytes[position - 1] == 0x0f;
+        if window[0] != 0xe9 && !conditional {
+            continue;
+        }
+        let distance = i32::from_le_bytes([window[1], window[2], window[3], window[4]]);
+        let from = text.address + position as u64;
+        let target = from.wrapping_add(5).wrapping_add_signed(distance.into());
+        if target.wrapping_sub(text.address) >= bytes.len() as u64 {
+            continue;
+        }
+        let index = functions.partition_point(|function| function.0 <= target);
+        let Some(&(start, end)) = index.checked_sub(1).and_then(|index| functions.get(index))
+        else {
+            continue;
+        };
+        let inside = target > start && target < end;
+        if inside && !(start..end).contains(&from) {
+            out.push(target);
+        }
+    }
+}
+
+/// Adds the targets of the jump tables that the function at `start` names.
+/// False if it has indirect jumps without a table.
+pub(super) fn jump_tables(bytes: &[u8], start: u64, image: &Image, out: &mut Vec<u64>) -> bool {
+    if !may_jump_indirectly(bytes) {
+        return true;
+    }
+    let end = start + bytes.len() as u64;
+    let mut jumps = 0;
+    let mut bases = Vec::new();
+    for instruction in &mut Decoder::with_ip(64, bytes, start, DecoderOptions::NONE) {
+        if instruction.flow_control() == FlowControl::IndirectBranch
+            && !(instruction.op0_kind() == OpKind::Memory && instruction.is_ip_rel_memory_operand())
+        {
+            jumps += 1;
+            if instruction.op0_kind() == OpKind::Memory
+                && instruction.memory_base() == Register::None
+                && instruction.memory_index_scale() == 8
+            {
+                bases.push((instruction.memory_displacement64(), Table::Addresses));
+            }
+        }
+        if instruction.mnemonic() == Mnemonic::Lea && instruction.is_ip_rel_memory_operand() {
+            bases.push((instruction.ip_rel_memory_address(), Table::Distances));
+        }
+    }
+    bases.sort_unstable();
+    bases.dedup();
+    let mut tables = 0;
+    for (base, kind) in bases {
+        let before = out.len();
+        table(base, kind, start..end, image, out);
+        tables += usize::from(out.len() > before);
+    }
+    tables >= jumps
+}
+
+/// How a table says where to go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Table {
+    /// 4-byte distances from its own start (position-independent code).
+    Distances,
+    /// 8-byte addresses.
+    Addresses,
+}
+
+/// Whether any `ff /4` (an indirect jump) is among the bytes.
+fn may_jump_indirectly(bytes: &[u8]) -> bool {
+    bytes
+        .windows(2)
+        .any(|pair| pair[0] == 0xff && pair[1] >> 3 & 7 == 4)
+}
+
+/// Reads entries as long as they lead to code; some may lead to other parts of
+/// the function, elsewhere.
+fn table(
+    base: u64,
+    kind: Table,
+    function: std::ops::Range<u64>,
+    image: &Image,
+    out: &mut Vec<u64>,
+) {
+    let Some(segment) = image.segment_of(base).filter(|segment| !segment.execute) else {
+        return;
+    };
+    let room = segment.len - (base - segment.address);
+    let size = match kind {
+        Table::Distances => 4,
+        Table::Addresses => 8,
+    };
+    let Some(bytes) = image.read(base, room.min(LONGEST_TABLE * size)) else {
+        return;
+    };
+    for entry in bytes.chunks_exact(size as usize) {
+        let target = match *entry {
+            [a, b, c, d] => base.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into()),
+            [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            _ => return,
+        };
+        if !image
+            .segment_of(target)
+            .is_some_and(|segment| segment.execute)
+        {
+            return;
+        }
+        if function.contains(&target) {
+            out.push(target);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! An ELF file as a source of functions: where each begins and ends, by its
+//! symbols and, in stripped files, by its unwind tables.
+
+use super::entries::{self, Text};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, elf};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+/// Functions above this are treated like unknown code: decoding them whole to
+/// find one instruction is not worth it.
+const LARGEST_FUNCTION: u64 = 1 << 20;
+
+/// Bytes of code without known bounds that are given out at once.
+const UNBOUND_BYTES: u64 = 1024;
+
+/// Code above this size is not searched for jumps between functions.
+const LARGEST_TEXT: u64 = 64 << 20;
+
+/// A loadable segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub address: u64,
+    pub file_offset: u64,
+    pub len: u64,
+    pub execute: bool,
+}
+
+/// Code of an image, in its own addresses made relative to the file.
+#[derive(Debug)]
+pub(super) struct FunctionCode {
+    pub file_offset: u64,
+    pub bytes: Vec<u8>,
+    pub exact_start: bool,
+    /// Offsets in `bytes` at which control may arrive from elsewhere.
+    pub entries: Vec<u32>,
+    pub tables_known: bool,
+}
+
+/// An ELF file for x86-64.
+#[derive(Debug)]
+pub(super) struct Image {
+    data: Data,
+    segments: Vec<Segment>,
+    /// Start and end addresses, ascending, not overlapping.
+    functions: Vec<(u64, u64)>,
+    /// Targets of jumps from one function into another, ascending; computed
+    /// when first needed. `None` if there is too much code to look.
+    cross_jumps: OnceLock<Option<Vec<u64>>>,
+}
+
+#[derive(Debug)]
+enum Data {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+impl Image {
+    /// Reads headers, symbols and unwind tables; `None` if it is no ELF file
+    /// for x86-64.
+    pub(super) fn from_file(file: File) -> Option<Self> {
+        let cache = ReadCache::new(file);
+        let (segments, functions) = parse(&cache)?;
+        Some(Self::new(
+            Data::File(cache.into_inner()),
+            segments,
+            functions,
+        ))
+    }
+
+    /// The same from bytes.
+    pub(super) fn from_memory(bytes: Vec<u8>) -> Option<Self> {
+        let (segments, functions) = parse(bytes.as_slice())?;
+        Some(Self::new(Data::Memory(bytes), segments, functions))
+    }
+
+    fn new(data: Data, segments: Vec<Segment>, functions: Vec<(u64, u64)>) -> Self {
+        Self {
+            data,
+            segments,
+            functions,
+            cross_jumps: OnceLock::new(),
+        }
+    }
+
+    /// The function that holds the byte at `file_offset`, or at least some
+    /// bytes from there on.
+    pub(super) fn function_at(&self, file_offset: u64) -> Option<FunctionCode> {
+        let segment = self.segments.iter().find(|segment| {
+            segment.execute
+                && file_offset >= segment.file_offset
+                && file_offset - segment.file_offset < segment.len
+        })?;
+        let at = file_offset - segment.file_offset + segment.address;
+        let after = self.functions.partition_point(|function| function.0 <= at);
+        let bounds = after
+            .checked_sub(1)
+            .map(|index| self.functions[index])
+            .filter(|&(start, end)| {
+                at < end
+                    && end - start <= LARGEST_FUNCTION
+                    && start >= segment.address
+                    && end <= segment.address + segment.len
+            });
+        let cross = self.cross_jumps();
+        match (bounds, cross) {
+            (Some((start, end)), Some(cross)) => {
+                let bytes = self.read(start, end - start)?;
+                let from = cross.partition_point(|&target| target < start);
+                let to = cross.partition_point(|&target| target < end);
+                let mut entries: Vec<u64> = cross[from..to].to_vec();
+                let tables_known = entries::jump_tables(&bytes, start, self, &mut entries);
+                Some(FunctionCode {
+                    file_offset: start - segment.address + segment.file_offset,
+                    bytes,
+                    exact_start: true,
+                    entries: entries
+                        .iter()
+                        .map(|&entry| (entry - start) as u32)
+                        .collect(),
+                    tables_known,
+                })
+            }
+            _ => {
+                let next = self.functions.get(after).map_or(u64::MAX, |next| next.0);
+                let end = (at + UNBOUND_BYTES)
+                    .min(segment.address + segment.len)
+                    .min(next);
+                Some(FunctionCode {
+                    file_offset,
+                    bytes: self.read(at, end - at)?,
+                    exact_start: false,
+                    entries: Vec::new(),
+                    tables_known: false,
+                })
+            }
+        }
+    }
+
+    fn cross_jumps(&self) -> Option<&[u64]> {
+        let found = self.cross_jumps.get_or_init(|| {
+            let texts = self.segments.iter().filter(|segment| segment.execute);
+            if texts.clone().map(|text| text.len).sum::<u64>() > LARGEST_TEXT {
+                return None;
+            }
+            let mut all = Vec::new();
+            for segment in texts {
+                let bytes = self.read(segment.address, segment.len)?;
+                let text = Text {
+                    bytes: &bytes,
+                    address: segment.address,
+                };
+                entries::cross_jumps(&text, &self.functions, &mut all);
+            }
+            all.sort_unstable();
+            all.dedup();
+            Some(all)
+        });
+        found.as_deref()
+    }
+
+    /// Bytes at an address of the file's own; `None` if the file does not hold
+    /// them (any more).
+    pub(super) fn read(&self, address: u64, len: u64) -> Option<Vec<u8>> {
+        let segment = self.segment_of(address)?;
+        let inside = address - segment.address;
+        if len > segment.len - inside {
+            return None;
+        }
+        let offset = segment.file_offset + inside;
+        match &self.data {
+            Data::File(file) => {
+                let mut bytes = vec![0; usize::try_from(len).ok()?];
+                file.read_exact_at(&mut bytes, offset).ok()?;
+                Some(bytes)
+            }
+            Data::Memory(bytes) => bytes
+                .get(offset as usize..)?
+                .get(..len as usize)
+                .map(<[u8]>::to_vec),
+        }
+    }
+
+    /// The segment that has `address` in the file.
+    pub(super) fn segment_of(&self, address: u64) -> Option<&Segment> {
+        self.segments
+            .iter()
+            .find(|segment| address >= segment.address && address - segment.address < segment.len)
+    }
+}
+
+type Parts = (Vec<Segment>, Vec<(u64, u64)>);
+
+fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Parts> {
+    let header = elf::FileHeader64::<object::LittleEndian>::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    if header.e_machine(endian) != elf::EM_X86_64 {
+        return None;
+    }
+    let segments: Vec<Segment> = header
+        .program_headers(endian, data)
+        .ok()?
+        .iter()
+        .filter(|program| program.p_type(endian) == elf::PT_LOAD)
+        .map(|program| Segment {
+            address: program.p_vaddr(endian),
+            file_offset: program.p_offset(endian),
+            len: program.p_filesz(endian),
+            execute: program.p_flags(endian).contains(elf::PF_X),
+        })
+        .filter(|segment| {
+            segment.address.checked_add(segment.len).is_some()
+                && segment.file_offset.checked_add(segment.len).is_some()
+        })
+        .collect();
+    // A file whose sections are damaged or removed still has its code.
+    let functions = match object::File::parse(data) {
+        Ok(file) => functions(&file),
+        Err(_) => Vec::new(),
+    };
+    Some((segments, functions))
+}
+
+fn functions<'data, R: ReadRef<'data>>(file: &object::File<'data, R>) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = file
+        .symbols()
+        .chain(file.dynamic_symbols())
+        .filter(|symbol| symbol.is_definition() && symbol.kind() == object::SymbolKind::Text)
+        .map(|symbol| (symbol.address(), symbol.size()))
+        .collect();
+    unwind_ranges(file, &mut found);
+    let mut bounds: Vec<(u64, u64)> = found
+        .into_iter()
+        .filter_map(|(start, len)| Some((start, start.checked_add(len)?)))
+        .collect();
+    // Of several at one address, the longest comes first and is kept.
+    bounds.sort_unstable_by_key(|&(start, end)| (start, std::cmp::Reverse(end)));
+    bounds.dedup_by_key(|bound| bound.0);
+    for index in 1..bounds.len() {
+        bounds[index - 1].1 = bounds[index - 1].1.min(bounds[index].0);
+    }
+    bounds
+}
+
+/// The functions that `.eh_frame` describes: all that C, C++ and Rust compilers
+/// make, also in stripped files.
+fn unwind_ranges<'data, R: ReadRef<'data>>(
+    file: &object::File<'data, R>,
+    found: &mut Vec<(u64, u64)>,
+) {
+    use gimli::UnwindSection;
+    let Some(section) = file.section_by_name(".eh_frame") else {
+        return;
+    };
+    let Ok(data) = section.data() else { return };
+    let frames = gimli::EhFrame::new(data, gimli::LittleEndian);
+    let mut bases = gimli::BaseAddresses::default().set_eh_frame(section.address());
+    if let Some(text) = file.section_by_name(".text") {
+        bases = bases.set_text(text.address());
+    }
+    let mut common = std::collections::HashMap::new();
+    let mut entries = frames.entries(&bases);
+    // What is damaged ends the list; what came before it is good.
+    while let Ok(Some(entry)) = entries.next() {
+        let gimli::CieOrFde::Fde(partial) = entry else {
+            continue;
+        };
+        let parsed = partial.parse(|section, bases, offset| {
+            if let Some(cie) = common.get(&offset) {
+                return Ok(gimli::CommonInformationEntry::clone(cie));
+            }
+            let cie = section.cie_from_offset(bases, offset)?;
+            common.insert(offset, cie.clone());
+            Ok(cie)
+        });
+        if let Ok(function) = parsed {
+            found.push((function.initial_address(), function.len()));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The code that processes execute: the real [`CodeSource`].
+//!
+//! Follows what is mapped where from the observers' events (or from `/proc`)
+//! and reads code from the mapped files; where there is none, from the process
+//! itself. Files are read, never mapped: one that shrinks meanwhile gives an
+//! error instead of SIGBUS. It must not trust a file that is not the one
+//! mapped.
+
+mod entries;
+mod image;
+mod open;
+mod remote;
+mod vdso;
+
+use crate::decode::{CodeRange, CodeSource};
+use crate::{Event, ObserveError, proc};
+use image::Image;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::SystemTime;
+use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId};
+
+/// Address spaces of ended processes that are kept for late samples.
+const KEPT_AFTER_END: usize = 64;
+
+/// Bytes read from a process for one sample: 40 instructions of at most 15
+/// bytes.
+const REMOTE_BYTES: u64 = 640;
+
+/// The code of all observed processes.
+#[derive(Debug)]
+pub struct ProcessCode {
+    spaces: HashMap<ProcessId, Space>,
+    /// By path and inode number; `None` for files that are no code for us.
+    images: HashMap<(String, u64), Option<Arc<Image>>>,
+    ended: VecDeque<ProcessId>,
+    created: SystemTime,
+}
+
+/// One address space.
+#[derive(Clone, Debug, Default)]
+struct Space {
+    mappings: Mappings,
+    /// Pieces of code that were asked for, by start.
+    ranges: BTreeMap<u64, Arc<CodeRange>>,
+}
+
+impl Default for ProcessCode {
+    fn default() -> Self {
+        Self {
+            spaces: HashMap::new(),
+            images: HashMap::new(),
+            ended: VecDeque::new(),
+            created: SystemTime::now(),
+        }
+    }
+}
+
+impl ProcessCode {
+    /// Knows no process yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes what is mapped in a running process from `/proc`.
+    ///
+    /// # Errors
+    /// If the process is gone or is not ours to look into.
+    pub fn attach(&mut self, process: ProcessId) -> Result<(), ObserveError> {
+        let mappings = proc::mappings(process)?;
+        let ranges = BTreeMap::new();
+        self.spaces.insert(process, Space { mappings, ranges });
+        Ok(())
+    }
+
+    /// Follows what an event says about address spaces. To be called with every
+    /// event, in order, before the samples after it are decoded.
+    pub fn observe(&mut self, event: &Event) {
+        match event {
+            Event::Map {
+                process, mapping, ..
+            } => self.spaces.entry(*process).or_default().map(mapping),
+            Event::ThreadStart {
+                process,
+                parent,
+                thread,
+                ..
+            } if process != parent && thread.0 == process.0 => {
+                if let Some(space) = self.spaces.get(parent).cloned() {
+                    self.spaces.insert(*process, space);
+                }
+            }
+            Event::ThreadName {
+                process,
+                exec: true,
+                ..
+            } => drop(self.spaces.insert(*process, Space::default())),
+            Event::ThreadEnd {
+                process, thread, ..
+            } if process.0 == thread.0 => self.end(*process),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, process: ProcessId) {
+        self.ended.push_back(process);
+        if self.ended.len() > KEPT_AFTER_END
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.spaces.remove(&oldest);
+        }
+    }
+
+    /// What is mapped in a process, as far as it was told; executable mappings
+    /// only, if all that is known comes from perf.
+    pub fn mappings(&self, process: ProcessId) -> Option<&Mappings> {
+        self.spaces.get(&process).map(|space| &space.mappings)
+    }
+
+    fn load(&mut self, process: ProcessId, at: CodeAddress) -> Option<Arc<CodeRange>> {
+        let space = self.spaces.get(&process)?;
+        let mapping = space.mappings.at(Address(at.0))?.clone();
+        if !mapping.execute {
+            return None;
+        }
+        if let Some(image) = self.image(process, &mapping)
+            && let Some(range) = from_image(&image, &mapping, at)
+        {
+            let range = Arc::new(range);
+            let space = self.spaces.get_mut(&process)?;
+            space.ranges.insert(range.start.0, Arc::clone(&range));
+            return Some(range);
+        }
+        remote(process, &mapping, at).map(Arc::new)
+    }
+
+    fn image(&mut self, process: ProcessId, mapping: &Mapping) -> Option<Arc<Image>> {
+        // A file that is mapped writable or shared may change under us.
+        let may_change = mapping.write || mapping.shared;
+        if !(mapping.path == "[vdso]" || mapping.is_file() && !may_change) {
+            return None;
+        }
+        let key = (mapping.path.clone(), mapping.inode);
+        if let Some(known) = self.images.get(&key) {
+            return known.clone();
+        }
+        let image = if mapping.path == "[vdso]" {
+            vdso::image()
+        } else {
+            open::find(process, mapping, self.created).and_then(Image::from_file)
+        };
+        let image = image.map(Arc::new);
+        self.images.insert(key, image.clone());
+        image
+    }
+}
+
+impl Space {
+    fn map(&mut self, mapping: &Mapping) {
+        let span = mapping.span;
+        self.ranges.retain(|&start, range| {
+            let end = start.saturating_add(range.bytes.len() as u64);
+            end <= span.start.0 || start >= span.end().0
+        });
+        self.mappings.insert(mapping.clone());
+    }
+
+    fn known(&self, at: CodeAddress) -> Option<&Arc<CodeRange>> {
+        let (_, range) = self.ranges.range(..=at.0).next_back()?;
+        range.offset_of(at).map(|_| range)
+    }
+}
+
+impl CodeSource for ProcessCode {
+    fn function(&mut self, process: ProcessId, at: CodeAddress) -> Option<Arc<CodeRange>> {
+        if let Some(known) = self.spaces.get(&process).and_then(|space| space.known(at)) {
+            return Some(Arc::clone(known));
+        }
+        self.load(process, at)
+    }
+}
+
+/// The function at `at`, moved to where the process has it.
+fn from_image(image: &Image, mapping: &Mapping, at: CodeAddress) -> Option<CodeRange> {
+    let file_offset = mapping.file_offset_of(Address(at.0));
+    let mut range = image.function_at(file_offset)?;
+    let mapping_end = mapping.span.end().0;
+    // Offset in the file to address in the process.
+    let start = (range.file_offset)
+        .checked_sub(mapping.file_offset)?
+        .checked_add(mapping.span.start.0)?;
+    let room = mapping_end.checked_sub(start)?;
+    range.bytes.truncate(usize::try_from(room).ok()?);
+    let mut code = CodeRange::new(CodeAddress(start), range.bytes, range.exact_start);
+    code.tables_known = range.tables_known;
+    code.entries = range
+        .entries
+        .iter()
+        .map(|entry| CodeAddress(start + u64::from(*entry)))
+        .collect();
+    Some(code)
+}
+
+/// Code as it stands in the process right now.
+fn remote(process: ProcessId, mapping: &Mapping, at: CodeAddress) -> Option<CodeRange> {
+    let room = mapping.span.end().0.checked_sub(at.0)?.min(REMOTE_BYTES);
+    let bytes = remote::read(process, Address(at.0), room as usize)?;
+    let mut code = CodeRange::new(at, bytes, false);
+    code.stable = false;
+    Some(code)
+}

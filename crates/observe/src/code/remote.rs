@@ -1,0 +1,31 @@
+//! Reads memory of another process, without stopping it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use sunder_access::{Address, ProcessId};
+
+/// Up to `len` bytes at `at`: fewer if what follows is not mapped. `None` if
+/// there is nothing, or nothing that we may read.
+pub(crate) fn read(process: ProcessId, at: Address, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let local = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: len,
+    };
+    let foreign = libc::iovec {
+        iov_base: at.0 as *mut libc::c_void,
+        iov_len: len,
+    };
+    // SAFETY: the kernel writes at most `len` bytes to `bytes` and checks the
+    // foreign address.
+    let read = unsafe { libc::process_vm_readv(process.0 as i32, &local, 1, &foreign, 1, 0) };
+    let read = match usize::try_from(read) {
+        Ok(read) if read > 0 => read,
+        // Refused by a seccomp filter or partly unmapped: the file tells more.
+        _ => File::open(format!("/proc/{process}/mem"))
+            .and_then(|memory| memory.read_at(&mut bytes, at.0))
+            .ok()?,
+    };
+    bytes.truncate(read);
+    (read > 0).then_some(bytes)
+}
