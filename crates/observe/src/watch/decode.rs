@@ -7,13 +7,13 @@
 //! not read the target itself ([`CodeBefore`] does) and must not claim bytes
 //! that it does not know without saying so.
 
-use crate::Registers;
+use crate::{CodeSource, Registers};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     Register, UsedMemory,
 };
 use std::collections::HashMap;
-use sunder_access::{Address, CodeAddress, Kind, Span, ThreadId};
+use sunder_access::{Address, CodeAddress, Kind, ProcessId, Span, ThreadId};
 
 /// One hit of a watchpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,29 @@ pub struct Code {
     /// the instruction is guessed from its end and accepted only if its operand
     /// lies in the watched word.
     pub boundary: bool,
+}
+
+/// [`CodeBefore`] from the code that the decoder of samples uses. Make one for
+/// each burst: what it has seen is taken to stay.
+pub struct ProcessCode<'a> {
+    /// Whose code.
+    pub process: ProcessId,
+    /// Where it comes from.
+    pub source: &'a mut dyn CodeSource,
+}
+
+impl CodeBefore for ProcessCode<'_> {
+    fn code_before(&mut self, ip: CodeAddress) -> Option<Code> {
+        // The function that holds the byte before: at the end of a function, the
+        // instruction pointer is already in the next one.
+        let before = CodeAddress(ip.0.checked_sub(1)?);
+        let range = self.source.function(self.process, before)?;
+        Some(Code {
+            start: range.start,
+            bytes: range.bytes.clone(),
+            boundary: range.exact_start,
+        })
+    }
 }
 
 /// The longest x86 instruction.

@@ -15,7 +15,7 @@ mod decode;
 
 pub use budget::{ARM_COST, Budget, TYPICAL_HIT_COST};
 pub(crate) use decode::kind_of;
-pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, Trap, TrappedAccess};
+pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, ProcessCode, Trap, TrappedAccess};
 
 use crate::machine::breakpoint;
 use crate::machine::perf_event::{PerfEvent, Where};

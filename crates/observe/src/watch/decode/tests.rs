@@ -202,3 +202,42 @@ fn an_access_over_a_border_is_found_from_both_words() {
         );
     }
 }
+
+#[test]
+fn code_comes_from_the_function_of_the_byte_before() {
+    use crate::CodeRange;
+    use std::sync::Arc;
+
+    /// Two functions next to each other: one ends at 0x1002 with a store, the
+    /// other begins there.
+    struct Two(Vec<Arc<CodeRange>>);
+    impl CodeSource for Two {
+        fn function(&mut self, process: ProcessId, at: CodeAddress) -> Option<Arc<CodeRange>> {
+            assert_eq!(process, ProcessId(7));
+            let holds = |range: &&Arc<CodeRange>| {
+                (range.start.0..range.start.0 + range.bytes.len() as u64).contains(&at.0)
+            };
+            self.0.iter().find(holds).cloned()
+        }
+    }
+    // mov [rdi],eax | ret
+    let mut source = Two(vec![
+        Arc::new(CodeRange::new(CodeAddress(0x1000), vec![0x89, 0x07], true)),
+        Arc::new(CodeRange::new(CodeAddress(0x1002), vec![0xc3], true)),
+    ]);
+    let mut decoder = CodeDecoder::new(ProcessCode {
+        process: ProcessId(7),
+        source: &mut source,
+    });
+    let mut registers = Registers {
+        ip: CodeAddress(0x1002),
+        ..Registers::default()
+    };
+    registers.general[RDI] = 0x8000;
+    let found = decoder.access_before(&Trap {
+        thread: ThreadId(1),
+        registers,
+        word: Address(0x8000),
+    });
+    assert_eq!(found, access(0x1000, 0x8000, 4, Kind::Write, true));
+}
