@@ -383,20 +383,20 @@ impl Units {
             if !split {
                 continue;
             }
-            let mut unit = self.all[added as usize].clone();
-            let mut copy = match other.unit(unit.unit.header) {
-                Ok(copy) => copy,
-                Err(_) => continue,
+            // The unit takes its skeleton's number; it was added last.
+            let Some(mut unit) = self.all.pop() else {
+                continue;
+            };
+            if let Some(place) = self.by_place.last_mut().filter(|p| p.2 == added) {
+                place.2 = number;
+            }
+            let Ok(mut copy) = other.unit(unit.unit.header) else {
+                continue;
             };
             copy.copy_relocated_attributes(skeleton);
             unit.unit = Arc::new(copy);
             unit.skeleton = Some((dwarf.clone(), skeleton.clone()));
             self.all[number as usize] = unit;
-            for place in &mut self.by_place {
-                if place.2 == added {
-                    place.2 = number;
-                }
-            }
         }
         let mut types = other.type_units();
         while let Ok(Some(header)) = types.next() {

@@ -417,7 +417,9 @@ impl TypeTable {
                 }
             }
             // `value_type` and its like say less than what they stand for.
-            (Shape::Alias { to: Some(to), .. }, Some(name)) if crate::path::is_library(name) => {
+            (Shape::Alias { to: Some(to), .. }, Some(name))
+                if name.contains("::") && crate::path::is_library(name) =>
+            {
                 inner(self, debug, Some(*to))
             }
             (_, Some(name)) => match ty.language {

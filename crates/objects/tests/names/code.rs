@@ -1,0 +1,111 @@
+//! Functions, lines and inlined frames.
+
+use crate::build::{BIAS, compile};
+use sunder_access::CodeAddress;
+
+#[test]
+fn a_line_of_a_function_is_told() {
+    for options in [["-g", "-O0"], ["-g", "-O2"], ["-gdwarf-4", "-O2"]] {
+        let Some(program) = compile("counters.c", &options) else {
+            return;
+        };
+        let mut names = program.names();
+        let frames = names.frames(program.store("bump"));
+        assert_eq!(frames.len(), 1, "{frames:?}");
+        assert_eq!(frames[0].function, "bump");
+        assert_eq!(frames[0].line, Some(program.line("bump")));
+        assert!(
+            frames[0]
+                .file
+                .as_deref()
+                .is_some_and(|f| f.ends_with("counters.c"))
+        );
+        assert_eq!(frames[0].module.as_deref(), program.file.to_str());
+    }
+}
+
+#[test]
+fn inlined_functions_come_first() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    let frames = program.names().frames(program.store("inlined"));
+    let told: Vec<(&str, bool)> = frames
+        .iter()
+        .map(|f| (f.function.as_str(), f.inlined))
+        .collect();
+    assert_eq!(told, [("inlined", true), ("main", false)]);
+    assert_eq!(frames[0].line, Some(program.line("inlined")));
+}
+
+#[test]
+fn a_return_address_belongs_to_the_call_before_it() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    let mut names = program.names();
+    // The first byte after `bump` is no longer `bump`, but a call at its end
+    // would return there.
+    let start = program.address("bump").0;
+    let end = (start..).find(|&a| names.frames(CodeAddress(a))[0].function != "bump");
+    let end = end.expect("the function ends");
+    assert_eq!(names.frames_of_return(CodeAddress(end))[0].function, "bump");
+}
+
+#[test]
+fn cpp_and_rust_names_read_like_source() {
+    if let Some(program) = compile("stats.cc", &["-g", "-O2"]) {
+        let frames = program.names().frames(program.store("own"));
+        assert_eq!(
+            frames.last().map(|f| f.function.as_str()),
+            Some("app::Pool::run")
+        );
+    }
+    if let Some(program) = compile("slots.rs", &["-g", "-C", "opt-level=2"]) {
+        let mut names = program.names();
+        let frames = names.frames(program.store("boxed"));
+        assert_eq!(frames[0].function, "slots::boxed");
+        assert_eq!(frames[0].line, Some(program.line("boxed")));
+    }
+}
+
+#[test]
+fn without_debug_information_a_symbol_and_an_offset_are_told() {
+    let Some(program) = compile("counters.c", &["-O2"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let start = program.address("walk");
+    let frames = names.frames(CodeAddress(start.0 + 3));
+    assert_eq!(frames[0].function, "walk+0x3");
+    assert_eq!((frames.len(), frames[0].line), (1, None));
+}
+
+#[test]
+fn a_stripped_program_has_offsets_in_its_file() {
+    let Some(program) = compile("counters.c", &["-O2"]) else {
+        return;
+    };
+    let walk = program.symbol("walk");
+    if program.tool("strip", &["program"]).is_none() {
+        return;
+    }
+    let mut names = program.names();
+    let frames = names.frames(CodeAddress(BIAS + walk));
+    assert_eq!(frames[0].function, format!("program+{walk:#x}"));
+    assert!(
+        names.limits().iter().any(|l| l.contains("stripped")),
+        "{:?}",
+        names.limits()
+    );
+}
+
+#[test]
+fn code_outside_every_mapping_is_an_address() {
+    let Some(program) = compile("counters.c", &["-O2"]) else {
+        return;
+    };
+    let frames = program.names().frames(CodeAddress(0x1234));
+    assert_eq!(frames[0].function, "0x1234");
+    assert_eq!(frames[0].module, None);
+}

@@ -1,0 +1,298 @@
+//! Globals, statics and thread-locals: object, type, element and field.
+
+use crate::build::{BIAS, Program, compile};
+use sunder_access::{Address, Span, ThreadId};
+use sunder_objects::{HeapBlock, Names, ObjectContext, ObjectKind, ThreadPointer, ThreadStack};
+
+/// What the crate says of `address`: name, type, size and path.
+fn told(names: &mut Names, address: Address) -> (String, String, u64, String) {
+    let object = names.object_at(address, &ObjectContext::default());
+    assert_eq!(object.kind, ObjectKind::Global, "{object:?}");
+    let offset = object.offset_of(address).expect("inside");
+    let field = names.field_at(&object, offset).unwrap_or_default();
+    (
+        object.name.unwrap_or_default(),
+        object.type_name.unwrap_or_default(),
+        object.size.unwrap_or(0),
+        field,
+    )
+}
+
+fn check(program: &Program, symbol: &str, table: &[(u64, &str)], ty: &str, size: u64) {
+    let mut names = program.names();
+    let start = program.address(symbol);
+    for &(offset, path) in table {
+        let (_, type_name, found, field) = told(&mut names, Address(start.0 + offset));
+        assert_eq!(
+            (field.as_str(), type_name.as_str(), found),
+            (path, ty, size),
+            "{symbol}+{offset}"
+        );
+    }
+}
+
+/// struct counter: hits 0-7, bit fields in byte 8, tag 9, a hole at 10 and 11,
+/// the union 12-15, inner 16-19, and 4 bytes at the end.
+const COUNTERS: [(u64, &str); 8] = [
+    (0, "counters[0].hits"),
+    (3 * 24 + 7, "counters[3].hits"),
+    (24 + 8, "counters[1].{low|high}"),
+    (24 + 9, "counters[1].tag"),
+    (24 + 10, "counters[1].<padding>"),
+    (7 * 24 + 12, "counters[7].either.{f|i}"),
+    (24 + 18, "counters[1].inner.b"),
+    (24 + 20, "counters[1].<padding>"),
+];
+
+#[test]
+fn c_globals_are_named_down_to_the_field() {
+    for options in [
+        ["-g", "-O0"],
+        ["-g", "-O2"],
+        ["-gdwarf-4", "-O2"],
+        ["-gdwarf-3", "-O0"],
+    ] {
+        let Some(program) = compile("counters.c", &options) else {
+            return;
+        };
+        check(&program, "counters", &COUNTERS, "struct counter[8]", 192);
+        check(
+            &program,
+            "matrix",
+            &[(36, "matrix[2][1]"), (0, "matrix[0][0]")],
+            "int[3][4]",
+            48,
+        );
+        check(
+            &program,
+            "guard",
+            &[(0, "guard"), (17, "guard")],
+            "pthread_mutex_t",
+            40,
+        );
+        // `_Atomic` has a tag since DWARF 5.
+        let atomic = if options[0] == "-g" {
+            "_Atomic long"
+        } else {
+            "long"
+        };
+        check(&program, "total", &[(0, "total")], atomic, 8);
+        check(&program, "calls.0", &[(0, "bump()::calls")], "int", 4);
+    }
+}
+
+#[test]
+fn types_in_their_own_sections_are_found() {
+    let Some(program) = compile("counters.c", &["-g", "-O2", "-fdebug-types-section"]) else {
+        return;
+    };
+    check(&program, "counters", &COUNTERS, "struct counter[8]", 192);
+}
+
+#[test]
+fn fixed_executables_are_named_too() {
+    let Some(program) = compile("counters.c", &["-g", "-O2", "-no-pie"]) else {
+        return;
+    };
+    check(&program, "counters", &COUNTERS, "struct counter[8]", 192);
+}
+
+#[test]
+fn a_declaration_says_file_and_line() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let object = names.object_at(program.address("counters"), &ObjectContext::default());
+    let declared = object.declared.expect("declared");
+    assert!(declared.file.ends_with("/counters.c"), "{declared:?}");
+    assert_eq!(declared.line, Some(20));
+    assert_eq!(object.start, program.address("counters"));
+    assert_eq!(object.module.as_deref(), program.file.to_str());
+    assert!(names.limits().is_empty(), "{:?}", names.limits());
+}
+
+#[test]
+fn cpp_names_hide_what_the_library_hides() {
+    for level in ["-O0", "-O2"] {
+        let Some(program) = compile("stats.cc", &["-g", level]) else {
+            return;
+        };
+        // Base 0, hits 8, guard 16-55, bins 56-71.
+        let table = [
+            (72, "app::table[1].id"),
+            (8, "app::table[0].hits"),
+            (3 * 72 + 16, "app::table[3].guard"),
+            (3 * 72 + 50, "app::table[3].guard"),
+            (2 * 72 + 56 + 8, "app::table[2].bins[2]"),
+        ];
+        check(&program, "_ZN3app5tableE", &table, "app::Stats[4]", 288);
+        check(
+            &program,
+            "_ZN3app8countersE",
+            &[(16, "app::counters[2]")],
+            "std::atomic<long>[4]",
+            32,
+        );
+        check(
+            &program,
+            "_ZN3app5Stats4madeE",
+            &[(0, "app::Stats::made")],
+            "long",
+            8,
+        );
+        check(
+            &program,
+            "_ZN3app5ownerE",
+            &[(0, "app::owner")],
+            "std::unique_ptr<app::Stats>",
+            8,
+        );
+        check(
+            &program,
+            "5wordsB5cxx11E",
+            &[(8, "app::words")],
+            "std::vector<std::string>",
+            24,
+        );
+        check(
+            &program,
+            "5picks",
+            &[(0, "pick<app::Stats>()::picks")],
+            "long",
+            8,
+        );
+    }
+}
+
+#[test]
+fn rust_statics_are_named_as_in_the_source() {
+    for level in ["opt-level=0", "opt-level=2"] {
+        let Some(program) = compile("slots.rs", &["-g", "-C", level]) else {
+            return;
+        };
+        check(
+            &program,
+            "COUNTERS",
+            &[(0, "COUNTERS[0]"), (17, "COUNTERS[2]")],
+            "[AtomicU64; 4]",
+            32,
+        );
+        // The lock word, the poison flag and the value of a Mutex<u64>.
+        let locks = [
+            (16, "LOCKS[1] (lock)"),
+            (16 + 4, "LOCKS[1] (poison flag)"),
+            (16 + 8, "LOCKS[1]"),
+        ];
+        check(&program, "LOCKS", &locks, "[Mutex<u64>; 4]", 64);
+        let mut names = program.names();
+        let slots = program.address("inner::SLOTS");
+        // Rust may order the fields as it likes; both of 8 bytes must be there.
+        let mut fields: Vec<String> = [16, 24]
+            .iter()
+            .map(|o| told(&mut names, Address(slots.0 + o)).3)
+            .collect();
+        fields.sort();
+        assert_eq!(fields, ["inner::SLOTS[1].hits", "inner::SLOTS[1].name"]);
+    }
+}
+
+#[test]
+fn thread_locals_of_the_executable_are_found_below_the_thread_pointer() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    let mut names = program.names();
+    // `mine` (32 bytes) and `other` (4) make a block of 40, aligned to 8, which
+    // ends at the thread pointer.
+    let fs_base = Address(0x7f00_0000_1740);
+    let block = fs_base.0 - 40;
+    let address = Address(block + program.symbol("mine") + 16);
+    let context = ObjectContext {
+        thread_pointers: vec![ThreadPointer {
+            thread: ThreadId(7),
+            fs_base,
+        }],
+        ..ObjectContext::default()
+    };
+    let object = names.object_at(address, &context);
+    assert_eq!(object.kind, ObjectKind::Tls);
+    assert_eq!(object.name.as_deref(), Some("mine"));
+    assert_eq!(object.type_name.as_deref(), Some("long[4]"));
+    assert_eq!(object.thread, Some(ThreadId(7)));
+    let field = names.field_at(&object, 16);
+    assert_eq!(field.as_deref(), Some("mine[2]"));
+    // Without the thread pointer nothing is claimed.
+    let unknown = names.object_at(address, &ObjectContext::default());
+    assert_eq!(unknown.kind, ObjectKind::Unknown);
+}
+
+#[test]
+fn heap_blocks_and_stacks_come_from_the_context() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let block = Span::new(Address(0x7000_0000), 72);
+    let context = ObjectContext {
+        heap: Some(HeapBlock {
+            span: block,
+            allocation: vec![sunder_access::CodeAddress(program.address("walk").0 + 1)],
+            thread: Some(ThreadId(3)),
+            freed: true,
+        }),
+        stacks: vec![ThreadStack {
+            thread: ThreadId(4),
+            span: Span::new(Address(0x8000_0000), 0x1000),
+        }],
+        ..ObjectContext::default()
+    };
+    let object = names.object_at(Address(0x7000_0010), &context);
+    assert_eq!(
+        (object.kind, object.start, object.size),
+        (ObjectKind::Heap, block.start, Some(72))
+    );
+    assert!(object.freed && object.thread == Some(ThreadId(3)));
+    assert_eq!(object.allocation[0].function, "walk");
+    let stack = names.object_at(Address(0x8000_0ff0), &context);
+    assert_eq!(
+        (stack.kind, stack.thread),
+        (ObjectKind::Stack, Some(ThreadId(4)))
+    );
+    // A type that an access told makes fields of the block.
+    let counters = names.object_at(program.address("counters"), &ObjectContext::default());
+    let array = counters.type_handle.expect("typed");
+    assert_eq!(names.field_path(array, 192, 33).as_deref(), Some("[1].tag"));
+}
+
+#[test]
+fn without_debug_information_symbols_remain() {
+    let Some(program) = compile("counters.c", &["-O2"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let start = program.address("counters");
+    let object = names.object_at(Address(start.0 + 30), &ObjectContext::default());
+    assert_eq!(object.name.as_deref(), Some("counters"));
+    assert_eq!((object.size, object.start), (Some(192), start));
+    assert_eq!(names.field_at(&object, 30), None);
+    let limits = names.limits();
+    assert!(
+        limits
+            .iter()
+            .any(|l| l.contains("no debug information") && l.contains("-g")),
+        "{limits:?}"
+    );
+}
+
+#[test]
+fn memory_that_no_module_has_is_a_mapping_or_unknown() {
+    let Some(program) = compile("counters.c", &["-g"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let nowhere = names.object_at(Address(0x10), &ObjectContext::default());
+    assert_eq!(nowhere.kind, ObjectKind::Unknown);
+    let header = names.object_at(Address(BIAS), &ObjectContext::default());
+    assert_eq!(header.kind, ObjectKind::Mapping);
+}

@@ -1,0 +1,248 @@
+//! Separate and split debug information: found, or clearly declared missing.
+
+use crate::build::{Program, compile};
+use std::fs;
+use sunder_objects::{NameOptions, Names, ObjectContext};
+
+fn field_of_tag(
+    program: &Program,
+    names: &mut Names,
+    start: sunder_access::Address,
+) -> Option<String> {
+    let _ = program;
+    let object = names.object_at(start, &ObjectContext::default());
+    names.field_at(&object, 33)
+}
+
+/// Strips the program; its debug information goes to `program.debug`.
+fn split_off(program: &Program) -> Option<()> {
+    program.tool(
+        "objcopy",
+        &["--only-keep-debug", "program", "program.debug"],
+    )?;
+    program.tool("strip", &["program"])?;
+    Some(())
+}
+
+#[test]
+fn a_debug_link_is_followed_and_its_checksum_checked() {
+    let Some(program) = compile("counters.c", &["-g", "-O2", "-Wl,--build-id=none"]) else {
+        return;
+    };
+    let start = program.address("counters");
+    let bump = program.store("bump");
+    if split_off(&program).is_none() {
+        return;
+    }
+    program.tool("objcopy", &["--add-gnu-debuglink=program.debug", "program"]);
+    let mut names = program.names();
+    assert_eq!(
+        field_of_tag(&program, &mut names, start).as_deref(),
+        Some("counters[1].tag")
+    );
+    assert_eq!(names.frames(bump)[0].line, Some(program.line("bump")));
+
+    // In `.debug` beside it.
+    let folder = program.folder.path();
+    fs::create_dir(folder.join(".debug")).expect("a folder");
+    fs::rename(
+        folder.join("program.debug"),
+        folder.join(".debug/program.debug"),
+    )
+    .expect("moved");
+    assert!(field_of_tag(&program, &mut program.names(), start).is_some());
+
+    // Another file of that name is refused.
+    let mut bytes = fs::read(folder.join(".debug/program.debug")).expect("readable");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(folder.join(".debug/program.debug"), bytes).expect("written");
+    let mut names = program.names();
+    assert_eq!(field_of_tag(&program, &mut names, start), None);
+    let limits = names.limits();
+    assert!(
+        limits.iter().any(|l| l.contains("program.debug")),
+        "{limits:?}"
+    );
+}
+
+#[test]
+fn a_build_id_leads_to_the_debug_folder() {
+    let id = "0xabcdef0123456789";
+    let option = format!("-Wl,--build-id={id}");
+    let Some(program) = compile("counters.c", &["-g", "-O2", &option]) else {
+        return;
+    };
+    let start = program.address("counters");
+    if split_off(&program).is_none() {
+        return;
+    }
+    let place = program.folder.path().join("debug/.build-id/ab");
+    fs::create_dir_all(&place).expect("folders");
+    fs::rename(
+        program.folder.path().join("program.debug"),
+        place.join("cdef0123456789.debug"),
+    )
+    .expect("moved");
+    let options = NameOptions {
+        debug_dirs: vec![program.folder.path().join("debug")],
+        root: None,
+    };
+    let mut names = program.names_with(options);
+    assert_eq!(
+        field_of_tag(&program, &mut names, start).as_deref(),
+        Some("counters[1].tag")
+    );
+    assert!(names.limits().is_empty(), "{:?}", names.limits());
+}
+
+#[test]
+fn split_debug_information_is_read_where_it_is_and_missed_where_not() {
+    for dwarf in ["-gdwarf-5", "-gdwarf-4"] {
+        let Some(program) = compile("counters.c", &[dwarf, "-O2", "-gsplit-dwarf"]) else {
+            return;
+        };
+        let start = program.address("counters");
+        let store = program.store_in("walk");
+        let mut names = program.names();
+        assert_eq!(
+            field_of_tag(&program, &mut names, start).as_deref(),
+            Some("counters[1].tag"),
+            "{dwarf}"
+        );
+        let object = names.object_at(start, &ObjectContext::default());
+        assert_eq!(object.declared.and_then(|d| d.line), Some(20));
+        let found = names.typed_access(store).expect("typed");
+        assert_eq!(
+            (found.type_name.as_str(), found.field.as_deref()),
+            ("struct node", Some(".values[..]"))
+        );
+        assert_eq!(names.frames(store)[0].function, "walk");
+        assert!(names.limits().is_empty(), "{:?}", names.limits());
+
+        for entry in fs::read_dir(program.folder.path())
+            .expect("listed")
+            .flatten()
+        {
+            if entry.path().extension().is_some_and(|e| e == "dwo") {
+                fs::remove_file(entry.path()).expect("removed");
+            }
+        }
+        let mut names = program.names();
+        let object = names.object_at(start, &ObjectContext::default());
+        assert_eq!(object.name.as_deref(), Some("counters"));
+        assert_eq!(object.type_name, None);
+        assert_eq!(names.frames(store)[0].line, Some(program.line("index")));
+        let limits = names.limits();
+        assert!(
+            limits.iter().any(|l| l.contains("split debug information")),
+            "{limits:?}"
+        );
+    }
+}
+
+#[test]
+fn a_packaged_program_is_read() {
+    let Some(program) = compile("counters.c", &["-gdwarf-5", "-O2", "-gsplit-dwarf"]) else {
+        return;
+    };
+    let start = program.address("counters");
+    // binutils' dwp reads DWARF 5 since 2.36 only in part; without it, no test.
+    let made = std::process::Command::new("dwp")
+        .current_dir(program.folder.path())
+        .args(["-e", "program"])
+        .output();
+    if !made.is_ok_and(|m| m.status.success()) {
+        println!("SKIP: dwp is not installed or cannot package DWARF 5");
+        return;
+    }
+    for entry in fs::read_dir(program.folder.path())
+        .expect("listed")
+        .flatten()
+    {
+        if entry.path().extension().is_some_and(|e| e == "dwo") {
+            fs::remove_file(entry.path()).expect("removed");
+        }
+    }
+    assert_eq!(
+        field_of_tag(&program, &mut program.names(), start).as_deref(),
+        Some("counters[1].tag")
+    );
+}
+
+#[test]
+fn a_container_s_files_are_read_below_its_root() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    let start = program.address("counters");
+    let root = tempfile::tempdir().expect("a folder");
+    let inside = root
+        .path()
+        .join(program.folder.path().strip_prefix("/").expect("absolute"));
+    fs::create_dir_all(&inside).expect("folders");
+    fs::rename(&program.file, inside.join("program")).expect("moved");
+    let mappings = {
+        let copy = inside.join("program");
+        fs::copy(&copy, &program.file).expect("copied");
+        let mappings = program.mappings();
+        fs::remove_file(&program.file).expect("removed");
+        mappings
+    };
+    let mut names = Names::new(NameOptions {
+        debug_dirs: Vec::new(),
+        root: Some(root.path().to_owned()),
+    });
+    names.set_mappings(mappings.clone());
+    assert_eq!(
+        field_of_tag(&program, &mut names, start).as_deref(),
+        Some("counters[1].tag")
+    );
+    let module = names.object_at(start, &ObjectContext::default()).module;
+    assert_eq!(module.as_deref(), program.file.to_str());
+
+    // Without the root the file is not there, and that is said.
+    let mut names = Names::new(NameOptions::default());
+    names.set_mappings(mappings);
+    assert_eq!(field_of_tag(&program, &mut names, start), None);
+    assert_eq!(names.limits().len(), 1, "{:?}", names.limits());
+}
+
+#[test]
+fn broken_files_are_an_answer_and_no_panic() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    let start = program.address("counters");
+    let bump = program.store("bump");
+    let mappings = program.mappings();
+    let whole = fs::read(&program.file).expect("readable");
+    for length in [0, 3, 64, 100, 1000, whole.len() / 2, whole.len() - 100] {
+        fs::write(&program.file, &whole[..length]).expect("written");
+        let mut names = Names::new(NameOptions {
+            debug_dirs: Vec::new(),
+            root: None,
+        });
+        names.set_mappings(mappings.clone());
+        assert!(!names.frames(bump).is_empty());
+        let _ = names.object_at(start, &ObjectContext::default());
+        let _ = names.typed_access(bump);
+    }
+    // Damage inside: every answer may be poorer, none may panic.
+    for step in 1..60 {
+        let mut bytes = whole.clone();
+        for at in (step * 7..bytes.len()).step_by(97 + step) {
+            bytes[at] = bytes[at].wrapping_add(step as u8);
+        }
+        bytes[..64].copy_from_slice(&whole[..64]);
+        fs::write(&program.file, bytes).expect("written");
+        let mut names = Names::new(NameOptions {
+            debug_dirs: Vec::new(),
+            root: None,
+        });
+        names.set_mappings(mappings.clone());
+        assert!(!names.frames(bump).is_empty());
+        let _ = names.object_at(start, &ObjectContext::default());
+        let _ = names.typed_access(bump);
+    }
+}

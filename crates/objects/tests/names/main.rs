@@ -1,0 +1,8 @@
+//! Names against programs that are compiled here, with expectations that follow
+//! from their sources.
+
+mod build;
+mod code;
+mod data;
+mod debug_files;
+mod pointers;

@@ -1,0 +1,130 @@
+//! Typed accesses: what an instruction touches, from debug information alone.
+
+use crate::build::{BIAS, Program, compile};
+use sunder_access::CodeAddress;
+use sunder_objects::{Storage, TypedAccess};
+
+fn access(program: &Program, mark: &str) -> TypedAccess {
+    let at = program.store(mark);
+    let found = program.names().typed_access(at);
+    found.unwrap_or_else(|| {
+        panic!(
+            "nothing known at {mark}, {:#x}: {:?}",
+            at.0 - BIAS,
+            program.instructions(mark)
+        )
+    })
+}
+
+fn check(program: &Program, mark: &str, type_name: &str, field: &str, exact: bool) {
+    let found = access(program, mark);
+    assert_eq!(
+        (
+            found.type_name.as_str(),
+            found.field.as_deref().unwrap_or(""),
+            found.exact
+        ),
+        (type_name, field, exact),
+        "{mark}: {found:?}"
+    );
+}
+
+#[test]
+fn c_pointers_tell_type_and_field() {
+    for options in [
+        ["-g", "-O0"],
+        ["-g", "-O1"],
+        ["-g", "-O2"],
+        ["-gdwarf-4", "-O2"],
+    ] {
+        let Some(program) = compile("counters.c", &options) else {
+            return;
+        };
+        check(&program, "bump", "struct counter", ".inner.b", true);
+        check(&program, "chain", "struct counter", ".hits", true);
+        check(&program, "index", "struct node", ".values[..]", false);
+        check(&program, "each", "struct counter", ".either.{f|i}", false);
+        let bump = access(&program, "bump");
+        assert_eq!(bump.storage, Storage::Pointer);
+        assert_eq!(bump.variable.as_deref(), Some("c"));
+        assert_eq!((bump.type_size, bump.element_stride), (24, 24));
+        assert_eq!(bump.offset_in_type, Some(18));
+        assert!(bump.own_record);
+    }
+}
+
+#[test]
+fn an_indexed_global_is_named_by_its_field() {
+    for options in [
+        ["-g", "-O0", "-pie"],
+        ["-g", "-O2", "-pie"],
+        ["-g", "-O0", "-no-pie"],
+        ["-g", "-O2", "-no-pie"],
+    ] {
+        let Some(program) = compile("counters.c", &options) else {
+            return;
+        };
+        let found = access(&program, "all");
+        assert_eq!(found.storage, Storage::Global, "{options:?}");
+        assert_eq!(found.variable.as_deref(), Some("counters"));
+        assert_eq!(found.type_name, "struct counter[8]");
+        assert_eq!(found.field.as_deref(), Some("[..].tag"));
+        assert_eq!((found.offset_in_type, found.element_stride), (Some(9), 24));
+    }
+}
+
+#[test]
+fn a_thread_local_is_named() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    check(&program, "own", "long[4]", "[2]", true);
+    assert_eq!(access(&program, "own").variable.as_deref(), Some("mine"));
+}
+
+#[test]
+fn raw_memory_has_no_record() {
+    for level in ["-O0", "-O2"] {
+        let Some(program) = compile("counters.c", &["-g", level]) else {
+            return;
+        };
+        // A byte through a pointer that nothing types: no claim, or one of bytes.
+        let found = program.names().typed_access(program.store("raw"));
+        assert!(found.is_none_or(|f| !f.own_record), "{level}");
+    }
+}
+
+#[test]
+fn cpp_references_and_this_tell_type_and_field() {
+    for level in ["-O0", "-O2"] {
+        let Some(program) = compile("stats.cc", &["-g", level]) else {
+            return;
+        };
+        check(&program, "member", "app::Stats", ".id", true);
+        check(&program, "own", "app::Pool", ".own[..].id", false);
+        check(&program, "reference", "app::Stats", ".id", true);
+        assert_eq!(access(&program, "own").variable.as_deref(), Some("this"));
+    }
+    let Some(program) = compile("stats.cc", &["-g", "-O2"]) else {
+        return;
+    };
+    check(&program, "owner", "app::Stats", ".bins[..]", false);
+}
+
+#[test]
+fn rust_references_boxes_and_slices_tell_type_and_field() {
+    let Some(program) = compile("slots.rs", &["-g", "-C", "opt-level=2"]) else {
+        return;
+    };
+    check(&program, "boxed", "slots::Slot", ".name", true);
+}
+
+#[test]
+fn no_debug_information_no_type() {
+    let Some(program) = compile("counters.c", &["-O2"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let walk = program.address("walk");
+    assert!((0..64).all(|i| names.typed_access(CodeAddress(walk.0 + i)).is_none()));
+}
