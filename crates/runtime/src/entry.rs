@@ -29,7 +29,7 @@ mod exported {
             /// As the C library demands.
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
-            pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
                 naked_asm!(
                     concat!("mov ", $sp, ", rsp"),
                     concat!("mov ", $bp, ", rbp"),
@@ -61,7 +61,7 @@ mod exported {
     /// # Safety
     /// As the C library demands.
     #[unsafe(no_mangle)]
-    pub unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
+    pub unsafe extern "C-unwind" fn dlclose(library: *mut c_void) -> c_int {
         // SAFETY: handed on.
         let result = crate::real::dlclose().map_or(-1, |real| unsafe { real(library) });
         crate::frames::forget();
@@ -73,7 +73,7 @@ mod exported {
     /// # Safety
     /// As the C library demands.
     #[unsafe(no_mangle)]
-    pub unsafe extern "C" fn free(block: *mut c_void) {
+    pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
         // SAFETY: handed on.
         unsafe { inner::free(block) }
     }
@@ -108,7 +108,7 @@ fn early(size: Option<usize>, alignment: usize) -> *mut c_void {
 mod inner {
     use super::*;
 
-    pub unsafe extern "C" fn malloc(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
+    pub unsafe extern "C-unwind" fn malloc(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
         let Some(real) = real::malloc() else {
             return early(Some(size), 16);
         };
@@ -116,7 +116,7 @@ mod inner {
         recorded(unsafe { real(size) }, size, Caller { sp, bp })
     }
 
-    pub unsafe extern "C" fn valloc(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
+    pub unsafe extern "C-unwind" fn valloc(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
         let Some(real) = real::valloc() else {
             return early(Some(size), 4096);
         };
@@ -124,7 +124,7 @@ mod inner {
         recorded(unsafe { real(size) }, size, Caller { sp, bp })
     }
 
-    pub unsafe extern "C" fn pvalloc(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
+    pub unsafe extern "C-unwind" fn pvalloc(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
         let Some(real) = real::pvalloc() else {
             return early(size.checked_next_multiple_of(4096), 4096);
         };
@@ -132,7 +132,7 @@ mod inner {
         recorded(unsafe { real(size) }, size, Caller { sp, bp })
     }
 
-    pub unsafe extern "C" fn calloc(
+    pub unsafe extern "C-unwind" fn calloc(
         count: usize,
         size: usize,
         sp: *const u64,
@@ -147,7 +147,7 @@ mod inner {
         recorded(block, count.wrapping_mul(size), Caller { sp, bp })
     }
 
-    pub unsafe extern "C" fn aligned_alloc(
+    pub unsafe extern "C-unwind" fn aligned_alloc(
         alignment: usize,
         size: usize,
         sp: *const u64,
@@ -160,7 +160,7 @@ mod inner {
         recorded(unsafe { real(alignment, size) }, size, Caller { sp, bp })
     }
 
-    pub unsafe extern "C" fn memalign(
+    pub unsafe extern "C-unwind" fn memalign(
         alignment: usize,
         size: usize,
         sp: *const u64,
@@ -173,7 +173,7 @@ mod inner {
         recorded(unsafe { real(alignment, size) }, size, Caller { sp, bp })
     }
 
-    pub unsafe extern "C" fn posix_memalign(
+    pub unsafe extern "C-unwind" fn posix_memalign(
         block: *mut *mut c_void,
         alignment: usize,
         size: usize,
@@ -192,7 +192,7 @@ mod inner {
         result
     }
 
-    pub unsafe extern "C" fn realloc(
+    pub unsafe extern "C-unwind" fn realloc(
         block: *mut c_void,
         size: usize,
         sp: *const u64,
@@ -210,7 +210,7 @@ mod inner {
         reallocated(block, size, caller, || unsafe { real(block, size) })
     }
 
-    pub unsafe extern "C" fn reallocarray(
+    pub unsafe extern "C-unwind" fn reallocarray(
         block: *mut c_void,
         count: usize,
         size: usize,

@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// What a thread runs.
-pub type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+pub type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// See [`libc::sigaction`].
 type Action = libc::sigaction;
@@ -39,7 +39,7 @@ macro_rules! real {
     ($($(#[$doc:meta])* $name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {$(
         $(#[$doc])*
         #[inline]
-        pub fn $name() -> Option<unsafe extern "C" fn($($argument),*) -> $result> {
+        pub fn $name() -> Option<unsafe extern "C-unwind" fn($($argument),*) -> $result> {
             static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
             let mut found = SLOT.load(Ordering::Relaxed);
             if found.is_null() {

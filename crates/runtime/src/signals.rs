@@ -19,7 +19,7 @@ fn fails() -> c_int {
 /// # Safety
 /// As the C library demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaction(
+pub unsafe extern "C-unwind" fn sigaction(
     signal: c_int,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn sigaction(
 /// # Safety
 /// As the C library demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn signal(signal: c_int, new: libc::sighandler_t) -> libc::sighandler_t {
+pub unsafe extern "C-unwind" fn signal(signal: c_int, new: libc::sighandler_t) -> libc::sighandler_t {
     let Some(real) = real::signal() else {
         fails();
         return libc::SIG_ERR;
@@ -92,7 +92,7 @@ unsafe fn without_ours(set: *const libc::sigset_t) -> libc::sigset_t {
 /// # Safety
 /// As the C library demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigwait(set: *const libc::sigset_t, signal: *mut c_int) -> c_int {
+pub unsafe extern "C-unwind" fn sigwait(set: *const libc::sigset_t, signal: *mut c_int) -> c_int {
     let Some(real) = real::sigwait() else {
         return libc::ENOSYS;
     };
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn sigwait(set: *const libc::sigset_t, signal: *mut c_int)
 /// # Safety
 /// As the C library demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigwaitinfo(
+pub unsafe extern "C-unwind" fn sigwaitinfo(
     set: *const libc::sigset_t,
     info: *mut libc::siginfo_t,
 ) -> c_int {
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn sigwaitinfo(
 /// # Safety
 /// As the C library demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigtimedwait(
+pub unsafe extern "C-unwind" fn sigtimedwait(
     set: *const libc::sigset_t,
     info: *mut libc::siginfo_t,
     timeout: *const libc::timespec,
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn sigtimedwait(
 /// # Safety
 /// As the C library demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn signalfd(fd: c_int, set: *const libc::sigset_t, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn signalfd(fd: c_int, set: *const libc::sigset_t, flags: c_int) -> c_int {
     let Some(real) = real::signalfd() else {
         return fails();
     };

@@ -223,7 +223,7 @@ struct Run {
 }
 
 /// Runs on the new thread before what the program wants it to run.
-unsafe extern "C" fn begin(tables: *mut Thread) -> Run {
+unsafe extern "C-unwind" fn begin(tables: *mut Thread) -> Run {
     // SAFETY: `create` filled the tables and gave them to this thread.
     unsafe {
         let run = Run {
@@ -237,7 +237,7 @@ unsafe extern "C" fn begin(tables: *mut Thread) -> Run {
     }
 }
 
-unsafe extern "C" fn nothing(argument: *mut c_void) -> *mut c_void {
+unsafe extern "C-unwind" fn nothing(argument: *mut c_void) -> *mut c_void {
     argument
 }
 
@@ -245,7 +245,7 @@ unsafe extern "C" fn nothing(argument: *mut c_void) -> *mut c_void {
 /// jumps on, so that no frame of ours is on its stack when it is cancelled,
 /// exits or is looked at by a debugger.
 #[unsafe(naked)]
-unsafe extern "C" fn trampoline(tables: *mut c_void) -> *mut c_void {
+unsafe extern "C-unwind" fn trampoline(tables: *mut c_void) -> *mut c_void {
     core::arch::naked_asm!(
         "sub rsp, 8",
         "call {}",
@@ -292,7 +292,7 @@ pub unsafe fn create(
 /// As the C library demands.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
+pub unsafe extern "C-unwind" fn pthread_create(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
     start: real::Start,
