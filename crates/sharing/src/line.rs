@@ -11,8 +11,8 @@ use sunder_access::{ByteMask, CodeAddress, Kind, ThreadId, Time};
 
 /// Visits after which a stretch is closed. The bound of a thread's loss is a
 /// minimum of two counts, which noise can only make smaller: by 0.4 times the
-/// root of the visits, which is 7% of the touches of the lesser of two equal threads.
-const STRETCH_VISITS: u32 = 128;
+/// root of the visits, which is 5% of the touches of each of two equal threads.
+const STRETCH_VISITS: u32 = 256;
 
 /// Entries after which a stretch is closed, for memory's sake.
 const STRETCH_ENTRIES: usize = 512;
@@ -236,23 +236,24 @@ impl Line {
             self.log_gap += weight * ((gap as f32 + 1.0).ln() - self.log_gap);
         }
         self.gaps = self.gaps.saturating_add(1);
-        let full = if self.is_shared() {
-            self.open_visits >= STRETCH_VISITS || self.open.len() >= STRETCH_ENTRIES
-        } else {
-            self.open.len() >= LONELY_ENTRIES
-        };
-        if full || gap > self.longest_gap(scale) {
+        let full = self.open_visits >= STRETCH_VISITS || self.open.len() >= STRETCH_ENTRIES;
+        if gap > self.longest_gap(scale) || full && self.is_shared() {
             self.settle(scale);
+        } else if self.open.len() >= LONELY_ENTRIES && !self.is_shared() {
+            // Only the last visit can lie next to another thread's.
+            self.open.retain(|e| e.time >= self.last);
+            self.open_visits = 1;
         }
         self.open_visits += 1;
         self.last = self.last.max(time);
     }
 
-    /// Visits further apart than this are not simultaneous: two windows, or five
-    /// times the (geometric) mean gap of this line, which 94% of exponentially
-    /// distributed gaps keep within but the pauses between phases do not.
+    /// Visits further apart than this are not simultaneous: two windows, or nine
+    /// times the (geometric) mean gap of this line, which 99% of exponentially
+    /// distributed gaps keep within (their geometric mean is 0.56 of their mean,
+    /// so it is five times that) but the pauses between phases do not.
     fn longest_gap(&self, scale: &Scale) -> u64 {
-        let own = 5.0 * self.log_gap.exp();
+        let own = 9.0 * self.log_gap.exp();
         (own as u64).clamp(
             MIN_GAP_WINDOWS * scale.window_ns,
             MAX_GAP_WINDOWS * scale.window_ns,

@@ -186,8 +186,12 @@ fn account_samples(entries: &[Entry], context: &Context<'_>, account: &mut Accou
             && e.class != Class::Near
             && account.threads[usize::from(e.thread)].conflicting;
     }
-    account.isolated = isolated(core);
-    account.isolated_expected = isolated_expected(core.len(), &account.threads);
+    // A chain of threads that each come and go has visits between others', but
+    // nobody who came back.
+    if account.is_contended() {
+        account.isolated = isolated(core);
+        account.isolated_expected = isolated_expected(core.len(), &account.threads);
+    }
 }
 
 /// Gives every thread the time that it can have lost: no more than it spent on

@@ -1,0 +1,157 @@
+//! What comes out of samples at 250, 1,000 and 4,000 Hz, against models whose
+//! answer is known: how near the bound is, that nothing is missed, and that
+//! nothing is made up.
+
+mod stream;
+
+use stream::*;
+use sunder_access::Kind::Update;
+use sunder_sharing::{Judge, Sharing};
+
+const FREQUENCIES: [u64; 3] = [250, 1000, 4000];
+const SEEDS: u64 = 6;
+
+fn two(first: f64, second: f64) -> [Model; 2] {
+    [
+        Model::new(1, &[((LINE, 8, Update), first)]),
+        Model::new(2, &[((LINE + 8, 8, Update), second)]),
+    ]
+}
+
+fn run(models: &[Model], hz: u64, duration: u64, seed: u64) -> Judge {
+    let mut judge = judge();
+    simulate(&mut judge, models, SECOND / hz, duration, seed);
+    judge
+}
+
+/// Mean and standard deviation.
+fn moments(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    (mean, variance.sqrt())
+}
+
+/// Shares of the two threads' time that are on the line. Each can lose what the
+/// lesser spends, so the bound is the lesser share.
+const SHARES: [(f64, f64); 6] = [
+    (1.0, 1.0),
+    (0.5, 0.5),
+    (0.3, 0.1),
+    (0.9, 0.05),
+    (0.05, 0.05),
+    (0.02, 0.02),
+];
+
+#[test]
+fn the_bound_is_near_the_truth_at_every_frequency() {
+    // At 250 Hz 10 s, at the others 5,000 samples of each thread.
+    for (hz, seconds) in [(250, 10.0), (1000, 5.0), (4000, 1.25)] {
+        for (a, b) in SHARES {
+            let values: Vec<f64> = (0..SEEDS)
+                .map(|seed| {
+                    let duration = (seconds * 1e9) as u64;
+                    let judge = run(&two(a, b), hz, duration, seed);
+                    let v = verdict_on(&judge, LINE).expect("missed");
+                    assert_eq!(v.sharing, Sharing::False);
+                    v.cost_share / a.min(b)
+                })
+                .collect();
+            let (mean, deviation) = moments(&values);
+            println!("{hz} Hz, {a} and {b}: {mean:.2} of the truth, +- {deviation:.2}");
+            // Where the two are equal, the minimum of two counts is 5% low and
+            // the order's factor, which noise can only lower, some more. What is
+            // estimated from n touches of the lesser thread has an error of some
+            // 1/sqrt(n), of its rate and again of the order's factor.
+            let touches = a.min(b) * hz as f64 * seconds;
+            let noise = 1.0 / touches.sqrt();
+            assert_near(mean, 0.95, 0.06 + noise);
+            assert!(deviation < 0.02 + 2.0 * noise);
+        }
+    }
+}
+
+#[test]
+fn two_percent_of_a_second_are_enough_at_four_kilohertz() {
+    // 80 touches a thread: some 40 returns, of which 4 are needed.
+    for seed in 0..100 {
+        let judge = run(&two(0.02, 0.02), 4000, SECOND, seed);
+        assert!(verdict_on(&judge, LINE).is_some(), "missed at seed {seed}");
+    }
+}
+
+#[test]
+fn a_tenth_of_a_second_is_enough_for_a_hot_line() {
+    // 100 ms at 4 kHz with 30%: 120 touches a thread.
+    for seed in 0..100 {
+        let judge = run(&two(0.3, 0.3), 4000, 100 * MS, seed);
+        assert!(verdict_on(&judge, LINE).is_some(), "missed at seed {seed}");
+    }
+}
+
+#[test]
+fn private_lines_of_many_threads_are_never_shared() {
+    for hz in FREQUENCIES {
+        let models: Vec<Model> = (1..=8)
+            .map(|t| Model::new(t, &[((LINE + 64 * u64::from(t), 8, Update), 0.9)]))
+            .collect();
+        assert_eq!(run(&models, hz, 5 * SECOND, 1).verdicts(), []);
+    }
+}
+
+#[test]
+fn taking_turns_costs_less_the_longer_the_turns() {
+    // Turns of 5 and 25 sampling periods at 1 kHz, against none at all.
+    fn turns(length: u64, duration: u64) -> f64 {
+        let a = |m: Model, f| m.during(f);
+        let [x, y] = two(1.0, 1.0);
+        let models = match length {
+            5 => [
+                a(x, |t| (t / (5 * MS)).is_multiple_of(2)),
+                a(y, |t| t / (5 * MS) % 2 == 1),
+            ],
+            25 => [
+                a(x, |t| (t / (25 * MS)).is_multiple_of(2)),
+                a(y, |t| t / (25 * MS) % 2 == 1),
+            ],
+            _ => [x, y],
+        };
+        let judge = run(&models, 1000, duration, 7);
+        judge.verdicts().first().map_or(0.0, |v| v.cost_share)
+    }
+    let (none, short, long) = (
+        turns(0, 10 * SECOND),
+        turns(5, 10 * SECOND),
+        turns(25, 10 * SECOND),
+    );
+    // A turn holds a Poisson number of samples; one is alone among the other's
+    // only if its turn was sampled once: 5 e^-5 of 5 samples, against 1 in 4.
+    assert!(none > 0.85, "{none}");
+    assert!(short < 0.10, "{short}");
+    assert!(long < 0.01, "{long}");
+}
+
+#[test]
+fn the_false_share_of_a_mixture_is_found_at_every_frequency() {
+    // A common and an own word in equal parts: half of the changes are false.
+    let model = |t: u32| {
+        let own = LINE + 8 * u64::from(t);
+        Model::new(t, &[((LINE, 8, Update), 0.3), ((own, 8, Update), 0.3)])
+    };
+    for hz in FREQUENCIES {
+        let shares: Vec<f64> = (0..SEEDS)
+            .map(|seed| {
+                let judge = run(&[model(1), model(2)], hz, 2 * SECOND, seed);
+                let v = verdict_on(&judge, LINE).expect("missed");
+                assert_eq!(v.sharing, Sharing::Mixed);
+                v.false_share
+            })
+            .collect();
+        let (mean, deviation) = moments(&shares);
+        println!("{hz} Hz: false share {mean:.3} +- {deviation:.3}");
+        // Of 600 touches at the lowest frequency.
+        let noise = 1.0 / (2.0 * 0.6 * hz as f64 * 2.0).sqrt();
+        assert_near(mean, 0.5, 2.0 * noise);
+        assert!(deviation < 2.0 * noise);
+    }
+}
