@@ -14,4 +14,6 @@ pub(crate) use capabilities::breakpoint;
 pub use capabilities::{Capabilities, Capability};
 pub(crate) use facts::parse_cpu_list;
 pub use facts::{Cpu, Machine};
-pub use transfer::{PairCost, TransferCost, transfer_cost, transfer_cost_between};
+pub use transfer::{
+    PairCost, TYPICAL_TRANSFER_NS, TransferCost, transfer_cost, transfer_cost_between,
+};

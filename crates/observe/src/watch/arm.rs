@@ -209,6 +209,14 @@ impl Armed {
         self.threads.iter().all(used_up)
     }
 
+    /// The number of hits so far.
+    pub(super) fn hit_count(&self) -> u64 {
+        self.threads
+            .iter()
+            .map(|thread| thread.hits.len() as u64)
+            .sum()
+    }
+
     /// All hits by thread, each in the order in which they happened.
     pub(super) fn hits(&self) -> impl Iterator<Item = (ThreadId, &[Sample])> {
         self.threads
@@ -254,5 +262,77 @@ impl Failure {
             }
             Self::NoRing(refusal) => refusal.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static LINE: [u64; 8] = [0; 8];
+
+    fn words(range: std::ops::Range<usize>) -> Vec<Address> {
+        range
+            .map(|word| Address(&raw const LINE[word] as u64))
+            .collect()
+    }
+
+    fn own_thread() -> [ThreadId; 1] {
+        // SAFETY: asks for a number.
+        [ThreadId(unsafe { libc::syscall(libc::SYS_gettid) } as u32)]
+    }
+
+    /// Arms the calling thread, unless this machine has no watchpoints.
+    fn armed(words: &[Address]) -> Option<Armed> {
+        let process = ProcessId(std::process::id());
+        match Armed::set(process, &own_thread(), words, 10) {
+            Ok(armed) => Some(armed),
+            Err(error) => {
+                println!("SKIP: {error}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn taken_slots_leave_fewer_words_or_an_error_that_names_them() {
+        let process = ProcessId(std::process::id());
+        let Some(first) = armed(&words(0..3)) else {
+            return;
+        };
+        assert_eq!(first.words(), words(0..3));
+        // One slot is left: of two words the first is watched.
+        let second = Armed::set(process, &own_thread(), &words(4..6), 10).ok();
+        assert_eq!(second.as_ref().map(|armed| armed.words().len()), Some(1));
+        let third = Armed::set(process, &own_thread(), &words(6..8), 10).err();
+        assert!(
+            matches!(third, Some(WatchError::SlotsTaken(_))),
+            "{third:?}"
+        );
+        // Dropping gives the slots back.
+        drop((first, second));
+        let again = Armed::set(process, &own_thread(), &words(0..4), 10).ok();
+        assert_eq!(again.map(|armed| armed.watchpoints()), Some(4));
+    }
+
+    #[test]
+    fn the_kernel_stops_a_watchpoint_after_its_hits() {
+        let Some(mut armed) = armed(&words(0..1)) else {
+            return;
+        };
+        armed.enable();
+        for _ in 0..100 {
+            // SAFETY: reads a word that is alive for ever.
+            unsafe { (&raw const LINE[0]).read_volatile() };
+        }
+        armed.disable();
+        armed.collect();
+        assert!(armed.is_used_up());
+        // Ten, and perhaps those that happened until it was stopped.
+        assert!(
+            (10..100).contains(&armed.hit_count()),
+            "{}",
+            armed.hit_count()
+        );
     }
 }

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-/// What one trapped access costs the target if it has not been measured: 5 us
-/// on the machine of the design's section 4 (4.3).
+/// What one trapped access costs the target if it cannot be measured: 5 us in
+/// the design's section 4.3. Another virtual machine of the same kind needed 20.
 pub const TYPICAL_HIT_COST: Duration = Duration::from_micros(5);
 
 /// What arming and disarming one watchpoint costs a running thread: two
@@ -26,7 +26,7 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// Half a percent, and 1 ms in advance (about 200 hits).
+    /// Half a percent, and 1 ms in advance (50 to 200 hits).
     fn default() -> Self {
         Self {
             share: 0.005,
@@ -42,7 +42,7 @@ pub(super) struct Account {
     spent: Duration,
 }
 
-/// Fewer hits per watchpoint than this show no order of accesses.
+/// Fewer hits per thread than this show no order of accesses.
 const MIN_HITS: u32 = 4;
 
 impl Account {
@@ -65,27 +65,29 @@ impl Account {
         self.spent += cost;
     }
 
-    /// How many hits each of `watchpoints` may have when the target has used
-    /// `cpu_time`, if each costs `hit_cost`.
+    /// How many hits `threads` with `words` watched in each may have together
+    /// when the target has used `cpu_time`, if each costs `hit_cost`.
     ///
     /// # Errors
     /// The CPU time that the target must still use before a burst is possible.
-    pub(super) fn hits_per_watchpoint(
+    pub(super) fn hits(
         &self,
         cpu_time: Duration,
-        watchpoints: u32,
+        threads: u32,
+        words: u32,
         hit_cost: Duration,
     ) -> Result<u32, Duration> {
-        let watchpoints = watchpoints.max(1);
+        let threads = threads.max(1);
+        let arming = ARM_COST.saturating_mul(threads.saturating_mul(words));
+        let wanted = threads.saturating_mul(MIN_HITS);
         let earned = self.budget.advance + cpu_time.mul_f64(self.budget.share);
         let left = earned.saturating_sub(self.spent);
-        let for_hits = left.saturating_sub(ARM_COST * watchpoints);
-        let hits = for_hits.as_nanos() / (hit_cost.as_nanos().max(1) * u128::from(watchpoints));
+        let hits = left.saturating_sub(arming).as_nanos() / hit_cost.as_nanos().max(1);
         match u32::try_from(hits).unwrap_or(u32::MAX) {
-            enough @ MIN_HITS.. => Ok(enough),
+            enough if enough >= wanted => Ok(enough),
             _ => {
-                let wanted = (ARM_COST + hit_cost * MIN_HITS) * watchpoints;
-                let missing = (self.spent + wanted).saturating_sub(earned);
+                let needed = arming.saturating_add(hit_cost.saturating_mul(wanted));
+                let missing = self.spent.saturating_add(needed).saturating_sub(earned);
                 Err(scaled(missing, self.budget.share))
             }
         }
@@ -114,12 +116,12 @@ mod tests {
     fn the_allowance_grows_with_the_targets_time_and_shrinks_with_spending() {
         let mut account = account(0.01, 0);
         // 100 ms earn 1 ms: 8 watchpoints cost 40 us to arm, 960 us are left for
-        // hits of 5 us: 24 each.
+        // hits of 5 us.
         let time = Duration::from_millis(100);
-        assert_eq!(account.hits_per_watchpoint(time, 8, HIT), Ok(24));
+        assert_eq!(account.hits(time, 2, 4, HIT), Ok(192));
         account.spend(Duration::from_micros(760));
-        // 240 us left, 40 us to arm, 200 us for hits: 5 each.
-        assert_eq!(account.hits_per_watchpoint(time, 8, HIT), Ok(5));
+        // 240 us left, 40 us to arm, 200 us for hits.
+        assert_eq!(account.hits(time, 2, 4, HIT), Ok(40));
     }
 
     #[test]
@@ -128,18 +130,25 @@ mod tests {
         account.spend(Duration::from_micros(100));
         // One watchpoint: 5 us to arm and 4 hits of 5 us are 25 us, which 2.5 ms
         // of the target earn.
-        let wait = account
-            .hits_per_watchpoint(Duration::ZERO, 1, HIT)
-            .unwrap_err();
+        let wait = account.hits(Duration::ZERO, 1, 1, HIT).unwrap_err();
         assert_eq!(wait.as_micros(), 2500);
-        assert!(account.hits_per_watchpoint(wait, 1, HIT).is_ok());
+        assert!(account.hits(wait, 1, 1, HIT).is_ok());
+    }
+
+    #[test]
+    fn what_was_overspent_is_earned_back_first() {
+        let mut account = account(0.01, 100);
+        account.spend(Duration::from_micros(1100));
+        // 1 ms too much and 25 us for the next burst: 102.5 ms.
+        let wait = account.hits(Duration::ZERO, 1, 1, HIT).unwrap_err();
+        assert_eq!(wait.as_micros(), 102_500);
     }
 
     #[test]
     fn a_share_of_nothing_never_allows_anything() {
         let account = account(0.0, 0);
         assert_eq!(
-            account.hits_per_watchpoint(Duration::from_secs(1), 1, HIT),
+            account.hits(Duration::from_secs(1), 1, 1, HIT),
             Err(Duration::MAX)
         );
         // Nonsense from outside does not panic either.
@@ -147,6 +156,6 @@ mod tests {
             share: f64::NAN,
             advance: Duration::ZERO,
         });
-        assert!(odd.hits_per_watchpoint(Duration::ZERO, 1, HIT).is_err());
+        assert!(odd.hits(Duration::ZERO, u32::MAX, u32::MAX, HIT).is_err());
     }
 }

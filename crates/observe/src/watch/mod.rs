@@ -72,7 +72,8 @@ pub struct BurstRequest {
     pub words: Vec<Address>,
     /// In which threads.
     pub threads: Vec<ThreadId>,
-    /// No thread traps more often than this; the budget may allow less.
+    /// The kernel lets no thread trap more often than this on one word, and the
+    /// burst ends soon after every thread has. The budget may allow less.
     pub max_hits_per_thread: u32,
     /// The burst ends after this time, or when every thread has used up the hits
     /// of one word.
@@ -175,17 +176,19 @@ impl Watcher {
         decode: &mut dyn HitDecoder,
     ) -> Result<Burst, WatchError> {
         let words = checked_words(request)?;
-        let limit = self.hit_limit(request, words.len())?;
+        let affordable = self.affordable_hits(request.threads.len(), words.len())?;
+        let fair_share = affordable / (request.threads.len() as u32).max(1);
+        let limit = request.max_hits_per_thread.min(fair_share);
         let mut armed = Armed::set(self.process, &request.threads, words, limit)?;
 
         armed.enable();
         let started = now();
-        run(&mut armed, request.max_duration);
+        run(&mut armed, affordable.into(), request.max_duration);
         let ended = now();
         armed.disable();
         armed.collect();
 
-        let hits = armed.hits().map(|(_, hits)| hits.len() as u64).sum();
+        let hits = armed.hit_count();
         self.charge(&armed, hits);
         let mut burst = Burst {
             accesses: Vec::new(),
@@ -215,24 +218,20 @@ impl Watcher {
         }
     }
 
-    /// Hits that each watchpoint may have: the request's, shared among the
-    /// words so that the thread's limit is strict, or less if the budget says
-    /// so.
-    fn hit_limit(&mut self, request: &BurstRequest, words: usize) -> Result<u32, WatchError> {
+    /// Hits that all threads together may have now. Which words a thread will
+    /// hit is not known before, so a burst may overspend until it is noticed
+    /// ([`LOOK`]); the account remembers, and the next one comes later.
+    fn affordable_hits(&mut self, threads: usize, words: usize) -> Result<u32, WatchError> {
         // A process that has ended keeps the time that it had.
         self.cpu_now = cpu_time(self.process).unwrap_or(self.cpu_now);
         let hit_cost = *self.hit_cost.get_or_insert_with(measure_hit_cost);
-        let watchpoints = (request.threads.len() * words) as u32;
         let target_time = self.cpu_now.saturating_sub(self.cpu_start);
-        let affordable = self
-            .account
-            .hits_per_watchpoint(target_time, watchpoints, hit_cost)
+        self.account
+            .hits(target_time, threads as u32, words as u32, hit_cost)
             .map_err(|wait| {
                 self.statistics.deferred += 1;
                 WatchError::BudgetSpent(wait)
-            })?;
-        let wanted = (request.max_hits_per_thread / words as u32).max(1);
-        Ok(affordable.min(wanted))
+            })
     }
 
     fn charge(&mut self, armed: &Armed, hits: u64) {
@@ -335,13 +334,14 @@ fn checked_words(request: &BurstRequest) -> Result<&[Address], WatchError> {
     Ok(&request.words[..request.words.len().min(SLOTS)])
 }
 
-/// Waits until the hits are used up, or for `duration`.
-fn run(armed: &mut Armed, duration: Duration) {
+/// Waits until the threads' hits are used up, or `affordable` hits in all, or
+/// for `duration`.
+fn run(armed: &mut Armed, affordable: u64, duration: Duration) {
     let deadline = Instant::now() + duration;
     loop {
         armed.collect();
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || armed.is_used_up() {
+        if left.is_zero() || armed.is_used_up() || armed.hit_count() >= affordable {
             return;
         }
         thread::sleep(left.min(LOOK));
