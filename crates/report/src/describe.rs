@@ -3,8 +3,8 @@
 use crate::clean::clean;
 use crate::figures::{counted, grouped, percent, seconds, short};
 use sunder_findings::{
-    AccessKind, Exit, Finding, Findings, LatentOn, Location, Object, ObjectKind, Sharing, Standing,
-    ThreadUse, file_name,
+    AccessKind, Exit, Finding, Findings, LatentOn, Line, Location, Object, ObjectKind, Sharing,
+    Standing, ThreadUse, Word, file_name,
 };
 
 /// Below this many samples, finding nothing says little.
@@ -129,20 +129,31 @@ pub(crate) fn kind(finding: &Finding) -> &'static str {
     }
 }
 
-/// What the finding costs, or when it would.
+/// What the finding costs, or when it would; for mixed sharing also its false
+/// part.
 pub(crate) fn cost(finding: &Finding) -> String {
+    match false_part(finding) {
+        Some(part) => format!("{}, {part}", whole_cost(finding)),
+        None => whole_cost(finding),
+    }
+}
+
+/// What the finding costs as a whole, or when it would.
+pub(crate) fn whole_cost(finding: &Finding) -> String {
     if !finding.latent {
-        let whole = format!("up to {}", percent(finding.cost_percent));
-        return match finding.sharing {
-            Sharing::Mixed => format!("{whole}, {} falsely", percent(finding.false_cost_percent())),
-            _ => whole,
-        };
+        return format!("up to {}", percent(finding.cost_percent));
     }
     match finding.latent_on {
         Some(LatentOn::LineSize(bytes)) => format!("with {bytes}-byte lines"),
         Some(LatentOn::StartOffset(bytes)) => format!("if moved by {bytes} bytes"),
         None => "not on this machine".to_owned(),
     }
+}
+
+/// `5.7 % falsely`, for mixed sharing that is present.
+pub(crate) fn false_part(finding: &Finding) -> Option<String> {
+    (finding.sharing == Sharing::Mixed && !finding.latent)
+        .then(|| format!("{} falsely", percent(finding.false_cost_percent())))
 }
 
 /// `file.c:12`.
@@ -255,6 +266,24 @@ impl Touch {
         }
     }
 
+    /// What the thread does, for a sentence.
+    pub(crate) const fn verb(self) -> &'static str {
+        match self {
+            Self::Read => "reads",
+            Self::Write => "writes",
+            Self::Atomic => "updates atomically",
+        }
+    }
+
+    /// A word for style sheets.
+    pub(crate) const fn class(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Atomic => "atomic",
+        }
+    }
+
     pub(crate) const fn letter(self) -> char {
         match self {
             Self::Read => 'r',
@@ -305,4 +334,40 @@ pub(crate) fn hidden(counts: Counts, threshold: f64) -> Option<String> {
         ));
     }
     (!parts.is_empty()).then(|| parts.join(" and "))
+}
+
+/// Where a line lies in its object, if that is known.
+pub(crate) fn line_position(line: &Line) -> Option<String> {
+    Some(match line.object_offset? {
+        0 => "start of the object".to_owned(),
+        offset if offset > 0 => format!("byte {offset} of the object"),
+        offset => format!("the object starts at its byte {}", offset.unsigned_abs()),
+    })
+}
+
+/// A word's field and bytes.
+pub(crate) fn word_name(word: &Word) -> String {
+    let last = word.offset.saturating_add(word.size.max(1) - 1);
+    match &word.field {
+        Some(field) => format!("{} (bytes {}-{last})", clean(field), word.offset),
+        None => format!("bytes {}-{last}", word.offset),
+    }
+}
+
+/// Bytes of a line to draw: the machine's line, or the one that a latent finding
+/// would appear on; wider if a word says so.
+pub(crate) fn drawn_line_size(all: &Findings, finding: &Finding) -> u32 {
+    let nominal = match finding.latent_on {
+        Some(LatentOn::LineSize(bytes)) => bytes,
+        _ => all.machine.line_size,
+    };
+    let touched = finding
+        .lines
+        .iter()
+        .flat_map(|l| &l.words)
+        .map(|w| w.offset.saturating_add(w.size))
+        .max()
+        .unwrap_or(0);
+    let needed = touched.clamp(8, 256).next_power_of_two();
+    nominal.clamp(8, 256).max(needed)
 }

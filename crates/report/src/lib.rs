@@ -6,8 +6,10 @@
 mod clean;
 mod describe;
 mod figures;
+mod html;
 mod text;
 
+pub use html::html;
 pub use text::{TextOptions, comparison_text, text};
 
 use sunder_findings::{Findings, FindingsError};
@@ -18,11 +20,6 @@ use sunder_findings::{Findings, FindingsError};
 /// If a figure is not a finite number.
 pub fn json(findings: &Findings) -> Result<String, FindingsError> {
     findings.to_json()
-}
-
-/// The result as one self-contained HTML page.
-pub fn html(findings: &Findings) -> String {
-    format!("{} findings", findings.findings.len())
 }
 
 /// The result as SARIF 2.1.0.

@@ -7,7 +7,7 @@ use crate::clean::{clean, columns, cut, fit};
 use crate::describe;
 use crate::figures::{counted, grouped, percent, short};
 use sunder_findings::{
-    AccessKind, Advice, Finding, Findings, Frame, LatentOn, Line, Object, Site, file_name,
+    AccessKind, Advice, Finding, Findings, Frame, Line, Object, Site, file_name,
 };
 
 /// Pictures, rows and instructions that fit a screen; `--all` lifts them.
@@ -79,7 +79,7 @@ fn pictures(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOp
     let more = options.all || options.words;
     let most = if more { 16 } else { LINES };
     let extent = Extent {
-        line_size: line_size(all, finding),
+        line_size: describe::drawn_line_size(all, finding),
         rows: if more { 64 } else { THREADS },
     };
     for (number, line) in hottest(&finding.lines, most) {
@@ -104,24 +104,6 @@ fn pictures(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOp
     }
 }
 
-/// The machine's line, or the one that a latent finding would appear on; wider
-/// if a word says so.
-fn line_size(all: &Findings, finding: &Finding) -> u32 {
-    let nominal = match finding.latent_on {
-        Some(LatentOn::LineSize(bytes)) => bytes,
-        _ => all.machine.line_size,
-    };
-    let touched = finding
-        .lines
-        .iter()
-        .flat_map(|l| &l.words)
-        .map(|w| w.offset.saturating_add(w.size))
-        .max()
-        .unwrap_or(0);
-    let needed = touched.clamp(8, 256).next_power_of_two();
-    nominal.clamp(8, 256).max(needed)
-}
-
 /// The lines with most interleavings, in the order of addresses, with their
 /// numbers.
 fn hottest(lines: &[Line], most: usize) -> Vec<(usize, &Line)> {
@@ -141,12 +123,9 @@ fn line_heading(page: &mut Page, finding: &Finding, index: usize, line: &Line) {
     } else {
         format!("line {} of {}", index + 1, finding.lines.len())
     };
-    let at = match line.object_offset {
-        Some(0) => " · start of the object".to_owned(),
-        Some(offset) if offset > 0 => format!(" · byte {offset} of the object"),
-        Some(offset) => format!(" · the object starts at its byte {}", offset.unsigned_abs()),
-        None => String::new(),
-    };
+    let at = describe::line_position(line)
+        .map(|p| format!(" · {p}"))
+        .unwrap_or_default();
     let rate = short(line.interleavings_per_second);
     page.line(&[
         (Paint::Plain, "   "),

@@ -1,0 +1,251 @@
+//! One finding as the template wants it.
+
+use super::heatmap::Map;
+use super::timeline::Timeline;
+use crate::clean::clean;
+use crate::describe;
+use crate::figures::{counted, grouped, percent, short};
+use sunder_findings::{Advice, Finding, Findings, Object, Sharing, Site, Standing, file_name};
+
+/// Maps that are shown at once, and with the folded ones; the rest is counted.
+const SHOWN_MAPS: usize = 2;
+const MOST_MAPS: usize = 24;
+
+pub(super) struct Card {
+    pub(super) rank: u32,
+    pub(super) class: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) minor: bool,
+    pub(super) latent: bool,
+    pub(super) subject: String,
+    pub(super) place: String,
+    pub(super) threads: usize,
+    pub(super) threads_text: String,
+    pub(super) rate: f64,
+    pub(super) rate_text: String,
+    pub(super) cost: String,
+    /// The part of a mixed finding that is false sharing.
+    pub(super) cost_note: Option<String>,
+    pub(super) cost_key: f64,
+    /// Length of the cost's bar in percent.
+    pub(super) bar: String,
+    pub(super) origins: Vec<String>,
+    pub(super) evidence: String,
+    pub(super) maps: Vec<Map>,
+    pub(super) folded_maps: Vec<Map>,
+    pub(super) folded_text: String,
+    pub(super) left_out: Option<String>,
+    pub(super) advice: Vec<AdviceView>,
+    pub(super) code: Vec<Function>,
+    pub(super) stacks: Vec<Stack>,
+    pub(super) timeline: Option<Timeline>,
+}
+
+pub(super) struct AdviceView {
+    pub(super) parts: Vec<Part>,
+    pub(super) growth: Option<String>,
+}
+
+/// A piece of advice: what stands in backquotes is code.
+pub(super) struct Part {
+    pub(super) code: bool,
+    pub(super) text: String,
+}
+
+pub(super) struct Function {
+    pub(super) function: String,
+    pub(super) file: String,
+    pub(super) rows: Vec<Instruction>,
+}
+
+pub(super) struct Instruction {
+    pub(super) at: String,
+    pub(super) kind: &'static str,
+    pub(super) share: String,
+    pub(super) threads: String,
+    pub(super) source: String,
+}
+
+pub(super) struct Stack {
+    pub(super) title: String,
+    pub(super) frames: Vec<FrameView>,
+}
+
+pub(super) struct FrameView {
+    pub(super) function: String,
+    pub(super) place: String,
+    pub(super) library: bool,
+}
+
+impl Card {
+    pub(super) fn new(all: &Findings, finding: &Finding, threshold: f64) -> Self {
+        let standing = finding.standing(threshold);
+        let threads = finding.threads().len();
+        let mut maps = Map::of_finding(all, finding, MOST_MAPS);
+        let folded_maps = maps.split_off(SHOWN_MAPS.min(maps.len()));
+        let left = finding.lines.len().saturating_sub(MOST_MAPS);
+        Self {
+            rank: finding.rank,
+            class: class(finding),
+            kind: describe::kind(finding),
+            minor: matches!(standing, Standing::BelowThreshold | Standing::TrueSharing),
+            latent: finding.latent,
+            subject: clean(&finding.subject()),
+            place: finding
+                .place()
+                .map(|p| describe::place(&p))
+                .unwrap_or_default(),
+            threads,
+            threads_text: counted(threads, "thread"),
+            rate: finite(finding.interleavings_per_second),
+            rate_text: short(finding.interleavings_per_second),
+            cost: describe::whole_cost(finding),
+            cost_note: describe::false_part(finding),
+            cost_key: if finding.latent {
+                -1.0
+            } else {
+                finite(finding.cost_percent)
+            },
+            bar: bar(finding),
+            origins: origins(finding),
+            evidence: describe::evidence(finding),
+            folded_text: counted(folded_maps.len(), "more line"),
+            maps,
+            folded_maps,
+            left_out: (left > 0).then(|| format!("{} not drawn.", counted(left, "more line"))),
+            advice: finding.advice.iter().map(AdviceView::new).collect(),
+            code: functions(&finding.sites),
+            stacks: stacks(finding),
+            timeline: Timeline::new(&finding.timeline, all.run.seconds),
+        }
+    }
+}
+
+fn class(finding: &Finding) -> &'static str {
+    match (finding.latent, finding.sharing) {
+        (true, _) => "latent",
+        (false, Sharing::False) => "false",
+        (false, Sharing::True) => "true",
+        (false, Sharing::Mixed) => "mixed",
+    }
+}
+
+fn finite(number: f64) -> f64 {
+    if number.is_finite() { number } else { 0.0 }
+}
+
+fn bar(finding: &Finding) -> String {
+    if finding.latent {
+        return "0".to_owned();
+    }
+    format!("{:.1}", finite(finding.cost_percent).clamp(0.0, 100.0))
+}
+
+fn origins(finding: &Finding) -> Vec<String> {
+    match &finding.neighbour {
+        None => vec![describe::origin(&finding.object)],
+        Some(other) => vec![
+            format!("first: {}", describe::origin(&finding.object)),
+            format!("second: {}", describe::origin(other)),
+        ],
+    }
+}
+
+impl AdviceView {
+    fn new(advice: &Advice) -> Self {
+        let text = clean(&advice.text);
+        let parts = text
+            .split('`')
+            .enumerate()
+            .map(|(i, part)| Part {
+                code: i % 2 == 1,
+                text: part.to_owned(),
+            })
+            .filter(|p| !p.text.is_empty())
+            .collect();
+        Self {
+            parts,
+            growth: advice.grows_by.filter(|&b| b > 0).map(grouped),
+        }
+    }
+}
+
+/// Sites in runs of one function.
+fn functions(sites: &[Site]) -> Vec<Function> {
+    let total = sites
+        .iter()
+        .fold(0_u64, |sum, s| sum.saturating_add(s.accesses));
+    let mut out: Vec<Function> = Vec::new();
+    for site in sites {
+        let function = clean(&site.function);
+        let file = site.file.as_deref().or(site.module.as_deref());
+        let file = clean(file.unwrap_or_default());
+        let row = Instruction::new(site, total);
+        match out.last_mut() {
+            Some(last) if (&last.function, &last.file) == (&function, &file) => {
+                last.rows.push(row);
+            }
+            _ => out.push(Function {
+                function,
+                file,
+                rows: vec![row],
+            }),
+        }
+    }
+    out
+}
+
+impl Instruction {
+    fn new(site: &Site, total: u64) -> Self {
+        let fields = || site.fields.join(", ");
+        Self {
+            at: site
+                .line
+                .map_or_else(|| clean(&site.address), |l| l.to_string()),
+            kind: describe::access_kind(site.kind),
+            share: percent(site.accesses as f64 * 100.0 / total.max(1) as f64),
+            threads: counted(site.threads.len(), "thread"),
+            source: clean(site.source.clone().unwrap_or_else(fields).trim()),
+        }
+    }
+}
+
+fn stacks(finding: &Finding) -> Vec<Stack> {
+    let own = ("Allocated by", &finding.object);
+    let other = finding
+        .neighbour
+        .as_ref()
+        .filter(|o| o.allocation != finding.object.allocation)
+        .map(|o| ("The neighbour was allocated by", o));
+    std::iter::once(own)
+        .chain(other)
+        .filter(|(_, object)| !object.allocation.is_empty())
+        .map(|(title, object)| Stack::new(title, object))
+        .collect()
+}
+
+impl Stack {
+    fn new(title: &str, object: &Object) -> Self {
+        let frames = object
+            .allocation
+            .iter()
+            .map(|frame| {
+                let place = match (&frame.file, frame.line) {
+                    (Some(file), Some(line)) => format!("{}:{line}", clean(file)),
+                    (Some(file), None) => clean(file),
+                    _ => clean(file_name(frame.module.as_deref().unwrap_or_default())),
+                };
+                let inlined = if frame.inlined { " (inlined)" } else { "" };
+                FrameView {
+                    function: clean(&frame.function),
+                    place: format!("{place}{inlined}"),
+                    library: frame.is_library(),
+                }
+            })
+            .collect();
+        Self {
+            title: title.to_owned(),
+            frames,
+        }
+    }
+}

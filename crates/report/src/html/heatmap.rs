@@ -1,0 +1,330 @@
+//! The heat map of a line: bytes across, threads down. Lays out; colours are the
+//! style sheet's.
+
+use crate::clean::{clean, cut};
+use crate::describe::{self, Touch, inner_field, thread_label};
+use crate::figures::{grouped, short};
+use std::collections::BTreeMap;
+use sunder_findings::{Finding, Findings, Line, Object, ThreadUse, Word};
+
+const LEFT: u32 = 118;
+const BYTE: u32 = 13;
+const RULER: u32 = 16;
+const ROW: u32 = 24;
+/// Columns of the small font in a byte's width, times ten.
+const CHARS_PER_10_BYTES: u32 = 19;
+/// Bytes side by side; wider lines wrap.
+const PER_BLOCK: u32 = 64;
+/// Rows at most; the busiest threads are kept.
+const MOST_ROWS: usize = 32;
+
+pub(super) struct Map {
+    pub(super) title: String,
+    pub(super) facts: Vec<String>,
+    /// For those who can't see it.
+    pub(super) label: String,
+    pub(super) blocks: Vec<Block>,
+}
+
+pub(super) struct Block {
+    pub(super) left: u32,
+    pub(super) track: u32,
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) field_y: u32,
+    pub(super) ticks: Vec<Tick>,
+    pub(super) rows: Vec<Row>,
+    pub(super) fields: Vec<Name>,
+    pub(super) elements: Vec<Name>,
+}
+
+pub(super) struct Tick {
+    pub(super) x: u32,
+    pub(super) text: u32,
+}
+
+pub(super) struct Row {
+    pub(super) y: u32,
+    pub(super) text_y: u32,
+    pub(super) label: String,
+    pub(super) title: String,
+    pub(super) cells: Vec<Cell>,
+}
+
+pub(super) struct Cell {
+    pub(super) touch: &'static str,
+    /// 1 to 4.
+    pub(super) heat: u32,
+    pub(super) title: String,
+    pub(super) bytes: Vec<u32>,
+    pub(super) middle: u32,
+    pub(super) text: String,
+}
+
+pub(super) struct Name {
+    pub(super) x: u32,
+    pub(super) y: u32,
+    pub(super) width: u32,
+    pub(super) text: String,
+    pub(super) title: String,
+}
+
+impl Map {
+    /// The finding's lines in their order, at most `most`.
+    pub(super) fn of_finding(all: &Findings, finding: &Finding, most: usize) -> Vec<Self> {
+        let size = describe::drawn_line_size(all, finding);
+        finding
+            .lines
+            .iter()
+            .take(most)
+            .enumerate()
+            .map(|(i, line)| Self::new(finding, i, line, size))
+            .collect()
+    }
+
+    fn new(finding: &Finding, index: usize, line: &Line, size: u32) -> Self {
+        let title = if finding.lines.len() == 1 {
+            "Line".to_owned()
+        } else {
+            format!("Line {} of {}", index + 1, finding.lines.len())
+        };
+        let mut facts = vec![clean(&line.address)];
+        facts.extend(describe::line_position(line));
+        facts.push(format!(
+            "{} interleavings/s",
+            short(line.interleavings_per_second)
+        ));
+        let threads = threads(line);
+        if threads.len() > MOST_ROWS {
+            facts.push(format!(
+                "the {MOST_ROWS} busiest of {} threads",
+                threads.len()
+            ));
+        }
+        Self {
+            label: label(&title, line),
+            title,
+            facts,
+            blocks: (0..size)
+                .step_by(PER_BLOCK as usize)
+                .map(|from| from..(from + PER_BLOCK).min(size))
+                .filter(|bytes| size <= PER_BLOCK || line.words.iter().any(|w| meets(w, bytes)))
+                .map(|bytes| Block::new(line, &finding.object, bytes))
+                .collect(),
+        }
+    }
+}
+
+/// What the picture shows, in words.
+fn label(title: &str, line: &Line) -> String {
+    let rows: Vec<String> = threads(line)
+        .into_iter()
+        .take(MOST_ROWS)
+        .map(|(id, name, _)| {
+            let parts: Vec<String> = line
+                .words
+                .iter()
+                .filter_map(|w| {
+                    let touch = Touch::of(w.threads.iter().find(|t| t.id == id)?)?;
+                    let last = w.offset.saturating_add(w.size.max(1) - 1);
+                    Some(format!("{} {}-{last}", touch.verb(), w.offset))
+                })
+                .collect();
+            format!("thread {}: {}", thread_label(id, name), parts.join(", "))
+        })
+        .collect();
+    format!("{title}, bytes by thread. {}", rows.join("; "))
+}
+
+fn meets(word: &Word, bytes: &std::ops::Range<u32>) -> bool {
+    word.offset < bytes.end && word.offset.saturating_add(word.size.max(1)) > bytes.start
+}
+
+/// The line's threads by number, with their accesses; the busiest are kept.
+fn threads(line: &Line) -> Vec<(u32, Option<&str>, u64)> {
+    let mut all: BTreeMap<u32, (Option<&str>, u64)> = BTreeMap::new();
+    for thread in line.words.iter().flat_map(|w| &w.threads) {
+        let entry = all.entry(thread.id).or_default();
+        entry.0 = entry.0.or(thread.name.as_deref());
+        entry.1 = entry.1.saturating_add(thread.accesses());
+    }
+    all.into_iter().map(|(id, (n, a))| (id, n, a)).collect()
+}
+
+impl Block {
+    fn new(line: &Line, object: &Object, bytes: std::ops::Range<u32>) -> Self {
+        let words: Vec<&Word> = line.words.iter().filter(|w| meets(w, &bytes)).collect();
+        let busiest = line
+            .words
+            .iter()
+            .flat_map(|w| &w.threads)
+            .map(ThreadUse::accesses)
+            .max()
+            .unwrap_or(0);
+        let mut shown = threads(line);
+        shown.sort_by_key(|&(_, _, accesses)| std::cmp::Reverse(accesses));
+        shown.truncate(MOST_ROWS);
+        shown.sort_by_key(|&(id, ..)| id);
+        let rows: Vec<Row> = shown
+            .iter()
+            .enumerate()
+            .map(|(i, &(id, name, _))| {
+                let y = RULER + i as u32 * ROW;
+                let label = thread_label(id, name);
+                Row {
+                    y,
+                    text_y: y + 14,
+                    label: cut(&label, 16),
+                    cells: words
+                        .iter()
+                        .filter_map(|w| Cell::new(w, id, &label, busiest, &bytes))
+                        .collect(),
+                    title: label,
+                }
+            })
+            .collect();
+        let field_y = RULER + rows.len() as u32 * ROW;
+        let (fields, elements) = names(&words, object, &bytes, field_y);
+        let height = field_y
+            + match (fields.is_empty(), elements.is_empty()) {
+                (true, _) => 0,
+                (false, true) => 20,
+                (false, false) => 36,
+            };
+        let track = (bytes.end - bytes.start) * BYTE;
+        Self {
+            left: LEFT,
+            track,
+            width: LEFT + PER_BLOCK.max(bytes.end - bytes.start) * BYTE + 4,
+            height,
+            field_y,
+            ticks: bytes
+                .clone()
+                .step_by(8)
+                .map(|at| Tick {
+                    x: x_of(at, &bytes),
+                    text: at,
+                })
+                .collect(),
+            rows,
+            fields,
+            elements,
+        }
+    }
+}
+
+fn x_of(byte: u32, bytes: &std::ops::Range<u32>) -> u32 {
+    LEFT + (byte.clamp(bytes.start, bytes.end) - bytes.start) * BYTE
+}
+
+impl Cell {
+    fn new(
+        word: &Word,
+        thread: u32,
+        label: &str,
+        busiest: u64,
+        bytes: &std::ops::Range<u32>,
+    ) -> Option<Self> {
+        let used = word.threads.iter().find(|t| t.id == thread)?;
+        let touch = Touch::of(used)?;
+        let first = word.offset.max(bytes.start);
+        let end = word.offset.saturating_add(word.size.max(1)).min(bytes.end);
+        let (from, to) = (x_of(first, bytes), x_of(end, bytes));
+        let count = short(used.accesses() as f64);
+        let long = format!("{} {count}", touch.letter());
+        let fits =
+            |text: &str| text.chars().count() as u32 * 10 <= (end - first) * CHARS_PER_10_BYTES;
+        let text = [long, count]
+            .into_iter()
+            .find(|t| fits(t))
+            .unwrap_or_else(|| touch.letter().to_string());
+        Some(Self {
+            touch: touch.class(),
+            heat: heat(used.accesses(), busiest),
+            title: format!(
+                "thread {label}, {}: {} reads, {} writes, {} updates ({} atomic)",
+                describe::word_name(word),
+                grouped(used.reads),
+                grouped(used.writes),
+                grouped(used.updates),
+                grouped(used.atomics)
+            ),
+            bytes: (first..end).map(|b| x_of(b, bytes)).collect(),
+            middle: from.midpoint(to),
+            text,
+        })
+    }
+}
+
+/// Four steps by magnitude: each step is a quarter of the busiest's logarithm.
+fn heat(accesses: u64, busiest: u64) -> u32 {
+    let log = |n: u64| (n.max(1) as f64).ln_1p();
+    let share = log(accesses) / log(busiest);
+    ((share * 4.0).ceil() as u32).clamp(1, 4)
+}
+
+fn names(
+    words: &[&Word],
+    object: &Object,
+    bytes: &std::ops::Range<u32>,
+    top: u32,
+) -> (Vec<Name>, Vec<Name>) {
+    let mut fields = Vec::new();
+    let mut elements: Vec<(u32, u32, String)> = Vec::new();
+    for (i, word) in words.iter().enumerate() {
+        let Some(field) = &word.field else { continue };
+        let path = inner_field(field, object);
+        let (parent, leaf) = path.rsplit_once('.').unwrap_or(("", &path));
+        let from = word.offset.max(bytes.start);
+        let end = word.offset.saturating_add(word.size.max(1)).min(bytes.end);
+        let next = words.get(i + 1).map_or(bytes.end, |w| w.offset);
+        fields.push(Name {
+            x: x_of(from, bytes),
+            y: top + 16,
+            width: (end - from) * BYTE - 2,
+            text: cut(leaf, room(next.max(from) - from)),
+            title: describe::word_name(word),
+        });
+        match elements.last_mut() {
+            Some((_, last, name)) if *name == parent => *last = end,
+            _ => elements.push((from, end, parent.to_owned())),
+        }
+    }
+    let starts: Vec<u32> = elements.iter().map(|e| e.0).collect();
+    let elements = elements
+        .into_iter()
+        .enumerate()
+        .filter(|(_, (_, _, name))| !name.is_empty())
+        .map(|(i, (from, end, name))| {
+            let next = starts.get(i + 1).copied().unwrap_or(bytes.end);
+            Name {
+                x: x_of(from, bytes),
+                y: top + 31,
+                width: (end - from) * BYTE,
+                text: cut(&name, room(next.max(from) - from)),
+                title: name,
+            }
+        })
+        .collect();
+    (fields, elements)
+}
+
+fn room(bytes: u32) -> usize {
+    (bytes * CHARS_PER_10_BYTES / 10).saturating_sub(1) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heat_grows_with_magnitude() {
+        assert_eq!(heat(1000, 1000), 4);
+        assert_eq!(heat(0, 1000), 1);
+        assert_eq!(heat(1, 1_000_000), 1);
+        // ln(1001) is half of ln(1000001).
+        assert_eq!(heat(1000, 1_000_000), 3);
+        assert_eq!(heat(0, 0), 4);
+        assert_eq!(heat(u64::MAX, u64::MAX), 4);
+    }
+}

@@ -1,0 +1,258 @@
+//! The HTML report: self-contained, safe against the names in it, and looked at
+//! in a real browser where there is one.
+
+use std::process::Command;
+use sunder_findings::{Finding, Findings, examples};
+use sunder_report::html;
+
+const HOSTILE: &str = "</script><script>alert(1)</script><b onclick='x'>\"&\u{202e}\u{7}";
+
+fn advised(findings: Vec<Finding>) -> Findings {
+    let mut all = examples::result(findings);
+    for finding in &mut all.findings {
+        finding.advice = sunder_plan::advise(finding, all.machine.line_size);
+    }
+    all
+}
+
+/// Every text of a result turned against the page.
+fn hostile() -> Findings {
+    let bad = || HOSTILE.to_owned();
+    let mut finding = examples::linear_regression();
+    finding.object.name = Some(bad());
+    finding.object.type_name = Some(bad());
+    finding.object.address = bad();
+    for frame in &mut finding.object.allocation {
+        frame.function = bad();
+        frame.file = Some(bad());
+        frame.module = Some(bad());
+    }
+    for site in &mut finding.sites {
+        site.function = bad();
+        site.file = Some(bad());
+        site.source = Some(bad());
+        site.fields = vec![bad()];
+        site.line = None;
+        site.address = bad();
+    }
+    for line in &mut finding.lines {
+        line.address = bad();
+        for word in &mut line.words {
+            word.field = Some(bad());
+            word.threads[0].name = Some(bad());
+        }
+    }
+    let mut all = advised(vec![finding]);
+    all.tool = bad();
+    all.program.command = vec![bad()];
+    all.program.path = Some(bad());
+    all.machine.cpu = bad();
+    all.machine.kernel = bad();
+    all.run.observer = bad();
+    all.limits = vec![bad()];
+    all
+}
+
+fn everything() -> Findings {
+    let mut all = advised(vec![
+        examples::linear_regression(),
+        examples::global_array(),
+        examples::heap_pair(),
+        examples::mixed(),
+        examples::true_sharing(),
+        examples::one_writer(),
+        examples::latent(),
+        examples::no_debug_info(),
+        examples::long_names(),
+    ]);
+    all.limits.push("A second limit.".into());
+    all
+}
+
+/// Cells that the heat maps must have: one for each word and thread.
+fn cells(all: &Findings) -> usize {
+    let lines = all.findings.iter().flat_map(|f| &f.lines);
+    lines.flat_map(|l| &l.words).map(|w| w.threads.len()).sum()
+}
+
+#[test]
+fn names_stay_text() {
+    let page = html(&hostile());
+    assert_eq!(page.matches("<script").count(), 1, "only the page's own");
+    assert_eq!(page.matches("</script>").count(), 1);
+    assert!(!page.contains("<b onclick"));
+    assert!(
+        !page.contains("onclick='x'"),
+        "a quote must not end an attribute"
+    );
+    assert!(!page.contains('\u{202e}') && !page.contains('\u{7}'));
+}
+
+#[test]
+fn nothing_is_loaded_from_elsewhere() {
+    let page = html(&everything());
+    for reference in ["http:", "https:", "src=", "@import", "url(", "//cdn"] {
+        assert!(!page.contains(reference), "{reference} in the page");
+    }
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn every_finding_has_its_parts() {
+    let all = everything();
+    let page = html(&all);
+    for finding in &all.findings {
+        assert!(page.contains(&format!("id=\"finding-{}\"", finding.rank)));
+        assert!(page.contains(&format!("href=\"#finding-{}\"", finding.rank)));
+    }
+    assert_eq!(page.matches("class=\"cell ").count(), cells(&all));
+    for part in [
+        "71 %",
+        "args-&gt;SXX += args-&gt;points",
+        "linear_regression.c:133",
+        "Interleavings over time",
+        "aligned_alloc(64, 256)",
+        "A second limit.",
+        "AMD EPYC 9B14",
+        "Also show 1 truly shared object",
+    ]
+    .map(|p| p.replace("&gt;", ">"))
+    {
+        let escaped = part.replace('>', "&#62;");
+        assert!(
+            page.contains(&part) || page.contains(&escaped),
+            "{part:?} is missing"
+        );
+    }
+}
+
+#[test]
+fn finding_nothing_says_so() {
+    let page = html(&advised(vec![]));
+    assert!(page.contains("No false sharing found"));
+    assert!(page.contains("12,801 samples of 9 threads"));
+    assert!(!page.contains("id=\"overview\""));
+}
+
+#[test]
+fn nonsense_renders() {
+    let mut odd = Finding::default();
+    odd.lines.push(Default::default());
+    odd.lines[0].words.push(sunder_findings::Word {
+        offset: u32::MAX,
+        size: u32::MAX,
+        ..Default::default()
+    });
+    odd.lines[0].words[0].threads.push(Default::default());
+    odd.lines[0].words[0].threads[0].updates = u64::MAX;
+    odd.cost_percent = f64::NAN;
+    odd.interleavings_per_second = f64::INFINITY;
+    odd.timeline = vec![f64::NAN, -1.0, 1e300];
+    let mut all = Findings {
+        findings: vec![odd],
+        ..Findings::default()
+    };
+    for line_size in [0, 64, u32::MAX] {
+        all.machine.line_size = line_size;
+        let page = html(&all);
+        assert!(page.contains("finding-0"));
+        let shown = page.split("<script>").next().unwrap_or_default();
+        assert!(!shown.contains("NaN"), "no such figure for people");
+        assert!(!shown.contains("inf"), "no such figure for people");
+    }
+}
+
+/// The browser's page after its script ran, and what it wrote to the console.
+struct Seen {
+    dom: String,
+    console: Vec<String>,
+}
+
+fn browse(browser: &str, url: &str) -> Result<Seen, String> {
+    let profile = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let out = Command::new("timeout")
+        .arg("120")
+        .arg(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--enable-logging=stderr",
+            "--window-size=1280,2200",
+            "--dump-dom",
+        ])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(url)
+        .output()
+        .map_err(|e| e.to_string())?;
+    let log = String::from_utf8_lossy(&out.stderr);
+    Ok(Seen {
+        dom: String::from_utf8_lossy(&out.stdout).into_owned(),
+        console: log
+            .lines()
+            .filter(|l| l.contains("CONSOLE"))
+            .map(str::to_owned)
+            .collect(),
+    })
+}
+
+/// A browser that runs here and whose console can be read.
+fn browser() -> Result<&'static str, String> {
+    const PROBE: &str = "data:text/html,<p>probe</p><script>console.error('heard')</script>";
+    let mut why = "no chromium in PATH".to_owned();
+    for name in ["chromium", "chromium-browser", "google-chrome"] {
+        match browse(name, PROBE) {
+            Ok(seen) if !seen.dom.contains("<p>probe</p>") => {
+                why = format!("{name} shows no page here");
+            }
+            Ok(seen) if !seen.console.iter().any(|l| l.contains("heard")) => {
+                why = format!("{name}'s console can't be read");
+            }
+            Ok(_) => return Ok(name),
+            Err(error) => why = format!("{name}: {error}"),
+        }
+    }
+    Err(why)
+}
+
+#[test]
+fn a_browser_shows_it_without_complaint() {
+    let browser = match browser() {
+        Ok(browser) => browser,
+        Err(why) => {
+            println!("SKIP: {why}; the HTML report was not looked at in a browser");
+            return;
+        }
+    };
+    let folder = tempfile::tempdir().expect("a folder for pages");
+    for (name, all) in [("usual", everything()), ("hostile", hostile())] {
+        let file = folder.path().join(format!("{name}.html"));
+        std::fs::write(&file, html(&all)).expect("the page can be written");
+        let url = format!("file://{}#finding-1", file.display());
+        let seen = browse(browser, &url).expect("it ran a moment ago");
+        assert!(seen.console.is_empty(), "{name}: {:?}", seen.console);
+        assert!(
+            seen.dom.contains("data-script=\"ready\""),
+            "{name}: the script did not end: {}",
+            seen.dom.chars().take(500).collect::<String>()
+        );
+        assert_eq!(seen.dom.matches("<h1>").count(), 1, "{name}");
+        assert_eq!(
+            seen.dom.matches("<h2>").count(),
+            all.findings.len(),
+            "{name}: a heading a finding"
+        );
+        assert_eq!(
+            seen.dom.matches("class=\"cell ").count(),
+            cells(&all),
+            "{name}: a cell for each word and thread"
+        );
+        assert_eq!(seen.dom.matches("<script").count(), 1, "{name}");
+        assert!(!seen.dom.contains("<b onclick"), "{name}");
+    }
+}
