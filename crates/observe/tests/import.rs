@@ -230,6 +230,50 @@ fn divided_weights_and_numbered_levels_are_understood() {
 }
 
 #[test]
+fn samples_of_another_event_with_the_fields_of_a_memory_event() {
+    // `perf record -d` and call graphs by DWARF ask for addresses, which a clock
+    // does not have; its data source is "not available" throughout.
+    const NOTHING: u64 = 0x01 | 0x01 << 5 | 0x01 << 19 | 0x01 << 24 | 0x01 << 26;
+    let fields = IP | TID | TIME | ADDR | DATA_SRC;
+    let mut recording = Recording {
+        events: vec![(attr(1, fields | REGS_USER, 250_000, 0xff01ff), vec![])],
+        ..Recording::default()
+    };
+    let mut body = vec![0x40_1000, TASK, 15, 0, 2];
+    body.extend(100..117);
+    body.push(NOTHING);
+    recording.add(SAMPLE, MISC_USER, &words(&body));
+    let (imported, events) = read(&recording.file()).unwrap();
+    assert_eq!((imported.samples, imported.accesses), (1, 0));
+    assert!(matches!(events[..], [Event::Sample(_)]));
+
+    recording = Recording {
+        events: vec![(attr(1, fields, 250_000, 0), vec![])],
+        ..Recording::default()
+    };
+    let body = words(&[0x40_1000, TASK, 15, 0, NOTHING]);
+    recording.add(SAMPLE, MISC_USER, &body);
+    let error = read(&recording.file()).unwrap_err();
+    assert!(error.to_string().contains("no memory event"), "{error}");
+}
+
+#[test]
+fn the_retired_load_that_means_hitm_is_known_by_its_number() {
+    let mut event = attr(4, MEMORY, 1000, 0);
+    event[8..16].copy_from_slice(&0x04d2u64.to_le_bytes());
+    let mut recording = Recording {
+        events: vec![(event, vec![])],
+        ..Recording::default()
+    };
+    // A load about whose snoop nothing is known.
+    let load = 0x02 | 0x01 << 19;
+    let body = words(&[0x40_1000, TASK, 200, 0x7f00_0000, 70, 99, load]);
+    recording.add(SAMPLE, MISC_USER, &body);
+    let (_, events) = read(&recording.file()).unwrap();
+    assert!(matches!(events[..], [Event::Access { hitm: true, .. }]));
+}
+
+#[test]
 fn samples_find_their_event_by_its_id() {
     // Two events, as `perf mem record` has for loads and stores, and a dummy
     // without registers or addresses in between.
@@ -552,9 +596,10 @@ fn a_recording_by_perf_is_read_in_every_layout() {
     for (options, to_pipe) in [
         (&[ALL_REGISTERS][..], false),
         (&[ALL_REGISTERS], true),
-        // Compressed, and with two events.
+        // Compressed, with two events, with stacks.
         (&[ALL_REGISTERS, "-z"], false),
         (&[ALL_REGISTERS, "-e", "page-faults:u"], false),
+        (&[ALL_REGISTERS, "--call-graph", "dwarf,512"], false),
     ] {
         let Some(path) = record_live(folder.path(), options, to_pipe) else {
             return;
@@ -567,11 +612,14 @@ fn a_recording_by_perf_is_read_in_every_layout() {
         );
         let program = folder.path().join("spin");
         let code = events.iter().find_map(|event| match event {
-            Event::Map { mapping, .. } if Path::new(&mapping.path) == program => Some(mapping),
+            // With addresses asked for, mappings of data are recorded too.
+            Event::Map { mapping, .. } if mapping.execute => {
+                (Path::new(&mapping.path) == program).then_some(mapping)
+            }
             _ => None,
         });
         let code = code.expect("the program's code is mapped");
-        assert!(code.execute && code.is_file());
+        assert!(code.is_file());
         // The program does nothing but its loop.
         let inside = events
             .iter()

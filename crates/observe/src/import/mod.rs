@@ -209,7 +209,9 @@ impl<S: FnMut(Event)> Importer<'_, S> {
             .parse(body)
             .filter(|_| records::is_user(misc))
             .and_then(|sample| match wanted {
-                Use::Memory => access_event(&sample, attr),
+                Use::Memory => {
+                    access_event(&sample, attr).or_else(|| self.without_address(&sample, attr))
+                }
                 _ => sample_event(&sample, attr),
             });
         let Some((process, time, event)) = event else {
@@ -224,6 +226,21 @@ impl<S: FnMut(Event)> Importer<'_, S> {
         let (first, last) = self.span.unwrap_or((time.0, time.0));
         self.span = Some((first.min(time.0), last.max(time.0)));
         (self.sink)(event);
+    }
+
+    /// A sample with the fields of a memory event that names no data, as
+    /// `perf record -d` makes of any event: perhaps it has registers.
+    fn without_address(
+        &mut self,
+        sample: &Sample,
+        attr: &EventAttr,
+    ) -> Option<(ProcessId, Time, Event)> {
+        let event = sample_event(sample, attr);
+        if event.is_none() {
+            self.missing
+                .get_or_insert("addresses of data, because their event is no memory event");
+        }
+        event
     }
 
     fn other(&mut self, event: Event) {
@@ -253,7 +270,7 @@ fn access_event(sample: &Sample, attr: &EventAttr) -> Option<(ProcessId, Time, E
     let event = Event::Access {
         process,
         access,
-        hitm,
+        hitm: hitm || attr.is_snoop_load(),
     };
     Some((process, access.time, event))
 }
@@ -277,6 +294,14 @@ impl EventAttr {
         /// `PERF_COUNT_SW_TASK_CLOCK`.
         const SW_TASK_CLOCK: u64 = 1;
         self.kind == TYPE_SOFTWARE && matches!(self.config, SW_CPU_CLOCK | SW_TASK_CLOCK)
+    }
+
+    /// Whether it is Intel's retired load that another core's modified line
+    /// answered (event 0xd2, mask 0x04), whose data source does not say so.
+    const fn is_snoop_load(&self) -> bool {
+        /// `PERF_TYPE_RAW`, also the type number of Intel's core PMU.
+        const TYPE_RAW: u32 = 4;
+        self.kind == TYPE_RAW && self.config & 0xffff == 0x04d2
     }
 
     const fn is_frequency(&self) -> bool {
