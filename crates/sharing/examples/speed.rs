@@ -25,12 +25,12 @@ fn access(address: u64, thread: u32) -> Access {
 /// Judges `SAMPLES` samples of `threads` threads with the accesses that `make`
 /// gives for a sample's number and thread.
 fn measure(name: &str, threads: u64, make: impl Fn(u64, u64) -> Vec<u64>) {
-    let samples: Vec<(u64, u32, Vec<(Access, i16)>)> = (0..SAMPLES)
+    let samples: Vec<_> = (0..SAMPLES)
         .map(|i| {
             let thread = i % threads;
             let accesses = make(i, thread);
             let accesses = accesses.iter().map(|&a| (access(a, thread as u32), 0));
-            (i * 100_000, thread as u32, accesses.collect())
+            (i * 100_000, thread as u32, accesses.collect::<Vec<_>>())
         })
         .collect();
     let mut judge = Judge::new(Config::default());
@@ -63,7 +63,7 @@ fn main() {
         (0..17).map(|k| 0x1000 + 0x1000 * t + 8 * k).collect()
     });
     measure("8 threads, 1000 shared lines", 8, |i, t| {
-        vec![0x1000 + i.wrapping_mul(0x9e37_79b9) % 1000 * 64 + 8 * t]
+        vec![0x1000 + (i / 8).wrapping_mul(0x9e37_79b9) % 1000 * 64 + 8 * t]
     });
     measure("streaming, every line new", 4, |i, _| {
         vec![0x10_0000 + i * 64]

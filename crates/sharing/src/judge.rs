@@ -8,6 +8,7 @@ use crate::hash::Map;
 use crate::input::{Burst, Sample};
 use crate::line::{Line, Scale, Touch};
 use crate::near::Near;
+use crate::once::Once;
 use crate::stretch::Class;
 use crate::suspect::{self, Suspect};
 use crate::verdict::{self, Verdict};
@@ -43,7 +44,8 @@ pub struct Counts {
     pub watched: u64,
     /// Accesses that came after their memory had changed owner.
     pub late: u64,
-    /// Lines given up for lack of room, and how many of them were contended.
+    /// Lines given up for lack of room, though touched more than once, and how
+    /// many of them were contended.
     pub dropped_lines: u64,
     /// See `dropped_lines`.
     pub dropped_contended: u64,
@@ -51,12 +53,16 @@ pub struct Counts {
     pub dropped_retired: u64,
 }
 
+/// An access whose memory has changed owner since.
+struct Late;
+
 /// Decides which lines are shared, how, and at what cost. See the crate's page.
 #[derive(Clone, Debug)]
 pub struct Judge {
     config: Config,
     pub(crate) scale: Scale,
     pub(crate) lines: Map<Address, Box<Line>>,
+    once: Once,
     near: Near,
     threads: Map<ThreadId, ThreadTime>,
     retired: Vec<Verdict>,
@@ -80,6 +86,7 @@ impl Judge {
                 origin: Time(0),
             },
             lines: Map::default(),
+            once: Once::default(),
             near: Near::default(),
             threads: Map::default(),
             retired: Vec::new(),
@@ -150,9 +157,13 @@ impl Judge {
                 .iter()
                 .filter_map(|a| Some((*a, self.footprint(base, a)?)))
                 .collect();
+            let first = self.once.take(base);
             self.line(base, burst.started);
             let scale = self.scale;
             if let Some(line) = self.lines.get_mut(&base) {
+                if let Some(first) = first {
+                    line.touch(&first, &scale);
+                }
                 line.add_burst(&hits, watched, &scale);
             }
         }
@@ -166,12 +177,15 @@ impl Judge {
     /// comes later is dropped where the line is still known.
     pub fn retire(&mut self, span: Span, at: Time, owner: u64) {
         let granule = self.config.granule();
-        let bases: Vec<Address> = if span.len / granule.bytes() > self.lines.len() as u64 {
+        let known = self.lines.len() + self.once.len();
+        let is_small = span.len / granule.bytes() <= known as u64;
+        let bases: Vec<Address> = if is_small {
+            granule.bases(span).collect()
+        } else {
             let inside = |base: &&Address| span.overlaps(Span::new(**base, granule.bytes()));
             self.lines.keys().filter(inside).copied().collect()
-        } else {
-            granule.bases(span).collect()
         };
+        self.once.retire(span, is_small.then_some(bases.as_slice()));
         for base in bases {
             self.retire_in_line(base, span, at, owner);
         }
@@ -354,19 +368,37 @@ impl Judge {
                 },
                 opens_visit,
             };
-            let scale = self.scale;
-            let line = self.line(base, access.time);
-            let serial = line.serial;
-            if !line.touch(&touch, &scale) {
-                self.counts.late += 1;
-                continue;
-            }
+            let serial = match self.put(base, &touch) {
+                Ok(serial) => serial,
+                Err(Late) => {
+                    self.counts.late += 1;
+                    continue;
+                }
+            };
             if class == Class::Timed {
                 self.touched.push(base);
                 self.near
                     .learn(access.thread, access.instruction, base, serial);
             }
         }
+    }
+
+    /// Hands a touch to its line, if the line was touched before; otherwise lets
+    /// it wait. Returns the line's serial, 0 while it has none.
+    fn put(&mut self, base: Address, touch: &Touch) -> Result<u64, Late> {
+        let scale = self.scale;
+        if let Some(line) = self.lines.get_mut(&base) {
+            let serial = line.serial;
+            return line.touch(touch, &scale).then_some(serial).ok_or(Late);
+        }
+        let Some(first) = self.once.take(base) else {
+            self.once.put(base, *touch);
+            return Ok(0);
+        };
+        let line = self.line(base, Time(first.time));
+        line.touch(&first, &scale);
+        line.touch(touch, &scale);
+        Ok(line.serial)
     }
 
     /// Time that the sample probably spent on lines which it does not name.

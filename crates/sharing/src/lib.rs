@@ -12,6 +12,7 @@ mod judge;
 mod latent;
 mod line;
 mod near;
+mod once;
 mod stretch;
 mod suspect;
 mod verdict;

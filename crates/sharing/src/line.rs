@@ -150,9 +150,10 @@ impl Line {
             first: time,
             last: time,
             footprints: Footprints::default(),
-            users: Vec::new(),
+            // One of each is what most lines ever need.
+            users: Vec::with_capacity(1),
             departed: Vec::new(),
-            sites: Vec::new(),
+            sites: Vec::with_capacity(1),
             tally: Tally::default(),
             bursts: BurstTally::default(),
             timeline: Timeline::new(scale.origin),
@@ -237,7 +238,8 @@ impl Line {
         }
         self.gaps = self.gaps.saturating_add(1);
         let full = self.open_visits >= STRETCH_VISITS || self.open.len() >= STRETCH_ENTRIES;
-        if gap > self.longest_gap(scale) || full && self.is_shared() {
+        let may_be_long = gap > MIN_GAP_WINDOWS * scale.window_ns;
+        if may_be_long && gap > self.longest_gap(scale) || full && self.is_shared() {
             self.settle(scale);
         } else if self.open.len() >= LONELY_ENTRIES && !self.is_shared() {
             // Only the last visit can lie next to another thread's.
@@ -274,7 +276,7 @@ impl Line {
             slots: Slots::default(),
             last: 0,
             last_exact: None,
-            uses: Vec::new(),
+            uses: Vec::with_capacity(1),
             involved: false,
         };
         if self.users.len() < MAX_USERS {
