@@ -7,9 +7,11 @@ mod clean;
 mod describe;
 mod figures;
 mod html;
+mod sarif;
 mod text;
 
 pub use html::html;
+pub use sarif::sarif;
 pub use text::{TextOptions, comparison_text, text};
 
 use sunder_findings::{Findings, FindingsError};
@@ -20,9 +22,4 @@ use sunder_findings::{Findings, FindingsError};
 /// If a figure is not a finite number.
 pub fn json(findings: &Findings) -> Result<String, FindingsError> {
     findings.to_json()
-}
-
-/// The result as SARIF 2.1.0.
-pub fn sarif(findings: &Findings) -> String {
-    format!("{} findings", findings.findings.len())
 }

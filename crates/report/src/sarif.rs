@@ -1,0 +1,403 @@
+//! Findings as SARIF 2.1.0 (OASIS standard), for code-scanning viewers. Reads
+//! nothing but the findings: the folder of the sources is the caller's to name.
+
+use crate::clean::clean;
+use crate::describe;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+use sunder_findings::{
+    AccessKind, Exit, Finding, Findings, Frame, Sharing, Site, Standing, fingerprint,
+};
+
+/// The name of the folder of the sources in `uriBaseId`, as viewers know it.
+const SOURCE_ROOT: &str = "SRCROOT";
+/// False sharing that costs this many percent is an `error`: more than what a
+/// new compiler or machine brings.
+const ERROR_PERCENT: f64 = 10.0;
+/// Other places that a result names, at most.
+const MOST_RELATED: usize = 12;
+
+/// Rules by index.
+const RULES: [Rule; 3] = [
+    Rule {
+        id: "false-sharing",
+        name: "FalseSharing",
+        level: "warning",
+        short: "Threads write to different data on one cache line.",
+        full: "Different threads use disjoint bytes of one cache line and at least one of them \
+               writes, so the line travels between cores although nothing is shared. Put the data \
+               of different threads on different lines.",
+    },
+    Rule {
+        id: "true-sharing",
+        name: "TrueSharing",
+        level: "note",
+        short: "Threads write to the same data.",
+        full: "Several threads use the same bytes and at least one of them writes. Padding does \
+               not help: share less, for instance with a copy per thread.",
+    },
+    Rule {
+        id: "latent-false-sharing",
+        name: "LatentFalseSharing",
+        level: "note",
+        short: "Threads would share a cache line falsely on another machine or layout.",
+        full: "On this machine and layout the data of different threads lie on different lines. \
+               With other line sizes, or if the object started elsewhere, they would not.",
+    },
+];
+
+struct Rule {
+    id: &'static str,
+    name: &'static str,
+    level: &'static str,
+    short: &'static str,
+    full: &'static str,
+}
+
+impl Rule {
+    fn index_of(finding: &Finding) -> usize {
+        match (finding.latent, finding.sharing) {
+            (true, _) => 2,
+            (false, Sharing::True) => 1,
+            (false, Sharing::False | Sharing::Mixed) => 0,
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "id": self.id,
+            "name": self.name,
+            "shortDescription": {"text": self.short},
+            "fullDescription": {"text": self.full},
+            "help": {"text": self.full},
+            "defaultConfiguration": {"level": self.level},
+        })
+    }
+}
+
+/// The result as SARIF 2.1.0, indented and with a newline at the end.
+///
+/// Files below `source_root` (an absolute path, usually the current folder)
+/// become relative URIs with the base `SRCROOT`, as code-scanning services want
+/// them. All findings are in it; those below the threshold, true sharing and
+/// latent ones as notes.
+pub fn sarif(findings: &Findings, source_root: Option<&Path>) -> String {
+    let places = Places {
+        root: source_root.filter(|r| r.is_absolute()).map(normalized),
+    };
+    let threshold = findings.run.threshold_percent;
+    let results: Vec<Value> = findings
+        .findings
+        .iter()
+        .map(|f| result(f, threshold, &places))
+        .collect();
+    let mut run = json!({
+        "tool": {"driver": {
+            "name": "sunder",
+            "version": findings.tool,
+            "rules": RULES.iter().map(Rule::json).collect::<Vec<_>>(),
+        }},
+        "invocations": [invocation(findings)],
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+    });
+    if let (Some(root), Some(run)) = (&places.root, run.as_object_mut()) {
+        let mut uri = file_uri(root);
+        if !uri.ends_with('/') {
+            uri.push('/');
+        }
+        run.insert(
+            "originalUriBaseIds".to_owned(),
+            json!({SOURCE_ROOT: {"uri": uri}}),
+        );
+    }
+    let log = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    });
+    // `Display` of a JSON value can't fail; `#` indents.
+    format!("{log:#}\n")
+}
+
+/// The observation as SARIF sees it: it succeeded, whatever the program did.
+fn invocation(all: &Findings) -> Value {
+    let mut out = json!({
+        "executionSuccessful": true,
+        "commandLine": describe::command(all),
+        "toolExecutionNotifications": all
+            .limits
+            .iter()
+            .map(|l| json!({"level": "note", "message": {"text": clean(l)}}))
+            .collect::<Vec<_>>(),
+    });
+    let ended = match all.program.exit {
+        Some(Exit::Status(status)) => Some(("exitCode", json!(status))),
+        Some(Exit::Signal(signal)) => Some(("exitSignalNumber", json!(signal))),
+        None => None,
+    };
+    if let (Some((key, value)), Some(out)) = (ended, out.as_object_mut()) {
+        out.insert(key.to_owned(), value);
+    }
+    out
+}
+
+fn result(finding: &Finding, threshold: f64, places: &Places) -> Value {
+    let rule = Rule::index_of(finding);
+    let (main, related) = locations(finding, places);
+    let mut out = json!({
+        "ruleId": RULES[rule].id,
+        "ruleIndex": rule,
+        "level": level(finding, threshold),
+        "message": {"text": message(finding)},
+        "locations": main.into_iter().collect::<Vec<_>>(),
+        "relatedLocations": related,
+        "partialFingerprints": {"sunder/v1": fingerprint(finding)},
+        "properties": {
+            "sharing": finding.sharing,
+            "costPercent": finite(finding.cost_percent),
+            "falseSharePercent": finite(finding.false_share * 100.0),
+            "interleavingsPerSecond": finite(finding.interleavings_per_second),
+            "confirmed": finding.confirmed,
+            "threads": finding.threads().len(),
+        },
+    });
+    // A rank says "more important than"; a latent finding has none.
+    if let (false, Some(out)) = (finding.latent, out.as_object_mut()) {
+        let rank = finite(finding.cost_percent).clamp(0.0, 100.0);
+        out.insert("rank".to_owned(), json!(rank));
+    }
+    out
+}
+
+fn finite(number: f64) -> f64 {
+    if number.is_finite() { number } else { 0.0 }
+}
+
+fn level(finding: &Finding, threshold: f64) -> &'static str {
+    match finding.standing(threshold) {
+        Standing::Significant if finding.false_cost_percent() >= ERROR_PERCENT => "error",
+        Standing::Significant => "warning",
+        Standing::BelowThreshold | Standing::TrueSharing | Standing::Latent => "note",
+    }
+}
+
+/// What, how dear, and what to do, as plain text. `[text](target)` would be a
+/// link in SARIF's messages (section 3.11.6), so names can't make one.
+fn message(finding: &Finding) -> String {
+    let price = if finding.latent {
+        format!("{}.", describe::cost(finding))
+    } else {
+        format!(
+            "costs {} of the time of its threads.",
+            describe::cost(finding)
+        )
+    };
+    let mut text = format!(
+        "{}: {} {price} {}.",
+        describe::kind(finding),
+        clean(&finding.subject()),
+        describe::evidence(finding),
+    );
+    if let Some(advice) = finding.advice.first() {
+        text.push(' ');
+        text.push_str(&clean(&advice.text));
+    }
+    if let Some(first) = text.get(..1).map(str::to_uppercase) {
+        text.replace_range(..1, &first);
+    }
+    text.replace("](", "] (")
+}
+
+/// The place to mark, and the others: allocation, declaration and more code.
+fn locations(finding: &Finding, places: &Places) -> (Option<Value>, Vec<Value>) {
+    let writes_first = |s: &&Site| s.kind == AccessKind::Read;
+    let mut sites: Vec<&Site> = finding.sites.iter().filter(|s| s.file.is_some()).collect();
+    sites.sort_by_key(writes_first);
+    let mut related = Vec::new();
+    let objects = std::iter::once(&finding.object).chain(&finding.neighbour);
+    for object in objects {
+        if let Some(declared) = &object.declared {
+            let physical = places.physical(&declared.file, declared.line);
+            related.push((
+                physical,
+                format!("{} is declared here", object.short_name()),
+                None,
+            ));
+        }
+        if let Some(frame) = object.allocation_site() {
+            related.extend(allocation(frame, object.short_name(), places));
+        }
+    }
+    let mut rest = sites.iter();
+    let main = match rest.next() {
+        Some(site) => Some(json!({
+            "physicalLocation": places.physical(site.file.as_deref().unwrap_or_default(), site.line),
+            "logicalLocations": [logical(&site.function)],
+        })),
+        None => related
+            .first()
+            .map(|(physical, ..)| json!({"physicalLocation": physical}))
+            .or_else(|| {
+                let site = finding.sites.first()?;
+                Some(json!({"logicalLocations": [logical(&site.function)]}))
+            }),
+    };
+    for site in rest {
+        let physical = places.physical(site.file.as_deref().unwrap_or_default(), site.line);
+        let text = match site.kind {
+            AccessKind::Read => "also read here",
+            AccessKind::Write => "also written here",
+            AccessKind::Update => "also updated here",
+            AccessKind::Atomic => "also updated atomically here",
+        };
+        related.push((physical, text.to_owned(), Some(site.function.as_str())));
+    }
+    let mut seen = BTreeSet::new();
+    let related = related
+        .into_iter()
+        .filter(|(physical, text, _)| seen.insert((physical.to_string(), text.clone())))
+        .take(MOST_RELATED)
+        .enumerate()
+        .map(|(id, (physical, text, function))| {
+            let mut place = Map::new();
+            place.insert("id".to_owned(), json!(id));
+            place.insert("physicalLocation".to_owned(), physical);
+            place.insert("message".to_owned(), json!({"text": clean(&text)}));
+            if let Some(function) = function {
+                place.insert("logicalLocations".to_owned(), json!([logical(function)]));
+            }
+            Value::Object(place)
+        })
+        .collect();
+    (main, related)
+}
+
+fn allocation<'a>(
+    frame: &'a Frame,
+    name: &str,
+    places: &Places,
+) -> Option<(Value, String, Option<&'a str>)> {
+    let physical = places.physical(frame.file.as_deref()?, frame.line);
+    Some((
+        physical,
+        format!("{name} is allocated here"),
+        Some(frame.function.as_str()),
+    ))
+}
+
+fn logical(function: &str) -> Value {
+    json!({"fullyQualifiedName": clean(function), "kind": "function"})
+}
+
+/// How files become URIs.
+struct Places {
+    root: Option<PathBuf>,
+}
+
+impl Places {
+    fn physical(&self, file: &str, line: Option<u32>) -> Value {
+        let mut place = Map::new();
+        place.insert("artifactLocation".to_owned(), self.artifact(file));
+        if let Some(line) = line.filter(|&l| l > 0) {
+            place.insert("region".to_owned(), json!({"startLine": line}));
+        }
+        Value::Object(place)
+    }
+
+    fn artifact(&self, file: &str) -> Value {
+        let path = normalized(Path::new(file));
+        let below = match &self.root {
+            // A relative path of debug information is relative to where the
+            // compiler ran: most often the root of the sources.
+            Some(_) if path.is_relative() => Some(path.as_path()),
+            Some(root) => path.strip_prefix(root).ok(),
+            None => None,
+        };
+        match below {
+            Some(inside) if !inside.starts_with("..") => {
+                json!({"uri": encoded(inside), "uriBaseId": SOURCE_ROOT})
+            }
+            _ if path.is_absolute() => json!({"uri": file_uri(&path)}),
+            _ => json!({"uri": encoded(&path)}),
+        }
+    }
+}
+
+/// Without `.` and, as far as the text tells, without `..`.
+fn normalized(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => match out.components().next_back() {
+                Some(Component::Normal(_)) => {
+                    out.pop();
+                }
+                Some(Component::RootDir) => {}
+                _ => out.push(".."),
+            },
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn file_uri(path: &Path) -> String {
+    format!("file://{}", encoded(path))
+}
+
+/// RFC 3986: everything but unreserved characters and `/` in percent notation.
+fn encoded(path: &Path) -> String {
+    let mut out = String::new();
+    for byte in path.to_string_lossy().bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_below_the_root_are_relative_to_it() {
+        let places = Places {
+            root: Some(PathBuf::from("/home/user/app")),
+        };
+        for (file, wanted) in [
+            (
+                "/home/user/app/src/a.c",
+                json!({"uri": "src/a.c", "uriBaseId": "SRCROOT"}),
+            ),
+            (
+                "/home/user/app/build/../src/a b.c",
+                json!({"uri": "src/a%20b.c", "uriBaseId": "SRCROOT"}),
+            ),
+            (
+                "src/./ü.c",
+                json!({"uri": "src/%C3%BC.c", "uriBaseId": "SRCROOT"}),
+            ),
+            (
+                "/home/user/app2/a.c",
+                json!({"uri": "file:///home/user/app2/a.c"}),
+            ),
+            (
+                "/home/user/app/../x.c",
+                json!({"uri": "file:///home/user/x.c"}),
+            ),
+            ("../x.c", json!({"uri": "../x.c"})),
+            ("C:evil", json!({"uri": "C%3Aevil", "uriBaseId": "SRCROOT"})),
+        ] {
+            assert_eq!(places.artifact(file), wanted, "{file}");
+        }
+        let nowhere = Places { root: None };
+        assert_eq!(nowhere.artifact("/a.c"), json!({"uri": "file:///a.c"}));
+        assert_eq!(nowhere.artifact("a.c"), json!({"uri": "a.c"}));
+    }
+}

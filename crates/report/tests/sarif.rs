@@ -1,0 +1,252 @@
+//! SARIF 2.1.0: its shape against the part of the standard's schema that we
+//! use, written out by hand, and its content.
+
+use serde_json::{Value, json};
+use std::path::Path;
+use sunder_findings::{Finding, Findings, examples, fingerprint};
+use sunder_report::sarif;
+
+fn advised(findings: Vec<Finding>) -> Findings {
+    let mut all = examples::result(findings);
+    for finding in &mut all.findings {
+        finding.advice = sunder_plan::advise(finding, all.machine.line_size);
+    }
+    all
+}
+
+fn log(all: &Findings, root: Option<&str>) -> Value {
+    serde_json::from_str(&sarif(all, root.map(Path::new))).expect("SARIF is JSON")
+}
+
+/// The required properties, and those that we write; as in the standard, no
+/// others are allowed (sections 3.13 to 3.58).
+fn schema() -> Value {
+    let message = json!({
+        "type": "object", "required": ["text"], "additionalProperties": false,
+        "properties": {"text": {"type": "string", "minLength": 1}}
+    });
+    let artifact = json!({
+        "type": "object", "required": ["uri"], "additionalProperties": false,
+        "properties": {
+            "uri": {"type": "string", "pattern": "^[A-Za-z0-9._~/%:-]+$"},
+            "uriBaseId": {"const": "SRCROOT"}
+        }
+    });
+    let physical = json!({
+        "type": "object", "required": ["artifactLocation"], "additionalProperties": false,
+        "properties": {
+            "artifactLocation": artifact,
+            "region": {
+                "type": "object", "required": ["startLine"], "additionalProperties": false,
+                "properties": {"startLine": {"type": "integer", "minimum": 1}}
+            }
+        }
+    });
+    let location = json!({
+        "type": "object", "additionalProperties": false, "minProperties": 1,
+        "properties": {
+            "id": {"type": "integer", "minimum": 0},
+            "physicalLocation": physical,
+            "logicalLocations": {"type": "array", "items": {
+                "type": "object", "additionalProperties": false,
+                "properties": {"fullyQualifiedName": {"type": "string"}, "kind": {"const": "function"}}
+            }},
+            "message": message
+        }
+    });
+    let level = json!({"enum": ["none", "note", "warning", "error"]});
+    let result = json!({
+        "type": "object", "required": ["message", "ruleId", "locations"],
+        "additionalProperties": false,
+        "properties": {
+            "ruleId": {"enum": ["false-sharing", "true-sharing", "latent-false-sharing"]},
+            "ruleIndex": {"type": "integer", "minimum": 0, "maximum": 2},
+            "level": level,
+            "message": message,
+            "rank": {"type": "number", "minimum": 0, "maximum": 100},
+            "locations": {"type": "array", "items": location, "maxItems": 1},
+            "relatedLocations": {"type": "array", "items": location, "uniqueItems": true},
+            "partialFingerprints": {"type": "object", "additionalProperties": {"type": "string"}},
+            "properties": {"type": "object"}
+        }
+    });
+    let rule = json!({
+        "type": "object", "required": ["id"], "additionalProperties": false,
+        "properties": {
+            "id": {"type": "string"}, "name": {"type": "string"},
+            "shortDescription": message, "fullDescription": message, "help": message,
+            "defaultConfiguration": {
+                "type": "object", "additionalProperties": false, "properties": {"level": level}
+            }
+        }
+    });
+    let invocation = json!({
+        "type": "object", "required": ["executionSuccessful"], "additionalProperties": false,
+        "properties": {
+            "executionSuccessful": {"type": "boolean"},
+            "commandLine": {"type": "string"},
+            "exitCode": {"type": "integer"},
+            "exitSignalNumber": {"type": "integer"},
+            "toolExecutionNotifications": {"type": "array", "items": {
+                "type": "object", "required": ["message"], "additionalProperties": false,
+                "properties": {"level": level, "message": message}
+            }}
+        }
+    });
+    json!({
+        "type": "object", "required": ["version", "runs"], "additionalProperties": false,
+        "properties": {
+            "$schema": {"type": "string", "format": "uri"},
+            "version": {"const": "2.1.0"},
+            "runs": {"type": "array", "minItems": 1, "items": {
+                "type": "object", "required": ["tool", "results"], "additionalProperties": false,
+                "properties": {
+                    "tool": {
+                        "type": "object", "required": ["driver"], "additionalProperties": false,
+                        "properties": {"driver": {
+                            "type": "object", "required": ["name"], "additionalProperties": false,
+                            "properties": {
+                                "name": {"const": "sunder"},
+                                "version": {"type": "string"},
+                                "rules": {"type": "array", "items": rule, "minItems": 3}
+                            }
+                        }}
+                    },
+                    "invocations": {"type": "array", "items": invocation},
+                    "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
+                    "originalUriBaseIds": {"type": "object", "additionalProperties": {
+                        "type": "object", "required": ["uri"],
+                        "properties": {"uri": {"type": "string", "pattern": "^file:///.*/$"}}
+                    }},
+                    "results": {"type": "array", "items": result}
+                }
+            }}
+        }
+    })
+}
+
+fn assert_valid(log: &Value) {
+    let validator = jsonschema::validator_for(&schema()).expect("the schema is valid");
+    if let Err(error) = validator.validate(log) {
+        panic!("{error} at {}", error.instance_path());
+    }
+}
+
+fn all_kinds() -> Findings {
+    advised(vec![
+        examples::linear_regression(),
+        examples::global_array(),
+        examples::heap_pair(),
+        examples::mixed(),
+        examples::true_sharing(),
+        examples::one_writer(),
+        examples::latent(),
+        examples::no_debug_info(),
+        examples::long_names(),
+        Finding::default(),
+    ])
+}
+
+#[test]
+fn the_shape_is_the_standards() {
+    for root in [None, Some("/home/user"), Some("/")] {
+        let log = log(&all_kinds(), root);
+        assert_valid(&log);
+        assert_eq!(log["runs"][0]["results"].as_array().map(Vec::len), Some(10));
+    }
+    assert_valid(&log(&Findings::default(), None));
+    let mut broken = log(&all_kinds(), None);
+    broken["runs"][0]["results"][0]["extra"] = json!(1);
+    let validator = jsonschema::validator_for(&schema()).expect("the schema is valid");
+    assert!(!validator.is_valid(&broken), "the check checks");
+}
+
+#[test]
+fn a_result_marks_the_writing_code_and_names_the_rest() {
+    let finding = examples::linear_regression();
+    let all = advised(vec![finding.clone()]);
+    let log = log(&all, Some("/home/user/phoenix"));
+    let result = &log["runs"][0]["results"][0];
+    assert_eq!(
+        result["locations"][0]["physicalLocation"],
+        json!({
+            "artifactLocation": {"uri": "linear_regression.c", "uriBaseId": "SRCROOT"},
+            "region": {"startLine": 84}
+        })
+    );
+    assert_eq!(
+        log["runs"][0]["originalUriBaseIds"]["SRCROOT"]["uri"],
+        "file:///home/user/phoenix/"
+    );
+    let related = result["relatedLocations"].as_array().expect("a list");
+    // The allocation, then the four other instructions.
+    assert_eq!(related.len(), 5);
+    assert_eq!(
+        related[0]["physicalLocation"]["region"]["startLine"],
+        json!(133)
+    );
+    assert_eq!(
+        result["partialFingerprints"]["sunder/v1"],
+        json!(fingerprint(&finding))
+    );
+    let message = result["message"]["text"].as_str().unwrap_or_default();
+    for part in [
+        "False sharing: lreg_args[4]",
+        "71 %",
+        "aligned_alloc(64, 256)",
+    ] {
+        assert!(message.contains(part), "{part:?} is not in: {message}");
+    }
+}
+
+#[test]
+fn the_level_follows_the_cost() {
+    let with_cost = |cost: f64| {
+        let mut finding = examples::one_writer();
+        finding.cost_percent = cost;
+        finding
+    };
+    for (finding, level, rule) in [
+        (with_cost(10.0), "error", "false-sharing"),
+        (with_cost(9.9), "warning", "false-sharing"),
+        (with_cost(1.0), "warning", "false-sharing"),
+        (with_cost(0.9), "note", "false-sharing"),
+        (examples::true_sharing(), "note", "true-sharing"),
+        (examples::latent(), "note", "latent-false-sharing"),
+        // 38 % of 15 % are false.
+        (examples::mixed(), "warning", "false-sharing"),
+    ] {
+        let log = log(&advised(vec![finding]), None);
+        let result = &log["runs"][0]["results"][0];
+        assert_eq!(result["level"], level);
+        assert_eq!(result["ruleId"], rule);
+        let index = result["ruleIndex"].as_u64().unwrap_or(99) as usize;
+        let rules = &log["runs"][0]["tool"]["driver"]["rules"];
+        assert_eq!(rules[index]["id"], rule, "the index points at the rule");
+    }
+}
+
+#[test]
+fn code_without_source_lines_is_named_by_function() {
+    let log = log(&advised(vec![examples::no_debug_info()]), None);
+    let place = &log["runs"][0]["results"][0]["locations"][0];
+    assert!(place.get("physicalLocation").is_none());
+    assert_eq!(
+        place["logicalLocations"][0]["fullyQualifiedName"],
+        "mystery+0x12f4"
+    );
+}
+
+#[test]
+fn hostile_names_make_no_links_and_no_broken_uris() {
+    let mut finding = examples::linear_regression();
+    finding.object.type_name = Some("[click](https://example.com)\u{1b}[2J".into());
+    finding.sites[0].file = Some("/a b\"<>\n\u{202e}.c".into());
+    let log = log(&advised(vec![finding]), None);
+    assert_valid(&log);
+    let text = log["runs"][0]["results"][0]["message"]["text"]
+        .as_str()
+        .unwrap_or_default();
+    assert!(!text.contains("]("), "{text}");
+    assert!(!text.contains('\u{1b}'));
+}
