@@ -78,7 +78,7 @@ fn as_linked(file: &Path) -> Mappings {
                 ),
                 file_offset: segment.file_range().0.saturating_sub(before),
                 path: path.display().to_string(),
-                inode: 1,
+                inode: 0,
                 read: true,
                 write: true,
                 execute: true,

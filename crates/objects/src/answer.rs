@@ -130,6 +130,11 @@ impl ObjectName {
     pub fn offset_of(&self, address: Address) -> Option<u64> {
         address.0.checked_sub(self.start.0)
     }
+
+    /// The bytes that the object covers, where its size is known.
+    pub fn span(&self) -> Option<Span> {
+        Some(Span::new(self.start, self.size?))
+    }
 }
 
 /// How an instruction reaches the object that it touches.

@@ -3,7 +3,7 @@
 //! gdb's ("Debugging Information in Separate Files").
 
 use crate::image::{Elf, Image, has_dwarf, open_regular};
-use crate::names::NameOptions;
+use crate::options::NameOptions;
 use object::read::elf::ElfFile64;
 use object::{Object, ReadCache};
 use std::io::Read;

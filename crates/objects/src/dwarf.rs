@@ -7,7 +7,7 @@
 use crate::debug_file::{self, Found};
 use crate::die::UnitIndex;
 use crate::image::{Elf, Image, LinkAddress, open_regular};
-use crate::names::NameOptions;
+use crate::options::NameOptions;
 use crate::split::SplitFiles;
 use gimli::{
     AttributeValue, DwarfFileType, EndianSlice, LittleEndian, SectionId, UnitSectionOffset,

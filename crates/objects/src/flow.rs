@@ -13,7 +13,7 @@ use crate::blocks::{Block, blocks};
 use crate::die::StaticPlace;
 use crate::image::LinkAddress;
 use crate::locals::{Local, Place};
-use crate::names::Debug;
+use crate::module::Debug;
 use crate::types::{Shape, TypeId};
 use crate::value::{NOWHERE, Origin, State, Touched, Value, gcd, join, unknown_of};
 use iced_x86::{

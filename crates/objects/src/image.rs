@@ -25,6 +25,8 @@ pub(crate) enum ImageError {
     Format(#[from] object::Error),
     #[error("it is built for another architecture")]
     Architecture,
+    #[error("the file was replaced or deleted after the program had mapped it")]
+    Replaced,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -21,7 +21,9 @@ mod globals;
 mod image;
 mod inspect;
 mod locals;
+mod module;
 mod names;
+mod options;
 mod path;
 mod split;
 mod types;
@@ -32,4 +34,5 @@ pub use answer::{
     ThreadStack, TypeHandle, TypedAccess,
 };
 pub use inspect::{ProgramFacts, inspect};
-pub use names::{NameOptions, Names};
+pub use names::Names;
+pub use options::NameOptions;

@@ -4,143 +4,16 @@
 
 use crate::answer::{CodeFrame, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess};
 use crate::die::StaticPlace;
-use crate::dwarf::{DebugInfo, DieRef};
-use crate::flow::{self, Answers, Function};
 use crate::fold;
-use crate::globals::{Globals, Variable};
-use crate::image::{Image, LinkAddress};
-use crate::locals;
+use crate::globals::Variable;
+use crate::image::{Image, ImageError, LinkAddress};
+use crate::module::{Debug, Limits, Module};
+use crate::options::NameOptions;
 use crate::path;
-use crate::types::{TypeId, TypeTable};
-use crate::value::Touched;
+use crate::types::TypeId;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use sunder_access::{Address, CodeAddress, Mapping, Mappings, Span};
-
-/// Where files are looked for.
-#[derive(Clone, Debug)]
-pub struct NameOptions {
-    /// Folders of separate debug files; `/usr/lib/debug` by default.
-    pub debug_dirs: Vec<PathBuf>,
-    /// The target's root folder as we see it, `/proc/PID/root` for a container;
-    /// `None` if it is ours.
-    pub root: Option<PathBuf>,
-}
-
-impl Default for NameOptions {
-    fn default() -> Self {
-        Self {
-            debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
-            root: None,
-        }
-    }
-}
-
-impl NameOptions {
-    /// `path` of the target as we can open it.
-    pub(crate) fn rooted(&self, path: &Path) -> PathBuf {
-        match &self.root {
-            Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
-            None => path.to_owned(),
-        }
-    }
-
-    /// The inverse of `rooted`: the path as the target knows it.
-    pub(crate) fn unrooted(&self, path: &Path) -> PathBuf {
-        let inside = self
-            .root
-            .as_ref()
-            .and_then(|root| path.strip_prefix(root).ok());
-        inside.map_or_else(|| path.to_owned(), |p| Path::new("/").join(p))
-    }
-}
-
-/// One file of the image, and what has been read of it.
-pub(crate) struct Module {
-    /// The path as the target knows it.
-    pub(crate) path: String,
-    pub(crate) image: Image,
-    /// `None` until first asked for.
-    debug: Option<Option<Debug>>,
-}
-
-/// The debug information of a module and the tables made of it.
-pub(crate) struct Debug {
-    pub(crate) info: DebugInfo,
-    pub(crate) types: TypeTable,
-    globals: Option<Globals>,
-    /// What the instructions of the functions looked at so far touch, by the
-    /// function's first address.
-    flows: HashMap<u64, Answers>,
-}
-
-impl Debug {
-    fn load(image: &Image, options: &NameOptions, limits: &mut Vec<String>) -> Option<Self> {
-        Some(Self {
-            info: DebugInfo::load(image, options, limits)?,
-            types: TypeTable::default(),
-            globals: None,
-            flows: HashMap::new(),
-        })
-    }
-
-    /// The variable with static storage that holds `place`.
-    pub(crate) fn variable(
-        &mut self,
-        place: StaticPlace,
-        limits: &mut Vec<String>,
-    ) -> Option<Variable> {
-        let Self {
-            info,
-            types,
-            globals,
-            ..
-        } = self;
-        let globals = globals.get_or_insert_with(|| Globals::build(info, limits));
-        globals.at(place, info, types)
-    }
-
-    /// The function at `address`: its entry and code range.
-    pub(crate) fn function(
-        &mut self,
-        address: LinkAddress,
-        limits: &mut Vec<String>,
-    ) -> Option<(DieRef, u64, u64)> {
-        for unit in self.info.units_at(address, limits) {
-            let index = self.info.index(unit)?;
-            if let Some((begin, end, offset)) = index.function(address.0) {
-                return Some((DieRef { unit, offset }, begin, end));
-            }
-        }
-        None
-    }
-
-    /// What the instruction at `address` touches, with the name of the variable
-    /// that leads there.
-    fn touched(
-        &mut self,
-        address: LinkAddress,
-        image: &Image,
-        executable: bool,
-        limits: &mut Vec<String>,
-    ) -> Option<(Touched, Option<String>)> {
-        let (die, begin, end) = self.function(address, limits)?;
-        if !self.flows.contains_key(&begin) {
-            let function = Function {
-                begin,
-                code: &image.bytes(LinkAddress(begin), end - begin),
-                locals: locals::read(&mut self.info, &mut self.types, die),
-                tls_size: image.tls_size().filter(|_| executable),
-                fixed: image.first_page().is_some_and(|(_, address)| address > 0),
-            };
-            let answers = flow::analyse(&function, self, limits);
-            self.flows.insert(begin, answers);
-        }
-        let answers = self.flows.get(&begin)?;
-        let touched = *answers.touched.get(&address.0)?;
-        Some((touched, answers.name(touched.origin).map(str::to_owned)))
-    }
-}
+use std::path::Path;
+use sunder_access::{Address, CodeAddress, Mapping, Mappings};
 
 /// Names of one process image. Loads lazily, owns all caches.
 pub struct Names {
@@ -149,7 +22,7 @@ pub struct Names {
     modules: Vec<Module>,
     /// By path and inode; `None` for files that are no use.
     known: HashMap<(String, u64), Option<u32>>,
-    limits: Vec<String>,
+    limits: Limits,
 }
 
 /// An address within a module.
@@ -169,7 +42,7 @@ impl Names {
             mappings: Mappings::new(),
             modules: Vec::new(),
             known: HashMap::new(),
-            limits: Vec::new(),
+            limits: Limits::default(),
         }
     }
 
@@ -181,7 +54,7 @@ impl Names {
 
     /// What could not be found or read so far, one sentence each.
     pub fn limits(&self) -> Vec<String> {
-        self.limits.clone()
+        self.limits.told()
     }
 
     /// The functions at the instruction `code`, innermost first, inlined ones
@@ -488,13 +361,9 @@ impl Names {
             limits,
             ..
         } = self;
-        let module = modules.get_mut(placed.module)?;
-        let image = &module.image;
-        let debug = module
-            .debug
-            .get_or_insert_with(|| Debug::load(image, options, limits))
-            .as_mut()?;
-        let (touched, variable) = debug.touched(placed.link, image, executable, limits)?;
+        let (debug, image) = modules.get_mut(placed.module)?.debug(options, limits)?;
+        let (touched, variable) =
+            debug.touched(placed.link, image, executable, &mut limits.sentences)?;
         let Debug { info, types, .. } = debug;
         let stride = types.stride(touched.ty).unwrap_or(0);
         let offset = types.known_offset(touched.ty, touched.offset, touched.modulo);
@@ -587,11 +456,7 @@ impl Names {
         let number = self.modules.len() as u32;
         let opened = self.open(mapping);
         if let Some(image) = opened {
-            self.modules.push(Module {
-                path: mapping.path.clone(),
-                image,
-                debug: None,
-            });
+            self.modules.push(Module::new(mapping.path.clone(), image));
             self.known.insert(key, Some(number));
             Some(number as usize)
         } else {
@@ -602,44 +467,53 @@ impl Names {
 
     fn open(&mut self, mapping: &Mapping) -> Option<Image> {
         let path = self.options.rooted(Path::new(&mapping.path));
-        match Image::open(&path) {
-            Ok(image) => Some(image),
-            Err(error) => {
-                if mapping.execute {
-                    self.limits
-                        .push(format!("{}: no names, because {error}.", mapping.path));
-                }
-                None
-            }
+        let opened = match is_replaced(&path, mapping) {
+            true => Err(ImageError::Replaced),
+            false => Image::open(&path),
+        };
+        // Data files are mapped too; only code without names is worth a word.
+        let same = |m: &Mapping| m.execute && m.path == mapping.path;
+        if let Err(error) = &opened
+            && self.mappings.iter().any(same)
+        {
+            let sentence = format!(
+                "{}: its code and data have no names, because {error}.",
+                mapping.path
+            );
+            self.limits.sentences.push(sentence);
         }
+        opened.ok()
     }
 
     /// The debug information of a module, loaded at the first call, and the
     /// list that takes what is missing.
-    pub(crate) fn debug(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
+    fn debug(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
         let Self {
             modules,
             options,
             limits,
             ..
         } = self;
-        let module = modules.get_mut(module)?;
-        let image = &module.image;
-        let debug = module
-            .debug
-            .get_or_insert_with(|| Debug::load(image, options, limits));
-        Some((debug.as_mut()?, limits))
+        let (debug, _) = modules.get_mut(module)?.debug(options, limits)?;
+        Some((debug, &mut limits.sentences))
     }
+}
+
+/// Whether the file at `path` is not the one that was mapped. On file systems
+/// without a device of their own, such as the overlays of containers, the two
+/// numbers may differ for the same file, so nothing is said.
+fn is_replaced(path: &Path, mapping: &Mapping) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    if mapping.path.ends_with(" (deleted)") {
+        return true;
+    }
+    let Ok(found) = std::fs::metadata(path) else {
+        return false;
+    };
+    let major = found.dev() >> 8 & 0xfff;
+    mapping.inode != 0 && found.ino() != mapping.inode && major != 0
 }
 
 fn is_backed(mapping: &Mapping) -> bool {
     mapping.path.starts_with('/')
-}
-
-/// The bytes of `span`, for tests and callers that look at whole objects.
-impl ObjectName {
-    /// The bytes that the object covers, where its size is known.
-    pub fn span(&self) -> Option<Span> {
-        Some(Span::new(self.start, self.size?))
-    }
 }

@@ -4,7 +4,7 @@
 
 use crate::dwarf::{Bytes, Dwarf, load_sections, section};
 use crate::image::{Elf, Image, open_regular};
-use crate::names::NameOptions;
+use crate::options::NameOptions;
 use gimli::{DwoId, EndianSlice, LittleEndian, SectionId};
 use object::ReadCache;
 use object::read::elf::ElfFile64;

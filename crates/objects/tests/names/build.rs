@@ -3,6 +3,7 @@
 //! through binutils' `objdump`.
 
 use object::{Object, ObjectSegment, ObjectSymbol};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, Span};
@@ -102,7 +103,7 @@ impl Program {
                 span: Span::new(Address(BIAS + start), in_file - start),
                 file_offset: page(offset),
                 path: self.file.display().to_string(),
-                inode: 1,
+                inode: std::fs::metadata(&self.file).expect("there").ino(),
                 read: true,
                 write: true,
                 execute: true,

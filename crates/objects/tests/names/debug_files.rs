@@ -2,7 +2,8 @@
 
 use crate::build::{Program, compile};
 use std::fs;
-use sunder_objects::{NameOptions, Names, ObjectContext};
+use std::os::unix::fs::MetadataExt;
+use sunder_objects::{NameOptions, Names, ObjectContext, ObjectKind};
 
 fn field_of_tag(
     program: &Program,
@@ -181,14 +182,8 @@ fn a_container_s_files_are_read_below_its_root() {
         .path()
         .join(program.folder.path().strip_prefix("/").expect("absolute"));
     fs::create_dir_all(&inside).expect("folders");
+    let mappings = program.mappings();
     fs::rename(&program.file, inside.join("program")).expect("moved");
-    let mappings = {
-        let copy = inside.join("program");
-        fs::copy(&copy, &program.file).expect("copied");
-        let mappings = program.mappings();
-        fs::remove_file(&program.file).expect("removed");
-        mappings
-    };
     let mut names = Names::new(NameOptions {
         debug_dirs: Vec::new(),
         root: Some(root.path().to_owned()),
@@ -206,6 +201,30 @@ fn a_container_s_files_are_read_below_its_root() {
     names.set_mappings(mappings);
     assert_eq!(field_of_tag(&program, &mut names, start), None);
     assert_eq!(names.limits().len(), 1, "{:?}", names.limits());
+}
+
+#[test]
+fn a_replaced_program_has_no_names_and_that_is_said() {
+    let Some(program) = compile("counters.c", &["-g", "-O2"]) else {
+        return;
+    };
+    let start = program.address("counters");
+    let mappings = program.mappings();
+    // A rebuilt program is a new file of the same name.
+    let copy = program.folder.path().join("copy");
+    fs::copy(&program.file, &copy).expect("copied");
+    fs::rename(&copy, &program.file).expect("moved");
+    let device = fs::metadata(&program.file).expect("there").dev();
+    if device >> 8 & 0xfff == 0 {
+        println!("SKIP: the temporary folder lies on a file system without a device of its own");
+        return;
+    }
+    let mut names = Names::new(NameOptions::default());
+    names.set_mappings(mappings);
+    let object = names.object_at(start, &ObjectContext::default());
+    assert_eq!((object.kind, object.type_name), (ObjectKind::Mapping, None));
+    let limits = names.limits();
+    assert!(limits.iter().any(|l| l.contains("replaced")), "{limits:?}");
 }
 
 #[test]

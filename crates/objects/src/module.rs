@@ -1,0 +1,167 @@
+//! A file of the process image and the tables that have been made of its debug
+//! information. Owned by [`crate::Names`].
+
+use crate::die::StaticPlace;
+use crate::dwarf::{DebugInfo, DieRef};
+use crate::flow::{self, Answers, Function};
+use crate::globals::{Globals, Variable};
+use crate::image::{Image, LinkAddress};
+use crate::locals;
+use crate::options::NameOptions;
+use crate::types::TypeTable;
+use crate::value::Touched;
+use std::collections::HashMap;
+
+/// One file of the image, and what has been read of it.
+pub(crate) struct Module {
+    /// The path as the target knows it.
+    pub(crate) path: String,
+    pub(crate) image: Image,
+    /// `None` until first asked for.
+    pub(crate) debug: Option<Option<Debug>>,
+}
+
+/// The debug information of a module and the tables made of it.
+pub(crate) struct Debug {
+    pub(crate) info: DebugInfo,
+    pub(crate) types: TypeTable,
+    globals: Option<Globals>,
+    /// What the instructions of the functions looked at so far touch, by the
+    /// function's first address.
+    flows: HashMap<u64, Answers>,
+}
+
+impl Debug {
+    /// Loads the debug information of `image`; what is missing is said in
+    /// `limits`.
+    fn load(image: &Image, options: &NameOptions, limits: &mut Vec<String>) -> Option<Self> {
+        Some(Self {
+            info: DebugInfo::load(image, options, limits)?,
+            types: TypeTable::default(),
+            globals: None,
+            flows: HashMap::new(),
+        })
+    }
+
+    /// The variable with static storage that holds `place`.
+    pub(crate) fn variable(
+        &mut self,
+        place: StaticPlace,
+        limits: &mut Vec<String>,
+    ) -> Option<Variable> {
+        let Self {
+            info,
+            types,
+            globals,
+            ..
+        } = self;
+        let globals = globals.get_or_insert_with(|| Globals::build(info, limits));
+        globals.at(place, info, types)
+    }
+
+    /// The function at `address`: its entry and code range.
+    pub(crate) fn function(
+        &mut self,
+        address: LinkAddress,
+        limits: &mut Vec<String>,
+    ) -> Option<(DieRef, u64, u64)> {
+        for unit in self.info.units_at(address, limits) {
+            let index = self.info.index(unit)?;
+            if let Some((begin, end, offset)) = index.function(address.0) {
+                return Some((DieRef { unit, offset }, begin, end));
+            }
+        }
+        None
+    }
+
+    /// What the instruction at `address` touches, with the name of the variable
+    /// that leads there.
+    pub(crate) fn touched(
+        &mut self,
+        address: LinkAddress,
+        image: &Image,
+        executable: bool,
+        limits: &mut Vec<String>,
+    ) -> Option<(Touched, Option<String>)> {
+        let (die, begin, end) = self.function(address, limits)?;
+        if !self.flows.contains_key(&begin) {
+            let function = Function {
+                begin,
+                code: &image.bytes(LinkAddress(begin), end - begin),
+                locals: locals::read(&mut self.info, &mut self.types, die),
+                tls_size: image.tls_size().filter(|_| executable),
+                fixed: image.first_page().is_some_and(|(_, address)| address > 0),
+            };
+            let answers = flow::analyse(&function, self, limits);
+            self.flows.insert(begin, answers);
+        }
+        let answers = self.flows.get(&begin)?;
+        let touched = *answers.touched.get(&address.0)?;
+        Some((touched, answers.name(touched.origin).map(str::to_owned)))
+    }
+}
+
+impl Module {
+    /// A module of which nothing but the headers and symbols has been read.
+    pub(crate) fn new(path: String, image: Image) -> Self {
+        Self {
+            path,
+            image,
+            debug: None,
+        }
+    }
+
+    /// The debug information, loaded at the first call.
+    pub(crate) fn debug(
+        &mut self,
+        options: &NameOptions,
+        limits: &mut Limits,
+    ) -> Option<(&mut Debug, &Image)> {
+        let Self { path, image, debug } = self;
+        let debug = debug.get_or_insert_with(|| {
+            let mut missing = Vec::new();
+            let loaded = Debug::load(image, options, &mut missing);
+            match loaded {
+                None if is_system_library(path) => limits.add_library(path),
+                _ => limits.sentences.extend(missing),
+            }
+            loaded
+        });
+        Some((debug.as_mut()?, image))
+    }
+}
+
+/// What is missing, for the report.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) sentences: Vec<String>,
+    /// Libraries of the system without debug information: one sentence for all.
+    libraries: Vec<String>,
+}
+
+impl Limits {
+    fn add_library(&mut self, path: &str) {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        self.libraries.push(name.to_owned());
+    }
+
+    /// All of it in sentences.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let mut all = self.sentences.clone();
+        if !self.libraries.is_empty() {
+            all.push(format!(
+                "Libraries of the system have no debug information here ({}): their functions and \
+                 data are named by symbols only.",
+                self.libraries.join(", ")
+            ));
+        }
+        all
+    }
+}
+
+/// Whether a file came with the system, where missing debug information is the
+/// normal case and nothing that the user compiles.
+fn is_system_library(path: &str) -> bool {
+    const FOLDERS: [&str; 4] = ["/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/"];
+    FOLDERS.iter().any(|folder| path.starts_with(folder))
+}
