@@ -230,7 +230,11 @@ fn threads_that_are_gone_are_skipped_and_taken_slots_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let mut target = start(folder.path());
     let process = target.child.id();
-    let mut watcher = Watcher::new(ProcessId(process), Budget::default());
+    let generous = Budget {
+        share: 1.0,
+        advance: Duration::from_secs(1),
+    };
+    let mut watcher = Watcher::new(ProcessId(process), generous);
     let mut decoder = CodeDecoder::new(Functions {
         process,
         starts: [target.first.1, target.second.1],
@@ -249,15 +253,49 @@ fn threads_that_are_gone_are_skipped_and_taken_slots_are_named() {
     target.child.kill().unwrap();
     target.child.wait().unwrap();
     request.threads = vec![ThreadId(target.first.0)];
-    let mut generous = Watcher::new(
-        ProcessId(process),
-        Budget {
-            share: 1.0,
-            advance: Duration::from_secs(1),
-        },
-    );
     assert!(matches!(
-        generous.burst(&request, &mut decoder),
+        watcher.burst(&request, &mut decoder),
         Err(WatchError::NoThreads(_))
     ));
+}
+
+#[test]
+fn many_bursts_stay_in_their_budget() {
+    if !watchable() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let target = start(folder.path());
+    let process = target.child.id();
+    let budget = Budget {
+        share: 0.01,
+        advance: Duration::from_millis(5),
+    };
+    let mut watcher = Watcher::new(ProcessId(process), budget);
+    let mut decoder = CodeDecoder::new(Functions {
+        process,
+        starts: [target.first.1, target.second.1],
+    });
+    let request = BurstRequest {
+        words: (0..4).map(|i| Address(target.line + 8 * i)).collect(),
+        threads: vec![ThreadId(target.first.0), ThreadId(target.second.0)],
+        max_hits_per_thread: 1000,
+        max_duration: Duration::from_millis(20),
+    };
+    for _ in 0..100 {
+        match watcher.burst(&request, &mut decoder) {
+            Ok(_) | Err(WatchError::BudgetSpent(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    let seen = watcher.statistics();
+    assert!(seen.bursts >= 1, "{seen:?}");
+    // Each thread hits one word, so the kernel's limits hold the budget; what a
+    // watchpoint reports while it is being stopped comes on top of the last
+    // burst.
+    let slack = 20 * seen.hit_cost;
+    let allowed = budget.advance + seen.target_time.mul_f64(budget.share) + slack;
+    assert!(seen.cost <= allowed, "{allowed:?} {seen:?}");
+    println!("{seen:?}");
 }

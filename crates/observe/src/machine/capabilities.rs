@@ -52,7 +52,7 @@ pub struct Capabilities {
     pub user_registers: Capability,
     /// Data breakpoints that really trap.
     pub watchpoints: Capability,
-    /// How many of them a thread can have at once.
+    /// How many of them a thread can have at once; 0 if they do not work.
     pub watchpoint_slots: u32,
     /// Hardware counters (cycles): whether there is a PMU.
     pub hardware_counters: Capability,
@@ -189,17 +189,19 @@ fn probe_watchpoints() -> (Capability, u32) {
         first.disable()?;
         first.count()
     });
-    let capability = match counted {
-        Ok(TOUCHES) => Capability::yes(format!("hardware watchpoints, {slots} a thread")),
-        Ok(count) => Capability::no(
-            format!(
+    match counted {
+        Ok(TOUCHES) => {
+            let detail = format!("hardware watchpoints, {slots} a thread");
+            (Capability::yes(detail), slots)
+        }
+        Ok(count) => {
+            let detail = format!(
                 "hardware watchpoints are accepted, but {TOUCHES} accesses trapped {count} times"
-            ),
-            None,
-        ),
-        Err(error) => refused("hardware watchpoints", &error),
-    };
-    (capability, slots)
+            );
+            (Capability::no(detail, None), 0)
+        }
+        Err(error) => (refused("hardware watchpoints", &error), 0),
+    }
 }
 
 /// A counting breakpoint on reads and writes of the 8 bytes at `address`.

@@ -185,14 +185,23 @@ impl PmuSampler {
                     Ok(opened) => self.keep(cpu, index, opened, start)?,
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
                     Err(error) => {
-                        let errno = error.raw_os_error().unwrap_or(0);
-                        return Err(PerfRefusal::from_errno(errno, self.process).into());
+                        return Err(self.refusal(&self.events[index], &error).into());
                     }
                 }
                 start.reports = false;
             }
         }
         Ok(())
+    }
+
+    fn refusal(&self, event: &MemoryEvent, error: &io::Error) -> PerfRefusal {
+        let errno = error.raw_os_error().unwrap_or(0);
+        match errno {
+            // An event that cannot leave out the kernel needs more rights than
+            // the process's owner has: it says nothing about whose that is.
+            libc::EACCES if !event.filters_kernel => PerfRefusal::Other { errno },
+            _ => PerfRefusal::from_errno(errno, self.process),
+        }
     }
 
     /// Opens one event with its leader, as precisely as the PMU can.

@@ -42,8 +42,9 @@ pub(super) struct Account {
     spent: Duration,
 }
 
-/// Fewer hits per thread than this show no order of accesses.
-const MIN_HITS: u32 = 4;
+/// Fewer hits per thread than this show little of an order of accesses, and the
+/// setting of watchpoints would cost more than they do.
+const MIN_HITS: u32 = 16;
 
 impl Account {
     pub(super) fn new(budget: Budget) -> Self {
@@ -128,10 +129,10 @@ mod tests {
     fn a_spent_allowance_says_how_long_to_wait() {
         let mut account = account(0.01, 100);
         account.spend(Duration::from_micros(100));
-        // One watchpoint: 5 us to arm and 4 hits of 5 us are 25 us, which 2.5 ms
+        // One watchpoint: 5 us to arm and 16 hits of 5 us are 85 us, which 8.5 ms
         // of the target earn.
         let wait = account.hits(Duration::ZERO, 1, 1, HIT).unwrap_err();
-        assert_eq!(wait.as_micros(), 2500);
+        assert_eq!(wait.as_micros(), 8500);
         assert!(account.hits(wait, 1, 1, HIT).is_ok());
     }
 
@@ -139,9 +140,9 @@ mod tests {
     fn what_was_overspent_is_earned_back_first() {
         let mut account = account(0.01, 100);
         account.spend(Duration::from_micros(1100));
-        // 1 ms too much and 25 us for the next burst: 102.5 ms.
+        // 1 ms too much and 85 us for the next burst: 108.5 ms.
         let wait = account.hits(Duration::ZERO, 1, 1, HIT).unwrap_err();
-        assert_eq!(wait.as_micros(), 102_500);
+        assert_eq!(wait.as_micros(), 108_500);
     }
 
     #[test]
