@@ -46,7 +46,7 @@ fn render() -> Result<(), String> {
         "text" => text(&findings, &options),
         "html" => html(&findings),
         "json" => json(&findings).map_err(|e| e.to_string())?,
-        "sarif" => sarif(&findings, std::env::current_dir().ok().as_deref()),
+        "sarif" => sarif(&findings),
         other => return Err(format!("{other:?} is no format")),
     };
     std::io::stdout()

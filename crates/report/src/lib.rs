@@ -11,7 +11,7 @@ mod sarif;
 mod text;
 
 pub use html::html;
-pub use sarif::sarif;
+pub use sarif::{sarif, sarif_with_root};
 pub use text::{TextOptions, comparison_text, text};
 
 use sunder_findings::{Findings, FindingsError};

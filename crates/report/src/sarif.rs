@@ -76,21 +76,27 @@ impl Rule {
     }
 }
 
-/// The result as SARIF 2.1.0, indented and with a newline at the end.
-///
-/// Files below `source_root` (an absolute path, usually the current folder)
-/// become relative URIs with the base `SRCROOT`, as code-scanning services want
-/// them. All findings are in it; those below the threshold, true sharing and
-/// latent ones as notes.
-pub fn sarif(findings: &Findings, source_root: Option<&Path>) -> String {
-    let places = Places {
-        root: source_root.filter(|r| r.is_absolute()).map(normalized),
-    };
+/// The result as SARIF 2.1.0, indented and with a newline at the end. All
+/// findings are in it; those below the threshold, true sharing and latent ones
+/// as notes. Files are named by absolute URIs where their paths are absolute.
+pub fn sarif(findings: &Findings) -> String {
+    log(findings, &Places { root: None })
+}
+
+/// As [`sarif`], but files below `source_root` (an absolute path, usually the
+/// current folder) become relative URIs with the base `SRCROOT`, as
+/// code-scanning services want them.
+pub fn sarif_with_root(findings: &Findings, source_root: &Path) -> String {
+    let root = source_root.is_absolute().then(|| normalized(source_root));
+    log(findings, &Places { root })
+}
+
+fn log(findings: &Findings, places: &Places) -> String {
     let threshold = findings.run.threshold_percent;
     let results: Vec<Value> = findings
         .findings
         .iter()
-        .map(|f| result(f, threshold, &places))
+        .map(|f| result(f, threshold, places))
         .collect();
     let mut run = json!({
         "tool": {"driver": {

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use sunder_findings::{Finding, Findings, examples, fingerprint};
-use sunder_report::sarif;
+use sunder_report::{sarif, sarif_with_root};
 
 fn advised(findings: Vec<Finding>) -> Findings {
     let mut all = examples::result(findings);
@@ -15,7 +15,11 @@ fn advised(findings: Vec<Finding>) -> Findings {
 }
 
 fn log(all: &Findings, root: Option<&str>) -> Value {
-    serde_json::from_str(&sarif(all, root.map(Path::new))).expect("SARIF is JSON")
+    let text = match root {
+        Some(root) => sarif_with_root(all, Path::new(root)),
+        None => sarif(all),
+    };
+    serde_json::from_str(&text).expect("SARIF is JSON")
 }
 
 /// The required properties, and those that we write; as in the standard, no
@@ -116,7 +120,7 @@ fn schema() -> Value {
                     "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
                     "originalUriBaseIds": {"type": "object", "additionalProperties": {
                         "type": "object", "required": ["uri"],
-                        "properties": {"uri": {"type": "string", "pattern": "^file:///.*/$"}}
+                        "properties": {"uri": {"type": "string", "pattern": "^file:///(.*/)?$"}}
                     }},
                     "results": {"type": "array", "items": result}
                 }
