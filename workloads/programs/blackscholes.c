@@ -5,7 +5,7 @@
 #include "workload.h"
 #include <math.h>
 
-enum { OPTIONS = 1 << 14, PER_LINE = LINE / sizeof(float) };
+enum { OPTIONS = 16394, PER_LINE = LINE / sizeof(float) };
 
 struct option {
     float spot, strike, rate, volatility, years;
@@ -39,7 +39,7 @@ static void work(struct part *part) {
 int main(int argc, char **argv) {
     struct arguments a = read_arguments(argc, argv);
     options = malloc(OPTIONS * sizeof *options);
-    prices = aligned_alloc(LINE, OPTIONS * sizeof *prices); /* alloc: prices */
+    prices = aligned_alloc(LINE, (OPTIONS * sizeof *prices + LINE - 1) / LINE * LINE); /* alloc: prices */
     for (long i = 0; i < OPTIONS; i++) {
         uint64_t n = scramble((uint64_t)i);
         options[i] = (struct option){.spot = 50 + (float)(n % 100), .strike = 50 + (float)(n >> 8 & 127),

@@ -202,6 +202,10 @@ pub enum Language {
     Rust,
 }
 
+/// From this ratio on the sharing is said to cost: measured ratios of variants
+/// that differ in nothing stray by up to a tenth.
+const COSTS_FROM: f64 = 1.2;
+
 const fn two() -> u32 {
     2
 }
@@ -307,6 +311,9 @@ impl Workload {
         };
         if !self.thread_counts.contains(&self.threads) {
             return wrong("`threads` is not among `thread_counts`");
+        }
+        if self.costs != (self.ratio >= COSTS_FROM) {
+            return wrong("`costs` contradicts `ratio`");
         }
         if !self.fixed.clean {
             return wrong("the fixed variant must be clean");
