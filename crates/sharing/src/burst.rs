@@ -5,7 +5,7 @@
 use crate::bytes::ByteState;
 use crate::footprint::Footprint;
 use crate::line::{Line, Scale, Touch, add_use, join};
-use crate::stretch::{self, Class, Context, Entry};
+use crate::stretch::{self, ANY_CPU, Class, Context, Entry};
 use sunder_access::{Access, ByteMask};
 
 /// Expected changes from which on a burst counts fully: with eight expected,
@@ -67,6 +67,7 @@ impl Line {
                 spent_ns: 0.0,
                 count: 1,
                 opens_visit: false,
+                cpu: ANY_CPU,
             };
             if let Some((thread, footprint)) = self.note(&touch, scale) {
                 entries.push(Entry {
@@ -76,6 +77,7 @@ impl Line {
                     class: Class::Exact,
                     spent_ns: 0.0,
                     count: 1,
+                    cpu: ANY_CPU,
                 });
             }
         }

@@ -9,7 +9,7 @@ use crate::input::{Burst, Sample};
 use crate::line::{Line, Scale, Touch};
 use crate::near::Near;
 use crate::once::Once;
-use crate::stretch::Class;
+use crate::stretch::{ANY_CPU, Class};
 use crate::suspect::{self, Suspect};
 use crate::verdict::{self, Verdict};
 use sunder_access::{Access, Address, ByteMask, Provenance, Span, ThreadId, Time};
@@ -103,8 +103,20 @@ impl Judge {
         &self.config
     }
 
-    /// Takes one sample in time.
+    /// Takes one sample in time from a thread whose CPU is not known.
     pub fn sample(&mut self, sample: &Sample<'_>) {
+        self.take_sample(sample, ANY_CPU);
+    }
+
+    /// Takes one sample in time of a thread that ran on `cpu`. Threads that take
+    /// turns on one CPU do not contend, however finely they are mixed; without
+    /// this, on a machine of one CPU, everything shared looks contended.
+    pub fn sample_on(&mut self, cpu: u32, sample: &Sample<'_>) {
+        let cpu = u16::try_from(cpu).unwrap_or(ANY_CPU);
+        self.take_sample(sample, cpu);
+    }
+
+    fn take_sample(&mut self, sample: &Sample<'_>, cpu: u16) {
         self.see(sample.time, sample.thread, sample.period_ns);
         self.scale.window_ns = self
             .config
@@ -119,7 +131,7 @@ impl Judge {
                 thread: sample.thread,
                 ..*access
             };
-            self.take(&access, Class::Timed, sample.period_ns as f32);
+            self.take(&access, Class::Timed, sample.period_ns as f32, cpu);
         }
         self.take_near(sample);
     }
@@ -133,7 +145,7 @@ impl Judge {
             Provenance::Sampled | Provenance::Counted => Class::Counted,
             Provenance::Watched | Provenance::Diffed | Provenance::Traced => Class::Exact,
         };
-        self.take(access, class, 0.0);
+        self.take(access, class, 0.0, ANY_CPU);
     }
 
     /// Takes a watch burst.
@@ -348,7 +360,7 @@ impl Judge {
         seen.last = seen.last.max(time);
     }
 
-    fn take(&mut self, access: &Access, class: Class, spent_ns: f32) {
+    fn take(&mut self, access: &Access, class: Class, spent_ns: f32, cpu: u16) {
         self.counts.accesses += 1;
         for base in self.config.granule().bases(access.span()) {
             let Some(footprint) = self.footprint(base, access) else {
@@ -367,6 +379,7 @@ impl Judge {
                     _ => 1,
                 },
                 opens_visit,
+                cpu,
             };
             let serial = match self.put(base, &touch) {
                 Ok(serial) => serial,

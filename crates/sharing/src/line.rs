@@ -6,7 +6,7 @@ use crate::activity::{Slots, Timeline};
 use crate::bytes::ByteState;
 use crate::config::{MAX_GAP_WINDOWS, MIN_GAP_WINDOWS};
 use crate::footprint::{Footprint, Footprints};
-use crate::stretch::{self, Account, Class, Context, Entry};
+use crate::stretch::{self, ANY_CPU, Account, Class, Context, Entry};
 use sunder_access::{ByteMask, CodeAddress, Kind, ThreadId, Time};
 
 /// Visits after which a stretch is closed. The bound of a thread's loss is a
@@ -104,6 +104,7 @@ pub(crate) struct Touch {
     pub count: u32,
     /// Whether it is the sample's first on this line.
     pub opens_visit: bool,
+    pub cpu: u16,
 }
 
 /// What every line must know of the run.
@@ -190,6 +191,7 @@ impl Line {
             class: touch.class,
             spent_ns: touch.spent_ns,
             count: touch.count,
+            cpu: touch.cpu,
         });
         true
     }
@@ -225,6 +227,7 @@ impl Line {
                 class: Class::Near,
                 spent_ns,
                 count: 0,
+                cpu: ANY_CPU,
             });
         }
     }

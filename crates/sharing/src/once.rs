@@ -80,6 +80,7 @@ mod tests {
             spent_ns: 1.0,
             count: 1,
             opens_visit: true,
+            cpu: 0,
         }
     }
 

@@ -35,7 +35,12 @@ pub(crate) struct Entry {
     pub spent_ns: f32,
     /// Accesses that it stands for.
     pub count: u32,
+    /// The CPU that the thread ran on, or [`ANY_CPU`].
+    pub cpu: u16,
 }
+
+/// The CPU of an access that does not tell.
+pub(crate) const ANY_CPU: u16 = u16::MAX;
 
 /// What a stretch says of one thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +51,8 @@ pub(crate) struct ThreadAccount {
     first: u32,
     last: u32,
     spent_ns: f64,
+    /// Its only CPU so far, if there was but one.
+    cpu: Option<u16>,
     /// Whether another thread was in its way, or it in another's.
     pub conflicting: bool,
     /// At most so much of its time went into the line.
@@ -122,7 +129,14 @@ pub(crate) fn account(entries: &[Entry], context: &Context<'_>) -> Account {
 struct Visit {
     time: u64,
     thread: u16,
+    cpu: u16,
     writes: bool,
+}
+
+/// Whether two CPUs may be different ones. A line does not travel between
+/// threads that take turns on one CPU.
+const fn may_differ(a: u16, b: u16) -> bool {
+    a != b || a == ANY_CPU
 }
 
 fn visits(entries: &[Entry], context: &Context<'_>) -> Vec<Visit> {
@@ -136,6 +150,7 @@ fn visits(entries: &[Entry], context: &Context<'_>) -> Vec<Visit> {
             _ => all.push(Visit {
                 time: e.time,
                 thread: e.thread,
+                cpu: e.cpu,
                 writes: context.writes(e),
             }),
         }
@@ -175,7 +190,9 @@ fn account_samples(entries: &[Entry], context: &Context<'_>, account: &mut Accou
         let t = &mut account.threads[usize::from(v.thread)];
         if t.visits == 0 {
             t.first = i as u32;
+            t.cpu = Some(v.cpu);
         }
+        t.cpu = t.cpu.filter(|&only| only == v.cpu);
         t.last = i as u32;
         t.visits += 1;
         t.writing += u32::from(v.writes);
@@ -190,7 +207,7 @@ fn account_samples(entries: &[Entry], context: &Context<'_>, account: &mut Accou
     // nobody who came back.
     if account.is_contended() {
         account.isolated = isolated(core);
-        account.isolated_expected = isolated_expected(core.len(), &account.threads);
+        account.isolated_expected = isolated_expected(core);
     }
 }
 
@@ -215,36 +232,55 @@ fn bound_losses(threads: &mut [ThreadAccount]) {
     }
 }
 
-/// Whether two threads' stays overlap. If one left before the other came, the
-/// line was handed over once, and that is not sharing.
+/// Whether two threads' stays overlap, not all on one CPU. If one left before the
+/// other came, the line was handed over once, and that is not sharing.
 const fn meet(a: &ThreadAccount, b: &ThreadAccount) -> bool {
-    a.first < b.last && b.first < a.last
+    let one_cpu = match (a.cpu, b.cpu) {
+        (Some(a), Some(b)) => !may_differ(a, b),
+        _ => false,
+    };
+    a.first < b.last && b.first < a.last && !one_cpu
 }
 
 fn isolated(visits: &[Visit]) -> u32 {
-    let conflict = |a: &Visit, b: &Visit| a.thread != b.thread && (a.writes || b.writes);
+    let conflict = |a: &Visit, b: &Visit| {
+        a.thread != b.thread && may_differ(a.cpu, b.cpu) && (a.writes || b.writes)
+    };
     let alone = |w: &&[Visit]| conflict(&w[0], &w[1]) && conflict(&w[1], &w[2]);
     visits.windows(3).filter(alone).count() as u32
 }
 
-/// The expected number of isolated visits among `n` in random order: a writing
-/// visit needs neighbours of other threads, a reading one needs other threads'
-/// writing ones. Exact for sampling without replacement.
-fn isolated_expected(n: usize, threads: &[ThreadAccount]) -> f64 {
-    if n < 3 {
+/// The expected number of isolated visits if their order were random: a writing
+/// visit needs two neighbours of other threads on other CPUs, a reading one needs
+/// writing ones. Exact for drawing without replacement.
+fn isolated_expected(visits: &[Visit]) -> f64 {
+    if visits.len() < 3 {
         return 0.0;
     }
-    let n = n as f64;
-    let all_writing: f64 = threads.iter().map(|t| f64::from(t.writing)).sum();
+    // Visits of one thread on one CPU are alike: number of all, and of writing.
+    let mut groups: Vec<(u16, u16, f64, f64)> = Vec::new();
+    for v in visits {
+        let writing = f64::from(u8::from(v.writes));
+        match groups.iter_mut().find(|g| (g.0, g.1) == (v.thread, v.cpu)) {
+            Some(g) => {
+                g.2 += 1.0;
+                g.3 += writing;
+            }
+            None => groups.push((v.thread, v.cpu, 1.0, writing)),
+        }
+    }
     let pairs = |k: f64| k * (k - 1.0).max(0.0);
-    let sum: f64 = threads
+    let sum: f64 = groups
         .iter()
-        .map(|t| {
-            let writing = f64::from(t.writing);
-            let reading = f64::from(t.visits - t.writing);
-            writing * pairs(n - f64::from(t.visits)) + reading * pairs(all_writing - writing)
+        .map(|&(thread, cpu, all, writing)| {
+            let others = groups
+                .iter()
+                .filter(|g| g.0 != thread && may_differ(g.1, cpu));
+            let (o_all, o_writing) = others.fold((0.0, 0.0), |s, g| (s.0 + g.2, s.1 + g.3));
+            writing * pairs(o_all) + (all - writing) * pairs(o_writing)
         })
         .sum();
+    let n = visits.len() as f64;
     sum / (n * (n - 1.0))
 }
 

@@ -289,6 +289,40 @@ fn a_thread_on_another_cpu_is_still_one_thread() {
     assert_eq!(judge.verdicts(), []);
 }
 
+/// Two threads that update a word each all the time, in turn by milliseconds;
+/// `cpus` are the threads' in each turn.
+fn alternating(cpus: impl Fn(u64) -> [u32; 2]) -> Option<sunder_sharing::Verdict> {
+    let mut judge = judge();
+    for i in 0..1000u64 {
+        for thread in [1u32, 2] {
+            let time = i * 2 * MS + u64::from(thread) * MS;
+            let accesses = [(access((word(thread.into()), 8, Update), thread, time), 0)];
+            let sample = sunder_sharing::Sample {
+                time: Time(time),
+                thread: ThreadId(thread),
+                period_ns: MS,
+                accesses: &accesses,
+                near: &[],
+            };
+            judge.sample_on(cpus(i)[thread as usize - 1], &sample);
+        }
+    }
+    judge.check_invariants();
+    verdict_on(&judge, LINE)
+}
+
+#[test]
+fn threads_that_take_turns_on_one_cpu_do_not_contend() {
+    assert!(alternating(|_| [0, 0]).is_none());
+    assert!(alternating(|i| [i as u32 / 100, i as u32 / 100]).is_none());
+    let apart = alternating(|_| [0, 1]).expect("false sharing");
+    assert_near(apart.cost_share, 1.0, 0.05);
+    // Changing places every 20 ms, they are still on two CPUs.
+    let hopping = alternating(|i| [i as u32 / 10 % 2, 1 - i as u32 / 10 % 2]).expect("contended");
+    assert_near(hopping.cost_share, 1.0, 0.05);
+    assert_eq!(hopping.sharing, Sharing::False);
+}
+
 #[test]
 fn a_reader_loses_no_more_than_its_rare_writer_spends() {
     let models = [
