@@ -81,10 +81,7 @@ mod exported {
 
 #[inline]
 fn recorded(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
-    if let Some(view) = state::heap() {
-        record::allocated(view, block as u64, size as u64, caller);
-    }
-    block
+    record::allocated(block, size as u64, caller)
 }
 
 fn out_of_memory() -> *mut c_void {
@@ -237,12 +234,28 @@ mod inner {
 
     #[inline]
     pub unsafe fn free(block: *mut c_void) {
-        // A block that has a live record is the real allocator's, so the
-        // question whether it is the arena's is only asked of others.
-        let recorded = !block.is_null()
-            && state::heap().is_some_and(|view| record::freeing(view, block as u64).was_small());
-        if !recorded && bootstrap::owns(block) {
+        if record::freed_at_once(block as u64)
+            && let Some(real) = real::free()
+        {
+            // SAFETY: handed on.
+            return unsafe { real(block) };
+        }
+        // SAFETY: handed on.
+        unsafe { free_slowly(block) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_slowly(block: *mut c_void) {
+        // A block that had a live record is the real allocator's, so the
+        // question whether it is the arena's is only asked here.
+        if bootstrap::owns(block) {
             return;
+        }
+        if !block.is_null()
+            && let Some(view) = state::heap()
+        {
+            record::freeing(view, block as u64);
         }
         if let Some(real) = real::free() {
             // SAFETY: handed on.
@@ -297,7 +310,7 @@ fn reallocated(
         }
         return new;
     }
-    record::allocated(view, new as u64, size as u64, caller);
+    record::allocated(new, size as u64, caller);
     if new == block {
         record::resized_in_place(view, old, before);
     }

@@ -52,6 +52,22 @@ pub fn local() -> *mut Local {
     local
 }
 
+/// [`Local::thread`] of the calling thread, in one load.
+#[inline]
+pub fn thread() -> *mut Thread {
+    let thread: *mut Thread;
+    // SAFETY: reads the first word of `sunder_local`.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + sunder_local@GOTTPOFF]",
+            "mov {0}, qword ptr fs:[{0}]",
+            out(reg) thread,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    thread
+}
+
 /// Marks the thread as busy until dropped.
 pub struct Busy(*mut Local);
 

@@ -5,15 +5,15 @@
 //! time, and so does its shadow slot: plain stores are enough, and the
 //! allocator's own synchronisation orders them.
 
-use crate::local::{BUSY, Local, local};
+use crate::local::{self, BUSY, local};
 use crate::stack::{self, Caller};
-use crate::system;
-use crate::thread;
+use crate::{state, system, thread};
+use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use sunder_wire::large::LargeBlock;
 use sunder_wire::layout::{
-    CHUNK_BYTES, Entry, HOT_WATCHED, MAX_CHUNKS, MAX_SMALL, SHADOW, View, watch_bit,
+    CHUNK_BYTES, Entry, HOT_WATCHED, MAX_CHUNKS, MAX_SMALL, SHADOW, View, hot_epoch, watch_bit,
 };
 
 /// `MADV_POPULATE_WRITE` (Linux 5.14), not in all C headers yet.
@@ -23,61 +23,66 @@ const POPULATE_WRITE: i32 = 23;
 #[derive(Clone, Copy)]
 pub struct Before(u64);
 
-impl Before {
-    /// Whether it was a recorded block of at most [`MAX_SMALL`] bytes.
-    #[inline]
-    pub const fn was_small(self) -> bool {
-        Entry(self.0).is_live()
+/// Records the block that an allocation function returned, if the heap is
+/// recorded, and returns it, so that the caller can end with this call. Null is
+/// no block.
+#[inline]
+pub fn allocated(block: *mut c_void, size: u64, caller: Caller) -> *mut c_void {
+    let address = block as u64;
+    // SAFETY: the thread's own words and tables.
+    unsafe {
+        let thread = local::thread();
+        if !thread.is_null()
+            && let Some(view) = (*thread).heap
+            && size <= MAX_SMALL
+            && let Some(stack) = stack::known(&raw const (*thread).cache, caller)
+            // A null pointer never has a slot.
+            && let Some(slot) = view.find_slot(address)
+        {
+            let hot = view.control().hot.load(Ordering::Relaxed);
+            if hot & HOT_WATCHED == 0 {
+                let entry = Entry::of((*thread).owner, hot, address, size, stack);
+                slot.store(entry.0, Ordering::Release);
+                return block;
+            }
+        }
     }
+    allocated_slowly(block, size, caller)
 }
 
-/// Records the block that an allocation function returned. Null is no block.
-#[inline]
-pub fn allocated(view: View, block: u64, size: u64, caller: Caller) {
-    if block == 0 {
+/// Everything that [`allocated`] has no time for.
+#[cold]
+#[inline(never)]
+fn allocated_slowly(block: *mut c_void, size: u64, caller: Caller) -> *mut c_void {
+    if let Some(view) = state::heap().filter(|_| !block.is_null()) {
+        record(view, block as u64, size, caller);
+    }
+    block
+}
+
+fn record(view: View, block: u64, size: u64, caller: Caller) {
+    let local = local();
+    // SAFETY: the thread's own words.
+    let (known, busy) = unsafe { (!(*local).thread.is_null(), (*local).phase & BUSY != 0) };
+    if busy {
         return;
     }
-    let local = local();
-    let hot = view.control().hot.load(Ordering::Relaxed);
-    // SAFETY: the thread's own words.
-    let known = unsafe { !(*local).thread.is_null() };
-    if (!known && !thread::register(view, local)) || size > MAX_SMALL || hot & HOT_WATCHED != 0 {
-        return allocated_slowly(view, block, size, caller, hot, local);
+    if !known {
+        // After its end a thread has no tables; its blocks are recorded all the
+        // same.
+        thread::register(view, local);
     }
     let stack = stack::number(view, local, caller);
     // SAFETY: the thread's own words.
     let thread = unsafe { (*local).index };
-    let entry = Entry::live(block, size, stack, thread, hot as u32);
-    if let Some(slot) = view.find_slot(block) {
-        slot.store(entry.0, Ordering::Release);
-    } else if let Some(slot) = new_chunk(&view, block) {
-        slot.store(entry.0, Ordering::Release);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn allocated_slowly(
-    view: View,
-    block: u64,
-    size: u64,
-    caller: Caller,
-    hot: u64,
-    local: *mut Local,
-) {
-    // SAFETY: the thread's own words.
-    let (busy, thread) = unsafe { ((*local).phase & BUSY != 0, (*local).index) };
-    if busy {
-        return;
-    }
-    let stack = stack::number(view, local, caller);
+    let hot = view.control().hot.load(Ordering::Relaxed);
     if size > MAX_SMALL {
         let kept = view.insert_large(LargeBlock {
             start: block,
             size,
             stack,
             thread,
-            born: hot as u32,
+            born: hot_epoch(hot),
             freed: None,
         });
         if !kept {
@@ -88,7 +93,7 @@ fn allocated_slowly(
             slot.store(0, Ordering::Release);
         }
     } else {
-        let entry = Entry::live(block, size, stack, thread, hot as u32);
+        let entry = Entry::live(block, size, stack, thread, hot_epoch(hot));
         let slot = view.find_slot(block).or_else(|| new_chunk(&view, block));
         if let Some(slot) = slot {
             slot.store(entry.0, Ordering::Release);
@@ -128,22 +133,34 @@ fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
     view.find_slot(block)
 }
 
-/// Records that `block` is about to be freed.
+/// Records that `block` is about to be freed, if that takes no more than a
+/// store; false if [`freeing`] is needed (if anything).
 #[inline]
-pub fn freeing(view: View, block: u64) -> Before {
-    let hot = view.control().hot.load(Ordering::Relaxed);
-    if let Some(slot) = view.find_slot(block) {
-        let entry = Entry(slot.load(Ordering::Relaxed));
-        if entry.is_live() && hot & HOT_WATCHED == 0 {
-            slot.store(entry.freed(hot as u32).0, Ordering::Release);
-            return Before(entry.0);
+pub fn freed_at_once(block: u64) -> bool {
+    // SAFETY: the thread's own tables.
+    unsafe {
+        let thread = local::thread();
+        if !thread.is_null()
+            && let Some(view) = (*thread).heap
+            && let Some(slot) = view.find_slot(block)
+        {
+            let hot = view.control().hot.load(Ordering::Relaxed);
+            let entry = Entry(slot.load(Ordering::Relaxed));
+            if entry.is_live() && hot & HOT_WATCHED == 0 {
+                slot.store(entry.freed_in(hot).0, Ordering::Release);
+                return true;
+            }
         }
     }
+    false
+}
+
+/// Records that `block` is about to be freed.
+pub fn freeing(view: View, block: u64) -> Before {
+    let hot = view.control().hot.load(Ordering::Relaxed);
     freeing_slowly(view, block, hot)
 }
 
-#[cold]
-#[inline(never)]
 fn freeing_slowly(view: View, block: u64, hot: u64) -> Before {
     // SAFETY: the thread's own words.
     let thread = unsafe { (*local()).index };
@@ -153,7 +170,7 @@ fn freeing_slowly(view: View, block: u64, hot: u64) -> Before {
             if hot & HOT_WATCHED != 0 {
                 log_if_watched(view, block, entry.size(), entry.stack(), thread, 1);
             }
-            slot.store(entry.freed(hot as u32).0, Ordering::Release);
+            slot.store(entry.freed(hot_epoch(hot)).0, Ordering::Release);
             return Before(entry.0);
         }
     }
@@ -165,7 +182,7 @@ fn freeing_slowly(view: View, block: u64, hot: u64) -> Before {
         {
             log_if_watched(view, block, large.size, large.stack, thread, 1);
         }
-        view.free_large(block, hot as u32);
+        view.free_large(block, hot_epoch(hot));
     }
     Before(0)
 }

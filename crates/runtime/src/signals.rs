@@ -52,7 +52,10 @@ pub unsafe extern "C-unwind" fn sigaction(
 /// # Safety
 /// As the C library demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn signal(signal: c_int, new: libc::sighandler_t) -> libc::sighandler_t {
+pub unsafe extern "C-unwind" fn signal(
+    signal: c_int,
+    new: libc::sighandler_t,
+) -> libc::sighandler_t {
     let Some(real) = real::signal() else {
         fails();
         return libc::SIG_ERR;
@@ -138,7 +141,11 @@ pub unsafe extern "C-unwind" fn sigtimedwait(
 /// # Safety
 /// As the C library demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn signalfd(fd: c_int, set: *const libc::sigset_t, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn signalfd(
+    fd: c_int,
+    set: *const libc::sigset_t,
+    flags: c_int,
+) -> c_int {
     let Some(real) = real::signalfd() else {
         return fails();
     };

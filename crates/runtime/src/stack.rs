@@ -16,8 +16,9 @@ use sunder_wire::layout::View;
 use sunder_wire::stacks::MAX_FRAMES;
 
 /// Outer return addresses that are read again at every allocation. Deep enough
-/// for the containers of unoptimised C++, about ten frames.
-const MOST_CHECKED: usize = 16;
+/// for the containers of unoptimised C++, about ten frames; and a shape fills
+/// one cache line.
+const MOST_CHECKED: usize = 12;
 /// So many at least, and in steps of so many.
 const STEP: usize = 4;
 /// Cycles that must be saved up before a walk: more than most take.
@@ -52,7 +53,13 @@ struct Shape {
     distances: [u16; MOST_CHECKED],
     /// How many of them are checked, a multiple of [`STEP`].
     checked: u32,
+    /// The number of the stack that was seen last.
+    number: u32,
+    /// Its checksum.
+    key: u64,
 }
+
+const _: () = assert!(size_of::<Shape>() == 64);
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -79,17 +86,12 @@ impl Cache {
     }
 }
 
-/// Odd numbers without pattern: the words of a checksum must not cancel out.
-const FACTORS: [u64; STEP] = [
-    0x9e37_79b9_7f4a_7c15,
-    0xc2b2_ae3d_27d4_eb4f,
-    0x1656_67b1_9e37_79f9,
-    0xff51_afd7_ed55_8ccd,
-];
+/// An odd number without pattern.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline]
 const fn place(address: u64, sp: u64) -> u64 {
-    (address ^ sp.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    (address ^ sp.rotate_left(29)).wrapping_mul(FACTOR)
 }
 
 /// The checksum of the words that lie where `shape` says.
@@ -98,44 +100,79 @@ const fn place(address: u64, sp: u64) -> u64 {
 /// They lie on the calling thread's stack.
 #[inline]
 unsafe fn checksum(shape: &Shape, sp: *const u64, seed: u64) -> u64 {
+    // One chain of dependent multiplications: nothing waits for its end, since
+    // the branch on it is nearly always predicted, and it needs few registers.
     let mut sum = seed;
     let (steps, _) = shape.distances.as_chunks::<STEP>();
     let mut left = shape.checked;
-    for &[a, b, c, d] in steps {
-        // SAFETY: by this function's contract.
-        let word = |distance: u16| unsafe { *sp.wrapping_add(distance as usize) };
-        sum = sum
-            .wrapping_add(word(a).wrapping_mul(FACTORS[0]))
-            .wrapping_add(word(b).wrapping_mul(FACTORS[1]))
-            .wrapping_add(word(c).wrapping_mul(FACTORS[2]))
-            .wrapping_add(word(d).wrapping_mul(FACTORS[3]));
+    for step in steps {
+        for &distance in step {
+            // SAFETY: by this function's contract.
+            let word = unsafe { *sp.wrapping_add(distance as usize) };
+            sum = sum.wrapping_add(word).wrapping_mul(FACTOR);
+        }
         left = left.wrapping_sub(STEP as u32);
         if left == 0 {
             break;
         }
-        sum = sum.rotate_left(23);
     }
     sum
 }
 
-/// The number of the stack of `caller`; 0 if it is not known.
+/// The number of the stack of `caller`, if it is the one that its shape saw
+/// last.
+///
+/// # Safety
+/// `caller` is the calling thread, to which `cache` belongs.
 #[inline]
-pub fn number(view: View, local: *mut Local, caller: Caller) -> u32 {
+pub unsafe fn known(cache: *const Cache, caller: Caller) -> Option<u32> {
     // SAFETY: `sp` is the stack pointer at our entry, where the return address
-    // lies; the tables are the thread's own.
+    // lies; a shape for it was made from this thread's stack.
+    unsafe {
+        let address = *caller.sp;
+        let seed = place(address, caller.sp as u64);
+        let shape = &(*cache).shapes[first_way(seed)];
+        if !shape.is_for(address, caller) {
+            return None;
+        }
+        let key = checksum(shape, caller.sp, seed);
+        if shape.key == key {
+            return Some(shape.number);
+        }
+        let sum = &(*cache).sums[sum_place(key)];
+        (sum.key == key).then_some(sum.number)
+    }
+}
+
+#[inline]
+const fn sum_place(key: u64) -> usize {
+    (key >> 40) as usize & (SUMS - 1)
+}
+
+/// The number of the stack of `caller`; 0 if the table of stacks is full.
+pub fn number(view: View, local: *mut Local, caller: Caller) -> u32 {
+    // SAFETY: as above; the tables are the thread's own.
     unsafe {
         let thread = (*local).thread;
         if thread.is_null() {
             return alone(view, caller);
         }
-        let cache = &raw mut (*thread).cache;
         let address = *caller.sp;
         let seed = place(address, caller.sp as u64);
-        let shape = &(*cache).shapes[first_way(seed)];
-        if shape.is_for(address, caller)
-            && let Some(number) = (*cache).look_up(shape, caller, seed)
-        {
-            return number;
+        let cache = &mut (*thread).cache;
+        for way in [first_way(seed), first_way(seed) ^ 1] {
+            let shape = cache.shapes[way];
+            if shape.is_for(address, caller) {
+                let key = checksum(&shape, caller.sp, seed);
+                let sum = cache.sums[sum_place(key)];
+                if sum.key == key {
+                    // It is likely to come next, too.
+                    cache.shapes[way].key = key;
+                    cache.shapes[way].number = sum.number;
+                    cache.shapes.swap(way, first_way(seed));
+                    return sum.number;
+                }
+            }
         }
         walked(view, thread, caller, seed)
     }
@@ -151,18 +188,6 @@ impl Shape {
     #[inline]
     fn is_for(&self, address: u64, caller: Caller) -> bool {
         self.address == address && self.sp == caller.sp as u64
-    }
-}
-
-impl Cache {
-    /// # Safety
-    /// `shape` is for `caller`, who is on the calling thread's stack.
-    #[inline]
-    unsafe fn look_up(&self, shape: &Shape, caller: Caller, seed: u64) -> Option<u32> {
-        // SAFETY: by this function's contract.
-        let key = unsafe { checksum(shape, caller.sp, seed) };
-        let sum = &self.sums[(key >> 40) as usize & (SUMS - 1)];
-        (sum.key == key).then_some(sum.number)
     }
 }
 
@@ -200,12 +225,6 @@ unsafe fn walked(view: View, thread: *mut Thread, caller: Caller, seed: u64) -> 
     // SAFETY: our own return address.
     let address = unsafe { *caller.sp };
     let (first, second) = (first_way(seed), first_way(seed) ^ 1);
-    if let Some(other) = cache.shapes.get(second).filter(|s| s.is_for(address, caller))
-        // SAFETY: the shape is for this caller.
-        && let Some(number) = unsafe { cache.look_up(other, caller, seed) }
-    {
-        return number;
-    }
     let start = cycles();
     let earned = start.wrapping_sub(cache.reckoned) / WALK_SHARE;
     cache.credit = cache.credit.saturating_add(earned).min(MOST_CREDIT);
@@ -214,25 +233,18 @@ unsafe fn walked(view: View, thread: *mut Thread, caller: Caller, seed: u64) -> 
     let limit = if whole { MAX_FRAMES } else { STEP + 1 };
     let found = frames::walk(caller, low, high, limit);
     let number = intern(view, found.returns.get(..found.len).unwrap_or_default());
-    let shape = shape_of(&found, caller, limit);
+    let mut shape = shape_of(&found, caller, limit);
     // SAFETY: the walk kept within the thread's stack.
     let key = unsafe { checksum(&shape, caller.sp, seed) };
-    let taken = cache.shapes.get(first);
-    // Another shape for the same caller keeps its place, unless its stacks are
-    // too many to be told apart.
-    let way = if whole
-        && taken.is_some_and(|s| s.is_for(address, caller) && s.distances != shape.distances)
-    {
-        second
-    } else {
-        first
-    };
-    if let Some(place) = cache.shapes.get_mut(way) {
-        *place = shape;
+    (shape.key, shape.number) = (key, number);
+    // What was in the first place moves to the second, unless it is a shape of
+    // the same caller whose stacks are too many to be told apart.
+    let taken = cache.shapes[first];
+    if !taken.is_for(address, caller) || (whole && taken.distances != shape.distances) {
+        cache.shapes[second] = taken;
     }
-    if let Some(place) = cache.sums.get_mut((key >> 40) as usize & (SUMS - 1)) {
-        *place = Sum { key, number };
-    }
+    cache.shapes[first] = shape;
+    cache.sums[sum_place(key)] = Sum { key, number };
     let status = view.status();
     if whole {
         let spent = cycles().wrapping_sub(start);
@@ -264,5 +276,7 @@ fn shape_of(found: &Frames, caller: Caller, limit: usize) -> Shape {
         sp,
         distances,
         checked: frames.next_multiple_of(STEP) as u32,
+        number: 0,
+        key: 0,
     }
 }

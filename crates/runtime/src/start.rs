@@ -63,10 +63,10 @@ fn begin(view: View, options: u32) {
     frames::prepare();
     thread::prepare();
     timer::prepare(view);
-    thread::register(view, local());
     if options & OPTION_HEAP != 0 {
         state::record_heap();
     }
+    thread::register(view, local());
 }
 
 /// # Safety

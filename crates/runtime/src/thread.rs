@@ -11,11 +11,17 @@ use crate::{real, state, system, timer};
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use sunder_wire::layout::{MAX_THREADS, ThreadRecord, View};
+use sunder_wire::layout::{Entry, MAX_THREADS, ThreadRecord, View};
 
-/// What a thread keeps for itself. Fresh memory is zero.
+/// What a thread keeps for itself. Fresh memory is zero, and the kernel makes it
+/// zero again in a forked child.
 #[repr(C)]
 pub struct Thread {
+    /// The segment while the heap is recorded; null otherwise. It says in one
+    /// load what [`state::heap`] says in two.
+    pub heap: Option<View>,
+    /// [`Entry::owner`](sunder_wire::layout::Entry::owner) of the thread.
+    pub owner: u64,
     /// Bounds of its stack.
     pub stack_low: u64,
     /// See `stack_low`.
@@ -56,9 +62,12 @@ fn new_tables() -> Option<NonNull<Thread>> {
         // SAFETY: what is in the pool belongs to the pool.
         (unsafe { (*tables.as_ptr()).next }, Some(tables))
     });
-    pooled
-        .flatten()
-        .or_else(|| system::map_anonymous(size_of::<Thread>()).map(NonNull::cast))
+    pooled.flatten().or_else(|| {
+        let memory = system::map_anonymous(size_of::<Thread>())?;
+        // SAFETY: the memory is new.
+        unsafe { system::advise(memory, size_of::<Thread>(), libc::MADV_WIPEONFORK) };
+        Some(memory.cast())
+    })
 }
 
 fn give_back(tables: *mut Thread) {
@@ -119,6 +128,8 @@ unsafe fn adopt(view: View, local: *mut Local, tables: *mut Thread, start: u64) 
     let (low, high) = stack_bounds();
     // SAFETY: by this function's contract.
     unsafe {
+        (*tables).heap = state::heap();
+        (*tables).owner = Entry::owner(index);
         (*tables).stack_low = low;
         (*tables).stack_high = high;
         (*tables).sampled = system::clock(libc::CLOCK_THREAD_CPUTIME_ID);

@@ -5,7 +5,8 @@
 use crate::Segment;
 use crate::large::LargeBlock;
 use crate::layout::{
-    Entry, EntryState, HOT_WATCHED, MAX_EPOCHS, MAX_SMALL, MAX_WATCHED, SLOT_SHIFT, watch_bit,
+    Entry, EntryState, HOT_NEXT_EPOCH, HOT_WATCHED, MAX_SMALL, MAX_WATCHED, SLOT_SHIFT, hot_epoch,
+    watch_bit,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -83,7 +84,7 @@ const fn shortest_epoch(epoch: u32) -> u64 {
 
 impl Segment {
     fn epoch(&self) -> u32 {
-        self.view().control().hot.load(Ordering::Acquire) as u32 & (MAX_EPOCHS - 1)
+        hot_epoch(self.view().control().hot.load(Ordering::Acquire))
     }
 
     /// Begins a new epoch at `now`, if the current one has lasted long enough.
@@ -99,7 +100,8 @@ impl Segment {
             return;
         }
         next.store(now.0, Ordering::Relaxed);
-        self.view().control().hot.fetch_add(1, Ordering::Release);
+        let hot = &self.view().control().hot;
+        hot.fetch_add(HOT_NEXT_EPOCH, Ordering::Release);
     }
 
     fn bounds(&self, epoch: u32) -> TimeBounds {
@@ -275,6 +277,7 @@ impl Segment {
 mod tests {
     use super::*;
     use crate::SegmentOptions;
+    use crate::layout::MAX_EPOCHS;
 
     /// Writes what the runtime would write for a block.
     fn put(segment: &Segment, start: u64, entry: impl FnOnce(Entry) -> Entry) {

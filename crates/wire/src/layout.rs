@@ -96,7 +96,7 @@ pub const OPTION_KEEP_ENVIRONMENT: u32 = 2;
 /// Written by the tool, read by the runtime at every allocation.
 #[repr(C, align(64))]
 pub struct Control {
-    /// Bits 0 to 31: the epoch; bit 32: whether any line is watched.
+    /// The epoch, where an [`Entry`] has it, and [`HOT_WATCHED`].
     pub hot: AtomicU64,
     _pad: [u64; 7],
     /// Timer samples wanted per second of CPU time; 0 for none.
@@ -104,7 +104,15 @@ pub struct Control {
 }
 
 /// The bit of [`Control::hot`] that says that lines are watched.
-pub const HOT_WATCHED: u64 = 1 << 32;
+pub const HOT_WATCHED: u64 = 1 << 63;
+/// What to add to [`Control::hot`] for the next epoch.
+pub const HOT_NEXT_EPOCH: u64 = 1 << Entry::EPOCH;
+
+/// The epoch in [`Control::hot`].
+#[inline]
+pub const fn hot_epoch(hot: u64) -> u32 {
+    (hot >> Entry::EPOCH) as u32 & (MAX_EPOCHS - 1)
+}
 
 /// What the runtime counts. Nothing here is written on a hot path.
 #[repr(C, align(64))]
@@ -241,6 +249,24 @@ impl Entry {
         )
     }
 
+    /// The part of a live entry that is the same for all blocks of a thread.
+    pub const fn owner(thread: u32) -> u64 {
+        Self::live(0, 0, 0, thread, 0).0
+    }
+
+    /// As [`Self::live`], from an [`Self::owner`] and a [`Control::hot`] word
+    /// without [`HOT_WATCHED`]; `size` is at most [`MAX_SMALL`].
+    #[inline]
+    pub const fn of(owner: u64, hot: u64, address: u64, size: u64, stack: u32) -> Self {
+        Self(
+            owner
+                | hot
+                | (address >> (4 - Self::HALF) & 1 << Self::HALF)
+                | size << Self::SIZE
+                | (stack as u64) << Self::STACK,
+        )
+    }
+
     /// Whether it describes a live block.
     #[inline]
     pub const fn is_live(self) -> bool {
@@ -258,6 +284,16 @@ impl Entry {
             Self::FREED_OLD
         };
         Self(self.0 & !(Self::EPOCH_MASK | Self::STATE_MASK) | epoch | state)
+    }
+
+    /// As [`Self::freed`], with a [`Control::hot`] word without
+    /// [`HOT_WATCHED`].
+    #[inline]
+    #[must_use]
+    pub const fn freed_in(self, hot: u64) -> Self {
+        let old = ((self.0 ^ hot) & Self::EPOCH_MASK != 0) as u64;
+        let kept = self.0 & !(Self::EPOCH_MASK | Self::STATE_MASK);
+        Self(kept | hot | Self::FREED_YOUNG | old)
     }
 
     /// The same block, born in the epoch of `older`.
@@ -421,6 +457,25 @@ mod tests {
             assert_eq!(
                 (e.size(), e.stack(), e.thread(), e.epoch()),
                 (size, stack, thread, epoch)
+            );
+        }
+    }
+
+    #[test]
+    fn the_two_ways_to_make_an_entry_agree() {
+        for (address, size, stack, thread, epoch) in [
+            (0x7f12_3456_7890, 1000, 77, 4095, 32767),
+            (0x1000, 0, 0, 1, 0),
+        ] {
+            let hot = u64::from(epoch) * HOT_NEXT_EPOCH;
+            assert_eq!(hot_epoch(hot | HOT_WATCHED), epoch);
+            for born in [epoch, 5] {
+                let entry = Entry::live(address, size, stack, thread, born);
+                assert_eq!(entry.freed_in(hot), entry.freed(epoch));
+            }
+            assert_eq!(
+                Entry::of(Entry::owner(thread), hot, address, size, stack),
+                Entry::live(address, size, stack, thread, epoch)
             );
         }
     }

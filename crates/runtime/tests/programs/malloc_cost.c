@@ -17,7 +17,7 @@ static void drop(struct node*n){ if(n->l){drop(n->l);drop(n->r);} free(n);}
 __attribute__((noinline)) static void trees(long n){ for(long i=0;i<n;i+=4095) drop(tree(11)); }
 __attribute__((noinline)) static void grow(long n){ void**b=malloc(8*n); for(long i=0;i<n;i++){b[i]=malloc(56); *(volatile char*)b[i]=1;} for(long i=0;i<n;i++)free(b[i]); free(b);}
 /* About 20 million allocations a second: each block is filled and summed up. */
-__attribute__((noinline)) static void busy(long n){ unsigned x=0; for(long i=0;i<n;i++){ unsigned long s=24+(i*40&0xff); unsigned*p=malloc(s); for(int j=0;j<6;j++) p[j]=x+j; for(int j=0;j<6;j++) x=x*31+p[j]; __asm__ volatile("":"+r"(x)::"memory"); free(p);} sink=x; }
+__attribute__((noinline)) static void busy(long n){ unsigned x=0; for(long i=0;i<n;i++){ unsigned long s=160+(i*24&0xff); unsigned*p=malloc(s); for(int j=0;j<40;j++) p[j]=x+j; for(int j=0;j<40;j++) x=x*31+p[j]; __asm__ volatile("":"+r"(x)::"memory"); free(p);} sink=x; }
 static void*run(void*a){ long id=(long)a; double t=cpu();
  if(!strcmp(mode,"pair"))pair(N); else if(!strcmp(mode,"batch"))batch(N); else if(!strcmp(mode,"larson"))larson(N); else if(!strcmp(mode,"trees"))trees(N); else if(!strcmp(mode,"grow"))grow(N); else if(!strcmp(mode,"busy")) busy(N);
  res[id]=(cpu()-t)/N; return 0;}
