@@ -100,7 +100,8 @@ pub struct Expected {
     pub neighbour: Option<Neighbour>,
     /// Where it was allocated: some frame of the allocation's stack.
     pub allocation: Option<Position>,
-    /// Source lines that touch it: at least one of them is reported.
+    /// Source lines that touch it, inlined library code counted as the line that
+    /// it was inlined into: at least one of them is reported.
     #[serde(default)]
     pub touched_at: Vec<Position>,
     /// Whether an observer that sees writes only (twin and diff) can find it.
@@ -122,7 +123,8 @@ pub struct Neighbour {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Position {
-    /// The function that the line is in.
+    /// The last part of the name of the function that the line is in, without
+    /// class, namespace or module.
     pub function: String,
     /// The text of the comment at the end of the line.
     pub marker: String,
