@@ -12,10 +12,12 @@
 mod arm;
 mod budget;
 mod decode;
+mod words;
 
 pub use budget::{ARM_COST, Budget, TYPICAL_HIT_COST};
 pub(crate) use decode::kind_of;
 pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, ProcessCode, Trap, TrappedAccess};
+pub use words::suspect_words;
 
 use crate::machine::breakpoint;
 use crate::machine::perf_event::{PerfEvent, Where};
@@ -67,7 +69,7 @@ pub enum WatchError {
 /// What to watch, where and how much of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BurstRequest {
-    /// 8-aligned words of one line, the most suspect first. The first [`SLOTS`]
+    /// 8-aligned words of one line, the most suspect first ([`suspect_words`]). The first [`SLOTS`]
     /// are watched; [`Burst::watched`] says which. For the others ask again.
     pub words: Vec<Address>,
     /// In which threads.
