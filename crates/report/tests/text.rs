@@ -251,6 +251,27 @@ fn many_threads_and_lines_are_cut_and_counted() {
 }
 
 #[test]
+fn of_many_findings_the_dearest_are_shown_in_full() {
+    let many: Vec<Finding> = (0..15)
+        .map(|i| {
+            let mut finding = examples::global_array();
+            finding.object.name = Some(format!("counters{i}"));
+            finding.cost_percent = 50.0 - f64::from(i);
+            finding
+        })
+        .collect();
+    let all = advised(many);
+    let out = text(&all, &with(100));
+    assert_eq!(out.matches("what to do").count(), 10);
+    assert_eq!(out.matches("false sharing: counters").count(), 15);
+    let options = TextOptions {
+        all: true,
+        ..with(100)
+    };
+    assert_eq!(text(&all, &options).matches("what to do").count(), 15);
+}
+
+#[test]
 fn words_lists_every_count() {
     let options = TextOptions {
         words: true,

@@ -281,8 +281,8 @@ fn names(
         fields.push(Name {
             x: x_of(from, bytes),
             y: top + 16,
-            width: (end - from) * BYTE - 2,
-            text: cut(leaf, room(next.max(from) - from)),
+            width: (end.saturating_sub(from) * BYTE).saturating_sub(2),
+            text: cut(leaf, room(next.saturating_sub(from))),
             title: describe::word_name(word),
         });
         match elements.last_mut() {
@@ -300,8 +300,8 @@ fn names(
             Name {
                 x: x_of(from, bytes),
                 y: top + 31,
-                width: (end - from) * BYTE,
-                text: cut(&name, room(next.max(from) - from)),
+                width: end.saturating_sub(from) * BYTE,
+                text: cut(&name, room(next.saturating_sub(from))),
                 title: name,
             }
         })

@@ -45,6 +45,15 @@ pub(super) fn brief(page: &mut Page, finding: &Finding) {
     advice(page, &finding.advice, 1);
 }
 
+/// Heading and place only.
+pub(super) fn mention(page: &mut Page, finding: &Finding, first: bool) {
+    if first {
+        page.blank();
+    }
+    heading(page, finding);
+    origins(page, finding);
+}
+
 fn heading(page: &mut Page, finding: &Finding) {
     let number = format!("#{} ", finding.rank);
     let paint = if finding.latent {

@@ -13,6 +13,10 @@ use crate::describe::{self, Counts};
 use page::{Page, Paint};
 use sunder_findings::{Findings, Standing};
 
+/// Findings that are shown in full; the rest gets a heading each. Who has that
+/// many mends the dearest first and runs again.
+const FULL: usize = 10;
+
 /// How the text report looks and what it leaves out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextOptions {
@@ -47,14 +51,21 @@ pub fn text(findings: &Findings, options: &TextOptions) -> String {
     let counts = Counts::of(findings, threshold);
     let mut page = Page::new(options);
     head(&mut page, findings, threshold, counts);
-    for one in &findings.findings {
-        let shown = match one.standing(threshold) {
+    let shown: Vec<_> = findings
+        .findings
+        .iter()
+        .filter(|f| match f.standing(threshold) {
             Standing::Significant => true,
             Standing::BelowThreshold | Standing::TrueSharing => options.all,
             Standing::Latent => false,
-        };
-        if shown {
+        })
+        .collect();
+    let full = if options.all { shown.len() } else { FULL };
+    for (i, one) in shown.iter().enumerate() {
+        if i < full {
             finding::full(&mut page, findings, one, options);
+        } else {
+            finding::mention(&mut page, one, i == full);
         }
     }
     latent(&mut page, findings, counts, options);

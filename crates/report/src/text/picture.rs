@@ -210,34 +210,29 @@ fn fields(
         leaves.push(Label { at, name: leaf });
     }
     let indent = INDENT.len() + label + 2;
-    let mut cut_off = false;
+    let mut cut_off: Vec<String> = Vec::new();
     for row in [&parents, &leaves] {
         if row.iter().any(|l| !l.name.is_empty()) {
-            let (text, was_cut) = label_row(row, &bytes, indent);
-            cut_off |= was_cut;
+            let text = label_row(row, &bytes, indent, &mut cut_off);
             page.line(&[(Paint::Code, &text)]);
         }
     }
-    if cut_off {
-        let all: Vec<String> = words
-            .iter()
-            .filter_map(|w| {
-                Some(format!(
-                    "{} {}",
-                    w.offset,
-                    inner_field(w.field.as_ref()?, object)
-                ))
-            })
-            .collect();
+    if !cut_off.is_empty() {
         let pad = " ".repeat(indent);
-        page.paragraph(&pad, &pad, Paint::Dim, &all.join(", "));
+        page.paragraph(&pad, &pad, Paint::Dim, &cut_off.join(", "));
     }
 }
 
-fn label_row(row: &[Label], bytes: &std::ops::Range<u32>, indent: usize) -> (String, bool) {
+/// The names of `row` below the bytes they start at; those that had to be cut go
+/// to `cut_off` in full.
+fn label_row(
+    row: &[Label],
+    bytes: &std::ops::Range<u32>,
+    indent: usize,
+    cut_off: &mut Vec<String>,
+) -> String {
     let mut text = " ".repeat(indent);
     let mut column = bytes.start;
-    let mut was_cut = false;
     for (i, label) in row.iter().enumerate() {
         let end = row.get(i + 1).map_or(bytes.end, |next| next.at);
         let room = end.saturating_sub(label.at) as usize;
@@ -249,9 +244,11 @@ fn label_row(row: &[Label], bytes: &std::ops::Range<u32>, indent: usize) -> (Str
         };
         text.push_str(&" ".repeat(label.at.saturating_sub(column) as usize));
         let name = cut(&clean(&label.name), room);
-        was_cut |= name != label.name;
+        if name != label.name {
+            cut_off.push(format!("{}: {}", label.at, label.name));
+        }
         column = label.at.max(column) + columns(&name) as u32;
         text.push_str(&name);
     }
-    (text, was_cut)
+    text
 }
