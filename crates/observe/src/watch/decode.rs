@@ -71,14 +71,14 @@ pub struct Code {
 
 /// [`CodeBefore`] from the code that the decoder of samples uses. Make one for
 /// each burst: what it has seen is taken to stay.
-pub struct ProcessCode<'a> {
+pub struct TrapCode<'a> {
     /// Whose code.
     pub process: ProcessId,
     /// Where it comes from.
     pub source: &'a mut dyn CodeSource,
 }
 
-impl CodeBefore for ProcessCode<'_> {
+impl CodeBefore for TrapCode<'_> {
     fn code_before(&mut self, ip: CodeAddress) -> Option<Code> {
         // The function that holds the byte before: at the end of a function, the
         // instruction pointer is already in the next one.
