@@ -55,6 +55,9 @@ pub(crate) struct Function<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) touched: HashMap<u64, Touched>,
+    /// What the results of calls point to, by the address after the call: known
+    /// from the called function or from the variable that takes the result.
+    pub(crate) results: HashMap<u64, TypeId>,
     names: Vec<String>,
 }
 
@@ -83,6 +86,7 @@ pub(crate) fn analyse(
         factory: InstructionInfoFactory::new(),
         answers: Answers::default(),
         returns: HashMap::new(),
+        calls: HashMap::new(),
     };
     let blocks = blocks(&instructions);
     let states = analysis.fixpoint(&instructions, &blocks);
@@ -107,6 +111,8 @@ struct Analysis<'a> {
     answers: Answers,
     /// What called functions return, by their address.
     returns: HashMap<u64, Option<Value>>,
+    /// Results of calls that are still unknown: the address after the call.
+    calls: HashMap<u64, u64>,
 }
 
 impl Analysis<'_> {
@@ -188,8 +194,20 @@ impl Analysis<'_> {
             };
             told[register] = true;
             if self.is_better(&new, state.registers[register]) {
+                self.note_result(state.registers[register], new.ty);
                 state.registers[register] = Value::Inside(new);
             }
+        }
+    }
+
+    /// If `value` is what a call returned, it points to a `ty`.
+    fn note_result(&mut self, value: Value, ty: TypeId) {
+        let Some(&after) = value.as_unknown().and_then(|u| self.calls.get(&u)) else {
+            return;
+        };
+        let known = self.answers.results.get(&after).copied();
+        if known.is_none_or(|old| self.is_record(ty) && !self.is_record(old)) {
+            self.answers.results.insert(after, ty);
         }
     }
 
@@ -574,7 +592,15 @@ impl Analysis<'_> {
             self.returns.insert(target, value);
             if let Some(value) = value {
                 state.registers[RAX] = value;
+                if let Value::Inside(result) = value {
+                    self.answers
+                        .results
+                        .insert(instruction.next_ip(), result.ty);
+                }
             }
+        }
+        if let Some(unknown) = state.registers[RAX].as_unknown() {
+            self.calls.insert(unknown, instruction.next_ip());
         }
     }
 
@@ -597,22 +623,29 @@ impl Analysis<'_> {
     }
 
     fn store(&mut self, instruction: &Instruction, state: &mut State) {
-        let Value::Frame(at) = self.address(instruction, state) else {
-            return;
+        let address = self.address(instruction, state);
+        let target = match address {
+            Value::Inside(touched) => Some(touched),
+            Value::Frame(at) => self.frame_variable(at, instruction.ip(), state),
+            Value::Number(_) => None,
         };
         // Unoptimised code stores each argument to its variable first: from
         // then on its register and all copies are known to be that variable.
-        if let OpKind::Register = instruction.op1_kind()
+        // What takes the result of a call tells what the call returned.
+        if instruction.op1_kind() == OpKind::Register
             && instruction.op1_register().is_gpr64()
             && let Some(r) = number(instruction.op1_register())
-            && let Some(new) = self.frame_variable(at, instruction.ip(), state)
-            && let Some(Value::Inside(new)) = self.follow(&new)
+            && let Some(target) = target
+            && let Some(Value::Inside(new)) = self.follow(&target)
             && self.is_better(&new, state.registers[r])
         {
+            self.note_result(state.registers[r], new.ty);
             state.reveal(r, Value::Inside(new));
         }
-        let value = self.source(instruction, 1, state);
-        state.put(at, instruction.memory_size().size() as i64, value);
+        if let Value::Frame(at) = address {
+            let value = self.source(instruction, 1, state);
+            state.put(at, instruction.memory_size().size() as i64, value);
+        }
     }
 
     /// What `instruction` writes is no longer known.

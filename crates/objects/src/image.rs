@@ -134,6 +134,15 @@ impl Image {
         size.checked_next_multiple_of(tls.align)?.checked_add(first)
     }
 
+    /// Whether the loader maps the file from `offset` on at `address`.
+    pub(crate) fn maps(&self, address: LinkAddress, offset: u64) -> bool {
+        self.segments.iter().any(|s| {
+            let into = address.0.wrapping_sub(page(s.address));
+            into < s.memory_size.saturating_add(s.address - page(s.address))
+                && page(s.offset).checked_add(into) == Some(offset)
+        })
+    }
+
     /// Whether `address` lies in a loaded segment, zero-filled parts included.
     pub(crate) fn holds(&self, address: LinkAddress) -> bool {
         self.segments.iter().any(|s| {

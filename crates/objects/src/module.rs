@@ -8,7 +8,7 @@ use crate::globals::{Globals, Variable};
 use crate::image::{Image, LinkAddress};
 use crate::locals;
 use crate::options::NameOptions;
-use crate::types::TypeTable;
+use crate::types::{TypeId, TypeTable};
 use crate::value::Touched;
 use std::collections::HashMap;
 
@@ -83,6 +83,44 @@ impl Debug {
         executable: bool,
         limits: &mut Vec<String>,
     ) -> Option<(Touched, Option<String>)> {
+        let answers = self.flow(address, image, executable, limits)?.1;
+        let touched = *answers.touched.get(&address.0)?;
+        let name = answers.name(touched.origin).map(str::to_owned);
+        Some((touched, name))
+    }
+
+    /// What the call that returns to `after` gave a pointer to, and whether the
+    /// function that holds it returns a pointer itself, and to what.
+    pub(crate) fn result_of_call(
+        &mut self,
+        after: LinkAddress,
+        image: &Image,
+        executable: bool,
+        limits: &mut Vec<String>,
+    ) -> Option<CallResult> {
+        // The call may be the function's last instruction.
+        let inside = LinkAddress(after.0.checked_sub(1)?);
+        let (die, answers) = self.flow(inside, image, executable, limits)?;
+        let result = answers.results.get(&after.0).copied();
+        let returned = self.info.inherited(die, gimli::DW_AT_type);
+        let returned = returned.and_then(|(at, value)| self.info.resolve(at.unit, &value));
+        let returned = returned.and_then(|ty| self.types.load(&mut self.info, ty, 0));
+        let pointer = returned.filter(|&ty| self.types.is_pointer(self.types.plain(ty)));
+        Some(CallResult {
+            result,
+            passed_on: pointer.is_some(),
+            returned: pointer.and_then(|ty| self.types.pointee(&mut self.info, ty)),
+        })
+    }
+
+    /// The analysis of the function at `address`, made at the first call.
+    fn flow(
+        &mut self,
+        address: LinkAddress,
+        image: &Image,
+        executable: bool,
+        limits: &mut Vec<String>,
+    ) -> Option<(DieRef, &Answers)> {
         let (die, begin, end) = self.function(address, limits)?;
         if !self.flows.contains_key(&begin) {
             let function = Function {
@@ -95,10 +133,19 @@ impl Debug {
             let answers = flow::analyse(&function, self, limits);
             self.flows.insert(begin, answers);
         }
-        let answers = self.flows.get(&begin)?;
-        let touched = *answers.touched.get(&address.0)?;
-        Some((touched, answers.name(touched.origin).map(str::to_owned)))
+        Some((die, self.flows.get(&begin)?))
     }
+}
+
+/// What is known of the result of a call.
+pub(crate) struct CallResult {
+    /// What the result points to.
+    pub(crate) result: Option<TypeId>,
+    /// Whether the function around the call returns a pointer, so that its own
+    /// caller may be the one that knows.
+    pub(crate) passed_on: bool,
+    /// What that pointer points to.
+    pub(crate) returned: Option<TypeId>,
 }
 
 impl Module {

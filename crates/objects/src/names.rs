@@ -2,7 +2,9 @@
 //! module of an address, loads what the question needs, and keeps it. Called by
 //! the pipeline; looks at files only, never at the process.
 
-use crate::answer::{CodeFrame, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess};
+use crate::answer::{
+    CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess,
+};
 use crate::die::StaticPlace;
 use crate::fold;
 use crate::globals::Variable;
@@ -14,6 +16,10 @@ use crate::types::TypeId;
 use std::collections::HashMap;
 use std::path::Path;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings};
+
+/// Functions that wrap an allocation (`operator new`, allocators, factories) are
+/// looked through up to this many.
+const MAX_WRAPPERS: usize = 12;
 
 /// Names of one process image. Loads lazily, owns all caches.
 pub struct Names {
@@ -142,20 +148,7 @@ impl Names {
     /// The object at `address`.
     pub fn object_at(&mut self, address: Address, context: &ObjectContext) -> ObjectName {
         if let Some(block) = context.heap.as_ref().filter(|b| b.span.contains(address)) {
-            let allocation = block
-                .allocation
-                .iter()
-                .flat_map(|&ret| self.frames_of_return(ret))
-                .collect();
-            return ObjectName {
-                kind: ObjectKind::Heap,
-                size: Some(block.span.len),
-                start: block.span.start,
-                allocation,
-                thread: block.thread,
-                freed: block.freed,
-                ..ObjectName::default()
-            };
+            return self.heap_block(block);
         }
         if let Some(found) = self.thread_local(address, context) {
             return found;
@@ -181,6 +174,68 @@ impl Names {
             };
         }
         self.mapping_name(address)
+    }
+
+    fn heap_block(&mut self, block: &HeapBlock) -> ObjectName {
+        let mut allocation = Vec::new();
+        for &ret in &block.allocation {
+            allocation.extend(self.frames_of_return(ret));
+        }
+        let ty = self.allocated_type(&block.allocation, block.span.len);
+        ObjectName {
+            kind: ObjectKind::Heap,
+            type_name: ty.and_then(|ty| self.type_name(ty)),
+            type_handle: ty,
+            size: Some(block.span.len),
+            start: block.span.start,
+            allocation,
+            thread: block.thread,
+            freed: block.freed,
+            ..ObjectName::default()
+        }
+    }
+
+    /// The type of a heap block of `size` bytes, or of its elements, as the
+    /// code that allocated it says: what the pointer that takes the result
+    /// points to, or what the function that allocates returns. `stack` holds
+    /// the return addresses, innermost first. A guess where a function
+    /// allocates one thing and returns another of fitting size; what accesses
+    /// say ([`Names::typed_access`]) counts more.
+    pub fn allocated_type(&mut self, stack: &[CodeAddress], size: u64) -> Option<TypeHandle> {
+        for &ret in stack.iter().take(MAX_WRAPPERS) {
+            let placed = self.place(Address(ret.0.wrapping_sub(1)))?;
+            let executable = self.executable() == Some(placed.module);
+            let after = LinkAddress(placed.link.0 + 1);
+            let Self {
+                modules,
+                options,
+                limits,
+                ..
+            } = self;
+            let module = modules.get_mut(placed.module)?;
+            let Some((debug, image)) = module.debug(options, limits) else {
+                // The allocator itself, or a wrapper in a bare library.
+                continue;
+            };
+            let call = debug.result_of_call(after, image, executable, &mut limits.sentences)?;
+            let types = &debug.types;
+            let fits = |ty: &TypeId| {
+                types
+                    .size(*ty)
+                    .is_some_and(|s| s > 1 && size.is_multiple_of(s))
+            };
+            let found = call.result.filter(fits).or(call.returned.filter(fits));
+            if let Some(ty) = found {
+                return Some(TypeHandle {
+                    module: placed.module as u32,
+                    ty: ty.0,
+                });
+            }
+            if !call.passed_on {
+                return None;
+            }
+        }
+        None
     }
 
     fn variable(&mut self, module: usize, place: StaticPlace) -> Option<(Variable, TypeHandle)> {
@@ -406,23 +461,24 @@ impl Names {
         let image = &self.modules.get(module)?.image;
         let (offset, address) = image.first_page()?;
         let same = |m: &&Mapping| m.path == mapping.path && m.inode == mapping.inode;
-        let first = self
+        // The lowest first page that fits: two segments may share a page of the
+        // file, which is then mapped twice with the same offset, and a file may
+        // be loaded twice.
+        let starts = self
             .mappings
             .iter()
-            .take_while(|m| m.span.start <= mapping.span.start)
             .filter(same)
-            .filter(|m| m.file_offset == offset)
-            .last();
-        // A page that holds the end of one segment and the start of the next is
-        // mapped for both, so the first page is the better witness; observers
-        // may know the executable mappings only.
-        match first {
-            Some(first) => Some(first.span.start.0.wrapping_sub(address)),
-            None => {
-                let link = image.link_address(mapping.file_offset, mapping.execute)?;
-                Some(mapping.span.start.0.wrapping_sub(link.0))
-            }
-        }
+            .filter(|m| m.file_offset == offset);
+        let mut biases = starts.map(|m| m.span.start.0.wrapping_sub(address));
+        let fits = |bias: &u64| {
+            let link = LinkAddress(mapping.span.start.0.wrapping_sub(*bias));
+            image.maps(link, mapping.file_offset)
+        };
+        biases.find(fits).or_else(|| {
+            // Observers may know the executable mappings only.
+            let link = image.link_address(mapping.file_offset, mapping.execute)?;
+            Some(mapping.span.start.0.wrapping_sub(link.0))
+        })
     }
 
     /// The file mapping that `bss`, an anonymous mapping, continues.

@@ -344,7 +344,7 @@ impl TypeTable {
         })
     }
 
-    fn is_pointer(&self, id: TypeId) -> bool {
+    pub(crate) fn is_pointer(&self, id: TypeId) -> bool {
         matches!(self.get(id).map(|t| &t.shape), Some(Shape::Pointer { .. }))
     }
 

@@ -215,6 +215,18 @@ impl Value {
         })
     }
 
+    /// The name of the unknown that this is, unchanged.
+    pub(crate) fn as_unknown(self) -> Option<u64> {
+        match self {
+            Self::Number(Number {
+                unknown,
+                factor: 1,
+                plus: 0,
+            }) => Some(unknown),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_pointer(self) -> bool {
         !matches!(self, Self::Number(_))
     }

@@ -187,18 +187,30 @@ impl Program {
 
     /// The same of a whole function.
     pub fn store_in(&self, function: &str) -> CodeAddress {
+        let all = self.disassembled(function);
+        last_store(&all).unwrap_or_else(|| panic!("no store in {function}: {all:?}"))
+    }
+
+    /// Where the first call in `function` of something named `callee` returns.
+    pub fn return_of(&self, function: &str, callee: &str) -> CodeAddress {
+        let all = self.disassembled(function);
+        let call =
+            |(_, text): &(CodeAddress, String)| text.starts_with("call") && text.contains(callee);
+        let at = all.iter().position(call);
+        let at = at.unwrap_or_else(|| panic!("no call of {callee} in {function}: {all:?}"));
+        all[at + 1].0
+    }
+
+    fn disassembled(&self, function: &str) -> Vec<(CodeAddress, String)> {
         let only = format!("--disassemble={function}");
         let arguments = ["--no-show-raw-insn", "-M", "intel", &only, "program"];
         let listing = self.tool("objdump", &arguments).unwrap_or_default();
-        let all: Vec<(CodeAddress, String)> = listing
-            .lines()
-            .filter_map(|line| {
-                let (address, text) = line.trim().split_once(":\t")?;
-                let address = u64::from_str_radix(address, 16).ok()?;
-                Some((CodeAddress(BIAS + address), text.to_owned()))
-            })
-            .collect();
-        last_store(&all).unwrap_or_else(|| panic!("no store in {function}: {all:?}"))
+        let parse = |line: &str| {
+            let (address, text) = line.trim().split_once(":\t")?;
+            let address = u64::from_str_radix(address, 16).ok()?;
+            Some((CodeAddress(BIAS + address), text.to_owned()))
+        };
+        listing.lines().filter_map(parse).collect()
     }
 }
 

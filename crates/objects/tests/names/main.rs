@@ -5,4 +5,5 @@ mod build;
 mod code;
 mod data;
 mod debug_files;
+mod live;
 mod pointers;

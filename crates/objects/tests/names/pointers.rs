@@ -128,3 +128,51 @@ fn no_debug_information_no_type() {
     let walk = program.address("walk");
     assert!((0..64).all(|i| names.typed_access(CodeAddress(walk.0 + i)).is_none()));
 }
+
+#[test]
+fn an_allocation_has_the_type_of_the_pointer_that_takes_it() {
+    for level in ["-O0", "-O1", "-O2"] {
+        let Some(program) = compile("counters.c", &["-g", level]) else {
+            return;
+        };
+        let mut names = program.names();
+        let mut told = |stack: &[CodeAddress], size| {
+            let ty = names.allocated_type(stack, size)?;
+            names.type_name(ty)
+        };
+        let direct = program.return_of("main", "calloc");
+        assert_eq!(
+            told(&[direct], 3 * 48).as_deref(),
+            Some("struct node"),
+            "{level}"
+        );
+        // 50 bytes are no array of them.
+        assert_eq!(told(&[direct], 50), None);
+        let wrapped = [
+            program.return_of("wrapped", "malloc"),
+            program.return_of("reserve", "wrapped"),
+        ];
+        assert_eq!(
+            told(&wrapped, 48).as_deref(),
+            Some("struct counter"),
+            "{level}"
+        );
+        assert_eq!(told(&wrapped[..1], 48), None);
+    }
+}
+
+#[test]
+fn a_container_s_allocator_tells_the_element() {
+    let Some(program) = compile("stats.cc", &["-g", "-O0"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let allocate = "_ZNSt15__new_allocatorIN3app5StatsEE8allocateEmPKv";
+    let after = program.return_of(allocate, "_Znwm");
+    let ty = names.allocated_type(&[after], 3 * 72).expect("typed");
+    assert_eq!(names.type_name(ty).as_deref(), Some("app::Stats"));
+    assert_eq!(
+        names.field_path(ty, 3 * 72, 72 + 60).as_deref(),
+        Some("[1].bins[1]")
+    );
+}

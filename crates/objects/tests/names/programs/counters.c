@@ -78,6 +78,22 @@ __attribute__((noinline)) void raw(void *p, long n)
     ((char *)p)[n] = 1; /* LINE raw */
 }
 
+/* An allocation behind a function that knows no type. */
+__attribute__((noinline)) void *wrapped(unsigned long size)
+{
+    void *made = malloc(size);
+    if (!made)
+        abort();
+    return made;
+}
+
+struct counter *spare;
+
+__attribute__((noinline)) void reserve(void)
+{
+    spare = wrapped(2 * sizeof *spare);
+}
+
 int main(int argc, char **argv)
 {
     struct node *n = calloc(3, sizeof *n);
@@ -89,6 +105,7 @@ int main(int argc, char **argv)
     each(counters, argc);
     all(argc);
     own();
+    reserve();
     raw(argv[0], 0);
     matrix[2][1] = argc;
     pthread_mutex_lock(&guard);
