@@ -112,7 +112,7 @@ fn heap(of: Option<&str>, size: u64, address: u64, allocation: Vec<Frame>) -> Ob
 
 /// Phoenix's linear_regression: an array of four 64-byte structures that
 /// `malloc` put 32 bytes behind a line's start, so every line holds the halves
-/// of two threads' elements (SHERIFF section 6.1.1, figure 9).
+/// of two threads' elements (SHERIFF section 6.1.1).
 pub fn linear_regression() -> Finding {
     const FILE: &str = "/home/user/phoenix/linear_regression.c";
     let start = 0x5555_5575_92a0_u64;
@@ -440,7 +440,7 @@ pub fn true_sharing() -> Finding {
 }
 
 /// One thread counts in a field beside the ones that all others only read:
-/// false sharing that SHERIFF could not see (section 3.3).
+/// false sharing that SHERIFF could not see (section 4.8).
 pub fn one_writer() -> Finding {
     const FILE: &str = "/home/user/app/src/config.c";
     let start = 0x5555_5560_4300_u64;

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 ///
 /// One percent: the cost is an upper bound, so the gain of a fix is smaller
 /// still, and below one percent it disappears in the spread between two runs
-/// of the same program. SHERIFF drew its line for the same reason (section 3.2,
+/// of the same program. SHERIFF drew its line for the same reason (section 4,
 /// "potential to seriously degrade performance").
 pub const DEFAULT_THRESHOLD_PERCENT: f64 = 1.0;
 

@@ -87,7 +87,7 @@ fn separate(layout: &Layout, groups: &BTreeSet<Group>) -> Advice {
     }
 }
 
-/// One thread writes beside what the others only read (SHERIFF section 3.3
+/// One thread writes beside what the others only read (SHERIFF section 4.8
 /// could not see this).
 fn one_writer(layout: &Layout) -> Option<Advice> {
     let writers: BTreeSet<u32> = layout
