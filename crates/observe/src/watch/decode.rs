@@ -71,14 +71,14 @@ pub struct Code {
 
 /// [`CodeBefore`] from the code that the decoder of samples uses. Make one for
 /// each burst: what it has seen is taken to stay.
-pub struct TrapCode<'a> {
+pub struct ProcessCode<'a> {
     /// Whose code.
     pub process: ProcessId,
     /// Where it comes from.
     pub source: &'a mut dyn CodeSource,
 }
 
-impl CodeBefore for TrapCode<'_> {
+impl CodeBefore for ProcessCode<'_> {
     fn code_before(&mut self, ip: CodeAddress) -> Option<Code> {
         // The function that holds the byte before: at the end of a function, the
         // instruction pointer is already in the next one.

@@ -16,7 +16,7 @@ mod words;
 
 pub use budget::{ARM_COST, Budget, TYPICAL_HIT_COST};
 pub(crate) use decode::kind_of;
-pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, Trap, TrapCode, TrappedAccess};
+pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, ProcessCode, Trap, TrappedAccess};
 pub use words::suspect_words;
 
 use crate::machine::breakpoint;

@@ -225,7 +225,7 @@ fn code_comes_from_the_function_of_the_byte_before() {
         Arc::new(CodeRange::new(CodeAddress(0x1000), vec![0x89, 0x07], true)),
         Arc::new(CodeRange::new(CodeAddress(0x1002), vec![0xc3], true)),
     ]);
-    let mut decoder = CodeDecoder::new(TrapCode {
+    let mut decoder = CodeDecoder::new(ProcessCode {
         process: ProcessId(7),
         source: &mut source,
     });
