@@ -112,7 +112,7 @@ fn heap(of: Option<&str>, size: u64, address: u64, allocation: Vec<Frame>) -> Ob
 
 /// Phoenix's linear_regression: an array of four 64-byte structures that
 /// `malloc` put 32 bytes behind a line's start, so every line holds the halves
-/// of two threads' elements (SHERIFF section 6.1.1).
+/// of two threads' elements (SHERIFF section 6.1).
 pub fn linear_regression() -> Finding {
     const FILE: &str = "/home/user/phoenix/linear_regression.c";
     let start = 0x5555_5575_92a0_u64;

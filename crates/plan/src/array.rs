@@ -69,7 +69,7 @@ impl<'a> Array<'a> {
     }
 
     /// Elements fill whole lines, but the array starts inside one: Phoenix's
-    /// linear_regression (SHERIFF section 6.1.1).
+    /// linear_regression (SHERIFF section 6.1).
     fn start_on_a_line(&self, element: u64) -> Advice {
         let line = self.layout.line_size;
         let offset = self
