@@ -83,12 +83,8 @@ impl Launch {
             unsafe { run_child(&plan, gate.as_raw_fd(), go.as_raw_fd(), report.as_raw_fd()) }
         }
         Ok(Prepared {
-            child: Child {
-                pid: ProcessId(pid as u32),
-                status: None,
-            },
-            go,
-            failure,
+            pid: ProcessId(pid as u32),
+            waiting: Some(Waiting { go, failure }),
             program: self.program.to_string_lossy().into_owned(),
         })
     }
@@ -157,18 +153,23 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), ObserveError> {
 /// ends without executing anything.
 #[derive(Debug)]
 pub struct Prepared {
-    // Field order is drop order: closing the gate lets the child end, and only
-    // then is it waited for.
+    pid: ProcessId,
+    program: String,
+    /// `None` once it was let go.
+    waiting: Option<Waiting>,
+}
+
+/// Our ends of the pipes to a waiting child.
+#[derive(Debug)]
+struct Waiting {
     go: OwnedFd,
     failure: OwnedFd,
-    program: String,
-    child: Child,
 }
 
 impl Prepared {
     /// Its process number, which the program will have too.
-    pub fn pid(&self) -> ProcessId {
-        self.child.pid
+    pub const fn pid(&self) -> ProcessId {
+        self.pid
     }
 
     /// Lets it execute the program and waits until that has begun.
@@ -176,13 +177,14 @@ impl Prepared {
     /// # Errors
     /// [`ObserveError::Execute`] with the error of `execve`; the child is gone
     /// then.
-    pub fn go(self) -> Result<Child, ObserveError> {
-        let Self {
-            go,
-            failure,
-            program,
-            mut child,
-        } = self;
+    pub fn go(mut self) -> Result<Child, ObserveError> {
+        let mut child = Child {
+            pid: self.pid,
+            status: None,
+        };
+        let Some(Waiting { go, failure }) = self.waiting.take() else {
+            return Ok(child);
+        };
         // If the child was killed meanwhile, nobody reads: its status tells.
         let _ = std::fs::File::from(go).write_all(&[1]);
         let mut errno = Vec::new();
@@ -197,11 +199,25 @@ impl Prepared {
             Ok(errno) => {
                 child.wait()?;
                 Err(ObserveError::Execute {
-                    program,
+                    program: std::mem::take(&mut self.program),
                     source: io::Error::from_raw_os_error(i32::from_le_bytes(errno)),
                 })
             }
             Err(_) => Ok(child),
+        }
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if self.waiting.is_some() {
+            // SAFETY: the number is ours: the child has not been waited for.
+            unsafe { libc::kill(self.pid.0 as i32, libc::SIGKILL) };
+            let mut child = Child {
+                pid: self.pid,
+                status: None,
+            };
+            let _ = child.wait();
         }
     }
 }
@@ -216,7 +232,7 @@ pub struct Child {
 
 impl Child {
     /// Its process number.
-    pub fn pid(&self) -> ProcessId {
+    pub const fn pid(&self) -> ProcessId {
         self.pid
     }
 

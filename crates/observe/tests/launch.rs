@@ -1,0 +1,139 @@
+//! Starting programs: what the child is given, and how failures are told.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use sunder_access::ProcessId;
+use sunder_observe::{Launch, ObserveError, proc};
+
+/// Runs a shell script in a launched child and returns what it wrote to $OUT.
+fn output_of(script: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let prepared = Launch::new("sh")
+        .arguments(["-c", script])
+        .environment("OUT", Some(out.clone().into()))
+        .environment("HOME", None)
+        .prepare()
+        .unwrap();
+    let status = prepared.go().unwrap().wait().unwrap();
+    assert!(status.success(), "{status}");
+    fs::read_to_string(out).unwrap()
+}
+
+#[test]
+fn exit_status_and_signals_come_through() {
+    let run = |script: &str| {
+        let prepared = Launch::new("sh").arguments(["-c", script]).prepare();
+        prepared.unwrap().go().unwrap().wait().unwrap()
+    };
+    assert_eq!(run("exit 7").code(), Some(7));
+    assert_eq!(run("kill -TERM $$").signal(), Some(libc::SIGTERM));
+}
+
+#[test]
+fn what_cannot_be_executed_is_told_with_its_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &[u8], mode| {
+        let path = directory.path().join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    let plain = write("plain", b"text", 0o644);
+    // An ELF header for AArch64 (machine 183).
+    let mut foreign = b"\x7fELF\x02\x01\x01".to_vec();
+    foreign.resize(64, 0);
+    foreign[16..20].copy_from_slice(&[2, 0, 183, 0]);
+    let foreign = write("foreign", &foreign, 0o755);
+    for (program, errno) in [
+        ("/no/such/program".into(), libc::ENOENT),
+        ("no-such-program-in-path".into(), libc::ENOENT),
+        (String::new(), libc::ENOENT),
+        (directory.path().to_str().unwrap().to_owned(), libc::EACCES),
+        (plain.to_str().unwrap().to_owned(), libc::EACCES),
+        (foreign.to_str().unwrap().to_owned(), libc::ENOEXEC),
+    ] {
+        let prepared = Launch::new(&program).prepare().unwrap();
+        let pid = prepared.pid();
+        match prepared.go() {
+            Err(ObserveError::Execute { source, .. }) => {
+                assert_eq!(source.raw_os_error(), Some(errno), "{program}");
+            }
+            other => panic!("{program}: {other:?}"),
+        }
+        assert!(is_gone(pid), "{program} left a zombie");
+    }
+    assert!(matches!(
+        Launch::new("true").arguments(["a\0b"]).prepare(),
+        Err(ObserveError::ZeroByte(_))
+    ));
+}
+
+/// No process of this number, not even a zombie.
+fn is_gone(pid: ProcessId) -> bool {
+    matches!(proc::status(pid), Err(ObserveError::NoSuchProcess(_)))
+}
+
+#[test]
+fn a_child_that_is_not_let_go_ends_and_leaves_nothing() {
+    let prepared = Launch::new("true").prepare().unwrap();
+    let pid = prepared.pid();
+    assert!(proc::is_alive(pid));
+    drop(prepared);
+    assert!(is_gone(pid));
+}
+
+#[test]
+fn the_child_has_the_environment_arguments_and_group_of_a_plain_one() {
+    let seen = output_of(
+        r#"echo "${HOME-none} $0 $(ps -o pgid= -p $$ 2>/dev/null || cut -d' ' -f5 /proc/$$/stat)" > $OUT"#,
+    );
+    let fields: Vec<&str> = seen.split_whitespace().collect();
+    // SAFETY: no preconditions.
+    let group = unsafe { libc::getpgrp() }.to_string();
+    assert_eq!(fields, ["none", "sh", &group]);
+}
+
+/// SIGPIPE, which the Rust runtime ignores, is as it was before; a handler or
+/// mask of ours does not reach the child; no descriptor of ours does.
+#[test]
+fn the_child_has_the_signals_and_descriptors_of_a_plain_one() {
+    // SAFETY: blocks a signal in this thread only, and nothing is sent.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGUSR2);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+    // `exec` without a shell's own handlers: cat shows its own state.
+    let seen = output_of("exec cat /proc/self/status > $OUT");
+    let mask = |name: &str| {
+        let line = seen.lines().find(|line| line.starts_with(name)).unwrap();
+        u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
+    };
+    // Cargo and the harness are themselves Rust programs, and std resets
+    // SIGPIPE when it starts us; so a plain child ignores nothing of these.
+    assert_eq!(mask("SigBlk") & 1 << (libc::SIGUSR2 - 1), 0);
+    assert_eq!(mask("SigIgn") & 1 << (libc::SIGPIPE - 1), 0);
+
+    let descriptors = output_of("exec ls /proc/self/fd > $OUT");
+    // What we were started with, and the one that reads the directory.
+    assert_eq!(
+        descriptors.split_whitespace().count(),
+        inheritable_descriptors() + 1,
+        "{descriptors}"
+    );
+}
+
+fn inheritable_descriptors() -> usize {
+    let all = fs::read_dir("/proc/self/fd").unwrap();
+    all.filter(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        let number = name.to_str().unwrap().parse().unwrap();
+        // SAFETY: only asks; a number that is closed gives an error.
+        let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+        flags >= 0 && flags & libc::FD_CLOEXEC == 0
+    })
+    .count()
+}

@@ -1,0 +1,48 @@
+/* Two threads that write to known addresses of one line for some 300 ms, each
+ * in its own way; prints the addresses first. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+
+static _Alignas(64) struct {
+    volatile uint32_t narrow;
+    uint32_t gap;
+    volatile uint64_t wide;
+} line;
+
+static int over(const struct timespec *begin) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (now.tv_sec - begin->tv_sec) * 1000000000L + now.tv_nsec - begin->tv_nsec > 300000000L;
+}
+
+static void *narrow(void *p) {
+    struct timespec begin;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    while (!over(&begin))
+        for (int i = 0; i < 100000; i++)
+            (*(volatile uint32_t *)p)++;
+    return 0;
+}
+
+static void *wide(void *p) {
+    struct timespec begin;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    while (!over(&begin))
+        for (int i = 0; i < 100000; i++)
+            __atomic_fetch_add((uint64_t *)p, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+int main(void) {
+    pthread_t threads[2];
+    printf("%p %p\n", (void *)&line.narrow, (void *)&line.wide);
+    fflush(stdout);
+    pthread_create(&threads[0], 0, narrow, (void *)&line.narrow);
+    pthread_create(&threads[1], 0, wide, (void *)&line.wide);
+    pthread_join(threads[0], 0);
+    pthread_join(threads[1], 0);
+    return 7;
+}
