@@ -36,6 +36,12 @@ pub fn library() -> &'static Path {
 /// Compiles `tests/programs/NAME.c`, once. Not position-independent, so that
 /// the addresses in the file are those in memory.
 pub fn program(name: &str) -> PathBuf {
+    let arguments = ["-O1", "-fno-optimize-sibling-calls"];
+    compiled("gcc", name, &format!("{name}.c"), &arguments)
+}
+
+/// Compiles `tests/programs/SOURCE` to `name`, once.
+pub fn compiled(compiler: &str, name: &str, source: &str, arguments: &[&str]) -> PathBuf {
     static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut built = BUILT.lock().expect("no test panics while it compiles");
     if let Some(path) = built.get(name) {
@@ -44,22 +50,15 @@ pub fn program(name: &str) -> PathBuf {
     let path = folder().join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
-        .join(name)
-        .with_extension("c");
-    let status = Command::new("gcc")
-        .args([
-            "-O1",
-            "-g",
-            "-no-pie",
-            "-fno-optimize-sibling-calls",
-            "-pthread",
-            "-Wno-alloc-size-larger-than",
-            "-o",
-        ])
+        .join(source);
+    let status = Command::new(compiler)
+        .args(arguments)
+        .args(["-g", "-no-pie", "-pthread", "-Wno-alloc-size-larger-than"])
+        .arg("-o")
         .args([&path, &source])
         .arg("-ldl")
         .status()
-        .expect("gcc runs");
+        .expect("the compiler runs");
     assert!(status.success(), "{} does not compile", source.display());
     built.insert(name.into(), path.clone());
     path

@@ -1,6 +1,6 @@
 //! The live heap against the programs' own lists.
 
-use crate::harness::{Waiting, functions, heap_segment, preload, program};
+use crate::harness::{Waiting, compiled, functions, heap_segment, preload, program};
 use std::process::Command;
 use sunder_access::{Address, CodeAddress, ThreadId, Time};
 use sunder_wire::{HeapBlock, HeapEvent, HeapEventKind, Segment};
@@ -179,4 +179,73 @@ fn events_on_a_watched_line_are_logged_with_their_times() {
     );
     assert!(events.windows(2).all(|w| w[0].time <= w[1].time));
     assert!(events[0].time > Time(0));
+}
+
+/// The innermost line of `source` on each stack, by `addr2line`, in which
+/// inlined functions count.
+fn lines_in(
+    program: &std::path::Path,
+    source: &str,
+    stacks: &[Vec<CodeAddress>],
+) -> Vec<Option<u32>> {
+    let mut command = Command::new("addr2line");
+    command.args(["-a", "-i", "-e"]).arg(program);
+    for stack in stacks {
+        // A zero before each stack tells where it begins.
+        command.arg("0x0");
+        command.args(stack.iter().map(|a| format!("{:#x}", a.0 - 1)));
+    }
+    let output = command.output().expect("addr2line runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if line
+            .strip_prefix("0x")
+            .is_some_and(|a| a.trim_matches('0').is_empty())
+        {
+            found.push(None);
+        } else if let Some((file, rest)) = line.rsplit_once(':')
+            && file.ends_with(source)
+            && let Some(last) = found.last_mut()
+            && last.is_none()
+        {
+            *last = rest
+                .split(' ')
+                .next()
+                .and_then(|number| number.parse().ok());
+        }
+    }
+    found
+}
+
+/// Checks that every block of `containers.cc` has its own source line; how many.
+fn check_containers(name: &str, optimisation: &str) -> usize {
+    let path = compiled("g++", name, "containers.cc", &[optimisation]);
+    let segment = heap_segment();
+    let run = Waiting::start(preload(&mut Command::new(&path), &segment));
+    let (stacks, wanted): (Vec<_>, Vec<u32>) = run
+        .lines
+        .iter()
+        .map(|line| {
+            let (address, number) = line.split_once(' ').expect("two words");
+            let address = u64::from_str_radix(&address[2..], 16).expect("hex");
+            let block = block_at(&segment, address).expect("recorded");
+            (block.stack, number.parse::<u32>().expect("a number"))
+        })
+        .unzip();
+    let found = lines_in(&path, "containers.cc", &stacks);
+    let wanted: Vec<_> = wanted.into_iter().map(Some).collect();
+    assert_eq!(found, wanted);
+    run.finish();
+    wanted.len()
+}
+
+#[test]
+fn containers_of_unoptimised_programs_have_their_own_lines() {
+    assert_eq!(check_containers("containers-0", "-O0"), 240);
+}
+
+#[test]
+fn containers_of_optimised_programs_have_their_own_lines() {
+    assert_eq!(check_containers("containers-2", "-O2"), 240);
 }
