@@ -2,7 +2,7 @@
 //! [`crate::flow`]; pure.
 
 use iced_x86::{FlowControl, Instruction};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A run of instructions that is entered at its first and left at its last.
 pub(crate) struct Block {
@@ -14,8 +14,9 @@ pub(crate) struct Block {
     pub(crate) next: Vec<usize>,
 }
 
-/// Cuts the code at jumps and their targets.
-pub(crate) fn blocks(instructions: &[Instruction]) -> Vec<Block> {
+/// Cuts the code at jumps, at their targets and after `last_calls`, the calls
+/// that never return.
+pub(crate) fn blocks(instructions: &[Instruction], last_calls: &HashSet<u64>) -> Vec<Block> {
     let position: HashMap<u64, usize> = instructions
         .iter()
         .enumerate()
@@ -26,7 +27,7 @@ pub(crate) fn blocks(instructions: &[Instruction]) -> Vec<Block> {
         *first = true;
     }
     for (i, instruction) in instructions.iter().enumerate() {
-        if ends_block(instruction) {
+        if ends_block(instruction) || last_calls.contains(&instruction.ip()) {
             starts[i + 1] = true;
         }
         if let Some(&target) = position.get(&jump_target(instruction)) {
@@ -47,7 +48,7 @@ pub(crate) fn blocks(instructions: &[Instruction]) -> Vec<Block> {
                 | FlowControl::Return
                 | FlowControl::Exception
         );
-        if falls {
+        if falls && !last_calls.contains(&end.ip()) {
             next.extend(block_at(last));
         }
         next.extend(position.get(&jump_target(end)).and_then(|&t| block_at(t)));

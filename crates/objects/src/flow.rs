@@ -20,7 +20,7 @@ use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
     Mnemonic, OpAccess, OpKind, Register,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The registers that a call leaves alone (System V ABI): rbx, rsp, rbp, r12-15.
 const PRESERVED: [usize; 7] = [3, 4, 5, 12, 13, 14, 15];
@@ -35,6 +35,9 @@ const UNNAMED: usize = 15;
 const LOWEST_FIXED: i64 = 0x1_0000;
 /// A block is looked at this often before its values are given up.
 const MAX_VISITS: u32 = 64;
+/// Instructions times variables of a function; above it (generated code) the
+/// analysis would take seconds, and the function's accesses stay untyped.
+const MAX_WORK: usize = 200_000_000;
 /// Names of chained pointers (`a->b->c`) are cut at this many bytes.
 const MAX_NAME: usize = 60;
 
@@ -43,6 +46,8 @@ pub(crate) struct Function<'a> {
     pub(crate) begin: u64,
     pub(crate) code: &'a [u8],
     pub(crate) locals: Vec<Local>,
+    /// What the loader puts into pointers of the file, by their place.
+    pub(crate) pointers: &'a HashMap<u64, u64>,
     /// Distance from the start of the executable's TLS block to the thread
     /// pointer, for executables.
     pub(crate) tls_size: Option<u64>,
@@ -79,6 +84,9 @@ pub(crate) fn analyse(
 ) -> Answers {
     let decoder = Decoder::with_ip(64, function.code, function.begin, DecoderOptions::NONE);
     let instructions: Vec<Instruction> = decoder.into_iter().collect();
+    if instructions.len().saturating_mul(function.locals.len()) > MAX_WORK {
+        return Answers::default();
+    }
     let mut analysis = Analysis {
         function,
         debug,
@@ -88,7 +96,8 @@ pub(crate) fn analyse(
         returns: HashMap::new(),
         calls: HashMap::new(),
     };
-    let blocks = blocks(&instructions);
+    let last_calls = analysis.last_calls(&instructions);
+    let blocks = blocks(&instructions, &last_calls);
     let states = analysis.fixpoint(&instructions, &blocks);
     for (block, state) in blocks.iter().zip(states) {
         let Some(mut state) = state else { continue };
@@ -116,6 +125,40 @@ struct Analysis<'a> {
 }
 
 impl Analysis<'_> {
+    /// The calls that never return. What follows them is reached from
+    /// elsewhere, with other values.
+    fn last_calls(&mut self, instructions: &[Instruction]) -> HashSet<u64> {
+        let mut known: HashMap<u64, bool> = HashMap::new();
+        let mut found = HashSet::new();
+        for instruction in instructions {
+            let Some(target) = self.call_target(instruction) else {
+                continue;
+            };
+            let (debug, limits) = (&mut *self.debug, &mut *self.limits);
+            let last = *known
+                .entry(target)
+                .or_insert_with(|| debug.never_returns(LinkAddress(target), limits));
+            if last {
+                found.insert(instruction.ip());
+            }
+        }
+        found
+    }
+
+    /// The function that `instruction` calls, directly or through the global
+    /// offset table.
+    fn call_target(&self, instruction: &Instruction) -> Option<u64> {
+        match instruction.flow_control() {
+            FlowControl::Call => Some(instruction.near_branch_target()),
+            FlowControl::IndirectCall if instruction.is_ip_rel_memory_operand() => self
+                .function
+                .pointers
+                .get(&instruction.ip_rel_memory_address())
+                .copied(),
+            _ => None,
+        }
+    }
+
     /// The state at the start of each block.
     fn fixpoint(&mut self, instructions: &[Instruction], blocks: &[Block]) -> Vec<Option<State>> {
         let start = |n: usize| instructions[blocks[n].first].ip();
@@ -585,8 +628,7 @@ impl Analysis<'_> {
         for r in (0..16).filter(|r| !PRESERVED.contains(r)) {
             state.set_unknown(r, instruction.ip());
         }
-        if instruction.flow_control() == FlowControl::Call {
-            let target = instruction.near_branch_target();
+        if let Some(target) = self.call_target(instruction) {
             let known = self.returns.get(&target).copied();
             let value = known.unwrap_or_else(|| self.returned(target));
             self.returns.insert(target, value);

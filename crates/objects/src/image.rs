@@ -3,7 +3,10 @@
 
 use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader};
-use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ReadCache, SymbolKind};
+use object::{
+    LittleEndian, Object, ObjectSection, ObjectSymbol, ReadCache, RelocationFlags, SymbolKind,
+};
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -151,6 +154,25 @@ impl Image {
                 .checked_sub(s.address)
                 .is_some_and(|d| d < s.memory_size)
         })
+    }
+
+    /// The addresses that the loader puts into pointers of the file, by the
+    /// pointer's place: where calls through the global offset table go.
+    pub(crate) fn pointers(&self) -> HashMap<u64, u64> {
+        let Ok(file) = self.file.try_clone() else {
+            return HashMap::new();
+        };
+        let cache = ReadCache::new(file);
+        let Ok(elf) = ElfFile64::<LittleEndian, _>::parse(&cache) else {
+            return HashMap::new();
+        };
+        let relative = RelocationFlags::Elf {
+            r_type: elf::R_X86_64_RELATIVE,
+        };
+        let all = elf.dynamic_relocations().into_iter().flatten();
+        all.filter(|(_, r)| r.flags() == relative)
+            .map(|(place, r)| (place, r.addend() as u64))
+            .collect()
     }
 
     /// Whether `address` is code.

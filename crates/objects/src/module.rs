@@ -29,6 +29,8 @@ pub(crate) struct Debug {
     /// What the instructions of the functions looked at so far touch, by the
     /// function's first address.
     flows: HashMap<u64, Answers>,
+    /// See [`Image::pointers`]; `None` until first needed.
+    pointers: Option<HashMap<u64, u64>>,
 }
 
 impl Debug {
@@ -40,6 +42,7 @@ impl Debug {
             types: TypeTable::default(),
             globals: None,
             flows: HashMap::new(),
+            pointers: None,
         })
     }
 
@@ -72,6 +75,14 @@ impl Debug {
             }
         }
         None
+    }
+
+    /// Whether a call of `address` never returns, as its declaration says.
+    pub(crate) fn never_returns(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> bool {
+        let Some((die, begin, _)) = self.function(address, limits) else {
+            return false;
+        };
+        begin == address.0 && self.info.inherited(die, gimli::DW_AT_noreturn).is_some()
     }
 
     /// What the instruction at `address` touches, with the name of the variable
@@ -123,14 +134,17 @@ impl Debug {
     ) -> Option<(DieRef, &Answers)> {
         let (die, begin, end) = self.function(address, limits)?;
         if !self.flows.contains_key(&begin) {
+            let pointers = self.pointers.take().unwrap_or_else(|| image.pointers());
             let function = Function {
                 begin,
                 code: &image.bytes(LinkAddress(begin), end - begin),
                 locals: locals::read(&mut self.info, &mut self.types, die),
+                pointers: &pointers,
                 tls_size: image.tls_size().filter(|_| executable),
                 fixed: image.first_page().is_some_and(|(_, address)| address > 0),
             };
             let answers = flow::analyse(&function, self, limits);
+            self.pointers = Some(pointers);
             self.flows.insert(begin, answers);
         }
         Some((die, self.flows.get(&begin)?))

@@ -109,3 +109,11 @@ fn code_outside_every_mapping_is_an_address() {
     assert_eq!(frames[0].function, "0x1234");
     assert_eq!(frames[0].module, None);
 }
+
+#[test]
+fn names_can_be_made_in_one_thread_and_asked_in_another() {
+    fn sent<T: Send>(_: &T) {}
+    sent(&sunder_objects::Names::new(
+        sunder_objects::NameOptions::default(),
+    ));
+}
