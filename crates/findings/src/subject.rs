@@ -196,9 +196,10 @@ impl ObjectKind {
 }
 
 impl Frame {
-    /// Whether it belongs to an allocator or to the library of C, C++ or Rust.
+    /// Whether it belongs to an allocator, to the start of a program or thread, or
+    /// to the library of C++ or Rust.
     pub fn is_library(&self) -> bool {
-        const ALLOCATORS: [&str; 12] = [
+        const FUNCTIONS: [&str; 14] = [
             "malloc",
             "calloc",
             "realloc",
@@ -209,10 +210,12 @@ impl Frame {
             "valloc",
             "strdup",
             "mmap",
-            "__libc_start_main",
             "_start",
+            "start_thread",
+            "__clone3",
+            "clone3",
         ];
-        const NAMESPACES: [&str; 9] = [
+        const PREFIXES: [&str; 10] = [
             "operator new",
             "std::",
             "__gnu_cxx::",
@@ -222,10 +225,13 @@ impl Frame {
             "<core::",
             "__rust",
             "__rdl_",
+            "__libc_start_",
         ];
         const FOLDERS: [&str; 3] = ["/usr/include/c++/", "/usr/lib/gcc/", "/rustc/"];
-        ALLOCATORS.contains(&self.function.as_str())
-            || NAMESPACES.iter().any(|n| self.function.starts_with(n))
+        // Without debug information, a symbol carries an offset.
+        let function = self.function.split("+0x").next().unwrap_or_default();
+        FUNCTIONS.contains(&function)
+            || PREFIXES.iter().any(|n| self.function.starts_with(n))
             || self
                 .file
                 .as_deref()
@@ -276,6 +282,23 @@ mod tests {
             object.allocation_site().map(|f| f.function.as_str()),
             Some("app::start")
         );
+    }
+
+    #[test]
+    fn the_start_of_a_program_is_no_users_code() {
+        for library in [
+            "_start+0x21",
+            "__libc_start_call_main",
+            "__libc_start_main_impl",
+            "start_thread",
+            "malloc",
+            "__rust_alloc",
+        ] {
+            assert!(frame(library, Some("x.c")).is_library(), "{library}");
+        }
+        for own in ["main", "start", "mallocate", "_start_all", "clone"] {
+            assert!(!frame(own, Some("x.c")).is_library(), "{own}");
+        }
     }
 
     #[test]
