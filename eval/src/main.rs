@@ -1,2 +1,64 @@
-//! Not yet built.
-fn main() {}
+//! Benchmarks of Sunder: paired runs of the workloads with and without it, and
+//! what it finds in them. Figures are kept in `eval/runs/`, the bad ones too.
+
+mod detection;
+mod measure;
+mod overhead;
+mod programs;
+mod record;
+mod sampling;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Measure Sunder on the workloads and record the figures in eval/runs/.
+#[derive(Debug, Parser)]
+#[command(name = "sunder-eval")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Only workloads whose name contains this
+    #[arg(long, global = true, default_value = "")]
+    only: String,
+    /// Runs of each variant
+    #[arg(long, global = true, default_value_t = 5)]
+    repetitions: u32,
+    /// How many times the size of the tests; they run for about half a second
+    #[arg(long, global = true, default_value_t = 4)]
+    scale: u64,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Time and memory of every workload natively and under detect, in turn
+    Overhead,
+    /// What is found: SHERIFF's Tables 1 and 2 for our workloads
+    Detection,
+    /// Other sampling frequencies: SHERIFF's Figure 9 and Table 5
+    Sampling,
+}
+
+/// What all benchmarks are told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Only workloads whose name contains this.
+    pub only: String,
+    /// Runs of each variant.
+    pub repetitions: u32,
+    /// How many times the size of the tests.
+    pub scale: u64,
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let options = Options {
+        only: cli.only,
+        repetitions: cli.repetitions.max(1),
+        scale: cli.scale.max(1),
+    };
+    match cli.command {
+        Command::Overhead => overhead::run(&options),
+        Command::Detection => detection::run(&options),
+        Command::Sampling => sampling::run(&options),
+    }
+}

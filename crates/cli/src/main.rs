@@ -1,2 +1,71 @@
-//! Not yet built.
-fn main() {}
+//! The `sunder` program. Arguments become a pipeline here; this crate is the
+//! only place that prints and exits.
+
+mod args;
+mod assemble;
+mod attach;
+mod demo;
+mod detect;
+mod doctor;
+mod embed;
+mod live;
+mod naming;
+mod observers;
+mod output;
+mod process;
+mod result;
+mod saved;
+mod session;
+mod signals;
+mod status;
+mod threads;
+
+use anyhow::{Context, Result};
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let status = run(&cli.command).unwrap_or_else(|error| {
+        output::complain(&error);
+        status::FAILED
+    });
+    ExitCode::from(status)
+}
+
+fn run(command: &Command) -> Result<u8> {
+    match command {
+        Command::Detect(options) => detect::run(options),
+        Command::Attach(options) => attach::run(options),
+        Command::Import(options) => saved::import(options),
+        Command::Report(options) => saved::report(options),
+        Command::Diff(options) => saved::diff(options),
+        Command::Doctor(options) => doctor::run(options),
+        Command::Demo(options) => demo::run(options),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "sunder", &mut text);
+            output::print(&String::from_utf8_lossy(&text))?;
+            Ok(0)
+        }
+        Command::Man { directory } => man(directory.as_deref()),
+    }
+}
+
+fn man(directory: Option<&Path>) -> Result<u8> {
+    match directory {
+        Some(directory) => {
+            std::fs::create_dir_all(directory)
+                .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
+                .with_context(|| format!("cannot write to {}", directory.display()))?;
+        }
+        None => {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut text)?;
+            output::print(&String::from_utf8_lossy(&text))?;
+        }
+    }
+    Ok(0)
+}

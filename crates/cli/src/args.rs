@@ -1,0 +1,340 @@
+//! The command line. Definitions only; nothing here acts.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Find false sharing in running programs, name the data, and say what to do.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sunder",
+    version,
+    max_term_width = 100,
+    after_help = "Examples:
+  sunder demo                                see what it does
+  sunder detect -- ./server --threads 8      run a program and report
+  sunder attach --pid 4242 --duration 30s    look at a running one
+  sunder doctor                              what can be seen on this machine
+
+Exit status: that of the program that was run. Sunder's own: 2 wrong usage,
+123 false sharing found with --fail-on, 125 Sunder failed, 126 the program can't
+be executed, 127 it was not found."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program and report the data that share cache lines
+    Detect(Detect),
+    /// Look at a running process, without stopping it or loading anything into it
+    Attach(Attach),
+    /// Analyse a perf.data file
+    Import(Import),
+    /// Render a saved result again
+    Report(Report),
+    /// Compare two results: what appeared, went away, grew or shrank
+    Diff(Diff),
+    /// Say what can be observed on this machine, and how to get more
+    Doctor(Doctor),
+    /// Build and run a small program with false sharing, and its repaired variant
+    Demo(Demo),
+    /// Print shell completions
+    #[command(after_help = "Examples:
+  sunder completions bash > ~/.local/share/bash-completion/completions/sunder")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write one for every command into a folder
+    #[command(after_help = "Examples:
+  sunder man | man -l -
+  sunder man --directory ~/.local/share/man/man1")]
+    Man {
+        /// Where to write the pages.
+        #[arg(long)]
+        directory: Option<PathBuf>,
+    },
+}
+
+/// `sunder detect`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder detect -- ./server --threads 8
+  sunder detect --format html -o report.html -- ./server
+  sunder detect --format json -o new.json --fail-on false-sharing -- ./bench
+  sunder detect --all --words -- ./server
+
+The program's exit status, signals and standard streams are its own; the report
+goes to standard error or to the files named with -o.")]
+pub struct Detect {
+    /// Which observer takes the samples
+    #[arg(long, value_enum, default_value_t = ObserverChoice::Auto)]
+    pub observer: ObserverChoice,
+    /// Follow the processes that the program starts
+    #[arg(long)]
+    pub follow_children: bool,
+    /// How to observe.
+    #[command(flatten)]
+    pub observe: ObserveOptions,
+    /// How to report.
+    #[command(flatten)]
+    pub tell: TellOptions,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// `sunder attach`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder attach --pid $(pidof server)
+  sunder attach --pid 4242 --duration 1m --format html -o report.html")]
+pub struct Attach {
+    /// The process
+    #[arg(long, short)]
+    pub pid: u32,
+    /// How long to look: a number with ms, s or m
+    #[arg(long, default_value = "10s", value_parser = parse_duration)]
+    pub duration: Duration,
+    /// How to observe.
+    #[command(flatten)]
+    pub observe: ObserveOptions,
+    /// How to report.
+    #[command(flatten)]
+    pub tell: TellOptions,
+}
+
+/// `sunder import`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perf record -e cpu-clock:u --sample-cpu -d --user-regs=ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- ./server
+  sunder import perf.data
+  perf c2c record -- ./server; sunder import perf.data")]
+pub struct Import {
+    /// The file that perf wrote
+    pub file: PathBuf,
+    /// Bytes of a cache line of the machine that recorded it
+    #[arg(long, value_name = "BYTES", value_parser = parse_line_size)]
+    pub line_size: Option<u32>,
+    /// How to report.
+    #[command(flatten)]
+    pub tell: TellOptions,
+}
+
+/// `sunder report`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder report result.json
+  sunder report result.json --format html -o report.html")]
+pub struct Report {
+    /// A result that was saved with --format json
+    pub file: PathBuf,
+    /// How to report.
+    #[command(flatten)]
+    pub tell: TellOptions,
+}
+
+/// `sunder diff`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder diff main.json branch.json
+  sunder diff main.json branch.json --fail-on false-sharing")]
+pub struct Diff {
+    /// The result to compare with
+    pub old: PathBuf,
+    /// The new result
+    pub new: PathBuf,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 123 if false sharing appeared or grew
+    #[arg(long, value_enum)]
+    pub fail_on: Option<FailOn>,
+}
+
+/// `sunder doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder doctor
+  sunder doctor ./server        also look at a program's debug information")]
+pub struct Doctor {
+    /// A program whose symbols and debug information to look at
+    pub program: Option<PathBuf>,
+}
+
+/// `sunder demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder demo
+  sunder demo --keep ./demo     keep the sources and programs to play with")]
+pub struct Demo {
+    /// Number of threads
+    #[arg(long, default_value_t = 2)]
+    pub threads: u32,
+    /// Keep sources and programs in this folder
+    #[arg(long)]
+    pub keep: Option<PathBuf>,
+}
+
+/// How to observe.
+#[derive(Debug, Args, Clone)]
+pub struct ObserveOptions {
+    /// Samples a second and thread; default: high at the start, lower later
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub frequency: Option<u32>,
+    /// Bytes of a cache line; default: read from the machine
+    #[arg(long, value_name = "BYTES", value_parser = parse_line_size)]
+    pub line_size: Option<u32>,
+    /// Share of the program's time that hardware watchpoints may take, in percent; 0 for none
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.5, value_parser = parse_percent)]
+    pub watch_budget: f64,
+}
+
+/// How to report.
+#[derive(Debug, Args, Clone)]
+pub struct TellOptions {
+    /// The form of the report; may be given several times, each with its own -o
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub format: Vec<Format>,
+    /// Where to write the report of the --format at the same place; - is standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+    /// Also show true sharing and what lies below the threshold
+    #[arg(long)]
+    pub all: bool,
+    /// Leave out what costs less than this share of the threads' time
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub threshold: Option<f64>,
+    /// Show every word of a line with its counts and threads
+    #[arg(long)]
+    pub words: bool,
+    /// Exit with 123 if false sharing above the threshold was found
+    #[arg(long, value_enum)]
+    pub fail_on: Option<FailOn>,
+    /// No report on standard error; files are still written
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// What `--observer` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ObserverChoice {
+    /// The best that this machine offers
+    Auto,
+    /// Samples from the kernel's perf interface
+    Perf,
+    /// Samples from timers inside the program, where perf is refused
+    Timer,
+    /// Memory events of the hardware's performance counters
+    Pmu,
+}
+
+/// What `--format` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people, in a terminal
+    Text,
+    /// The complete result, for `sunder report`, `sunder diff` and other tools
+    Json,
+    /// One self-contained page
+    Html,
+    /// For code-scanning viewers
+    Sarif,
+}
+
+/// What `--fail-on` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    /// Any false or mixed sharing above the threshold
+    FalseSharing,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no duration; write 500ms, 10s or 2m");
+    let split = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "ms" => number / 1e3,
+        "" | "s" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(wrong()),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
+        _ => Err(format!("'{text}' is no percentage from 0 to 100")),
+    }
+}
+
+fn parse_line_size(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(value) if value.is_power_of_two() && (16..=256).contains(&value) => Ok(value),
+        _ => Err(format!(
+            "'{text}' is no line size; it must be 16, 32, 64, 128 or 256"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_examples() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string);
+            assert!(
+                help.is_some_and(|h| h.contains("Examples:")),
+                "{} has no examples",
+                command.get_name()
+            );
+        }
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("3"), Ok(Duration::from_secs(3)));
+        for bad in ["", "s", "5x", "-1s", "1e400s"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_program_is_its_own() {
+        let cli = Cli::try_parse_from(["sunder", "detect", "--all", "--", "ls", "--all", "-o"]);
+        let Ok(Cli {
+            command: Command::Detect(detect),
+        }) = cli
+        else {
+            panic!("{cli:?}");
+        };
+        assert!(detect.tell.all);
+        assert_eq!(detect.program, ["ls", "--all", "-o"]);
+    }
+}

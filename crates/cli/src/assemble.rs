@@ -1,0 +1,191 @@
+//! Joins contended lines to findings: one object, or two neighbours, each. Pure
+//! bookkeeping over the judge's verdicts and their names.
+
+use crate::naming::{NamedLine, ObjectKey, name_line, show_object};
+use crate::process::Process;
+use std::collections::BTreeMap;
+use sunder_access::{ThreadId, Time};
+use sunder_findings as findings;
+use sunder_findings::Finding;
+use sunder_sharing::{Confidence, MIN_EVIDENCE, Sharing, Verdict};
+
+/// Slices of time in a finding's timeline.
+const SLICES: usize = 60;
+
+/// Lines that are shown of one finding; the others count but are left out.
+const MOST_LINES: usize = 32;
+
+/// What became of the verdicts.
+pub struct Assembled {
+    /// One for each object or pair.
+    pub findings: Vec<Finding>,
+    /// Objects whose few coincidences sequential use may explain.
+    pub weak: usize,
+}
+
+/// The findings of one process over the run from `start` to `end`.
+pub fn assemble(process: &mut Process, start: Time, end: Time) -> Assembled {
+    let mappings = process.mappings().clone();
+    process.names.set_mappings(mappings);
+    let verdicts = process.judge.verdicts();
+    let mut groups: BTreeMap<Vec<ObjectKey>, Vec<(Verdict, NamedLine)>> = BTreeMap::new();
+    for verdict in verdicts {
+        let line = name_line(process, &verdict);
+        if line.parts.is_empty() {
+            continue;
+        }
+        let mut key: Vec<_> = line.parts.iter().take(2).map(|p| p.key.clone()).collect();
+        key.sort();
+        groups.entry(key).or_default().push((verdict, line));
+    }
+    let mut done = Assembled {
+        findings: Vec::new(),
+        weak: 0,
+    };
+    for (_, lines) in groups {
+        let evidence: u32 = lines
+            .iter()
+            .fold(0, |sum, (v, _)| sum.saturating_add(v.evidence));
+        let confirmed = lines
+            .iter()
+            .any(|(v, _)| v.confidence() == Confidence::Confirmed);
+        if confirmed || evidence >= MIN_EVIDENCE {
+            done.findings.push(join(process, lines, start, end));
+        } else {
+            done.weak += 1;
+        }
+    }
+    done
+}
+
+/// One finding of all `lines` of an object. Never empty.
+fn join(
+    process: &mut Process,
+    mut lines: Vec<(Verdict, NamedLine)>,
+    start: Time,
+    end: Time,
+) -> Finding {
+    lines.sort_by(|a, b| b.0.cost_ns.total_cmp(&a.0.cost_ns));
+    let (cost_percent, per_second) = cost(process, lines.iter().map(|(v, _)| v));
+    let interleavings: f64 = lines.iter().map(|(v, _)| v.interleavings_per_second).sum();
+    let false_share = if interleavings > 0.0 {
+        lines
+            .iter()
+            .map(|(v, _)| v.false_share * v.interleavings_per_second)
+            .sum::<f64>()
+            / interleavings
+    } else {
+        lines[0].0.false_share
+    };
+    let sharing = joint_sharing(lines.iter().map(|(v, _)| v));
+    let first = &lines[0].1;
+    let object = show_object(process, &first.parts[0].name, first.seen_through.as_ref());
+    let neighbour = first
+        .parts
+        .get(1)
+        .map(|part| show_object(process, &part.name, None));
+    let object_start = first.parts[0].name.start;
+    let mut timeline = vec![0.0; SLICES];
+    for (verdict, _) in &lines {
+        let slices = verdict.timeline.slices(start, end, SLICES);
+        timeline.iter_mut().zip(slices).for_each(|(t, s)| *t += s);
+    }
+    let confirmed = lines.iter().any(|(v, _)| v.confirmed);
+    let sites = join_sites(lines.iter_mut().flat_map(|(_, l)| l.sites.drain(..)));
+    let mut shown: Vec<findings::Line> = lines
+        .into_iter()
+        .take(MOST_LINES)
+        .map(|(verdict, line)| findings::Line {
+            address: verdict.line.to_string(),
+            object_offset: Some(verdict.line.0.wrapping_sub(object_start.0) as i64),
+            interleavings_per_second: verdict.interleavings_per_second,
+            words: line.words,
+        })
+        .collect();
+    shown.sort_by_key(|line| line.object_offset);
+    Finding {
+        rank: 0,
+        sharing,
+        latent: false,
+        latent_on: None,
+        confirmed,
+        object,
+        neighbour,
+        lines: shown,
+        sites,
+        interleavings_per_second: per_second,
+        false_share,
+        cost_percent,
+        timeline,
+        advice: Vec::new(),
+    }
+}
+
+/// The kind of an object with several lines: false or true only if all are.
+fn joint_sharing<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> findings::Sharing {
+    let one = |s: Sharing| match s {
+        Sharing::False => findings::Sharing::False,
+        Sharing::True => findings::Sharing::True,
+        Sharing::Mixed => findings::Sharing::Mixed,
+    };
+    verdicts
+        .map(|v| one(v.sharing))
+        .reduce(|a, b| if a == b { a } else { findings::Sharing::Mixed })
+        .unwrap_or(findings::Sharing::False)
+}
+
+/// Lost time of all lines, in percent of the CPU time of all threads involved,
+/// and interleavings per second.
+fn cost<'a>(process: &Process, verdicts: impl Iterator<Item = &'a Verdict>) -> (f64, f64) {
+    let mut threads: Vec<ThreadId> = Vec::new();
+    let (mut lost, mut per_second) = (0.0, 0.0);
+    for verdict in verdicts {
+        lost += verdict.cost_ns;
+        per_second += verdict.interleavings_per_second;
+        threads.extend(verdict.threads.iter().map(|t| t.thread));
+    }
+    threads.sort_unstable();
+    threads.dedup();
+    let spent: f64 = process
+        .judge
+        .thread_time()
+        .iter()
+        .filter(|t| threads.contains(&t.thread))
+        .map(|t| if t.samples > 0 { t.cpu_ns } else { t.last.since(t.first) } as f64)
+        .sum();
+    let percent = if spent > 0.0 {
+        (lost / spent * 100.0).min(100.0)
+    } else {
+        0.0
+    };
+    (percent, per_second)
+}
+
+/// One row for each source line and kind of access; without source, one for
+/// each instruction.
+fn join_sites(sites: impl Iterator<Item = findings::Site>) -> Vec<findings::Site> {
+    let mut joined: Vec<findings::Site> = Vec::new();
+    for site in sites {
+        let same = |old: &&mut findings::Site| {
+            old.kind == site.kind
+                && old.function == site.function
+                && old.file == site.file
+                && old.line == site.line
+                && (site.line.is_some() || old.address == site.address)
+        };
+        match joined.iter_mut().find(same) {
+            Some(old) => {
+                old.accesses += site.accesses;
+                old.threads.extend(site.threads);
+                old.threads.sort_unstable();
+                old.threads.dedup();
+                old.fields.extend(site.fields);
+                old.fields.sort_unstable();
+                old.fields.dedup();
+            }
+            None => joined.push(site),
+        }
+    }
+    joined.sort_by_key(|s| std::cmp::Reverse(s.accesses));
+    joined
+}

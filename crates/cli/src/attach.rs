@@ -1,0 +1,115 @@
+//! `sunder attach`: looks at a running process for a while, without stopping it
+//! and without loading anything into it.
+
+use crate::args::Attach;
+use crate::detect::own_cpu_seconds;
+use crate::live::{Live, Sampler, now};
+use crate::observers;
+use crate::output::Output;
+use crate::result::{Observed, show_machine};
+use crate::session::{Follow, Session, judge_config};
+use crate::status;
+use anyhow::{Context, Result, bail};
+use std::sync::atomic::{AtomicBool, Ordering};
+use sunder_access::ProcessId;
+use sunder_findings as findings;
+use sunder_observe::machine::{self, Machine};
+use sunder_observe::perf::{FrequencyPlan, PerfSampler};
+use sunder_observe::proc;
+
+/// Ctrl-C ends the observation, not the report.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn interrupt(_signal: i32) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// Runs the command; the value is the status to exit with.
+///
+/// # Errors
+/// If the process can't be observed.
+pub fn run(options: &Attach) -> Result<u8> {
+    let output = Output::new(&options.tell, false)?;
+    let process = ProcessId(options.pid);
+    let machine = Machine::read();
+    let line = options
+        .observe
+        .line_size
+        .map_or(machine.line.bytes(), u64::from);
+    let transfer = machine::transfer_cost().map(|t| t.nanoseconds);
+    let config = judge_config(line, transfer)?;
+    if !proc::is_alive(process) {
+        bail!("there is no process {process}");
+    }
+    let plan = options
+        .observe
+        .frequency
+        .map_or_else(FrequencyPlan::default, FrequencyPlan::fixed);
+    let frequencies = observers::range(&plan);
+    let sampler = PerfSampler::attach(process, plan, false)
+        .with_context(|| format!("cannot observe process {process}"))?;
+    let path = proc::executable(process).ok();
+    let command = proc::command_line(process).unwrap_or_default();
+    let mut session = Session::new(config, Follow::Only(process));
+    for thread in proc::threads(process).unwrap_or_default() {
+        let name = proc::thread_name(process, thread);
+        let threads = &mut session.process(process).threads;
+        threads.started(thread);
+        if let Ok(name) = name {
+            threads.name(thread, name);
+        }
+    }
+    if let Ok(mappings) = proc::mappings(process) {
+        session.set_mappings(process, mappings);
+    }
+    // SAFETY: the handler only stores to an atomic.
+    unsafe { libc::signal(libc::SIGINT, interrupt as *const () as usize) };
+    let share = options.observe.watch_budget / 100.0;
+    let mut live = Live::new(session, Sampler::Perf(sampler), None, process, share);
+    let mut over = false;
+    while !over && live.elapsed() < options.duration && !INTERRUPTED.load(Ordering::Relaxed) {
+        over = live.step(Some(options.duration), &mut |_| !proc::is_alive(process))?;
+    }
+    live.finish();
+    let (start, end) = (live.start(), now());
+    let mut limits = live.sampler_limits();
+    limits.push(
+        "An attached process tells nothing of its heap: heap objects are named by the types of \
+         the pointers that lead to them, without call stacks; `sunder detect` sees both."
+            .into(),
+    );
+    if over {
+        limits.push("The process ended before the time was over.".into());
+    }
+    limits.extend(live.watch_limit());
+    let observed = Observed {
+        program: findings::Program {
+            command: command
+                .iter()
+                .map(|a| a.to_string_lossy().into_owned())
+                .collect(),
+            path: path.map(|p| p.to_string_lossy().into_owned()),
+            exit: None,
+        },
+        machine: show_machine(&machine, line as u32, transfer),
+        run: findings::Run {
+            seconds: live.elapsed().as_secs_f64(),
+            observer: "perf".into(),
+            frequency_hz: Some(frequencies),
+            threshold_percent: options
+                .tell
+                .threshold
+                .unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
+            observer_cpu_seconds: own_cpu_seconds(),
+            ..findings::Run::default()
+        },
+        limits,
+    };
+    let findings = live.session.finish(start, end, observed);
+    let written = output.write(&findings);
+    Ok(match output.verdict(&findings) {
+        Some(found) => found,
+        None if written.failed => status::FAILED,
+        None => 0,
+    })
+}

@@ -1,0 +1,303 @@
+//! `sunder detect`: starts a program, observes it to its end, reports, and
+//! exits as the program did.
+
+use crate::args::{Detect, ObserveOptions, ObserverChoice};
+use crate::embed::RuntimeLibrary;
+use crate::live::{Live, Sampler, now};
+use crate::observers;
+use crate::output::{Output, complain};
+use crate::result::{Observed, show_machine};
+use crate::session::{Follow, Session, judge_config};
+use crate::signals::Signals;
+use crate::status;
+use anyhow::{Context, Result};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::time::Duration;
+use sunder_findings as findings;
+use sunder_findings::Findings;
+use sunder_observe::launch::{Child, Launch, Prepared};
+use sunder_observe::machine::{self, Machine};
+use sunder_observe::{ObserveError, proc};
+use sunder_wire::{RuntimeStatus, Segment, SegmentOptions};
+
+/// Runs the command; the value is the status to exit with.
+///
+/// # Errors
+/// If Sunder itself failed before the program could run.
+pub fn run(options: &Detect) -> Result<u8> {
+    let output = Output::new(&options.tell, false)?;
+    let program = observe(
+        &options.program,
+        options.observer,
+        &options.observe,
+        options.follow_children,
+        options.tell.threshold,
+    );
+    let (findings, exit) = match program {
+        Ok(done) => done,
+        Err(error) => return Ok(start_failure(&error)),
+    };
+    let written = output.write(&findings);
+    let own = exit_code(exit);
+    Ok(match output.verdict(&findings) {
+        Some(found) if own == 0 => found,
+        _ if own == 0 && written.failed => status::FAILED,
+        _ => own,
+    })
+}
+
+/// What a shell would exit with.
+pub fn exit_code(exit: ExitStatus) -> u8 {
+    let code = exit
+        .code()
+        .or_else(|| exit.signal().map(|s| 128 + s))
+        .unwrap_or(i32::from(status::FAILED));
+    u8::try_from(code).unwrap_or(status::FAILED)
+}
+
+/// Tells why the program did not start; the status that says so.
+fn start_failure(error: &anyhow::Error) -> u8 {
+    if let Some(ObserveError::Execute { program, source }) = error.downcast_ref() {
+        let (why, code) = match source.raw_os_error() {
+            Some(libc::ENOENT) => ("it was not found".to_owned(), status::NOT_FOUND),
+            Some(libc::EACCES) => (
+                "it is not an executable file".to_owned(),
+                status::NOT_EXECUTABLE,
+            ),
+            Some(libc::ENOEXEC) => (
+                "it is no program for this machine: wrong architecture or format".to_owned(),
+                status::NOT_EXECUTABLE,
+            ),
+            _ => (source.to_string(), status::NOT_EXECUTABLE),
+        };
+        crate::output::note(&format!("cannot execute {program}: {why}"));
+        return code;
+    }
+    complain(error);
+    status::FAILED
+}
+
+/// Runs `program` under observation. Also used by `demo`.
+///
+/// # Errors
+/// If it could not be started.
+pub fn observe(
+    program: &[OsString],
+    choice: ObserverChoice,
+    options: &ObserveOptions,
+    follow_children: bool,
+    threshold: Option<f64>,
+) -> Result<(Findings, ExitStatus)> {
+    let machine = Machine::read();
+    let line = options.line_size.map_or(machine.line.bytes(), u64::from);
+    let transfer = machine::transfer_cost().map(|t| t.nanoseconds);
+    let config = judge_config(line, transfer)?;
+    let library = RuntimeLibrary::new().context("cannot make the runtime library available")?;
+    // The target's own dispositions are those that we were started with.
+    let signals = Signals::hold();
+    let Started {
+        prepared,
+        sampler,
+        segment,
+        mut limits,
+        observer,
+    } = start(program, choice, options, follow_children, &library)?;
+    let pid = prepared.pid();
+    let follow = if follow_children {
+        Follow::All
+    } else {
+        Follow::Only(pid)
+    };
+    let mut session = Session::new(config, follow);
+    if let Some(segment) = &segment {
+        session.set_heap(pid, Rc::clone(segment));
+    }
+    let mut live = Live::new(
+        session,
+        sampler,
+        segment.clone(),
+        pid,
+        options.watch_budget / 100.0,
+    );
+    let mut child = prepared.go()?;
+    signals.forward_to(pid);
+    let path = proc::executable(pid).ok();
+    let exit = watch_to_the_end(&mut live, &mut child)?;
+    signals.release();
+    let end = now();
+    let elapsed = live.elapsed();
+    limits.extend(live.sampler_limits());
+    limits.extend(live.watch_limit());
+    if let Some(segment) = &segment {
+        limits.extend(runtime_limits(&segment.status(), path.as_deref()));
+    }
+    let run = findings::Run {
+        seconds: elapsed.as_secs_f64(),
+        observer: observer.name.into(),
+        frequency_hz: Some(observer.frequencies),
+        threshold_percent: threshold.unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
+        observer_cpu_seconds: own_cpu_seconds(),
+        lost_samples: segment.as_ref().map_or(0, |s| s.status().samples_dropped),
+        ..findings::Run::default()
+    };
+    let observed = Observed {
+        program: findings::Program {
+            command: program
+                .iter()
+                .map(|a| a.to_string_lossy().into_owned())
+                .collect(),
+            path: path.map(|p| p.to_string_lossy().into_owned()),
+            exit: Some(match (exit.code(), exit.signal()) {
+                (Some(code), _) => findings::Exit::Status(code),
+                (None, signal) => findings::Exit::Signal(signal.unwrap_or(0)),
+            }),
+        },
+        machine: show_machine(&machine, line as u32, transfer),
+        run,
+        limits,
+    };
+    let start = live.start();
+    Ok((live.session.finish(start, end, observed), exit))
+}
+
+fn watch_to_the_end(live: &mut Live, child: &mut Child) -> Result<ExitStatus, ObserveError> {
+    let pidfd = observers::pidfd(child.pid());
+    loop {
+        let over = live.step(None, &mut |pause| observers::wait_end(&pidfd, pause))?;
+        // Perf's rings end with the threads; a process whose last thread is gone
+        // is collected a moment later.
+        if over {
+            live.finish();
+            return child.wait();
+        }
+        if let Some(exit) = child.try_wait()? {
+            live.finish();
+            return Ok(exit);
+        }
+    }
+}
+
+/// What is needed to let the program go.
+struct Started {
+    prepared: Prepared,
+    sampler: Sampler,
+    segment: Option<Rc<Segment>>,
+    limits: Vec<String>,
+    observer: observers::Chosen,
+}
+
+fn start(
+    program: &[OsString],
+    choice: ObserverChoice,
+    options: &ObserveOptions,
+    follow_children: bool,
+    library: &RuntimeLibrary,
+) -> Result<Started> {
+    let mut limits = Vec::new();
+    let timer_hz = observers::timer_frequency(options.frequency);
+    // Whether perf is refused is found out on the child itself, which must
+    // already have the segment's variables: so ask on ourselves first.
+    let wanted = observers::choose(choice, &mut limits)?;
+    let segment = Segment::create(&SegmentOptions {
+        timer_hz: (wanted == observers::Kind::Timer).then_some(timer_hz),
+        heap: true,
+        keep_environment: false,
+    });
+    let segment = match segment {
+        Ok(segment) => Some(Rc::new(segment)),
+        Err(error) if wanted != observers::Kind::Timer => {
+            limits.push(format!("Heap objects are not named: {error}."));
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let (name, arguments) = program.split_first().context("no program was given")?;
+    let mut launch = Launch::new(name.clone()).arguments(arguments.to_vec());
+    if let Some(segment) = &segment {
+        let existing = std::env::var_os("LD_PRELOAD");
+        for (name, value) in segment.environment(&library.path(), existing.as_deref()) {
+            launch = launch.environment(name, value);
+        }
+    }
+    let prepared = launch.prepare()?;
+    let (sampler, observer) =
+        observers::open(wanted, prepared.pid(), options.frequency, follow_children)?;
+    Ok(Started {
+        prepared,
+        sampler,
+        segment,
+        limits,
+        observer,
+    })
+}
+
+/// What the runtime could not do, for the report.
+fn runtime_limits(status: &RuntimeStatus, program: Option<&std::path::Path>) -> Vec<String> {
+    let mut limits = Vec::new();
+    if status.loaded.is_none() {
+        let why = match program.map(observers::linkage) {
+            Some(observers::Linkage::Static) => "the program is statically linked",
+            Some(observers::Linkage::Privileged) => {
+                "the program has set-user-id or other privileges"
+            }
+            _ => "the runtime library was not loaded",
+        };
+        limits.push(format!(
+            "Heap objects have no names and call stacks: {why}."
+        ));
+    } else if let Some(refusal) = status.refusal {
+        limits.push(format!(
+            "Heap objects have no names and call stacks: the runtime library stayed passive ({refusal:?})."
+        ));
+    } else if !status.allocations_seen {
+        limits.push(
+            "Heap objects have no names and call stacks: the program brings its own malloc.".into(),
+        );
+    }
+    let mut count = |number: u64, what: &str| {
+        if number > 0 {
+            limits.push(format!("{number} {what}"));
+        }
+    };
+    count(
+        status.threads_dropped,
+        "threads were beyond the table of threads.",
+    );
+    count(
+        status.blocks_dropped,
+        "heap blocks were beyond the table of blocks and have no names.",
+    );
+    count(
+        status.stacks_dropped,
+        "allocations were beyond the table of call stacks.",
+    );
+    count(
+        status.timers_refused,
+        "threads got no timer and gave no samples.",
+    );
+    if status.signal_taken {
+        limits.push(
+            "The program took the signal of the timer observer; sampling stopped there.".into(),
+        );
+    }
+    limits
+}
+
+/// CPU seconds of this process so far.
+pub fn own_cpu_seconds() -> f64 {
+    // SAFETY: `rusage` is plain data for which zeroes are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid place for the answer.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    let seconds = |t: libc::timeval| {
+        Duration::new(
+            t.tv_sec.unsigned_abs(),
+            t.tv_usec.unsigned_abs() as u32 * 1000,
+        )
+        .as_secs_f64()
+    };
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}

@@ -1,0 +1,322 @@
+//! The loop around a running target: drains the observers, keeps the heap's
+//! clock, spends the watch budget on suspects. It knows nothing of how the
+//! target was started and prints nothing.
+
+use crate::session::Session;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use sunder_access::{Address, ProcessId, ThreadId, Time};
+use sunder_observe::perf::{PerfSampler, Wait};
+use sunder_observe::pmu::PmuSampler;
+use sunder_observe::watch::{Budget, BurstRequest, CodeDecoder, ProcessCode, WatchError, Watcher};
+use sunder_observe::{ObserveError, RawSample, Registers, proc};
+use sunder_sharing::Burst;
+use sunder_wire::Segment;
+
+/// Who takes the samples.
+pub enum Sampler {
+    /// The kernel.
+    Perf(PerfSampler),
+    /// Timers inside the target; they arrive in the segment.
+    Timer,
+    /// The PMU.
+    Pmu(PmuSampler),
+}
+
+/// Pause between two looks at the observers: short at the start, where a
+/// program of 100 ms must get its answer, longer when it runs on.
+const PAUSES: [(Duration, Duration); 3] = [
+    (Duration::from_millis(0), Duration::from_millis(4)),
+    (Duration::from_millis(200), Duration::from_millis(15)),
+    (Duration::from_secs(3), Duration::from_millis(50)),
+];
+
+/// How often suspects are looked for. A burst of a few milliseconds every so
+/// often spreads over the phases of a program.
+const SUSPECT_EVERY: Duration = Duration::from_millis(25);
+
+/// What one burst may take.
+const BURST: Duration = Duration::from_millis(4);
+/// See `BURST`; ten rounds between two threads confirm, and some hits are lost
+/// to arming one thread after the other.
+const BURST_HITS: u32 = 64;
+/// Threads watched at once; more would need rings beyond what an unprivileged
+/// user may map.
+const BURST_THREADS: usize = 8;
+
+/// A line that stays quiet in so many bursts is not asked again.
+const QUIET_ENOUGH: u32 = 3;
+
+/// Suspects that cost less than this share of time get no burst.
+const WORTH_WATCHING: f64 = 0.002;
+
+/// The loop's state.
+pub struct Live {
+    /// What has been seen.
+    pub session: Session,
+    sampler: Sampler,
+    segment: Option<Rc<Segment>>,
+    root: ProcessId,
+    budget: Budget,
+    watchers: HashMap<ProcessId, Watcher>,
+    started: Instant,
+    start: Time,
+    next_maps: Duration,
+    next_suspects: Duration,
+    /// When something was first suspected.
+    pub first_suspect: Option<Duration>,
+    /// Why watching was given up.
+    pub watch_refused: Option<String>,
+}
+
+impl Live {
+    /// Begins to observe `root`.
+    pub fn new(
+        session: Session,
+        sampler: Sampler,
+        segment: Option<Rc<Segment>>,
+        root: ProcessId,
+        watch_share: f64,
+    ) -> Self {
+        Self {
+            session,
+            sampler,
+            segment,
+            root,
+            budget: Budget {
+                share: watch_share,
+                ..Budget::default()
+            },
+            watchers: HashMap::new(),
+            started: Instant::now(),
+            start: now(),
+            next_maps: Duration::ZERO,
+            next_suspects: Duration::from_millis(10),
+            first_suspect: None,
+            watch_refused: (watch_share <= 0.0).then(|| "they were switched off".into()),
+        }
+    }
+
+    /// When observation began.
+    pub const fn start(&self) -> Time {
+        self.start
+    }
+
+    /// How long it has lasted.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Waits a moment and takes in what has come. `until` limits the wait.
+    ///
+    /// # Errors
+    /// If waiting itself fails.
+    pub fn step(
+        &mut self,
+        until: Option<Duration>,
+        ended: &mut dyn FnMut(Duration) -> bool,
+    ) -> Result<bool, ObserveError> {
+        let elapsed = self.elapsed();
+        let mut pause = PAUSES
+            .iter()
+            .rev()
+            .find(|(after, _)| elapsed >= *after)
+            .map_or(PAUSES[0].1, |p| p.1);
+        if let Some(until) = until {
+            pause = pause.min(until.saturating_sub(elapsed));
+        }
+        let waited = match &mut self.sampler {
+            Sampler::Perf(sampler) => sampler.wait(pause)?,
+            Sampler::Pmu(sampler) => sampler.wait(pause)?,
+            Sampler::Timer => Wait::Ended,
+        };
+        // Samplers see all threads end a moment before the process can be waited
+        // for; the timer observer has nothing else to wait on.
+        let over = waited == Wait::Ended && ended(pause);
+        self.drain(false);
+        let elapsed = self.elapsed();
+        if !over {
+            self.refresh_mappings(elapsed);
+            if elapsed >= self.next_suspects {
+                self.next_suspects = elapsed + SUSPECT_EVERY;
+                self.watch();
+            }
+        }
+        Ok(over)
+    }
+
+    /// Takes in what is left when the target has ended or the time is over.
+    pub fn finish(&mut self) {
+        self.drain(true);
+    }
+
+    /// What the sampler says it could not see.
+    pub fn sampler_limits(&self) -> Vec<String> {
+        let mut limits = Vec::new();
+        if let Sampler::Perf(sampler) = &self.sampler {
+            if sampler.unobserved_threads() > 0 {
+                limits.push(format!(
+                    "{} threads could not be observed for want of file descriptors; raise `ulimit -n`.",
+                    sampler.unobserved_threads()
+                ));
+            }
+            if sampler.samples_without_registers() > 0 {
+                limits.push(format!(
+                    "{} samples were of 32-bit programs, which are not decoded.",
+                    sampler.samples_without_registers()
+                ));
+            }
+        }
+        limits
+    }
+
+    /// Why watchpoints did not confirm what they might have.
+    pub fn watch_limit(&self) -> Option<String> {
+        let why = self.watch_refused.as_ref()?;
+        Some(format!("Watchpoints confirmed nothing (more): {why}."))
+    }
+
+    fn drain(&mut self, last: bool) {
+        // The epoch must begin before the samples that it is compared with.
+        if let Some(segment) = &self.segment {
+            segment.advance_epoch(now());
+        }
+        let session = &mut self.session;
+        let mut sink = |event| session.event(event);
+        match &mut self.sampler {
+            Sampler::Perf(sampler) if last => sampler.finish(&mut sink),
+            Sampler::Perf(sampler) => sampler.drain(&mut sink),
+            Sampler::Pmu(sampler) if last => sampler.finish(&mut sink),
+            Sampler::Pmu(sampler) => sampler.drain(&mut sink),
+            Sampler::Timer => {}
+        }
+        let Some(segment) = self.segment.clone() else {
+            return;
+        };
+        if matches!(self.sampler, Sampler::Timer) {
+            let process = self.root;
+            segment.drain_samples(&mut |s| {
+                self.session.sample(&RawSample {
+                    time: s.time,
+                    process,
+                    thread: s.thread,
+                    cpu: s.cpu,
+                    period_ns: s.period_ns,
+                    registers: Registers {
+                        general: s.registers,
+                        ip: s.ip,
+                    },
+                });
+            });
+        }
+        self.session.heap_events();
+    }
+
+    /// Mappings that perf does not tell (data, or all of them for the timer
+    /// observer) are read while the process lives: soon, and ever more rarely.
+    fn refresh_mappings(&mut self, elapsed: Duration) {
+        if elapsed < self.next_maps {
+            return;
+        }
+        self.next_maps = (elapsed * 2).clamp(
+            elapsed + Duration::from_millis(4),
+            elapsed + Duration::from_secs(2),
+        );
+        let mut living = self.session.living();
+        if living.is_empty() {
+            living.push(self.root);
+        }
+        for process in living {
+            if let Ok(mappings) = proc::mappings(process)
+                && mappings.iter().next().is_some()
+            {
+                self.session.set_mappings(process, mappings);
+                if matches!(self.sampler, Sampler::Timer) {
+                    self.session.refresh_code(process);
+                    self.refresh_threads();
+                }
+            }
+        }
+    }
+
+    /// The timer observer has no events for threads' beginnings and names.
+    fn refresh_threads(&mut self) {
+        for thread in proc::threads(self.root).unwrap_or_default() {
+            let name = proc::thread_name(self.root, thread);
+            let process = self.session.process(self.root);
+            process.threads.started(thread);
+            if let Ok(name) = name {
+                process.threads.name(thread, name);
+            }
+        }
+    }
+
+    /// One burst on the dearest suspect that is not yet settled.
+    fn watch(&mut self) {
+        for process in self.session.living() {
+            let suspects = self.session.process(process).judge.suspects(now());
+            if suspects.is_empty() {
+                continue;
+            }
+            self.first_suspect.get_or_insert(self.started.elapsed());
+            for suspect in suspects.iter().take(64) {
+                self.session.watch_line(process, suspect.line);
+            }
+            if self.watch_refused.is_some() {
+                continue;
+            }
+            let Some(suspect) = suspects.iter().find(|s| {
+                s.cost_share >= WORTH_WATCHING && s.quiet_bursts < QUIET_ENOUGH + s.loud_bursts
+            }) else {
+                continue;
+            };
+            let mut threads = suspect.threads.clone();
+            threads.truncate(BURST_THREADS);
+            self.burst(process, suspect.words.clone(), threads);
+        }
+    }
+
+    fn burst(&mut self, process: ProcessId, words: Vec<Address>, threads: Vec<ThreadId>) {
+        let budget = self.budget;
+        let watcher = self
+            .watchers
+            .entry(process)
+            .or_insert_with(|| Watcher::new(process, budget));
+        let request = BurstRequest {
+            words,
+            threads,
+            max_hits_per_thread: BURST_HITS,
+            max_duration: BURST,
+        };
+        let mut decoder = CodeDecoder::new(ProcessCode {
+            process,
+            source: self.session.code(),
+        });
+        match watcher.burst(&request, &mut decoder) {
+            Ok(burst) => {
+                let accesses = burst.complete().to_vec();
+                self.session.process(process).burst(&Burst {
+                    words: &burst.watched,
+                    started: burst.started,
+                    ended: burst.complete_until,
+                    accesses: &accesses,
+                });
+            }
+            // The moment was wrong; another will come.
+            Err(WatchError::BudgetSpent(_) | WatchError::NoThreads(_)) => {}
+            Err(error) => self.watch_refused = Some(error.to_string()),
+        }
+    }
+}
+
+/// The monotonic clock, as observers stamp their events.
+pub fn now() -> Time {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid place for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    Time(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}

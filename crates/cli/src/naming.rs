@@ -1,0 +1,370 @@
+//! From the judge's addresses to names: which objects meet on a contended line,
+//! what their words are called, and which source lines touch them. One line at a
+//! time; `assemble` joins lines to findings.
+
+use crate::process::Process;
+use std::collections::HashMap;
+use sunder_access::{Address, Kind};
+use sunder_findings as findings;
+use sunder_objects::{CodeFrame, ObjectKind, ObjectName, Storage, TypeHandle};
+use sunder_sharing::{SiteUse, Verdict, WordUse};
+
+/// What tells two objects apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ObjectKey {
+    /// Blocks from one call stack, of one size, are one subject: they have one
+    /// fix.
+    CallSite(Vec<String>, u64),
+    /// A variable, by where it starts.
+    Variable(u64),
+    /// Memory of which nothing is known, by the instructions that touch it most.
+    Code(Vec<u64>),
+}
+
+/// An object that takes part on a line.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What tells it apart.
+    pub key: ObjectKey,
+    /// What it is called.
+    pub name: ObjectName,
+    /// Accesses to it on this line that change it.
+    pub writes: u64,
+    /// All accesses to it on this line.
+    pub accesses: u64,
+}
+
+/// A contended line with its names.
+pub struct NamedLine {
+    /// The objects on it, the most written first.
+    pub parts: Vec<Part>,
+    /// The words, as the result shows them.
+    pub words: Vec<findings::Word>,
+    /// The instructions, as the result shows them.
+    pub sites: Vec<findings::Site>,
+    /// The pointer or type that the first object was reached through.
+    pub seen_through: Option<Seen>,
+}
+
+/// The typed pointer that most accesses to an object went through.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The pointer's name.
+    pub variable: Option<String>,
+    /// What it points to.
+    pub type_name: String,
+    handle: TypeHandle,
+    size: u64,
+    stride: u64,
+    /// What its offset is, modulo the stride, relative to the object's start.
+    phase: u64,
+}
+
+/// Names what is on the line of `verdict`.
+pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut of_word = Vec::new();
+    for word in &verdict.words {
+        let address = verdict.line.offset(i64::from(word.offset));
+        let known = parts.iter().position(|p| covers(&p.name, address));
+        let index = known.unwrap_or_else(|| {
+            let context = process.context(address, verdict.owner);
+            let name = process.names.object_at(address, &context);
+            let key = key_of(&name, verdict);
+            if let Some(same) = parts.iter().position(|p| p.key == key && p.name == name) {
+                return same;
+            }
+            parts.push(Part {
+                key,
+                name,
+                writes: 0,
+                accesses: 0,
+            });
+            parts.len() - 1
+        });
+        let (writes, all) = counts(word);
+        parts[index].writes += writes;
+        parts[index].accesses += all;
+        of_word.push(index);
+    }
+    let order = ranked(&parts);
+    let seen: Vec<Option<Seen>> = parts
+        .iter()
+        .map(|part| seen_through(process, verdict, &part.name))
+        .collect();
+    let words = verdict
+        .words
+        .iter()
+        .zip(&of_word)
+        .map(|(word, &index)| {
+            let address = verdict.line.offset(i64::from(word.offset));
+            let field = field(process, &parts[index].name, seen[index].as_ref(), address);
+            findings::Word {
+                offset: word.offset,
+                size: word.size,
+                field,
+                threads: word
+                    .threads
+                    .iter()
+                    .map(|u| findings::ThreadUse {
+                        id: u.thread.0,
+                        name: process.threads.label(u.thread).name,
+                        reads: u.reads,
+                        writes: u.writes,
+                        updates: u.updates,
+                        atomics: u.atomics,
+                    })
+                    .collect(),
+            }
+        })
+        .collect::<Vec<_>>();
+    let sites = verdict
+        .sites
+        .iter()
+        .map(|site| name_site(process, site, &words))
+        .collect();
+    let seen_through = order.first().and_then(|&i| seen[i].clone());
+    NamedLine {
+        parts: order.into_iter().map(|i| parts[i].clone()).collect(),
+        words,
+        sites,
+        seen_through,
+    }
+}
+
+fn covers(name: &ObjectName, address: Address) -> bool {
+    name.kind != ObjectKind::Unknown
+        && name.kind != ObjectKind::Mapping
+        && name.span().is_some_and(|span| span.contains(address))
+}
+
+fn key_of(name: &ObjectName, verdict: &Verdict) -> ObjectKey {
+    match name.kind {
+        ObjectKind::Heap if !name.allocation.is_empty() => ObjectKey::CallSite(
+            name.allocation
+                .iter()
+                .map(|f| format!("{}:{:?}:{:?}", f.function, f.file, f.line))
+                .collect(),
+            name.size.unwrap_or(0),
+        ),
+        ObjectKind::Heap | ObjectKind::Global | ObjectKind::Tls => {
+            ObjectKey::Variable(name.start.0)
+        }
+        ObjectKind::Stack if name.name.is_some() => ObjectKey::Variable(name.start.0),
+        _ => {
+            // The three busiest instructions: what is touched by the same code
+            // is most likely the same kind of data.
+            let mut code: Vec<u64> = verdict
+                .sites
+                .iter()
+                .take(3)
+                .map(|s| s.instruction.0)
+                .collect();
+            code.sort_unstable();
+            ObjectKey::Code(code)
+        }
+    }
+}
+
+/// Indices of `parts`, the most written first.
+fn ranked(parts: &[Part]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|&i| {
+        std::cmp::Reverse((parts[i].writes, parts[i].accesses, parts[i].key.clone()))
+    });
+    order
+}
+
+/// Writes and all accesses of a word.
+fn counts(word: &WordUse) -> (u64, u64) {
+    word.threads.iter().fold((0, 0), |(writes, all), u| {
+        (
+            writes + u.writes + u.updates,
+            all + u.reads + u.writes + u.updates,
+        )
+    })
+}
+
+/// The typed pointer that most accesses to `object` on this line used. Each
+/// instruction votes with its accesses; a vote counts only if the operand lies
+/// where the type says, seen from the object's start.
+fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -> Option<Seen> {
+    if object.type_handle.is_some() {
+        return None;
+    }
+    let mut votes: HashMap<(TypeHandle, u64), (bool, u64, Seen)> = HashMap::new();
+    for site in &verdict.sites {
+        let Some(typed) = process.names.typed_access(site.instruction) else {
+            continue;
+        };
+        let first = site.bytes.iter().next().unwrap_or(0);
+        let address = verdict.line.offset(first as i64);
+        let Some(offset) = object.offset_of(address) else {
+            continue;
+        };
+        let stride = typed.element_stride.max(1);
+        // A block of its own starts with an element; of others (custom
+        // allocators, unknown mappings) only the phase can be learned.
+        let phase = typed
+            .offset_in_type
+            .map(|within| (offset % stride + stride - within % stride) % stride);
+        let whole = object.kind == ObjectKind::Heap;
+        let phase = match (phase, whole) {
+            (Some(phase), _) => phase,
+            (None, true) => 0,
+            (None, false) => continue,
+        };
+        if typed.storage != Storage::Pointer || (whole && phase != 0) {
+            continue;
+        }
+        let seen = Seen {
+            variable: typed.variable,
+            type_name: typed.type_name,
+            handle: typed.type_handle,
+            size: typed.type_size,
+            stride,
+            phase,
+        };
+        votes
+            .entry((seen.handle, seen.phase))
+            .or_insert_with(|| (typed.own_record, 0, seen))
+            .1 += site.count.max(1);
+    }
+    // A record says more than the number in it.
+    votes
+        .into_values()
+        .max_by_key(|(own, count, seen)| (*own, *count, seen.size))
+        .map(|(_, _, seen)| seen)
+}
+
+fn field(
+    process: &mut Process,
+    object: &ObjectName,
+    seen: Option<&Seen>,
+    address: Address,
+) -> Option<String> {
+    let offset = object.offset_of(address)?;
+    if object.type_handle.is_some() {
+        return process.names.field_at(object, offset);
+    }
+    let seen = seen?;
+    if object.kind == ObjectKind::Heap {
+        let size = object.size.unwrap_or(seen.size);
+        return process.names.field_path(seen.handle, size, offset);
+    }
+    let within = (offset % seen.stride + seen.stride - seen.phase) % seen.stride;
+    process.names.field_path(seen.handle, seen.size, within)
+}
+
+fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) -> findings::Site {
+    let frames = process.names.frames(site.instruction);
+    let frame = user_frame(&frames);
+    let mut fields: Vec<String> = words
+        .iter()
+        .filter(|w| (w.offset..w.offset + w.size).any(|byte| site.bytes.contains(u64::from(byte))))
+        .filter_map(|w| w.field.clone())
+        .filter(|f| !f.is_empty())
+        .collect();
+    fields.dedup();
+    findings::Site {
+        source: frame
+            .file
+            .as_deref()
+            .zip(frame.line)
+            .and_then(|(file, line)| source_line(file, line)),
+        function: frame.function.clone(),
+        file: frame.file.clone(),
+        line: frame.line,
+        kind: match site.kind {
+            Kind::Read => findings::AccessKind::Read,
+            Kind::Write => findings::AccessKind::Write,
+            Kind::Update => findings::AccessKind::Update,
+            Kind::Atomic => findings::AccessKind::Atomic,
+        },
+        threads: site.threads.iter().map(|t| t.0).collect(),
+        accesses: site.count,
+        address: site.instruction.to_string(),
+        module: frame.module.clone(),
+        fields,
+    }
+}
+
+/// The innermost frame that is the user's: a line of `<atomic>` or of Rust's
+/// `core` tells nobody where to look. If all are libraries', the innermost.
+fn user_frame(frames: &[CodeFrame]) -> &CodeFrame {
+    let library = |frame: &&CodeFrame| {
+        let function = frame.function.as_str();
+        let file = frame.file.as_deref().unwrap_or("");
+        ["std::", "__gnu_cxx::", "core::", "alloc::", "boost::"]
+            .iter()
+            .any(|p| function.starts_with(p))
+            || file.starts_with("/usr/include/")
+            || file.starts_with("/rustc/")
+            || file.contains("/rustlib/src/")
+    };
+    frames
+        .iter()
+        .find(|f| !library(f))
+        .unwrap_or_else(|| &frames[0])
+}
+
+/// The text of a source line, if the file can be read here and is not huge.
+fn source_line(file: &str, line: u32) -> Option<String> {
+    const LARGEST: u64 = 8 << 20;
+    if std::fs::metadata(file).ok()?.len() > LARGEST {
+        return None;
+    }
+    let text = std::fs::read_to_string(file).ok()?;
+    let index = usize::try_from(line).ok()?.checked_sub(1)?;
+    text.lines().nth(index).map(|l| l.trim().to_owned())
+}
+
+/// An object as the result shows it.
+pub fn show_object(process: &Process, name: &ObjectName, seen: Option<&Seen>) -> findings::Object {
+    let type_name = name.type_name.clone().or_else(|| {
+        let seen = seen?;
+        let count = name.size.unwrap_or(0) / seen.size.max(1);
+        let array = name.kind == ObjectKind::Heap && count >= 2 && seen.size > 0;
+        Some(if array {
+            format!("{}[{count}]", seen.type_name)
+        } else {
+            seen.type_name.clone()
+        })
+    });
+    findings::Object {
+        kind: match name.kind {
+            ObjectKind::Heap => findings::ObjectKind::Heap,
+            ObjectKind::Global => findings::ObjectKind::Global,
+            ObjectKind::Tls => findings::ObjectKind::Tls,
+            ObjectKind::Stack => findings::ObjectKind::Stack,
+            ObjectKind::Mapping => findings::ObjectKind::Mapping,
+            ObjectKind::Unknown => findings::ObjectKind::Unknown,
+        },
+        name: name
+            .name
+            .clone()
+            .or_else(|| seen.and_then(|s| s.variable.clone())),
+        type_name,
+        size: name.size,
+        element_size: seen.map(|s| s.size).filter(|&s| s > 0),
+        address: name.start.to_string(),
+        declared: name.declared.as_ref().map(|d| findings::Location {
+            file: d.file.clone(),
+            line: d.line,
+        }),
+        allocation: name
+            .allocation
+            .iter()
+            .map(|f| findings::Frame {
+                function: f.function.clone(),
+                file: f.file.clone(),
+                line: f.line,
+                inlined: f.inlined,
+                module: f.module.clone(),
+            })
+            .collect(),
+        thread: name.thread.map(|t| process.threads.label(t)),
+        freed: name.freed,
+        module: name.module.clone(),
+    }
+}

@@ -1,0 +1,185 @@
+//! Which observer to use, and how to open it.
+
+use crate::args::ObserverChoice;
+use crate::live::Sampler;
+use anyhow::{Context, Result, bail};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+use sunder_access::ProcessId;
+use sunder_observe::machine::Capabilities;
+use sunder_observe::perf::{FrequencyPlan, PerfSampler};
+use sunder_observe::pmu::PmuSampler;
+
+/// An observer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The kernel's samples.
+    Perf,
+    /// Timers inside the target.
+    Timer,
+    /// The PMU's memory events.
+    Pmu,
+}
+
+/// An opened observer, for the report.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
+    /// As the result has it.
+    pub name: &'static str,
+    /// Highest and lowest samples a second and thread.
+    pub frequencies: (u32, u32),
+}
+
+/// What `choice` means on this machine. `limits` learns why a better one was
+/// not taken.
+///
+/// # Errors
+/// If the wanted one is not to be had.
+pub fn choose(choice: ObserverChoice, limits: &mut Vec<String>) -> Result<Kind> {
+    match choice {
+        ObserverChoice::Timer => Ok(Kind::Timer),
+        ObserverChoice::Perf => {
+            let capabilities = Capabilities::probe();
+            if capabilities.user_registers.available {
+                return Ok(Kind::Perf);
+            }
+            bail!(
+                "the perf observer does not work here: {}; --observer timer does without",
+                capabilities.user_registers.detail
+            )
+        }
+        ObserverChoice::Pmu => {
+            let capabilities = Capabilities::probe();
+            if capabilities.memory_events.available {
+                return Ok(Kind::Pmu);
+            }
+            bail!(
+                "the pmu observer does not work here: {}; --observer auto takes what there is",
+                capabilities.memory_events.detail
+            )
+        }
+        ObserverChoice::Auto => {
+            let capabilities = Capabilities::probe();
+            if capabilities.memory_events.available {
+                return Ok(Kind::Pmu);
+            }
+            if capabilities.user_registers.available {
+                return Ok(Kind::Perf);
+            }
+            limits.push(format!(
+                "Samples were taken by timers inside the program, because perf was refused: {}.",
+                capabilities.user_registers.detail
+            ));
+            Ok(Kind::Timer)
+        }
+    }
+}
+
+/// Opens the observer on a child that waits to be let go.
+///
+/// # Errors
+/// If the kernel refuses it.
+pub fn open(
+    kind: Kind,
+    child: ProcessId,
+    frequency: Option<u32>,
+    follow_children: bool,
+) -> Result<(Sampler, Chosen)> {
+    Ok(match kind {
+        Kind::Perf => {
+            let plan = frequency.map_or_else(FrequencyPlan::default, FrequencyPlan::fixed);
+            let chosen = Chosen {
+                name: "perf",
+                frequencies: range(&plan),
+            };
+            let sampler = PerfSampler::for_child(child, plan, follow_children)?;
+            (Sampler::Perf(sampler), chosen)
+        }
+        Kind::Timer => {
+            let hz = timer_frequency(frequency);
+            let chosen = Chosen {
+                name: "timer",
+                frequencies: (hz, hz),
+            };
+            (Sampler::Timer, chosen)
+        }
+        Kind::Pmu => {
+            let hz = frequency.unwrap_or(PMU_FREQUENCY);
+            let sampler = PmuSampler::for_child(child, hz, follow_children)
+                .context("cannot open the PMU's memory events")?;
+            let chosen = Chosen {
+                name: "pmu",
+                frequencies: (hz, hz),
+            };
+            (Sampler::Pmu(sampler), chosen)
+        }
+    })
+}
+
+/// Memory events a second, thread and event: each costs an interrupt of some
+/// microseconds, as a sample of the clock does.
+const PMU_FREQUENCY: u32 = 1000;
+
+/// Highest and lowest frequency of a plan.
+pub fn range(plan: &FrequencyPlan) -> (u32, u32) {
+    let all = plan.steps().iter().map(|s| s.1);
+    (
+        all.clone().max().unwrap_or_default(),
+        all.min().unwrap_or_default(),
+    )
+}
+
+/// The timer observer has no rings of the kernel's between it and us: one
+/// frequency serves. A signal costs some 3 us.
+pub fn timer_frequency(asked: Option<u32>) -> u32 {
+    asked.unwrap_or(1000)
+}
+
+/// Something to wait on for the end of a process; none on kernels before 5.3.
+pub fn pidfd(process: ProcessId) -> Option<OwnedFd> {
+    // SAFETY: the call takes two integers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.0, 0) };
+    // SAFETY: a descriptor that the kernel has just given us.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Waits until the process has ended, at most `timeout`; whether it has.
+pub fn wait_end(pidfd: &Option<OwnedFd>, timeout: Duration) -> bool {
+    let Some(fd) = pidfd else {
+        std::thread::sleep(timeout);
+        return false;
+    };
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&raw mut poll, 1, millis) > 0 }
+}
+
+/// Why a program may not have loaded the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linkage {
+    /// It loads libraries.
+    Dynamic,
+    /// It has no dynamic loader.
+    Static,
+    /// The loader ignores what is preloaded.
+    Privileged,
+}
+
+/// How the program at `path` is linked, as far as its file tells.
+pub fn linkage(path: &Path) -> Linkage {
+    let privileged = std::fs::metadata(path).is_ok_and(|m| m.mode() & 0o6000 != 0);
+    if privileged {
+        return Linkage::Privileged;
+    }
+    match sunder_objects::inspect(path) {
+        Some(facts) if !facts.dynamic => Linkage::Static,
+        _ => Linkage::Dynamic,
+    }
+}

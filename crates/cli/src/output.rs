@@ -1,0 +1,255 @@
+//! Writes results where the user wants them, in the forms that he wants.
+
+use crate::args::{FailOn, Format, TellOptions};
+use crate::status;
+use anyhow::{Context, Result, bail};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use sunder_findings::{Findings, Sharing};
+use sunder_report::TextOptions;
+
+/// Where reports go, checked before the program runs: a typing error must not
+/// cost a long run.
+#[derive(Debug, Clone)]
+pub struct Output {
+    files: Vec<(Format, PathBuf)>,
+    /// A report for the terminal, in this form.
+    terminal: Option<Format>,
+    options: TellOptions,
+    /// Whether the terminal's report goes to standard output rather than error.
+    stdout: bool,
+}
+
+impl Output {
+    /// The reports that `options` ask for. `stdout` says where the one without a
+    /// file goes: `detect` leaves standard output to the program.
+    ///
+    /// # Errors
+    /// If formats and files don't match.
+    pub fn new(options: &TellOptions, stdout: bool) -> Result<Self> {
+        let mut formats = options.format.clone();
+        if formats.is_empty() && !options.output.is_empty() {
+            formats = options.output.iter().map(|p| format_of(p)).collect();
+        }
+        if options.output.len() > formats.len() {
+            bail!("there are more -o than --format; give each file its format");
+        }
+        let files: Vec<_> = formats
+            .iter()
+            .copied()
+            .zip(options.output.iter().cloned())
+            .collect();
+        let rest = &formats[files.len()..];
+        if rest.len() > 1 {
+            bail!("only one --format can go to the terminal; give the others a file with -o");
+        }
+        let terminal = match rest.first() {
+            Some(format) => Some(*format),
+            None if options.quiet => None,
+            // Machines' files beside: people still want to read the answer.
+            None => Some(Format::Text),
+        };
+        Ok(Self {
+            files,
+            terminal,
+            options: options.clone(),
+            stdout,
+        })
+    }
+
+    /// Writes all reports. What could not be written is told on standard error
+    /// and in the result; the others are still written.
+    pub fn write(&self, findings: &Findings) -> Written {
+        let mut failed = false;
+        for (format, path) in &self.files {
+            if let Err(error) = self.write_file(*format, path, findings) {
+                complain(&error);
+                failed = true;
+            }
+        }
+        if let Some(format) = self.terminal
+            && !(self.options.quiet && format == Format::Text)
+            && let Err(error) = self.write_terminal(format, findings)
+        {
+            // A reader that has seen enough (`sunder report | head`) is no fault.
+            let closed = error
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe);
+            if !closed {
+                complain(&error);
+                failed = true;
+            }
+        }
+        Written { failed }
+    }
+
+    /// Whether `--fail-on` has something to fail on.
+    pub fn verdict(&self, findings: &Findings) -> Option<u8> {
+        let FailOn::FalseSharing = self.options.fail_on?;
+        let threshold = findings.run.threshold_percent;
+        findings
+            .findings
+            .iter()
+            .any(|f| !f.latent && f.sharing != Sharing::True && f.cost_percent >= threshold)
+            .then_some(status::FOUND)
+    }
+
+    fn write_file(&self, format: Format, path: &Path, findings: &Findings) -> Result<()> {
+        let text = self.render(format, findings, false, 100)?;
+        if path == Path::new("-") {
+            std::io::stdout().write_all(text.as_bytes())?;
+            return Ok(());
+        }
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn write_terminal(&self, format: Format, findings: &Findings) -> Result<()> {
+        let (terminal, choice) = if self.stdout {
+            let out = std::io::stdout();
+            (
+                out.is_terminal(),
+                anstream::AutoStream::choice(&std::io::stdout()),
+            )
+        } else {
+            let err = std::io::stderr();
+            (
+                err.is_terminal(),
+                anstream::AutoStream::choice(&std::io::stderr()),
+            )
+        };
+        let color = choice != anstream::ColorChoice::Never;
+        let width = if terminal { terminal_width() } else { 100 };
+        let mut text = self.render(format, findings, color, width)?;
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        if self.stdout {
+            std::io::stdout().write_all(text.as_bytes())?;
+        } else {
+            std::io::stderr().write_all(text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn render(
+        &self,
+        format: Format,
+        findings: &Findings,
+        color: bool,
+        width: usize,
+    ) -> Result<String> {
+        Ok(match format {
+            Format::Text => sunder_report::text(
+                findings,
+                &TextOptions {
+                    color,
+                    width,
+                    all: self.options.all,
+                    words: self.options.words,
+                    threshold: self.options.threshold,
+                },
+            ),
+            Format::Json => sunder_report::json(findings)?,
+            Format::Html => sunder_report::html(findings),
+            Format::Sarif => sunder_report::sarif(findings),
+        })
+    }
+}
+
+/// What became of the reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Whether one of them could not be written.
+    pub failed: bool,
+}
+
+/// One line on standard error, as all of Sunder's own messages. A closed
+/// standard error is no reason to fail.
+pub fn complain(error: &anyhow::Error) {
+    note(&format!("{error:#}"));
+}
+
+/// As [`complain`], for a sentence.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "sunder: {text}");
+}
+
+/// Writes `text` to standard output. A reader that has seen enough is no fault.
+///
+/// # Errors
+/// If standard output can't be written.
+pub fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(e).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How wide reports on a terminal are.
+pub fn terminal_width() -> usize {
+    terminal_size::terminal_size_of(std::io::stderr())
+        .or_else(terminal_size::terminal_size)
+        .map_or(100, |(width, _)| usize::from(width.0).clamp(60, 140))
+}
+
+/// What a file's name says of its format; JSON if nothing.
+fn format_of(path: &Path) -> Format {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("html" | "htm") => Format::Html,
+        Some("sarif") => Format::Sarif,
+        Some("txt" | "text") => Format::Text,
+        _ => Format::Json,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn output(arguments: &[&str]) -> Result<Output> {
+        let all = ["sunder", "detect"].iter().chain(arguments);
+        let cli = Cli::try_parse_from(all.chain(&["--", "true"]))?;
+        let Command::Detect(detect) = cli.command else {
+            bail!("not detect")
+        };
+        Output::new(&detect.tell, false)
+    }
+
+    #[test]
+    fn formats_and_files_are_matched_in_order() {
+        let both = output(&["--format", "json", "-o", "a", "--format", "html", "-o", "b"]);
+        let both = both.expect("valid");
+        assert_eq!(
+            both.files,
+            [
+                (Format::Json, PathBuf::from("a")),
+                (Format::Html, PathBuf::from("b"))
+            ]
+        );
+        assert_eq!(both.terminal, Some(Format::Text));
+    }
+
+    #[test]
+    fn a_file_without_a_format_is_told_by_its_name() {
+        let named = output(&["-o", "x.html", "-o", "x.sarif", "-o", "x"]).expect("valid");
+        let formats: Vec<_> = named.files.iter().map(|(f, _)| *f).collect();
+        assert_eq!(formats, [Format::Html, Format::Sarif, Format::Json]);
+    }
+
+    #[test]
+    fn what_does_not_match_is_refused() {
+        assert!(output(&["--format", "json", "-o", "a", "-o", "b"]).is_err());
+        assert!(output(&["--format", "json", "--format", "html"]).is_err());
+    }
+
+    #[test]
+    fn quiet_leaves_only_files() {
+        let quiet = output(&["-q", "-o", "a.json"]).expect("valid");
+        assert_eq!(quiet.terminal, None);
+        assert_eq!(quiet.files.len(), 1);
+    }
+}

@@ -1,0 +1,279 @@
+//! One process image under observation: what the judge, the names and the heap
+//! know of it. An `exec` ends one and begins another.
+//!
+//! It is fed by `session`, whoever observes; it must not open or wait for
+//! anything that the target could notice.
+
+use crate::threads::Threads;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+use sunder_access::{Address, CodeAddress, Granule, Mapping, Mappings, ProcessId, Time};
+use sunder_objects::{HeapBlock, NameOptions, Names, ObjectContext, ThreadPointer, ThreadStack};
+use sunder_observe::{Decoded, RawSample};
+use sunder_sharing::{Burst, Config, Judge, Sample};
+use sunder_wire::{HeapEventKind, Segment};
+
+/// The tag for memory that changed owner when nobody knows who had it.
+const OWNER_NONE: u64 = 0;
+
+/// See the module's head.
+pub struct Process {
+    /// Its number.
+    pub id: ProcessId,
+    /// Who shares what.
+    pub judge: Judge,
+    /// What things are called.
+    pub names: Names,
+    /// Its threads.
+    pub threads: Threads,
+    /// Keeps the folder that `names` look files up in.
+    _root: Option<File>,
+    mappings: Mappings,
+    heap: Option<Rc<Segment>>,
+    /// Blocks that were freed while their line was watched; the judge's owner
+    /// tags count them from 1.
+    freed: Vec<HeapBlock>,
+    /// Lines whose allocations and frees the runtime reports.
+    watched: std::collections::HashSet<Address>,
+    accesses: Vec<(sunder_access::Access, i16)>,
+    near: Vec<CodeAddress>,
+    /// Figures for the report.
+    pub figures: Figures,
+}
+
+/// Counts of what was seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Samples.
+    pub samples: u64,
+    /// Accesses with exact addresses.
+    pub accesses: u64,
+    /// Accesses trapped by watchpoints.
+    pub watched: u64,
+    /// First and last sample or access.
+    pub first: Option<Time>,
+    /// See `first`.
+    pub last: Option<Time>,
+}
+
+impl Figures {
+    fn at(&mut self, time: Time) {
+        self.first = Some(self.first.map_or(time, |t| t.min(time)));
+        self.last = Some(self.last.map_or(time, |t| t.max(time)));
+    }
+}
+
+impl Process {
+    /// A process of which nothing has been seen yet.
+    pub fn new(id: ProcessId, config: Config) -> Self {
+        let root = other_root(id);
+        let names = NameOptions {
+            root: root
+                .as_ref()
+                .map(|r| format!("/proc/self/fd/{}", r.as_raw_fd()).into()),
+            ..NameOptions::default()
+        };
+        Self {
+            _root: root,
+            id,
+            judge: Judge::new(config),
+            names: Names::new(names),
+            threads: Threads::default(),
+            mappings: Mappings::new(),
+            heap: None,
+            freed: Vec::new(),
+            watched: std::collections::HashSet::new(),
+            accesses: Vec::new(),
+            near: Vec::new(),
+            figures: Figures::default(),
+        }
+    }
+
+    /// Its heap is recorded there.
+    pub fn set_heap(&mut self, heap: Rc<Segment>) {
+        self.heap = Some(heap);
+    }
+
+    /// Something was mapped.
+    pub fn map(&mut self, mapping: Mapping) {
+        self.mappings.insert(mapping);
+    }
+
+    /// What is mapped, read anew as a whole.
+    pub fn set_mappings(&mut self, mappings: Mappings) {
+        self.mappings = mappings;
+    }
+
+    /// What is mapped.
+    pub const fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    /// A sample was taken and decoded.
+    pub fn sample(&mut self, sample: &RawSample, decoded: &Decoded) {
+        self.figures.samples += 1;
+        self.figures.accesses += decoded.accesses.len() as u64;
+        self.figures.at(sample.time);
+        self.threads
+            .sampled(sample.thread, sample.registers.general[4]);
+        self.accesses.clear();
+        self.accesses.extend(
+            decoded
+                .accesses
+                .iter()
+                .zip(&decoded.distances)
+                .map(|(access, distance)| (*access, *distance as i16)),
+        );
+        self.near.clear();
+        self.near.extend(decoded.near.iter().map(|n| n.instruction));
+        self.judge.sample(&Sample {
+            time: sample.time,
+            thread: sample.thread,
+            period_ns: sample.period_ns,
+            accesses: &self.accesses,
+            near: &self.near,
+        });
+    }
+
+    /// An access came with its address.
+    pub fn access(&mut self, access: &sunder_access::Access) {
+        self.figures.accesses += 1;
+        self.figures.at(access.time);
+        self.threads.started(access.thread);
+        self.judge.access(access);
+    }
+
+    /// Watchpoints caught something.
+    pub fn burst(&mut self, burst: &Burst<'_>) {
+        self.figures.watched += burst.accesses.len() as u64;
+        self.judge.burst(burst);
+    }
+
+    /// From now on the runtime reports what is allocated and freed on `line`. What
+    /// was seen before a present block was born belonged to somebody else.
+    pub fn watch_line(&mut self, line: Address, granule: Granule) {
+        let Some(heap) = &self.heap else { return };
+        if !self.watched.insert(line) {
+            return;
+        }
+        heap.watch_line(line);
+        let mut at = line;
+        let end = line.0 + granule.bytes();
+        while at.0 < end {
+            match heap.block_at(at) {
+                Some(block) => {
+                    if block.freed.is_none() {
+                        self.judge
+                            .retire(block.span, block.born.earliest, OWNER_NONE);
+                    }
+                    at = Address(block.span.end().0.max(at.0 + 8));
+                }
+                None => at = Address(at.0 + 8),
+            }
+        }
+    }
+
+    /// Takes in what happened to the heap since the last call.
+    pub fn heap_events(&mut self) {
+        let Some(heap) = self.heap.clone() else {
+            return;
+        };
+        heap.drain_heap_events(&mut |event| match event.kind {
+            HeapEventKind::Allocated => {
+                self.judge.retire(event.span, event.time, OWNER_NONE);
+            }
+            HeapEventKind::Freed => {
+                self.freed.push(HeapBlock {
+                    span: event.span,
+                    allocation: event.stack,
+                    thread: None,
+                    freed: true,
+                });
+                let owner = self.freed.len() as u64;
+                self.judge.retire(event.span, event.time, owner);
+            }
+        });
+    }
+
+    /// The heap block that held `address`: one that was freed, if the judge's
+    /// `owner` says so, or the present one.
+    pub fn block_at(&self, address: Address, owner: Option<u64>) -> Option<HeapBlock> {
+        if let Some(owner) = owner.and_then(|o| usize::try_from(o).ok())
+            && let Some(block) = owner.checked_sub(1).and_then(|i| self.freed.get(i))
+            && block.span.contains(address)
+        {
+            return Some(block.clone());
+        }
+        let block = self.heap.as_ref()?.block_at(address)?;
+        Some(HeapBlock {
+            span: block.span,
+            allocation: block.stack,
+            thread: (block.thread.0 != 0).then_some(block.thread),
+            freed: block.freed.is_some(),
+        })
+    }
+
+    /// What the names need to know about `address`.
+    pub fn context(&self, address: Address, owner: Option<u64>) -> ObjectContext {
+        ObjectContext {
+            heap: self.block_at(address, owner),
+            stacks: self.stacks(),
+            thread_pointers: self.thread_pointers(),
+        }
+    }
+
+    /// Stacks as the runtime tells them; without it, the mapping that a thread's
+    /// stack pointer was seen in.
+    fn stacks(&self) -> Vec<ThreadStack> {
+        let told: Vec<_> = self
+            .heap
+            .iter()
+            .flat_map(|heap| heap.threads())
+            .filter(|t| t.stack.len > 0)
+            .map(|t| ThreadStack {
+                thread: t.thread,
+                span: t.stack,
+            })
+            .collect();
+        if !told.is_empty() {
+            return told;
+        }
+        self.threads
+            .stack_pointers()
+            .filter_map(|(thread, pointer)| {
+                let span = self.mappings.at(Address(pointer))?.span;
+                // Green threads and coroutines run on parts of large mappings,
+                // which are nobody's stack as a whole.
+                let stack = self.mappings.at(Address(pointer))?;
+                (stack.path.starts_with("[stack") || span.len <= LARGEST_STACK)
+                    .then_some(ThreadStack { thread, span })
+            })
+            .collect()
+    }
+
+    fn thread_pointers(&self) -> Vec<ThreadPointer> {
+        self.heap
+            .iter()
+            .flat_map(|heap| heap.threads())
+            .filter(|t| t.fs_base.0 != 0)
+            .map(|t| ThreadPointer {
+                thread: t.thread,
+                fs_base: t.fs_base,
+            })
+            .collect()
+    }
+}
+
+/// Mappings larger than this hold more than one thread's stack: eight times
+/// glibc's default of 8 MiB.
+const LARGEST_STACK: u64 = 64 << 20;
+
+/// The root folder of a process that sees another one than we do (a container),
+/// held open because names are looked up after it has ended.
+fn other_root(process: ProcessId) -> Option<File> {
+    let theirs = File::open(format!("/proc/{process}/root")).ok()?;
+    let (a, b) = (theirs.metadata().ok()?, std::fs::metadata("/").ok()?);
+    ((a.dev(), a.ino()) != (b.dev(), b.ino())).then_some(theirs)
+}

@@ -1,0 +1,129 @@
+//! The result as a whole: program, machine, run, ranked findings with advice,
+//! and the sentences that say what could not be seen.
+
+use crate::assemble::Assembled;
+use crate::process::Process;
+use sunder_findings as findings;
+use sunder_findings::{Findings, SCHEMA, Sharing, VERSION};
+use sunder_observe::machine::Machine;
+
+/// What the caller knows of the run before the findings are joined.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// What was looked at.
+    pub program: findings::Program,
+    /// Where it ran.
+    pub machine: findings::Machine,
+    /// How. The counts are filled in here.
+    pub run: findings::Run,
+    /// What the observers could not see.
+    pub limits: Vec<String>,
+}
+
+/// A result in the making.
+pub struct Building {
+    findings: Findings,
+    weak: usize,
+}
+
+impl Building {
+    /// A result without findings; `lost` records were dropped.
+    pub fn new(observed: Observed, lost: u64) -> Self {
+        let mut run = observed.run;
+        run.lost_samples += lost;
+        Self {
+            findings: Findings {
+                schema: SCHEMA.into(),
+                version: VERSION,
+                tool: env!("CARGO_PKG_VERSION").into(),
+                program: observed.program,
+                machine: observed.machine,
+                run,
+                findings: Vec::new(),
+                limits: observed.limits,
+            },
+            weak: 0,
+        }
+    }
+
+    /// Adds what was found in one process.
+    pub fn add(&mut self, process: &Process, assembled: Assembled) {
+        let run = &mut self.findings.run;
+        run.samples += process.figures.samples;
+        run.accesses += process.figures.accesses;
+        run.watched_accesses += process.figures.watched;
+        run.threads += process.threads.count();
+        self.weak += assembled.weak;
+        self.findings.findings.extend(assembled.findings);
+        for limit in process.names.limits() {
+            if !self.findings.limits.contains(&limit) {
+                self.findings.limits.push(limit);
+            }
+        }
+    }
+
+    /// The result, ranked and with advice.
+    pub fn finish(mut self) -> Findings {
+        let line = self.findings.machine.line_size;
+        for finding in &mut self.findings.findings {
+            finding.advice = sunder_plan::advise(finding, line);
+        }
+        self.add_limits();
+        sunder_findings::rank(&mut self.findings);
+        self.findings
+    }
+
+    fn add_limits(&mut self) {
+        let run = &self.findings.run;
+        let mut limits = Vec::new();
+        if run.lost_samples > 0 {
+            let all = run.samples + run.lost_samples;
+            limits.push(format!(
+                "{} of {all} samples were lost; costs may be underestimated.",
+                run.lost_samples
+            ));
+        }
+        if run.samples > 0 && run.samples < FEW_SAMPLES && run.threads > 1 {
+            limits.push(format!(
+                "Only {} samples were taken; a longer run or a higher --frequency sees more.",
+                run.samples
+            ));
+        }
+        if self.weak > 0 {
+            limits.push(format!(
+                "{} more lines were used by several threads so rarely that it may be coincidence; \
+                 they are left out.",
+                self.weak
+            ));
+        }
+        let guessed = |f: &findings::Finding| !f.confirmed && f.sharing != Sharing::True;
+        if run.observer != "import" && self.findings.findings.iter().any(guessed) {
+            limits.push(
+                "Findings marked as not confirmed rest on samples alone: watchpoints were not \
+                 available, not needed, or out of budget."
+                    .into(),
+            );
+        }
+        self.findings.limits.extend(limits);
+    }
+}
+
+/// Fewer samples than this say little: at the least evidence that a verdict
+/// needs, a line would have to take one in ten of them.
+const FEW_SAMPLES: u64 = 100;
+
+/// The machine as the result shows it; `transfer_ns` if it was measured.
+pub fn show_machine(
+    machine: &Machine,
+    line_size: u32,
+    transfer_ns: Option<f64>,
+) -> findings::Machine {
+    findings::Machine {
+        cpu: machine.cpu_model.clone(),
+        cpus: u32::try_from(machine.allowed.len()).unwrap_or(u32::MAX),
+        line_size,
+        transfer_ns,
+        kernel: machine.kernel.clone(),
+        virtualized: machine.hypervisor,
+    }
+}

@@ -1,0 +1,12 @@
+//! Exit statuses of Sunder's own. The target's status passes through unchanged
+//! (128 + signal number for a death by signal, as a shell has it); these follow
+//! `env`, `timeout` and `nohup` so that scripts already know them.
+
+/// False sharing above the threshold was found and `--fail-on` asked to fail.
+pub const FOUND: u8 = 123;
+/// Sunder itself failed.
+pub const FAILED: u8 = 125;
+/// The program can't be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// The program was not found.
+pub const NOT_FOUND: u8 = 127;

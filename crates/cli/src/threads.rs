@@ -1,0 +1,62 @@
+//! The threads of a process: names, and the order in which they appeared. Kept
+//! from events; reads nothing itself.
+
+use std::collections::HashMap;
+use sunder_access::ThreadId;
+use sunder_findings as findings;
+
+/// What is known of the threads of one process.
+#[derive(Debug, Default)]
+pub struct Threads {
+    names: HashMap<ThreadId, String>,
+    seen: HashMap<ThreadId, Seen>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    samples: u64,
+    /// The stack pointer of the latest sample.
+    stack_pointer: u64,
+}
+
+impl Threads {
+    /// A thread took a name.
+    pub fn name(&mut self, thread: ThreadId, name: String) {
+        if !name.is_empty() {
+            self.names.insert(thread, name);
+        }
+    }
+
+    /// A thread is known to exist.
+    pub fn started(&mut self, thread: ThreadId) {
+        self.seen.entry(thread).or_default();
+    }
+
+    /// A thread was seen running, with this stack pointer.
+    pub fn sampled(&mut self, thread: ThreadId, stack_pointer: u64) {
+        let seen = self.seen.entry(thread).or_default();
+        seen.samples += 1;
+        seen.stack_pointer = stack_pointer;
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.seen.len()).unwrap_or(u32::MAX)
+    }
+
+    /// A stack pointer for each thread that was seen running.
+    pub fn stack_pointers(&self) -> impl Iterator<Item = (ThreadId, u64)> {
+        self.seen
+            .iter()
+            .filter(|(_, seen)| seen.samples > 0)
+            .map(|(thread, seen)| (*thread, seen.stack_pointer))
+    }
+
+    /// How a report calls it.
+    pub fn label(&self, thread: ThreadId) -> findings::Thread {
+        findings::Thread {
+            id: thread.0,
+            name: self.names.get(&thread).cloned(),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The table of expected verdicts, row by row: every workload, in both variants,
+//! natively and under `detect`, with equal output. No false positive and no
+//! miss at the significance threshold.
+//!
+//! How sure the answers are: a workload runs for about 0.4 s, in which each
+//! thread gives some 1,000 samples. A line that must be found takes at least a
+//! tenth of the threads' time (the ratios in the table), so about 100 samples
+//! touch it, of which the judge needs 4 returns; the probability of fewer than
+//! 4 among 100 is below 1e-30 for independent samples, and below 1e-9 even if
+//! only a fifth of them decode. What does depend on the machine is whether the
+//! threads run at the same time: a run in which they did not (CPU time below
+//! 1.5 times wall time) says nothing about sharing and is repeated, up to a
+//! bound.
+
+mod support;
+
+use std::process::Command;
+use std::time::Instant;
+use sunder_findings::{Finding, Findings, ObjectKind, Sharing};
+use sunder_workloads::{Expected, Need, Table, Variant, Workload, default_out_dir};
+use support::sunder;
+
+/// Runs in which the threads may fail to run side by side.
+const MOST_BUSY_RUNS: u32 = 10;
+
+// One test, because workloads that run side by side do not share lines.
+#[test]
+fn every_row_of_the_table() {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if cpus < 2 {
+        println!("SKIP: one CPU: no line moves between cores");
+        return;
+    }
+    let table = Table::load().expect("the table is well-formed");
+    let only = std::env::var("SUNDER_WORKLOAD").unwrap_or_default();
+    let mut wrong = Vec::new();
+    let mut rows = 0;
+    for workload in table.workloads.iter().filter(|w| w.name.contains(&only)) {
+        for variant in Variant::ALL {
+            rows += 1;
+            if let Err(what) = check(workload, variant) {
+                wrong.push(format!("{} {}: {what}", workload.name, variant.name()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {rows} rows are wrong; rerun one with SUNDER_WORKLOAD=name cargo test -p sunder-cli \
+         --test verdicts\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+fn check(workload: &Workload, variant: Variant) -> Result<(), String> {
+    let program = workload
+        .build(variant, &default_out_dir())
+        .map_err(|e| e.to_string())?;
+    let native = Command::new(&program)
+        .args(workload.arguments())
+        .output()
+        .map_err(|e| e.to_string())?;
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let file = folder.path().join("result.json");
+    for _ in 0..MOST_BUSY_RUNS {
+        let before = children_cpu();
+        let start = Instant::now();
+        let seen = sunder()
+            .args(["detect", "--quiet", "--format", "json", "-o"])
+            .arg(&file)
+            .arg("--")
+            .arg(&program)
+            .args(workload.arguments())
+            .output()
+            .map_err(|e| e.to_string())?;
+        let wall = start.elapsed().as_secs_f64();
+        let cpu = children_cpu() - before;
+        if seen.status.code() != native.status.code() {
+            return Err(format!("status {} under detect", seen.status));
+        }
+        if workload.deterministic && seen.stdout != native.stdout {
+            return Err("the output is not the native one".into());
+        }
+        if !seen.stderr.is_empty() {
+            return Err(String::from_utf8_lossy(&seen.stderr).into_owned());
+        }
+        if cpu < 1.5 * wall && !workload.verdict(variant).clean {
+            continue;
+        }
+        let findings = Findings::open(&file).map_err(|e| e.to_string())?;
+        return judge(workload, variant, &findings);
+    }
+    Err(format!(
+        "the threads did not run side by side in {MOST_BUSY_RUNS} runs; is the machine busy?"
+    ))
+}
+
+/// CPU seconds of all children so far, their children included.
+fn children_cpu() -> f64 {
+    // SAFETY: `rusage` is plain data for which zeroes are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid place for the answer.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+fn judge(workload: &Workload, variant: Variant, findings: &Findings) -> Result<(), String> {
+    let verdict = workload.verdict(variant);
+    let significant: Vec<&Finding> = findings
+        .findings
+        .iter()
+        .filter(|f| !f.latent && f.cost_percent >= findings.run.threshold_percent)
+        .collect();
+    let shown: Vec<String> = significant.iter().map(|f| describe(f)).collect();
+    for expected in verdict.findings.iter().filter(|e| e.need == Need::Must) {
+        let mismatches: Vec<String> = significant
+            .iter()
+            .filter_map(|f| mismatch(f, expected).err())
+            .collect();
+        if mismatches.len() == significant.len() {
+            return Err(format!(
+                "missed {expected:?}\n    mismatches: {mismatches:#?}\n    reported: {shown:#?}"
+            ));
+        }
+    }
+    for finding in &significant {
+        let named = verdict.findings.iter().any(|e| {
+            mismatch(finding, e).is_ok() || (e.need == Need::May && same_object(finding, e))
+        });
+        if !named && finding.sharing != Sharing::True {
+            return Err(format!("false positive: {}", describe(finding)));
+        }
+    }
+    Ok(())
+}
+
+fn describe(f: &Finding) -> String {
+    format!(
+        "{:?} {} cost {:.1}% confirmed {} fields {:?} allocation {:?} sites {:?}",
+        f.sharing,
+        f.subject(),
+        f.cost_percent,
+        f.confirmed,
+        fields(f),
+        f.object
+            .allocation
+            .iter()
+            .map(|a| format!("{}:{:?}", a.function, a.line))
+            .collect::<Vec<_>>(),
+        f.sites
+            .iter()
+            .take(6)
+            .map(|s| format!("{}:{:?}", s.function, s.line))
+            .collect::<Vec<_>>(),
+    )
+}
+
+fn fields(finding: &Finding) -> Vec<&str> {
+    let mut all: Vec<&str> = finding
+        .lines
+        .iter()
+        .flat_map(|l| &l.words)
+        .filter_map(|w| w.field.as_deref())
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn same_object(finding: &Finding, expected: &Expected) -> bool {
+    let object = &finding.object;
+    let kind = match object.kind {
+        ObjectKind::Heap => "heap",
+        ObjectKind::Global => "global",
+        ObjectKind::Tls => "tls",
+        ObjectKind::Stack => "stack",
+        ObjectKind::Mapping => "mapping",
+        ObjectKind::Unknown => "unknown",
+    };
+    if kind != expected.object.name() {
+        return false;
+    }
+    // The name of a heap object is that of a pointer to it, and there may be
+    // several; its allocation identifies it.
+    match (&expected.name, kind) {
+        (Some(name), "global" | "tls" | "stack") => object
+            .name
+            .as_deref()
+            .is_some_and(|n| n.ends_with(name.as_str())),
+        _ => true,
+    }
+}
+
+/// Why `finding` is not the expected one.
+fn mismatch(finding: &Finding, expected: &Expected) -> Result<(), String> {
+    let sharing = match finding.sharing {
+        Sharing::False => "false",
+        Sharing::True => "true",
+        Sharing::Mixed => "mixed",
+    };
+    if !expected.sharing.iter().any(|s| s.name() == sharing) {
+        return Err(format!("sharing is {sharing}"));
+    }
+    if !same_object(finding, expected) {
+        return Err(format!("object is {}", finding.subject()));
+    }
+    let type_name = finding.object.type_name.as_deref().unwrap_or("");
+    if let Some(wanted) = &expected.type_name
+        && !type_name.contains(wanted.as_str())
+    {
+        return Err(format!("type is {type_name}"));
+    }
+    if expected.size.is_some() && finding.object.size != expected.size {
+        return Err(format!("size is {:?}", finding.object.size));
+    }
+    let seen = fields(finding);
+    let found = expected
+        .fields
+        .iter()
+        .filter(|wanted| seen.iter().any(|f| f.ends_with(wanted.as_str())))
+        .count();
+    // A field that is touched rarely may not have been sampled.
+    if found < expected.fields.len().min(2) {
+        return Err(format!("fields are {seen:?}"));
+    }
+    if let Some(allocation) = &expected.allocation {
+        let there = finding
+            .object
+            .allocation
+            .iter()
+            .chain(finding.neighbour.iter().flat_map(|n| &n.allocation))
+            .any(|f| f.line == Some(allocation.line) && f.function.contains(&allocation.function));
+        if !there {
+            return Err(format!("allocation is {:?}", finding.object.allocation));
+        }
+    }
+    for position in &expected.touched_at {
+        if !finding.sites.iter().any(|s| s.line == Some(position.line)) {
+            return Err(format!(
+                "line {} ({}) is not among the sites",
+                position.line, position.function
+            ));
+        }
+    }
+    Ok(())
+}

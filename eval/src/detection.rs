@@ -1,0 +1,120 @@
+//! `detection`: what is found in the workloads, as SHERIFF's Tables 1 and 2 show
+//! it for theirs, beside what is known of each.
+
+use crate::record::Record;
+use crate::{Options, programs};
+use anyhow::Result;
+use std::fmt::Write as _;
+use sunder_findings::{Finding, Findings, Sharing};
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// If a program fails or the record can't be written.
+pub fn run(options: &Options) -> Result<()> {
+    let sunder = programs::sunder()?;
+    let mut record = Record::new(
+        "detection",
+        "Objects that `sunder detect` reports as falsely shared (false or mixed, above the \
+         threshold) in each workload, beside what the table of verdicts expects. `all` counts \
+         objects without the threshold, as SHERIFF's Table 2 does.",
+        options.repetitions,
+        &[
+            "workload",
+            "variant",
+            "run",
+            "expected",
+            "reported",
+            "all",
+            "cost_percent",
+            "confirmed",
+            "first",
+        ],
+    )?;
+    let mut table = String::from(
+        "| workload | variant | ratio | expected | reported in runs | objects | all | cost % | \
+         confirmed in runs | first object |\n|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let (mut misses, mut false_alarms, mut runs) = (0, 0, 0);
+    for (workload, variant, target) in programs::workloads(options)? {
+        let expected = workload
+            .verdict(variant)
+            .must_find()
+            .filter(|f| !f.is_true_sharing())
+            .count();
+        let allowed = workload
+            .verdict(variant)
+            .findings
+            .iter()
+            .any(|f| !f.is_true_sharing());
+        let (mut hits, mut confirmed) = (0, 0);
+        let mut last = (0, 0, 0.0, String::new());
+        for i in 0..options.repetitions {
+            let seen = programs::findings(&target, &sunder, &[])?;
+            let (reported, all) = falsely_shared(&seen);
+            let first = reported.first();
+            let name = first.map_or_else(String::new, |f| subject(f));
+            let cost = first.map_or(0.0, |f| f.cost_percent);
+            let sure = first.is_some_and(|f| f.confirmed);
+            hits += u32::from(!reported.is_empty());
+            confirmed += u32::from(sure);
+            runs += 1;
+            if expected > 0 && reported.is_empty() {
+                misses += 1;
+            }
+            if !allowed && !reported.is_empty() {
+                false_alarms += 1;
+            }
+            record.row(&[
+                workload.name.clone(),
+                variant.name().into(),
+                i.to_string(),
+                expected.to_string(),
+                reported.len().to_string(),
+                all.to_string(),
+                format!("{cost:.2}"),
+                sure.to_string(),
+                format!("\"{}\"", name.replace('"', "'")),
+            ])?;
+            last = (reported.len(), all, cost, name);
+        }
+        let (reported, all, cost, name) = last;
+        writeln!(
+            table,
+            "| {} | {} | {} | {expected} | {hits} of {} | {reported} | {all} | {cost:.1} | \
+             {confirmed} | {name} |",
+            workload.name,
+            variant.name(),
+            if variant.name() == "shared" {
+                format!("{:.2}", workload.ratio)
+            } else {
+                String::new()
+            },
+            options.repetitions,
+        )?;
+        println!("{} {}: {hits}", workload.name, variant.name());
+    }
+    record.finish(&format!(
+        "{runs} runs: {misses} misses, {false_alarms} false alarms at the default threshold.\n\n\
+         {table}"
+    ))
+}
+
+/// Findings above the threshold, and the number of all of them.
+fn falsely_shared(findings: &Findings) -> (Vec<&Finding>, usize) {
+    let all: Vec<&Finding> = findings
+        .findings
+        .iter()
+        .filter(|f| !f.latent && f.sharing != Sharing::True)
+        .collect();
+    let reported = all
+        .iter()
+        .copied()
+        .filter(|f| f.cost_percent >= findings.run.threshold_percent)
+        .collect();
+    (reported, all.len())
+}
+
+fn subject(finding: &Finding) -> String {
+    finding.subject()
+}

@@ -1,0 +1,130 @@
+//! What is run: the `sunder` of this workspace, the workloads at the size of a
+//! benchmark, and one program that does nothing but allocate.
+
+use crate::Options;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use sunder_findings::Findings;
+use sunder_workloads::{Table, Variant, Workload, default_out_dir};
+
+/// A program to measure.
+pub struct Target {
+    /// Its name in tables.
+    pub name: String,
+    /// `shared` or `fixed`.
+    pub variant: &'static str,
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Target {
+    /// The command that runs it natively.
+    pub fn native(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        command
+    }
+
+    /// The command that runs it under `sunder detect` with these options.
+    pub fn detected(&self, sunder: &Path, options: &[&str]) -> Command {
+        let mut command = Command::new(sunder);
+        command
+            .arg("detect")
+            .args(options)
+            .arg("--")
+            .arg(&self.program)
+            .args(&self.arguments);
+        command
+    }
+}
+
+/// Builds `sunder` for release and returns its path.
+///
+/// # Errors
+/// If it does not build.
+pub fn sunder() -> Result<PathBuf> {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--release", "-p", "sunder-cli"])
+        .current_dir(&home)
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(built.success(), "sunder does not build");
+    let own = std::env::current_exe()?;
+    let path = own.with_file_name("sunder");
+    ensure!(path.exists(), "{} is missing", path.display());
+    Ok(path)
+}
+
+/// All workloads that `options` leave, in both variants, built.
+///
+/// # Errors
+/// If one does not build.
+pub fn workloads(options: &Options) -> Result<Vec<(Workload, Variant, Target)>> {
+    let mut all = Vec::new();
+    for workload in Table::load()?.workloads {
+        if !workload.name.contains(&options.only) {
+            continue;
+        }
+        for variant in Variant::ALL {
+            let target = Target {
+                name: workload.name.clone(),
+                variant: variant.name(),
+                program: workload.build(variant, &default_out_dir())?,
+                arguments: vec![
+                    workload.threads.to_string(),
+                    (workload.size * options.scale).to_string(),
+                ],
+            };
+            all.push((workload.clone(), variant, target));
+        }
+    }
+    Ok(all)
+}
+
+/// The program that allocates and frees as fast as it can, in two threads.
+///
+/// # Errors
+/// If it does not build.
+pub fn malloc_churn(options: &Options) -> Result<Target> {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = default_out_dir();
+    std::fs::create_dir_all(&folder)?;
+    let program = folder.join("malloc_churn");
+    let built = Command::new("gcc")
+        .args(["-O2", "-g", "-pthread", "-o"])
+        .arg(&program)
+        .arg(home.join("programs/malloc_churn.c"))
+        .status()
+        .context("cannot run gcc")?;
+    ensure!(built.success(), "malloc_churn.c does not build");
+    Ok(Target {
+        name: "malloc_churn".into(),
+        variant: "fixed",
+        program,
+        arguments: vec!["2".into(), (10_000_000 * options.scale).to_string()],
+    })
+}
+
+/// Runs `target` under detect and reads the result.
+///
+/// # Errors
+/// If it can't be run or leaves no result.
+pub fn findings(target: &Target, sunder: &Path, options: &[&str]) -> Result<Findings> {
+    let file = std::env::temp_dir().join(format!("sunder-eval-{}.json", std::process::id()));
+    let path = file.to_string_lossy().into_owned();
+    let mut all = vec!["--quiet", "--format", "json", "-o", &path];
+    all.extend(options);
+    let seen = crate::measure::run(&mut target.detected(sunder, &all))?;
+    ensure!(
+        seen.status == 0,
+        "{} ended with wait status {}",
+        target.name,
+        seen.status
+    );
+    let result = Findings::open(&file)?;
+    std::fs::remove_file(&file)?;
+    Ok(result)
+}
