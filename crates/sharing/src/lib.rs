@@ -41,8 +41,10 @@
 //! is to the line; otherwise by the highest probability with which one of its
 //! undecoded instructions, in this thread, touches the line, as learned from the
 //! samples that did decode it. In a stretch, thread `t` loses at most the lesser
-//! of its own time on the line and that of the threads that conflict with it: a
-//! reader that never leaves a line loses little to a writer that rarely comes.
+//! of its own time on the line and that which the threads that conflict with it
+//! spent there while `t` was about: a reader that never leaves a line loses little
+//! to a writer that rarely comes, and a thread that lives briefly nothing to one
+//! that wrote before or after.
 //! The sum over threads and stretches, times the interleaved share, is
 //! [`Verdict::cost_ns`]; over the CPU time of the threads that took part it is
 //! [`Verdict::cost_share`]. Interleavings are that time over the price of a
@@ -89,7 +91,7 @@
 //! # Memory
 //!
 //! At most [`Config::max_lines`] lines (65,536) that were touched twice, and
-//! another 65,536 single touches of 60 bytes. A line of one thread has at most 32
+//! another 65,536 single touches of 60 bytes. A line of one thread has at most 16
 //! entries of 24 bytes pending plus those of one sample, and about 600 bytes
 //! besides; a shared one 512 entries (12 KiB), 256 threads, 1,024 footprints, 32
 //! instructions. In practice few lines are shared and the table stays below

@@ -197,7 +197,7 @@ fn account_samples(entries: &[Entry], context: &Context<'_>, account: &mut Accou
         t.visits += 1;
         t.writing += u32::from(v.writes);
     }
-    bound_losses(&mut account.threads);
+    bound_losses(core, &mut account.threads);
     for (e, active) in entries.iter().zip(&mut account.active) {
         *active = sampled(e)
             && e.class != Class::Near
@@ -212,23 +212,35 @@ fn account_samples(entries: &[Entry], context: &Context<'_>, account: &mut Accou
 }
 
 /// Gives every thread the time that it can have lost: no more than it spent on
-/// the line, and no more than those spent who can have taken it away: writers
-/// from a reader, all from a writer.
-fn bound_losses(threads: &mut [ThreadAccount]) {
+/// the line, and no more than those spent who can have taken it away (writers
+/// from a reader, all from a writer) while it was there, from its first visit to
+/// its last, or next to its only one. The latter matters for threads that live
+/// briefly, one after another: each meets a rare writer of all of them, but most
+/// of them without a single write.
+fn bound_losses(visits: &[Visit], threads: &mut [ThreadAccount]) {
     let present: Vec<usize> = (0..threads.len())
         .filter(|&i| threads[i].visits > 0)
         .collect();
+    let mut seen = vec![0u32; threads.len()];
     for &i in &present {
         let own = threads[i];
-        let rivals: Vec<f64> = present
-            .iter()
-            .filter(|&&j| j != i)
-            .map(|&j| threads[j])
-            .filter(|o| (own.writing > 0 || o.writing > 0) && meet(&own, o))
-            .map(|o| o.spent_ns)
-            .collect();
-        threads[i].conflicting = !rivals.is_empty();
-        threads[i].lost_ns = own.spent_ns.min(rivals.iter().sum());
+        seen.fill(0);
+        let around = u32::from(own.visits == 1);
+        let from = own.first.saturating_sub(around) as usize;
+        let to = ((own.last + around) as usize + 1).min(visits.len());
+        for v in &visits[from..to] {
+            seen[usize::from(v.thread)] += 1;
+        }
+        let mut rivals_ns = 0.0;
+        for &j in present.iter().filter(|&&j| j != i) {
+            let other = threads[j];
+            if (own.writing > 0 || other.writing > 0) && meet(&own, &other) {
+                let part = f64::from(seen[j]) / f64::from(other.visits);
+                rivals_ns += other.spent_ns * part;
+                threads[i].conflicting = true;
+            }
+        }
+        threads[i].lost_ns = own.spent_ns.min(rivals_ns);
     }
 }
 
