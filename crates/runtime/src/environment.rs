@@ -8,7 +8,7 @@ use core::ffi::c_char;
 ///
 /// # Safety
 /// `string` ends with a zero byte.
-unsafe fn length(string: *const u8) -> usize {
+pub unsafe fn length(string: *const u8) -> usize {
     let mut n = 0;
     // SAFETY: stops at the end that the caller vouches for.
     while unsafe { *string.wrapping_add(n) } != 0 {
@@ -17,9 +17,11 @@ unsafe fn length(string: *const u8) -> usize {
     n
 }
 
+/// Whether `string` begins with `prefix`.
+///
 /// # Safety
 /// `string` ends with a zero byte.
-unsafe fn starts_with(string: *const u8, prefix: &[u8]) -> bool {
+pub unsafe fn starts_with(string: *const u8, prefix: &[u8]) -> bool {
     prefix
         .iter()
         .enumerate()

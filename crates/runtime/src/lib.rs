@@ -22,6 +22,7 @@ mod bootstrap;
 mod cfi;
 mod entry;
 mod environment;
+mod exec;
 mod frames;
 mod local;
 mod real;

@@ -93,6 +93,10 @@ real! {
     signalfd: fn(c_int, *const libc::sigset_t, c_int) -> c_int;
     /// See [`malloc`].
     dlclose: fn(*mut c_void) -> c_int;
+    /// See [`malloc`].
+    execve: fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int;
+    /// See [`malloc`].
+    execvpe: fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int;
     /// Not interposed: finds the object that holds an instruction, without a
     /// lock. None before glibc 2.35.
     _dl_find_object: fn(*mut c_void, *mut c_void) -> c_int;

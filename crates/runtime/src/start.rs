@@ -4,9 +4,11 @@
 use crate::local::local;
 use crate::{frames, state, system, thread, timer};
 use core::ffi::{c_char, c_int};
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use sunder_wire::layout::{
-    MAGIC, OPTION_HEAP, OPTION_KEEP_ENVIRONMENT, PAGE, Refusal, TOTAL, VERSION, View,
+    LARGE, MAGIC, OPTION_HEAP, OPTION_KEEP_ENVIRONMENT, PAGE, Refusal, SAMPLES, THREADS, TOTAL,
+    VERSION, View,
 };
 
 #[cfg(not(test))]
@@ -32,6 +34,11 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
     let keep = match mapped {
         Some(Mapped::Whole(view)) => {
             let options = view.header().options.load(Ordering::Relaxed);
+            // SAFETY: the environment, as above.
+            #[cfg(not(test))]
+            unsafe {
+                crate::exec::keep(environment);
+            }
             begin(view, options);
             options & OPTION_KEEP_ENVIRONMENT != 0
         }
@@ -46,14 +53,17 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
 fn begin(view: View, options: u32) {
     let status = view.status();
     let process = system::process_id();
-    // The segment belongs to the first process that loads the runtime.
-    if status
+    // The segment belongs to the first process that loads the runtime, and to
+    // the programs that this process executes after it.
+    match status
         .process
         .compare_exchange(0, process, Ordering::AcqRel, Ordering::Relaxed)
-        .is_err()
     {
-        return;
+        Ok(_) => {}
+        Err(owner) if owner == process => forget_last_program(view),
+        Err(_) => return,
     }
+    status.programs.fetch_add(1, Ordering::Release);
     if !state::activate(view) {
         status
             .refusal
@@ -67,6 +77,21 @@ fn begin(view: View, options: u32) {
         state::record_heap();
     }
     thread::register(view, local());
+}
+
+/// Empties what describes the address space of the program that this process
+/// ran before. Samples and events that were taken stay.
+fn forget_last_program(view: View) {
+    view.forget_target();
+    for (from, to) in [(THREADS, SAMPLES), (LARGE, TOTAL)] {
+        let start = view.base().as_ptr().wrapping_add(from);
+        if let Some(start) = NonNull::new(start) {
+            // Takes the pages out of the memory file; they read as zero again.
+            // SAFETY: the range is the segment's, and its contents are no
+            // longer wanted.
+            unsafe { system::advise(start, to - from, libc::MADV_REMOVE) };
+        }
+    }
 }
 
 /// # Safety

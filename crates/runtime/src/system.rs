@@ -49,6 +49,20 @@ pub fn map_anonymous(bytes: usize) -> Option<NonNull<u8>> {
         .flatten()
 }
 
+/// Gives memory of our own back.
+///
+/// # Safety
+/// The range came from [`map_anonymous`] and nobody uses it any more.
+pub unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        call(
+            libc::SYS_munmap,
+            [start.as_ptr() as usize, bytes, 0, 0, 0, 0],
+        )
+    };
+}
+
 /// Maps the first `bytes` bytes of `fd`, shared.
 pub fn map_shared(fd: i32, bytes: usize) -> Option<NonNull<u8>> {
     // SAFETY: a new mapping where the kernel likes.

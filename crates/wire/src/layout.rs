@@ -119,6 +119,9 @@ pub const fn hot_epoch(hot: u64) -> u32 {
 pub struct Status {
     /// The process that loaded the runtime; 0 before that.
     pub process: AtomicU32,
+    /// Programs that loaded the runtime in this process: more than one after
+    /// an `exec`. All addresses are the last one's.
+    pub programs: AtomicU32,
     /// A [`Refusal`], if the runtime stays passive.
     pub refusal: AtomicU32,
     /// The real-time signal of the timers; 0 if none.
@@ -385,6 +388,19 @@ impl View {
     pub const fn control(&self) -> &Control {
         // SAFETY: a fixed offset within the segment.
         unsafe { self.at(CONTROL) }
+    }
+
+    /// Forgets where the tables of the target's address space end. For the
+    /// runtime, when its process executes another program.
+    pub fn forget_target(&self) {
+        let status = self.status();
+        status.threads.store(0, Ordering::Relaxed);
+        status.chunks.store(0, Ordering::Relaxed);
+        status.stack_units.store(0, Ordering::Relaxed);
+        for word in &status.large_pages {
+            word.store(0, Ordering::Relaxed);
+        }
+        status.large_changes.fetch_add(1, Ordering::Release);
     }
 
     /// What the runtime counts.

@@ -76,6 +76,9 @@ pub struct RuntimeStatus {
     /// The process that loaded the runtime; none if it never was (a statically
     /// linked or setuid program, or one that died too early).
     pub loaded: Option<ProcessId>,
+    /// How many programs loaded it: more than one if the process executed
+    /// another. All addresses and threads are those of the last.
+    pub programs: u32,
     /// Why it stays passive although it was loaded.
     pub refusal: Option<Refusal>,
     /// Whether any allocation came through; a program that brings its own
@@ -260,6 +263,7 @@ impl Segment {
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         RuntimeStatus {
             loaded: (process != 0).then_some(ProcessId(process)),
+            programs: status.programs.load(Ordering::Acquire),
             refusal: match status.refusal.load(Ordering::Relaxed) {
                 0 => None,
                 1 => Some(Refusal::Version),
@@ -267,7 +271,7 @@ impl Segment {
                 _ => Some(Refusal::WipeOnFork),
             },
             allocations_seen: status.chunks.load(Ordering::Relaxed) != 0
-                || count(&status.large_changes) != 0,
+                || status.large_pages.iter().any(|word| count(word) != 0),
             unwound: count(&status.unwound),
             shortened: count(&status.shortened),
             threads_dropped: count(&status.threads_dropped),

@@ -46,10 +46,18 @@ fn block_at(segment: &Segment, address: u64) -> Option<HeapBlock> {
 
 /// Checks every line that `heap.c MODE` printed; how many there were.
 fn check(mode: &str) -> usize {
+    check_behind(&[], mode)
+}
+
+/// As [`check`], with the program behind others that execute it.
+fn check_behind(wrappers: &[&str], mode: &str) -> usize {
     let path = program("heap");
     let functions = functions(&path);
     let segment = heap_segment();
-    let run = Waiting::start(preload(Command::new(&path).arg(mode), &segment));
+    let mut words: Vec<&std::ffi::OsStr> = wrappers.iter().map(|w| w.as_ref()).collect();
+    words.extend([path.as_os_str(), mode.as_ref()]);
+    let mut command = Command::new(words[0]);
+    let run = Waiting::start(preload(command.args(&words[1..]), &segment));
     let status = segment.status();
     assert_eq!(status.loaded.map(|p| p.0), Some(run.id()));
     assert_eq!((status.blocks_dropped, status.stacks_dropped), (0, 0));
@@ -93,6 +101,13 @@ fn check(mode: &str) -> usize {
 #[test]
 fn every_way_of_allocating_is_recorded_with_its_stack() {
     assert!(check("ways") >= 25);
+}
+
+#[test]
+fn a_program_that_another_executes_is_recorded() {
+    assert_eq!(check_behind(&["env", "A=1"], "threads"), 2);
+    let shell = ["bash", "-c", "x=$(env); exec nice -n 1 \"$@\"", "bash"];
+    assert_eq!(check_behind(&shell, "threads"), 2);
 }
 
 #[test]

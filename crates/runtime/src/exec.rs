@@ -1,0 +1,231 @@
+//! A process that executes another program (`env`, `taskset`, `nice`, a shell's
+//! `exec`) stays observed: the new program is told of the library and the
+//! segment as the first was. Children are not: in a forked child the runtime
+//! is passive, and a vforked one has another process number. Contexts: normal,
+//! post-fork.
+//!
+//! The variadic `execl` functions and raw system calls are not seen; a program
+//! that is started so is not recorded.
+
+#![cfg(not(test))]
+
+use crate::{environment, real, state, system};
+use core::cell::UnsafeCell;
+use core::ffi::{c_char, c_int};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+type Strings = *const *mut c_char;
+
+unsafe extern "C" {
+    /// The program's environment, as the C library has it.
+    static environ: Strings;
+}
+
+const LONGEST: usize = 4096;
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+const SEGMENT: &[u8] = b"SUNDER_SEGMENT=";
+
+/// The two variables' values, as the first program got them.
+struct Kept {
+    library: UnsafeCell<[u8; LONGEST]>,
+    segment: UnsafeCell<[u8; LONGEST]>,
+    valid: AtomicBool,
+}
+
+// SAFETY: written once by the constructor, before `valid` is set.
+unsafe impl Sync for Kept {}
+
+static KEPT: Kept = Kept {
+    library: UnsafeCell::new([0; LONGEST]),
+    segment: UnsafeCell::new([0; LONGEST]),
+    valid: AtomicBool::new(false),
+};
+
+/// Copies `string` up to its end or to a byte for which `ends` is true; false
+/// if it is too long.
+///
+/// # Safety
+/// `string` is a C string and `to` has [`LONGEST`] zeroed bytes.
+unsafe fn copy_until(string: *const u8, to: *mut u8, ends: impl Fn(u8) -> bool) -> bool {
+    for i in 0..LONGEST - 1 {
+        // SAFETY: neither goes beyond the string's end or the buffer's.
+        unsafe {
+            let byte = *string.wrapping_add(i);
+            if byte == 0 || ends(byte) {
+                return true;
+            }
+            *to.wrapping_add(i) = byte;
+        }
+    }
+    false
+}
+
+/// Keeps the values for later programs. Called by the constructor.
+///
+/// # Safety
+/// `strings` is an environment.
+pub unsafe fn keep(strings: *mut *mut c_char) {
+    // SAFETY: by this function's contract; nobody else uses the buffers yet.
+    unsafe {
+        let (Some(library), Some(segment)) = (
+            environment::find(strings, PRELOAD),
+            environment::find(strings, SEGMENT),
+        ) else {
+            return;
+        };
+        let whole = copy_until(library, KEPT.library.get().cast(), |byte| byte == b':')
+            && copy_until(segment, KEPT.segment.get().cast(), |_| false);
+        KEPT.valid.store(whole, Ordering::Release);
+    }
+}
+
+/// An environment in memory of its own, given back when dropped (which only
+/// happens if the program could not be executed).
+struct Extended {
+    memory: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Extended {
+    const fn strings(&self) -> Strings {
+        self.memory.as_ptr().cast_const().cast()
+    }
+}
+
+impl Drop for Extended {
+    fn drop(&mut self) {
+        // SAFETY: the memory is ours alone.
+        unsafe { system::unmap(self.memory, self.bytes) };
+    }
+}
+
+/// `strings` with our two variables; nothing if this process is not observed
+/// or there is no memory.
+///
+/// # Safety
+/// `strings` is null or an environment.
+unsafe fn extended(strings: Strings) -> Option<Extended> {
+    let view = state::segment()?;
+    let owner = view.status().process.load(Ordering::Relaxed);
+    if owner != system::process_id() || !KEPT.valid.load(Ordering::Acquire) {
+        return None;
+    }
+    let mut count = 0usize;
+    // SAFETY: counts to the null that ends an environment.
+    while !strings.is_null() && unsafe { !(*strings.wrapping_add(count)).is_null() } {
+        count += 1;
+    }
+    // SAFETY: by this function's contract.
+    let user = unsafe { environment::find(strings.cast_mut(), PRELOAD) };
+    // SAFETY: a value is a C string.
+    let user_bytes = user.map_or(0, |user| unsafe { environment::length(user) });
+    let bytes = (count + 3) * 8 + 2 * LONGEST + user_bytes + 64;
+    let memory = system::map_anonymous(bytes)?;
+    let array = memory.as_ptr().cast::<*mut c_char>();
+    let mut text = array.wrapping_add(count + 3).cast::<u8>();
+    let mut put = |parts: [&[u8]; 4]| {
+        let start = text;
+        for part in parts {
+            // SAFETY: the memory was made large enough for all parts.
+            unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), text, part.len()) };
+            text = text.wrapping_add(part.len());
+        }
+        text = text.wrapping_add(1);
+        start.cast::<c_char>()
+    };
+    // SAFETY: the buffers hold C strings and are not written any more; the
+    // array has room for all old entries, two new ones and the end.
+    unsafe {
+        let slice = |s: *const u8| core::slice::from_raw_parts(s, environment::length(s));
+        let library = slice(KEPT.library.get().cast());
+        let segment = slice(KEPT.segment.get().cast());
+        let mut at = array;
+        *at = match user {
+            Some(user) => put([PRELOAD, library, b":", slice(user)]),
+            None => put([PRELOAD, library, b"", b""]),
+        };
+        at = at.wrapping_add(1);
+        *at = put([SEGMENT, segment, b"", b""]);
+        for i in 0..count {
+            let string = *strings.wrapping_add(i);
+            if !environment::starts_with(string.cast(), PRELOAD) {
+                at = at.wrapping_add(1);
+                *at = string;
+            }
+        }
+    }
+    Some(Extended { memory, bytes })
+}
+
+/// Calls `execute` with the environment that the new program gets.
+///
+/// # Safety
+/// `strings` is null or an environment.
+unsafe fn with(strings: Strings, execute: impl FnOnce(Strings) -> c_int) -> c_int {
+    // SAFETY: by this function's contract.
+    match unsafe { extended(strings) } {
+        Some(ours) => execute(ours.strings()),
+        None => execute(strings),
+    }
+}
+
+fn fails() -> c_int {
+    // SAFETY: the C library's thread-local errno.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    -1
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    strings: Strings,
+) -> c_int {
+    let Some(real) = real::execve() else {
+        return fails();
+    };
+    // SAFETY: handed on.
+    unsafe { with(strings, |strings| real(path, arguments, strings)) }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: `execv` is `execve` with the current environment.
+    unsafe { execve(path, arguments, environ) }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvpe(
+    file: *const c_char,
+    arguments: Strings,
+    strings: Strings,
+) -> c_int {
+    let Some(real) = real::execvpe() else {
+        return fails();
+    };
+    // SAFETY: handed on.
+    unsafe { with(strings, |strings| real(file, arguments, strings)) }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: `execvp` is `execvpe` with the current environment.
+    unsafe { execvpe(file, arguments, environ) }
+}
