@@ -239,7 +239,7 @@ fn load_segments(elf: &Elf<'_>) -> (Vec<Segment>, Option<TlsSegment>) {
                 tls = Some(TlsSegment {
                     address: header.p_vaddr(e),
                     memory_size: header.p_memsz(e),
-                    align: header.p_align(e).max(1).next_power_of_two(),
+                    align: header.p_align(e).checked_next_power_of_two().unwrap_or(1),
                 });
             }
             _ => {}

@@ -223,7 +223,7 @@ impl Reader<'_> {
             match operation {
                 Operation::Piece { size_in_bits, .. } => {
                     found.extend(self.place(&current).map(|p| (p, at)));
-                    at += size_in_bits / 8;
+                    at = (size_in_bits / 8).saturating_add(at);
                     current.clear();
                 }
                 other => current.push(other),
@@ -250,7 +250,9 @@ impl Reader<'_> {
             ] => Some(Place::Sum(number(register)?, *offset)),
             [Operation::FrameOffset { offset }] => Some(match self.base {
                 FrameBase::Cfa => Place::Frame(*offset),
-                FrameBase::Register(register, more) => Place::Memory(register, offset + more),
+                FrameBase::Register(register, more) => {
+                    Place::Memory(register, offset.wrapping_add(more))
+                }
                 FrameBase::Unknown => return None,
             }),
             [Operation::CallFrameCFA] => Some(Place::Frame(0)),

@@ -134,7 +134,11 @@ impl Names {
         let function = match mapping {
             Some(m) => {
                 let name = m.path.rsplit('/').next().unwrap_or(&m.path);
-                format!("{name}+{:#x}", shown.0 - m.span.start.0 + m.file_offset)
+                format!(
+                    "{name}+{:#x}",
+                    m.file_offset
+                        .wrapping_add(shown.0.wrapping_sub(m.span.start.0))
+                )
             }
             None => shown.to_string(),
         };

@@ -60,10 +60,8 @@ impl Walk<'_> {
         };
         let mut index = offset / size;
         for dimension in 0..counts.len() {
-            let inner: u64 = counts[dimension + 1..]
-                .iter()
-                .map(|c| c.unwrap_or(1).max(1))
-                .product();
+            let lengths = counts[dimension + 1..].iter();
+            let inner = lengths.fold(1u64, |all, c| all.saturating_mul(c.unwrap_or(1).max(1)));
             if self.exact {
                 path.push_str(&format!("[{}]", index / inner));
             } else {

@@ -73,6 +73,8 @@ pub(crate) struct TypeTable {
     records: Option<HashMap<&'static str, Vec<DieRef>>>,
 }
 
+/// A type larger than the address space is taken for a broken file.
+const MAX_SIZE: u64 = 1 << 48;
 /// Containment deeper than this is taken for a broken file.
 const MAX_DEPTH: u32 = 64;
 
@@ -143,8 +145,10 @@ impl TypeTable {
                 let element = self.nested(debug, die.unit, &entry, depth)?;
                 let counts = counts(&unit, die.offset);
                 ty.size = ty.size.or_else(|| {
-                    let product: Option<u64> = counts.iter().copied().product();
-                    self.size(element)?.checked_mul(product?)
+                    let size = self.size(element)?;
+                    counts
+                        .iter()
+                        .try_fold(size, |size, &count| size.checked_mul(count?))
                 });
                 ty.shape = Shape::Array { element, counts };
             }
@@ -161,6 +165,7 @@ impl TypeTable {
         if matches!(ty.shape, Shape::Pointer { .. }) {
             ty.size = Some(8);
         }
+        ty.size = ty.size.filter(|&size| size < MAX_SIZE);
         Some(ty)
     }
 
@@ -241,7 +246,7 @@ impl TypeTable {
                 continue;
             };
             let size = match bits {
-                Some((first, count)) => Some((first + count).div_ceil(8)),
+                Some((first, count)) => Some(first.saturating_add(count).div_ceil(8)),
                 None => self.size(ty),
             };
             let name = match entry.tag() {
@@ -484,7 +489,7 @@ fn counts(unit: &LoadedUnit, offset: usize) -> Vec<Option<u64>> {
             counts.push(
                 count
                     .or(upper.and_then(|u| u.checked_add(1)))
-                    .filter(|&c| c < 1 << 48),
+                    .filter(|&c| c < MAX_SIZE),
             );
         }
     });
@@ -535,8 +540,11 @@ fn placement(entry: &LoadedEntry, size: Option<u64>) -> Option<(u64, Option<(u64
     };
     if let (Some(from_top), Some(count)) = (LoadedUnit::number(entry, dw::DW_AT_bit_offset), bits) {
         // DWARF 3 counts from the most significant bit of the storage unit.
-        let storage = LoadedUnit::number(entry, dw::DW_AT_byte_size).or(size)? * 8;
-        let first = at * 8 + storage.checked_sub(from_top + count)?;
+        let storage = LoadedUnit::number(entry, dw::DW_AT_byte_size)
+            .or(size)?
+            .checked_mul(8)?;
+        let gap = storage.checked_sub(from_top.checked_add(count)?)?;
+        let first = at.checked_mul(8)?.checked_add(gap)?;
         return Some((first / 8, Some((first % 8, count))));
     }
     Some((at, None))
