@@ -21,27 +21,47 @@ const LONGEST_TABLE: u64 = 4096;
 /// Short jumps do not leave a function.
 pub(super) fn cross_jumps(text: &Text, functions: &[(u64, u64)], out: &mut Vec<u64>) {
     let bytes = text.bytes;
-    for (position, window) in bytes.windows(5).enumerate() {
-        let conditional = window[0] & 0xf0 == 0x80 && position > 0 && bytes[position - 1] == 0x0f;
-        if window[0] != 0xe9 && !conditional {
-            continue;
-        }
-        let distance = i32::from_le_bytes([window[1], window[2], window[3], window[4]]);
-        let from = text.address + position as u64;
-        let target = from.wrapping_add(5).wrapping_add_signed(distance.into());
-        if target.wrapping_sub(text.address) >= bytes.len() as u64 {
-            continue;
-        }
-        let index = functions.partition_point(|function| function.0 <= target);
-        let Some(&(start, end)) = index.checked_sub(1).and_then(|index| functions.get(index))
+    let mut own = 0;
+    for (position, pair) in bytes.windows(2).enumerate() {
+        // Where the distance stands.
+        let distance_at = match *pair {
+            [0xe9, _] => position + 1,
+            [0x0f, 0x80..=0x8f] => position + 2,
+            _ => continue,
+        };
+        let Some(distance) = bytes
+            .get(distance_at..)
+            .and_then(|rest| rest.first_chunk::<4>())
         else {
             continue;
         };
-        let inside = target > start && target < end;
-        if inside && !(start..end).contains(&from) {
+        let from = text.address + position as u64;
+        let target = (text.address + distance_at as u64 + 4)
+            .wrapping_add_signed(i32::from_le_bytes(*distance).into());
+        if target.wrapping_sub(text.address) >= bytes.len() as u64 {
+            continue;
+        }
+        // Most jumps stay in their function, which is found without a search
+        // because positions ascend.
+        while functions.get(own + 1).is_some_and(|next| next.0 <= from) {
+            own += 1;
+        }
+        let stays = functions.get(own).is_some_and(|&(start, end)| {
+            (start..end).contains(&from) && (start..end).contains(&target)
+        });
+        if !stays && is_inside_a_function(target, functions) {
             out.push(target);
         }
     }
+}
+
+/// Whether `target` lies in a function, but not at its start.
+fn is_inside_a_function(target: u64, functions: &[(u64, u64)]) -> bool {
+    let after = functions.partition_point(|function| function.0 <= target);
+    after
+        .checked_sub(1)
+        .and_then(|index| functions.get(index))
+        .is_some_and(|&(start, end)| target > start && target < end)
 }
 
 /// Adds the targets of the jump tables that the function at `start` names.
@@ -130,6 +150,51 @@ fn table(
         }
         if function.contains(&target) {
             out.push(target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `jmp` and `jne` from one function into the middle of another are found,
+    /// jumps within a function and to the start of one are not.
+    #[test]
+    fn jumps_into_other_functions_are_found() {
+        let mut bytes = vec![0x90; 64];
+        let mut jump = |at: usize, opcode: &[u8], target: i32| {
+            let end = at + opcode.len() + 4;
+            bytes[at..at + opcode.len()].copy_from_slice(opcode);
+            bytes[end - 4..end].copy_from_slice(&(target - end as i32).to_le_bytes());
+        };
+        jump(0, &[0xe9], 40); // into the middle of the second
+        jump(5, &[0x0f, 0x85], 44); // conditionally
+        jump(11, &[0xe9], 20); // within the first
+        jump(16, &[0xe9], 32); // to the start of the second
+        jump(33, &[0xe9], 4); // back into the first
+        jump(50, &[0xe9], 1000); // out of the code
+        let functions = [(0x1000, 0x1020), (0x1020, 0x1040)];
+        let text = Text {
+            bytes: &bytes,
+            address: 0x1000,
+        };
+        let mut found = Vec::new();
+        cross_jumps(&text, &functions, &mut found);
+        found.sort_unstable();
+        assert_eq!(found, [0x1004, 0x1028, 0x102c]);
+    }
+
+    #[test]
+    fn code_that_ends_in_a_jump_is_no_problem() {
+        for bytes in [
+            &[0xe9][..],
+            &[0x0f, 0x85],
+            &[0xe9, 0, 0, 0],
+            &[0x0f, 0x84, 1],
+        ] {
+            let text = Text { bytes, address: 0 };
+            cross_jumps(&text, &[(0, 100)], &mut Vec::new());
         }
     }
 }

@@ -34,6 +34,7 @@ pub fn compile(directory: &Path, name: &str, options: &[&str]) -> Option<PathBuf
 }
 
 /// Whether this machine lets us sample a child; prints why not.
+#[allow(dead_code, reason = "not every test samples")]
 pub fn perf_allowed() -> bool {
     let prepared = Launch::new("true").prepare().unwrap();
     let pid: ProcessId = prepared.pid();
