@@ -177,6 +177,10 @@ pub(crate) fn cpp(name: &str) -> String {
     ] {
         name = without_argument(&name, defaulted);
     }
+    // What `make_shared` allocates, and its head with the two counts.
+    name = name
+        .replace("std::_Sp_counted_ptr_inplace<", "std::make_shared<")
+        .replace("std::_Sp_counted_base", "std::shared_ptr control block");
     name.replace("std::basic_string<char>", "std::string")
         .replace("std::basic_string_view<char>", "std::string_view")
 }
@@ -324,6 +328,10 @@ mod tests {
                 "std::map<int, Node>",
             ),
             ("std::allocator<Node>", "std::allocator<Node>"),
+            (
+                "std::_Sp_counted_ptr_inplace<Node, std::allocator<void>, (__gnu_cxx::_Lock_policy)2>",
+                "std::make_shared<Node>",
+            ),
         ] {
             assert_eq!(cpp(raw), wanted);
         }

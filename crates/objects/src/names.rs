@@ -379,7 +379,7 @@ impl Names {
         if block >= 2 * size {
             Some(format!("[{}]{inside}", offset / size))
         } else if offset < size {
-            Some(inside)
+            Some(inside.trim_start().to_owned())
         } else {
             Some(format!("+{offset}"))
         }
@@ -427,7 +427,11 @@ impl Names {
         let stride = types.stride(touched.ty).unwrap_or(0);
         let offset = types.known_offset(touched.ty, touched.offset, touched.modulo);
         let exact = touched.modulo == 0;
-        let field = offset.map(|offset| path::path(types, touched.ty, offset, exact));
+        let field = offset.map(|offset| {
+            path::path(types, touched.ty, offset, exact)
+                .trim_start()
+                .to_owned()
+        });
         Some(TypedAccess {
             storage: touched.storage,
             variable,

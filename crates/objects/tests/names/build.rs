@@ -201,6 +201,17 @@ impl Program {
         all[at + 1].0
     }
 
+    /// The one function whose mangled name holds all of `parts`.
+    pub fn function_with(&self, parts: &[&str]) -> String {
+        let listing = self.tool("nm", &["program"]).unwrap_or_default();
+        let names = listing.lines().filter_map(|l| l.split(' ').next_back());
+        let mut found = names.filter(|n| parts.iter().all(|p| n.contains(p)));
+        let name = found
+            .next()
+            .unwrap_or_else(|| panic!("no function with {parts:?}"));
+        name.to_owned()
+    }
+
     fn disassembled(&self, function: &str) -> Vec<(CodeAddress, String)> {
         let only = format!("--disassemble={function}");
         let arguments = ["--no-show-raw-insn", "-M", "intel", &only, "program"];

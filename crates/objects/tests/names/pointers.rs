@@ -181,3 +181,28 @@ fn a_container_s_allocator_tells_the_element() {
         Some("[1].bins[1]")
     );
 }
+
+#[test]
+fn a_shared_pointer_s_counts_are_called_so() {
+    let Some(program) = compile("stats.cc", &["-g", "-O0"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let parts = [
+        "__new_allocatorISt23_Sp_counted_ptr_inplaceIN3app4BaseE",
+        "8allocateEmPKv",
+    ];
+    let after = program.return_of(&program.function_with(&parts), "_Znwm");
+    // A table of functions (8), two counts of 4 bytes, the value.
+    let ty = names.allocated_type(&[after], 24).expect("typed");
+    assert_eq!(
+        names.type_name(ty).as_deref(),
+        Some("std::make_shared<app::Base>")
+    );
+    assert_eq!(names.field_path(ty, 24, 8).as_deref(), Some("(use count)"));
+    assert_eq!(
+        names.field_path(ty, 24, 12).as_deref(),
+        Some("(weak count)")
+    );
+    assert_eq!(names.field_path(ty, 24, 16).as_deref(), Some(""));
+}

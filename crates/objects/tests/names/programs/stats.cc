@@ -58,6 +58,9 @@ int main(int argc, char **)
     app::words.push_back("x");
     pool.run(argc & 1);
     app::touch(app::table[argc & 1]);
+    auto shared = std::make_shared<app::Base>();
+    auto second = shared;
+    second->id = argc;
     std::vector<app::Stats> all(3);
     pick(all, argc)->bins[2]++;
     return static_cast<int>(app::Stats::made++ + app::counters[2]++ + app::table[0].hits++);
