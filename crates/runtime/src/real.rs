@@ -84,6 +84,10 @@ real! {
     /// See [`malloc`].
     signal: fn(c_int, Handler) -> Handler;
     /// See [`malloc`].
+    pthread_sigmask: fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
+    /// See [`malloc`].
+    sigprocmask: fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
+    /// See [`malloc`].
     sigwait: fn(*const libc::sigset_t, *mut c_int) -> c_int;
     /// See [`malloc`].
     sigwaitinfo: fn(*const libc::sigset_t, *mut libc::siginfo_t) -> c_int;

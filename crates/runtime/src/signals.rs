@@ -6,7 +6,6 @@
 
 use crate::{real, timer};
 use core::ffi::c_int;
-use core::mem::MaybeUninit;
 
 fn fails() -> c_int {
     // SAFETY: the C library's thread-local errno.
@@ -79,15 +78,70 @@ pub unsafe extern "C-unwind" fn signal(
 /// `set` is a valid signal set.
 unsafe fn without_ours(set: *const libc::sigset_t) -> libc::sigset_t {
     // SAFETY: by this function's contract.
-    let mut copy = MaybeUninit::new(unsafe { *set });
-    for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
-        if timer::is_ours(signal) {
-            // SAFETY: the copy is a signal set.
-            unsafe { libc::sigdelset(copy.as_mut_ptr(), signal) };
+    let mut copy = unsafe { *set };
+    if let Some(signal) = timer::signal() {
+        // SAFETY: the copy is a signal set.
+        unsafe { libc::sigdelset(&raw mut copy, signal) };
+    }
+    copy
+}
+
+type Mask = unsafe extern "C-unwind" fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
+
+/// Changes the mask, but never blocks our signal: a program that blocks all
+/// signals in its worker threads would otherwise not be sampled. The C library
+/// treats its own signals in the same way.
+///
+/// # Safety
+/// As the C library demands.
+unsafe fn mask(
+    real: Mask,
+    how: c_int,
+    set: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    // SAFETY: handed on, with a set on our stack where one is given.
+    unsafe {
+        if set.is_null() || how == libc::SIG_UNBLOCK {
+            real(how, set, old)
+        } else {
+            real(how, &without_ours(set), old)
         }
     }
-    // SAFETY: initialised from `set`.
-    unsafe { copy.assume_init() }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_sigmask(
+    how: c_int,
+    set: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    match real::pthread_sigmask() {
+        // SAFETY: handed on.
+        Some(real) => unsafe { mask(real, how, set, old) },
+        None => libc::ENOSYS,
+    }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sigprocmask(
+    how: c_int,
+    set: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    match real::sigprocmask() {
+        // SAFETY: handed on.
+        Some(real) => unsafe { mask(real, how, set, old) },
+        None => fails(),
+    }
 }
 
 /// Interposed; see the C library's manual.

@@ -30,9 +30,14 @@ struct Notification {
     rest: [c_int; 11],
 }
 
-/// Whether `signal` is the one that the timers use.
-pub fn is_ours(signal: c_int) -> bool {
-    signal != 0 && signal == SIGNAL.load(Ordering::Relaxed)
+/// The signal that the timers use, if they do.
+pub fn signal() -> Option<c_int> {
+    Some(SIGNAL.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
+}
+
+/// Whether `other` is that signal.
+pub fn is_ours(other: c_int) -> bool {
+    signal() == Some(other)
 }
 
 /// Chooses the signal and installs the handler, if samples are wanted.

@@ -1,6 +1,8 @@
-/* Four threads spin with a number of their own in two registers. */
+/* Four threads spin with a number of their own in two registers. Two of them
+ * block all signals, as worker threads of many programs do. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 static volatile int stop;
@@ -12,6 +14,9 @@ __attribute__((noinline, noclone)) void spin(long number) {
                      : : "r"(number), "m"(stop) : "rbx", "r15", "memory");
 }
 static void *run(void *a) {
+    sigset_t all;
+    sigfillset(&all);
+    if ((long)a & 1) pthread_sigmask(SIG_BLOCK, &all, NULL);
     pthread_mutex_lock(&lock);
     printf("%d %ld\n", gettid(), (long)a);
     pthread_mutex_unlock(&lock);
