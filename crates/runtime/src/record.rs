@@ -16,9 +16,6 @@ use sunder_wire::layout::{
     CHUNK_BYTES, Entry, HOT_WATCHED, MAX_CHUNKS, MAX_SMALL, SHADOW, View, hot_epoch, watch_bit,
 };
 
-/// `MADV_POPULATE_WRITE` (Linux 5.14), not in all C headers yet.
-const POPULATE_WRITE: i32 = 23;
-
 /// A block as it was before a call that may change it.
 #[derive(Clone, Copy)]
 pub struct Before(u64);
@@ -116,19 +113,14 @@ fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
         dropped.fetch_add(1, Ordering::Relaxed);
         return None;
     }
-    let won = top
-        .compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok();
-    if won {
-        let offset = SHADOW + number as usize * CHUNK_BYTES;
-        let start = view.base().as_ptr().wrapping_add(offset);
-        if let Some(start) = NonNull::new(start) {
-            // One system call instead of 16 page faults. An older kernel
-            // refuses, and the pages come one by one.
-            // SAFETY: the chunk is ours and keeps its contents.
-            unsafe { system::advise(start, CHUNK_BYTES, POPULATE_WRITE) };
-        }
+    let offset = SHADOW + number as usize * CHUNK_BYTES;
+    let start = NonNull::new(view.base().as_ptr().wrapping_add(offset));
+    // SAFETY: the chunk is ours.
+    if !start.is_some_and(|start| unsafe { system::populate(start, CHUNK_BYTES) }) {
+        dropped.fetch_add(1, Ordering::Relaxed);
+        return None;
     }
+    let _ = top.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed);
     // The thread that lost uses the winner's chunk; its own number is lost.
     view.find_slot(block)
 }

@@ -126,6 +126,12 @@ impl Waiting {
         self.child.id()
     }
 
+    /// Kills it.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("waited for");
+    }
+
     /// Lets it end; what it still printed. It must succeed.
     pub fn finish(mut self) -> String {
         drop(self.child.stdin.take());

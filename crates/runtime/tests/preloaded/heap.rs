@@ -196,6 +196,36 @@ fn events_on_a_watched_line_are_logged_with_their_times() {
     assert!(events[0].time > Time(0));
 }
 
+#[test]
+fn what_a_killed_program_left_can_be_read() {
+    let segment = heap_segment();
+    let run = Waiting::start(preload(&mut Command::new(program("plain")), &segment));
+    let address = u64::from_str_radix(&run.lines[0][2..], 16).expect("hex");
+    let id = run.id();
+    run.kill();
+    let block = block_at(&segment, address + 39).expect("still there");
+    assert_eq!((block.span.len, block.thread), (40, ThreadId(id)));
+}
+
+#[test]
+fn more_threads_than_the_table_holds_are_counted() {
+    let segment = heap_segment();
+    let run = Waiting::start(preload(
+        &mut Command::new(program("many_threads")),
+        &segment,
+    ));
+    let status = segment.status();
+    // 5,000 and the first, of which 4,095 have an index.
+    assert_eq!(
+        (segment.threads().len(), status.threads_dropped),
+        (4095, 906)
+    );
+    let address = u64::from_str_radix(&run.lines[0][2..], 16).expect("hex");
+    let block = block_at(&segment, address).expect("recorded all the same");
+    assert_eq!((block.span.len, block.thread), (24, ThreadId(0)));
+    run.finish();
+}
+
 /// The innermost line of `source` on each stack, by `addr2line`, in which
 /// inlined functions count.
 fn lines_in(
