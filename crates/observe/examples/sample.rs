@@ -1,11 +1,16 @@
 //! Runs a program and prints the lines that two or more threads touched, at
 //! least one of them writing:
-//! `cargo run --release -p sunder-observe --example sample -- PROGRAM ARGS…`
+//! `cargo run --release -p sunder-observe --example sample -- PROGRAM ARGS…`,
+//! or `-- --pid PID` for a running process, for five seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-use sunder_access::{Granule, ThreadId};
-use sunder_observe::{Decoded, Decoder, Event, FrequencyPlan, Launch, PerfSampler, ProcessCode};
+use std::time::{Duration, Instant};
+use sunder_access::{Granule, ProcessId, ThreadId};
+use sunder_observe::{
+    Decoded, Decoder, Event, FrequencyPlan, Launch, PerfSampler, ProcessCode, Wait,
+};
+
+const ATTACHED_FOR: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 struct Line {
@@ -30,9 +35,18 @@ fn cpu_time() -> Duration {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args_os().skip(1);
     let program = arguments.next().ok_or("usage: sample PROGRAM ARGS…")?;
-    let prepared = Launch::new(program).arguments(arguments).prepare()?;
-    let mut sampler = PerfSampler::for_child(prepared.pid(), FrequencyPlan::default(), false)?;
-    let mut child = prepared.go()?;
+    let plan = FrequencyPlan::default();
+    let (mut sampler, mut child) = if program == "--pid" {
+        let number = arguments.next().ok_or("usage: sample --pid PID")?;
+        let pid = ProcessId(number.to_string_lossy().parse()?);
+        let sampler = PerfSampler::attach(pid, plan, false)?;
+        eprintln!("{} threads left out", sampler.unobserved_threads());
+        (sampler, None)
+    } else {
+        let prepared = Launch::new(program).arguments(arguments).prepare()?;
+        let sampler = PerfSampler::for_child(prepared.pid(), plan, false)?;
+        (sampler, Some(prepared.go()?))
+    };
 
     let mut code = ProcessCode::new();
     let mut decoder = Decoder::new();
@@ -72,18 +86,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     };
-    let status = loop {
-        sampler.wait(Duration::from_millis(20))?;
+    let begin = Instant::now();
+    loop {
+        let ended = sampler.wait(Duration::from_millis(20))? == Wait::Ended;
         sampler.drain(&mut sink);
-        if let Some(status) = child.try_wait()? {
-            break status;
+        match &mut child {
+            Some(child) => {
+                if let Some(status) = child.try_wait()? {
+                    eprintln!("{status}");
+                    break;
+                }
+            }
+            None if ended || begin.elapsed() > ATTACHED_FOR => break,
+            None => {}
         }
-    };
+    }
     sampler.finish(&mut sink);
 
     let accesses: u64 = lines.values().map(|line| line.accesses).sum();
     eprintln!(
-        "{status}; {samples} samples ({without_code} without code, {lost} lost), \
+        "{samples} samples ({without_code} without code, {lost} lost), \
          {accesses} exact accesses, {near} near; {:.0} ns a sample",
         spent.as_nanos() as f64 / samples.max(1) as f64
     );

@@ -197,7 +197,19 @@ fn attaching_sees_all_threads_and_what_is_mapped() {
         });
         assert!(threads.is_subset(&started) && started.contains(&pid.0) && mapped);
     }
+    let mut sampler = PerfSampler::attach(pid, FrequencyPlan::default(), false).unwrap();
     end(child);
+    let begin = Instant::now();
+    while sampler.wait(Duration::from_secs(1)).unwrap() != Wait::Ended {
+        assert!(begin.elapsed() < PATIENCE, "the end was not seen");
+    }
+    let mut ended = BTreeSet::new();
+    sampler.finish(&mut |event| {
+        if let Event::ThreadEnd { thread, .. } = event {
+            ended.insert(thread.0);
+        }
+    });
+    assert!(threads.is_subset(&ended));
 }
 
 /// The spinning child process is sampled only when children are followed.

@@ -20,6 +20,11 @@ const SETTLE_NS: u64 = 1_000_000;
 /// How often `attach` looks for threads that began while it looked.
 const ATTACH_PASSES: usize = 20;
 
+/// Samples that a step of the plan gives before the next one begins: a program
+/// that mostly sleeps costs nothing at a high frequency, and at a low one its
+/// threads would never use up a whole period.
+const ENOUGH_SAMPLES: u64 = 200;
+
 /// Descriptors that `attach` leaves to everybody else.
 const SPARE_DESCRIPTORS: usize = 128;
 
@@ -44,6 +49,7 @@ pub struct PerfSampler {
     /// The first of `tasks` that has not ended as far as is known.
     watched: usize,
     step: usize,
+    samples_in_step: u64,
     started: Option<Instant>,
     bytes: Vec<u8>,
     parsed: Parsed,
@@ -125,6 +131,7 @@ impl PerfSampler {
             rings,
             watched: 0,
             step: 0,
+            samples_in_step: 0,
             started: None,
             bytes: Vec::new(),
             parsed: Parsed::default(),
@@ -246,9 +253,13 @@ impl PerfSampler {
     }
 
     /// Passes on what has happened, in the order of time, and changes the
-    /// frequency when the plan says so. The youngest millisecond is kept back
-    /// for the sake of that order. Samples are taken in user mode only: time in
-    /// the kernel yields none.
+    /// frequency when the plan says so and there are enough samples of the old
+    /// one. The youngest millisecond is kept back
+    /// for the sake of that order.
+    ///
+    /// What cannot be seen: time in the kernel yields no samples, and a thread
+    /// yields its first one after a whole period of CPU time (on one CPU), so
+    /// one that ends sooner is never sampled.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
         let settled = Time(monotonic_now().0.saturating_sub(SETTLE_NS));
         self.collect();
@@ -268,6 +279,8 @@ impl PerfSampler {
             ring.take(&mut self.bytes);
             record::parse(&self.bytes, &mut self.parsed);
         }
+        let sample = |(_, event): &&(Time, Event)| matches!(event, Event::Sample(_));
+        self.samples_in_step += self.parsed.events.iter().filter(sample).count() as u64;
         if self.recipe.follow_children {
             self.pending.append(&mut self.parsed.events);
         } else {
@@ -292,7 +305,7 @@ impl PerfSampler {
         }
         let Some(started) = self.started else { return };
         let step = self.recipe.plan.step_at(started.elapsed());
-        if step != self.step {
+        if step != self.step && self.samples_in_step >= ENOUGH_SAMPLES {
             let (from, to) = (
                 self.recipe.set_of_step(self.step),
                 self.recipe.set_of_step(step),
@@ -301,6 +314,7 @@ impl PerfSampler {
                 task.switch(from, to);
             }
             self.step = step;
+            self.samples_in_step = 0;
         }
     }
 
