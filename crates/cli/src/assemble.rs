@@ -84,7 +84,7 @@ fn join(
         .parts
         .get(1)
         .map(|part| show_object(process, &part.name, None));
-    let object_start = first.parts[0].name.start;
+    let key = first.parts[0].key.clone();
     let mut timeline = vec![0.0; SLICES];
     for (verdict, _) in &lines {
         let slices = verdict.timeline.slices(start, end, SLICES);
@@ -92,17 +92,7 @@ fn join(
     }
     let confirmed = lines.iter().any(|(v, _)| v.confirmed);
     let sites = join_sites(lines.iter_mut().flat_map(|(_, l)| l.sites.drain(..)));
-    let mut shown: Vec<findings::Line> = lines
-        .into_iter()
-        .take(MOST_LINES)
-        .map(|(verdict, line)| findings::Line {
-            address: verdict.line.to_string(),
-            object_offset: Some(verdict.line.0.wrapping_sub(object_start.0) as i64),
-            interleavings_per_second: verdict.interleavings_per_second,
-            words: line.words,
-        })
-        .collect();
-    shown.sort_by_key(|line| line.object_offset);
+    let shown = join_lines(lines, &key);
     Finding {
         rank: 0,
         sharing,
@@ -119,6 +109,56 @@ fn join(
         timeline,
         advice: Vec::new(),
     }
+}
+
+/// The lines as the result shows them, by address. What was seen of a line before
+/// and after its memory changed owner is one line to the reader.
+fn join_lines(lines: Vec<(Verdict, NamedLine)>, key: &ObjectKey) -> Vec<findings::Line> {
+    let mut shown: BTreeMap<u64, findings::Line> = BTreeMap::new();
+    for (verdict, line) in lines {
+        if let Some(old) = shown.get_mut(&verdict.line.0) {
+            old.interleavings_per_second += verdict.interleavings_per_second;
+            join_words(&mut old.words, line.words);
+        } else if shown.len() < MOST_LINES {
+            // Each line beside its own instance of the object.
+            let part = line.parts.iter().find(|p| p.key == *key);
+            let start = part.or_else(|| line.parts.first()).map(|p| p.name.start.0);
+            shown.insert(
+                verdict.line.0,
+                findings::Line {
+                    address: verdict.line.to_string(),
+                    object_offset: start.map(|s| verdict.line.0.wrapping_sub(s) as i64),
+                    interleavings_per_second: verdict.interleavings_per_second,
+                    words: line.words,
+                },
+            );
+        }
+    }
+    shown.into_values().collect()
+}
+
+/// Adds `new` words to those that are known, by ascending offset. Words that
+/// were cut differently are kept side by side.
+fn join_words(known: &mut Vec<findings::Word>, new: Vec<findings::Word>) {
+    for word in new {
+        let same = |w: &&mut findings::Word| (w.offset, w.size) == (word.offset, word.size);
+        let Some(old) = known.iter_mut().find(same) else {
+            known.push(word);
+            continue;
+        };
+        for use_ in word.threads {
+            match old.threads.iter_mut().find(|t| t.id == use_.id) {
+                Some(t) => {
+                    t.reads += use_.reads;
+                    t.writes += use_.writes;
+                    t.updates += use_.updates;
+                    t.atomics += use_.atomics;
+                }
+                None => old.threads.push(use_),
+            }
+        }
+    }
+    known.sort_by_key(|w| (w.offset, w.size));
 }
 
 /// The kind of an object with several lines: false or true only if all are.

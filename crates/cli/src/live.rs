@@ -261,7 +261,8 @@ impl Live {
             }
             self.first_suspect.get_or_insert(self.started.elapsed());
             for suspect in suspects.iter().take(64) {
-                self.session.watch_line(process, suspect.line);
+                self.session
+                    .watch_line(process, suspect.line, suspect.since);
             }
             if self.watch_refused.is_some() {
                 continue;

@@ -189,7 +189,9 @@ fn counts(word: &WordUse) -> (u64, u64) {
 /// instruction votes with its accesses; a vote counts only if the operand lies
 /// where the type says, seen from the object's start.
 fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -> Option<Seen> {
-    if object.type_handle.is_some() {
+    // What a variable is, its declaration says; what a block is, the allocation
+    // only suggests.
+    if object.type_handle.is_some() && object.kind != ObjectKind::Heap {
         return None;
     }
     let mut votes: HashMap<(TypeHandle, u64), (bool, u64, Seen)> = HashMap::new();
@@ -234,6 +236,7 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
     votes
         .into_values()
         .max_by_key(|(own, count, seen)| (*own, *count, seen.size))
+        .filter(|(own, _, _)| *own || object.type_handle.is_none())
         .map(|(_, _, seen)| seen)
 }
 
@@ -244,10 +247,9 @@ fn field(
     address: Address,
 ) -> Option<String> {
     let offset = object.offset_of(address)?;
-    if object.type_handle.is_some() {
+    let Some(seen) = seen else {
         return process.names.field_at(object, offset);
-    }
-    let seen = seen?;
+    };
     if object.kind == ObjectKind::Heap {
         let size = object.size.unwrap_or(seen.size);
         return process.names.field_path(seen.handle, size, offset);
@@ -321,16 +323,16 @@ fn source_line(file: &str, line: u32) -> Option<String> {
 
 /// An object as the result shows it.
 pub fn show_object(process: &Process, name: &ObjectName, seen: Option<&Seen>) -> findings::Object {
-    let type_name = name.type_name.clone().or_else(|| {
-        let seen = seen?;
+    let through = seen.map(|seen| {
         let count = name.size.unwrap_or(0) / seen.size.max(1);
         let array = name.kind == ObjectKind::Heap && count >= 2 && seen.size > 0;
-        Some(if array {
+        if array {
             format!("{}[{count}]", seen.type_name)
         } else {
             seen.type_name.clone()
-        })
+        }
     });
+    let type_name = through.or_else(|| name.type_name.clone());
     findings::Object {
         kind: match name.kind {
             ObjectKind::Heap => findings::ObjectKind::Heap,

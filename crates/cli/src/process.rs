@@ -151,9 +151,10 @@ impl Process {
         self.judge.burst(burst);
     }
 
-    /// From now on the runtime reports what is allocated and freed on `line`. What
-    /// was seen before a present block was born belonged to somebody else.
-    pub fn watch_line(&mut self, line: Address, granule: Granule) {
+    /// From now on the runtime reports what is allocated and freed on `line`, which
+    /// was first touched at `since`. What was seen before a present block was born
+    /// belonged to somebody else.
+    pub fn watch_line(&mut self, line: Address, since: Time, granule: Granule) {
         let Some(heap) = &self.heap else { return };
         if !self.watched.insert(line) {
             return;
@@ -164,7 +165,7 @@ impl Process {
         while at.0 < end {
             match heap.block_at(at) {
                 Some(block) => {
-                    if block.freed.is_none() {
+                    if block.freed.is_none() && block.born.earliest > since {
                         self.judge
                             .retire(block.span, block.born.earliest, OWNER_NONE);
                     }

@@ -157,9 +157,9 @@ impl Session {
     }
 
     /// From now on the heap around `line` is followed closely.
-    pub fn watch_line(&mut self, process: ProcessId, line: Address) {
+    pub fn watch_line(&mut self, process: ProcessId, line: Address, since: Time) {
         let granule = self.granule();
-        self.process(process).watch_line(line, granule);
+        self.process(process).watch_line(line, since, granule);
     }
 
     /// The process `id`, which begins to be known if it was not.

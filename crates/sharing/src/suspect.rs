@@ -3,7 +3,7 @@
 
 use crate::line::Line;
 use crate::verdict::Verdict;
-use sunder_access::{Address, ThreadId};
+use sunder_access::{Address, ThreadId, Time};
 
 /// Debug registers of an x86-64 thread, each good for 8 aligned bytes.
 pub const WATCHED_WORDS: usize = 4;
@@ -13,6 +13,9 @@ pub const WATCHED_WORDS: usize = 4;
 pub struct Suspect {
     /// Its first byte.
     pub line: Address,
+    /// When it was first touched by the present owner of its memory, as far as is
+    /// known.
+    pub since: Time,
     /// The words to watch, at most [`WATCHED_WORDS`]: the hottest word of each
     /// of the busiest threads first, then the hottest of the rest.
     pub words: Vec<Address>,
@@ -35,6 +38,7 @@ pub(crate) fn suspect(line: &Line, verdict: &Verdict) -> Option<Suspect> {
     }
     Some(Suspect {
         line: verdict.line,
+        since: verdict.first,
         words: words(verdict),
         threads: verdict.threads.iter().map(|t| t.thread).collect(),
         cost_ns: verdict.cost_ns,
