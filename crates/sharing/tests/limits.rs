@@ -67,6 +67,39 @@ fn an_instruction_that_walks_adds_nothing() {
     assert_near(v.cost_share, 0.05, 0.01);
 }
 
+#[test]
+fn habits_end_with_the_object_that_they_were_learned_on() {
+    let mut judge = judge();
+    let old = access((word(0), 8, Update), 1, 0).instruction;
+    for i in 0..100 {
+        sample(&mut judge, i * MS, 1, MS, &[(word(0), 8, Update)]);
+    }
+    judge.retire(Span::new(Address(LINE), 64), Time(100 * MS), 1);
+    // Another object there: both threads touch it in every tenth sample, and the
+    // old instruction is near in the rest.
+    for i in 0..1000u64 {
+        for thread in [1u32, 2] {
+            let time = (101 + i) * MS + u64::from(thread) * 1000;
+            if i % 10 == 0 {
+                let own = (word(2 + u64::from(thread)), 8, Update);
+                sample(&mut judge, time, thread, MS, &[own]);
+                continue;
+            }
+            judge.sample(&Sample {
+                time: Time(time),
+                thread: ThreadId(thread),
+                period_ns: MS,
+                accesses: &[],
+                near: &[old],
+            });
+        }
+    }
+    let v = verdict_on(&judge, LINE).expect("false sharing on the new object");
+    for t in &v.threads {
+        assert_near(t.touched_ns, 100.0 * MS as f64, MS as f64);
+    }
+}
+
 // Prediction.
 
 fn granule(bytes: u64) -> Granule {
@@ -115,6 +148,13 @@ fn lines_in_different_long_ones_or_without_writers_are_not_latent() {
 fn lines_used_at_different_times_or_by_both_are_not_latent() {
     let early = Model::new(1, &[((word(0), 8, Update), 0.5)]).during(|t| t < SECOND);
     let late = Model::new(2, &[((word(8), 8, Update), 0.5)]).during(|t| t > SECOND + 100 * MS);
+    assert_eq!(
+        judged(&[early, late], 2 * SECOND).latent(&[granule(128)]),
+        []
+    );
+    // One after the other, they are in one slot of time together.
+    let early = Model::new(1, &[((word(0), 8, Update), 0.5)]).during(|t| t < SECOND);
+    let late = Model::new(2, &[((word(8), 8, Update), 0.5)]).during(|t| t >= SECOND);
     assert_eq!(
         judged(&[early, late], 2 * SECOND).latent(&[granule(128)]),
         []

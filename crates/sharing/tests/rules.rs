@@ -192,6 +192,22 @@ fn two_fields_that_both_threads_update_are_true_sharing() {
 }
 
 #[test]
+fn many_common_fields_are_true_sharing_also_by_few_samples() {
+    // 16 fields, of which each is seen about eight times: counts so small that a
+    // biased estimate would call a tenth of the changes false.
+    let fields: Vec<Use> = (0..16).map(|i| (LINE + 4 * i, 4, Update)).collect();
+    let shares: Vec<f64> = (0..40)
+        .map(|seed| {
+            let mut judge = judge();
+            simulate(&mut judge, &busy(&[&fields, &fields]), MS, 64 * MS, seed);
+            verdict_on(&judge, LINE).expect("contended").false_share
+        })
+        .collect();
+    let mean = shares.iter().sum::<f64>() / 40.0;
+    assert_near(mean, 0.0, 0.06);
+}
+
+#[test]
 fn one_writer_beside_readers_of_other_bytes_is_false_sharing() {
     let (sharing, share) = sharing_of(&[
         &[(word(0), 8, Write)],
@@ -373,6 +389,17 @@ fn a_freed_object_is_still_reported_and_its_successor_is_clean() {
     assert_eq!(all.len(), 1);
     assert_eq!((all[0].owner, all[0].sharing), (Some(77), Sharing::False));
     assert_near(all[0].cost_share, 1.0, 0.15);
+}
+
+#[test]
+fn a_single_touch_of_a_freed_object_is_forgotten_too() {
+    let mut judge = judge();
+    sample(&mut judge, 0, 1, MS, &[(word(0), 8, Update)]);
+    judge.retire(Span::new(Address(LINE), 64), Time(MS), 1);
+    sample(&mut judge, 2 * MS, 2, MS, &[(word(0), 8, Update)]);
+    sample(&mut judge, 3 * MS, 1, MS, &[(word(0), 8, Update)]);
+    // Thread 2 lies between two touches of thread 1, but not of one object.
+    assert_eq!(judge.verdicts(), []);
 }
 
 #[test]
