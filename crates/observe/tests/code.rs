@@ -59,8 +59,14 @@ fn where_there_is_no_code_there_is_none() {
     for at in [0, 8, u64::MAX, &raw const *data as u64] {
         assert!(code.function(own(), CodeAddress(at)).is_none());
     }
-    // A process that nobody has told of.
-    assert!(ProcessCode::new().function(own(), CodeAddress(8)).is_none());
+}
+
+/// The record of a mapping can be lost; `/proc` still knows.
+#[test]
+fn a_mapping_that_nobody_told_of_is_looked_up() {
+    let at = a_mapping_that_nobody_told_of_is_looked_up as *const () as u64;
+    let range = ProcessCode::new().function(own(), CodeAddress(at)).unwrap();
+    assert_eq!(range.start, CodeAddress(at));
 }
 
 #[test]
@@ -217,7 +223,8 @@ fn the_targets_of_jump_tables_are_entries() {
 /// Address spaces follow fork and exec as the events tell.
 #[test]
 fn address_spaces_follow_fork_and_exec() {
-    let (parent, child) = (ProcessId(10), ProcessId(11));
+    // Above the largest number of a real process.
+    let (parent, child) = (ProcessId(1 << 23), ProcessId(1 << 23 | 1));
     let at = address_spaces_follow_fork_and_exec as *const () as u64;
     let own_code: Mappings = proc::mappings(own()).unwrap();
     let mut code = ProcessCode::new();
@@ -251,8 +258,19 @@ fn address_spaces_follow_fork_and_exec() {
 #[test]
 fn a_new_mapping_replaces_the_code_of_the_old_one() {
     let at = a_new_mapping_replaces_the_code_of_the_old_one as *const () as u64;
-    let mut code = attached(own());
-    assert!(code.function(own(), CodeAddress(at)).is_some());
+    let mapping = proc::mappings(own())
+        .unwrap()
+        .at(Address(at))
+        .unwrap()
+        .clone();
+    let process = ProcessId(1 << 23);
+    let mut code = ProcessCode::new();
+    code.observe(&Event::Map {
+        process,
+        time: Time(0),
+        mapping,
+    });
+    assert!(code.function(process, CodeAddress(at)).is_some());
     let span = Span::new(Address(at & !0xfff), 0x1000);
     let data = Mapping {
         span,
@@ -265,9 +283,9 @@ fn a_new_mapping_replaces_the_code_of_the_old_one() {
         shared: false,
     };
     code.observe(&Event::Map {
-        process: own(),
+        process,
         time: Time(1),
         mapping: data,
     });
-    assert!(code.function(own(), CodeAddress(at)).is_none());
+    assert!(code.function(process, CodeAddress(at)).is_none());
 }

@@ -12,7 +12,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId};
-use sunder_observe::{Event, FrequencyPlan, Launch, ObserveError, PerfSampler, RawSample, Wait};
+use sunder_observe::perf::paranoid_level;
+use sunder_observe::{
+    Event, FrequencyPlan, Launch, ObserveError, PerfRefusal, PerfSampler, RawSample, Wait,
+};
 use support::{compile, perf_allowed};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -301,5 +304,56 @@ fn an_unprivileged_user_gets_the_same() {
             assert!(status.success());
         }
         Err(error) => println!("SKIP: cannot run setpriv: {error}"),
+    }
+}
+
+/// Forbids `perf_event_open` to this thread only, as container runtimes do to
+/// whole processes.
+fn forbid_perf(errno: i32) -> bool {
+    const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+    const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        step(LOAD_WORD, 0, 0, 0), // the number of the system call
+        step(JUMP_IF_EQUAL, 0, 1, libc::SYS_perf_event_open as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: a valid program, for this thread.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
+    }
+}
+
+#[test]
+fn a_refusal_says_who_refuses() {
+    if paranoid_level().is_none_or(|level| level > 2) {
+        println!("SKIP: here perf is refused for another reason");
+        return;
+    }
+    for (errno, wanted) in [
+        (libc::EPERM, PerfRefusal::Filtered),
+        (libc::ENOSYS, PerfRefusal::Missing),
+    ] {
+        let refused = std::thread::spawn(move || {
+            if !forbid_perf(errno) {
+                println!("SKIP: no seccomp filter can be set here");
+                return None;
+            }
+            let prepared = Launch::new("true").prepare().unwrap();
+            let plan = FrequencyPlan::default();
+            PerfSampler::for_child(prepared.pid(), plan, false).err()
+        });
+        match refused.join().unwrap() {
+            None => {}
+            Some(ObserveError::PerfRefused(why)) => assert_eq!(why, wanted),
+            Some(other) => panic!("{other}"),
+        }
     }
 }

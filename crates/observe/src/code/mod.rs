@@ -43,6 +43,8 @@ struct Space {
     mappings: Mappings,
     /// Pieces of code that were asked for, by start.
     ranges: BTreeMap<u64, Arc<CodeRange>>,
+    /// How often code was executed where nothing was known to be mapped.
+    misses: u64,
 }
 
 impl Default for ProcessCode {
@@ -67,9 +69,11 @@ impl ProcessCode {
     /// # Errors
     /// If the process is gone or is not ours to look into.
     pub fn attach(&mut self, process: ProcessId) -> Result<(), ObserveError> {
-        let mappings = proc::mappings(process)?;
-        let ranges = BTreeMap::new();
-        self.spaces.insert(process, Space { mappings, ranges });
+        let space = Space {
+            mappings: proc::mappings(process)?,
+            ..Space::default()
+        };
+        self.spaces.insert(process, space);
         Ok(())
     }
 
@@ -118,11 +122,7 @@ impl ProcessCode {
     }
 
     fn load(&mut self, process: ProcessId, at: CodeAddress) -> Option<Arc<CodeRange>> {
-        let space = self.spaces.get(&process)?;
-        let mapping = space.mappings.at(Address(at.0))?.clone();
-        if !mapping.execute {
-            return None;
-        }
+        let mapping = self.executable_at(process, at)?;
         if let Some(image) = self.image(process, &mapping)
             && let Some(range) = from_image(&image, &mapping, at)
         {
@@ -132,6 +132,32 @@ impl ProcessCode {
             return Some(range);
         }
         remote(process, &mapping, at).map(Arc::new)
+    }
+
+    /// The executable mapping at `at`. If none is known, its record may have
+    /// been lost, so `/proc` is asked; ever more rarely, because a process may
+    /// be gone or not ours to look into.
+    fn executable_at(&mut self, process: ProcessId, at: CodeAddress) -> Option<Mapping> {
+        let space = self.spaces.entry(process).or_default();
+        let executable = |space: &Space| {
+            let mapping = space.mappings.at(Address(at.0))?;
+            mapping.execute.then(|| mapping.clone())
+        };
+        if let Some(mapping) = executable(space) {
+            return Some(mapping);
+        }
+        space.misses += 1;
+        if !space.misses.is_power_of_two() {
+            return None;
+        }
+        let known = proc::mappings(process).ok()?;
+        let new = known.iter().filter(|mapping| mapping.execute);
+        new.for_each(|mapping| {
+            if space.mappings.at(mapping.span.start) != Some(mapping) {
+                space.map(mapping);
+            }
+        });
+        executable(space)
     }
 
     fn image(&mut self, process: ProcessId, mapping: &Mapping) -> Option<Arc<Image>> {
