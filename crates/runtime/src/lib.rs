@@ -25,6 +25,7 @@ mod environment;
 mod exec;
 mod frames;
 mod local;
+mod lock;
 mod real;
 mod record;
 mod signals;

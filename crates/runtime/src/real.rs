@@ -98,6 +98,8 @@ real! {
     /// See [`malloc`].
     dlclose: fn(*mut c_void) -> c_int;
     /// See [`malloc`].
+    mlockall: fn(c_int) -> c_int;
+    /// See [`malloc`].
     execve: fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int;
     /// See [`malloc`].
     execvpe: fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int;

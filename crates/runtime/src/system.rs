@@ -124,13 +124,30 @@ pub unsafe fn populate(start: NonNull<u8>, bytes: usize) -> bool {
 /// `path` points to a string that ends with a zero byte.
 pub unsafe fn open(path: *const u8) -> Option<i32> {
     // SAFETY: by this function's contract.
+    unsafe { open_for(path, libc::O_RDWR) }
+}
+
+/// Opens an existing file for reading.
+///
+/// # Safety
+/// As [`open`].
+#[cfg(not(test))]
+pub unsafe fn open_to_read(path: *const u8) -> Option<i32> {
+    // SAFETY: by this function's contract.
+    unsafe { open_for(path, libc::O_RDONLY) }
+}
+
+/// # Safety
+/// As [`open`].
+unsafe fn open_for(path: *const u8, mode: i32) -> Option<i32> {
+    // SAFETY: by this function's contract.
     let result = unsafe {
         call(
             libc::SYS_openat,
             [
                 libc::AT_FDCWD as usize,
                 path as usize,
-                (libc::O_RDWR | libc::O_CLOEXEC) as usize,
+                (mode | libc::O_CLOEXEC) as usize,
                 0,
                 0,
                 0,
@@ -157,6 +174,35 @@ pub fn read_start(fd: i32, bytes: &mut [u8]) -> bool {
         )
     };
     result == bytes.len() as isize
+}
+
+/// Reads on from `fd`; how many bytes, 0 at the end or on an error.
+#[cfg(not(test))]
+pub fn read(fd: i32, bytes: &mut [u8]) -> usize {
+    // SAFETY: the buffer is valid for its length.
+    let result = unsafe {
+        call(
+            libc::SYS_read,
+            [
+                fd as usize,
+                bytes.as_mut_ptr() as usize,
+                bytes.len(),
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+    usize::try_from(result).unwrap_or(0)
+}
+
+/// Locks a range in memory, as `mlock2`; 0 or an error number.
+#[cfg(not(test))]
+pub fn lock(start: usize, bytes: usize, on_fault: bool) -> i32 {
+    let flags = usize::from(on_fault);
+    // SAFETY: locking changes no contents.
+    let result = unsafe { call(libc::SYS_mlock2, [start, bytes, flags, 0, 0, 0]) };
+    -(result as i32)
 }
 
 /// Closes a descriptor of our own.

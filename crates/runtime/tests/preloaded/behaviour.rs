@@ -154,6 +154,24 @@ fn errno_is_left_alone() {
 }
 
 #[test]
+fn a_program_may_lock_its_memory() {
+    let (native, preloaded, segment) = both(|| Command::new(program("locks")));
+    let text = String::from_utf8_lossy(&native.stdout);
+    if text.starts_with("refused") {
+        println!("SKIP: this user may not lock memory: {text}");
+        return;
+    }
+    assert_eq!(preloaded, native);
+    // Locked as a whole the segment would need all of its memory.
+    let file = std::fs::metadata(segment.fd_path()).expect("there");
+    let kept = std::os::unix::fs::MetadataExt::blocks(&file) * 512;
+    assert!(
+        kept < 100 << 20,
+        "{kept} bytes of the segment are in memory"
+    );
+}
+
+#[test]
 fn debian_programs_do_what_they_do() {
     let input = folder().join("input.txt");
     let text: String = (0..200_000u64)

@@ -35,6 +35,7 @@ fn it_exports_what_it_interposes_and_nothing_else() {
             "free",
             "malloc",
             "memalign",
+            "mlockall",
             "posix_memalign",
             "pthread_create",
             "pthread_sigmask",
