@@ -4,6 +4,9 @@
 //! `cargo build --release -p sunder-runtime`, then
 //! `cargo run --release -p sunder-runtime --example malloc_cost -- LIBRARY [ROUNDS]`
 
+// Runs outside the target.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use sunder_wire::{Segment, SegmentOptions};

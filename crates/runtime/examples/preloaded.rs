@@ -3,6 +3,9 @@
 //!
 //! `cargo run -p sunder-runtime --example preloaded -- LIBRARY none|heap|HERTZ COMMAND…`
 
+// Runs outside the target.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
+
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 use sunder_wire::{Segment, SegmentOptions};

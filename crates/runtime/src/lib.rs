@@ -16,7 +16,10 @@
 //! No code here allocates from the heap, panics or unwinds.
 
 // A test binary keeps its own malloc, so there nothing calls most of this.
-#![cfg_attr(test, allow(dead_code))]
+#![cfg_attr(
+    test,
+    allow(dead_code, clippy::disallowed_methods, clippy::disallowed_macros)
+)]
 
 mod bootstrap;
 mod cfi;

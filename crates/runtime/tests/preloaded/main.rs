@@ -2,6 +2,9 @@
 //! as the tool does, and compares what the segment says with what the programs
 //! say of themselves.
 
+// Runs outside the target.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
+
 mod behaviour;
 mod harness;
 mod heap;
