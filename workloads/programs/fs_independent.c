@@ -12,7 +12,7 @@ static uint64_t marked[MAX_THREADS][LINE / sizeof(uint64_t)] ON_LINE;
 static OPAQUE unsigned toggle(unsigned char *cards, uint64_t *journal, uint64_t n) {
     unsigned char *card = &cards[n % OWN];
     journal[n % JOURNAL] = n;
-    if (*card == 0) { /* touch: read */
+    if (*card == 0) {
         *card = 1; /* touch: write */
         return 1;
     }

@@ -8,6 +8,7 @@ mod demo;
 mod detect;
 mod doctor;
 mod embed;
+mod latent;
 mod live;
 mod naming;
 mod observers;

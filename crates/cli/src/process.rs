@@ -128,13 +128,14 @@ impl Process {
         );
         self.near.clear();
         self.near.extend(decoded.near.iter().map(|n| n.instruction));
-        self.judge.sample(&Sample {
+        let seen = Sample {
             time: sample.time,
             thread: sample.thread,
             period_ns: sample.period_ns,
             accesses: &self.accesses,
             near: &self.near,
-        });
+        };
+        self.judge.sample_on(sample.cpu, &seen);
     }
 
     /// An access came with its address.

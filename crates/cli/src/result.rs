@@ -46,6 +46,11 @@ impl Building {
         }
     }
 
+    /// What a finding must cost to count.
+    pub const fn threshold_percent(&self) -> f64 {
+        self.findings.run.threshold_percent
+    }
+
     /// Adds what was found in one process.
     pub fn add(&mut self, process: &Process, assembled: Assembled) {
         let run = &mut self.findings.run;

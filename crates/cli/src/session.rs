@@ -3,6 +3,7 @@
 //! wait, print, or look at the target beyond reading what `/proc` tells.
 
 use crate::assemble::assemble;
+use crate::latent::predict;
 use crate::process::Process;
 use crate::result::{Building, Observed};
 use std::collections::HashMap;
@@ -192,7 +193,11 @@ impl Session {
         all.sort_by_key(|p| p.id);
         let mut result = Building::new(observed, self.lost);
         for process in &mut all {
-            let assembled = assemble(process, start, end);
+            let mut assembled = assemble(process, start, end);
+            let threshold = result.threshold_percent();
+            let granule = self.config.granule();
+            let latent = predict(process, granule, threshold, &assembled.findings);
+            assembled.findings.extend(latent);
             result.add(process, assembled);
         }
         result.finish()

@@ -184,12 +184,20 @@ fn same_object(finding: &Finding, expected: &Expected) -> bool {
     // The name of a heap object is that of a pointer to it, and there may be
     // several; its allocation identifies it.
     match (&expected.name, kind) {
-        (Some(name), "global" | "tls" | "stack") => object
-            .name
-            .as_deref()
-            .is_some_and(|n| n.ends_with(name.as_str())),
+        // Of two neighbours either may be the object.
+        (Some(name), "global" | "tls" | "stack") => [Some(object), finding.neighbour.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|o| o.name.as_deref())
+            .any(|n| n.ends_with(name.as_str())),
         _ => true,
     }
+}
+
+/// Whether a field's path leads to (an element of) `wanted`.
+fn names_field(path: &str, wanted: &str) -> bool {
+    let without_index = path.rsplit_once('[').map_or(path, |(array, _)| array);
+    path.ends_with(wanted) || without_index.ends_with(wanted)
 }
 
 /// Why `finding` is not the expected one.
@@ -218,7 +226,7 @@ fn mismatch(finding: &Finding, expected: &Expected) -> Result<(), String> {
     let found = expected
         .fields
         .iter()
-        .filter(|wanted| seen.iter().any(|f| f.ends_with(wanted.as_str())))
+        .filter(|wanted| seen.iter().any(|f| names_field(f, wanted)))
         .count();
     // A field that is touched rarely may not have been sampled.
     if found < expected.fields.len().min(2) {

@@ -1,0 +1,159 @@
+//! Sharing that is not there today but would be on another machine or with
+//! another layout: the judge's predictions with names. Each is an upper bound
+//! and is told apart from what was seen.
+
+use crate::naming::show_object;
+use crate::process::Process;
+use std::collections::BTreeMap;
+use sunder_access::{Address, Granule, ThreadId};
+use sunder_findings as findings;
+use sunder_findings::{Finding, LatentOn, Sharing};
+use sunder_objects::{ObjectKind, ObjectName};
+use sunder_sharing::{Judge, LatentWord};
+
+/// Line sizes of other machines: 128 bytes on Apple and POWER processors (and
+/// what Intel's prefetcher fetches in pairs), 256 on IBM Z.
+const OTHER_SIZES: [u64; 2] = [128, 256];
+
+/// Predictions that are looked at, the dearest first.
+const MOST: usize = 16;
+
+/// A prediction, before it has names.
+struct Prediction {
+    on: LatentOn,
+    words: Vec<LatentWord>,
+    cost_share: f64,
+    object: ObjectName,
+}
+
+/// The predictions for one process whose cost may exceed `threshold` percent,
+/// without those about `known` objects, which share falsely already.
+pub fn predict(
+    process: &mut Process,
+    line: Granule,
+    threshold: f64,
+    known: &[Finding],
+) -> Vec<Finding> {
+    let mut predictions: BTreeMap<u64, Prediction> = BTreeMap::new();
+    for bytes in OTHER_SIZES {
+        let Ok(granule) = Granule::new(bytes) else {
+            continue;
+        };
+        let dear = |share: f64| share * 100.0 >= threshold;
+        let latent = process.judge.latent(&[granule]);
+        for new in latent.into_iter().filter(|l| dear(l.cost_share)).take(MOST) {
+            let Some(object) = object_of(process, &new.words) else {
+                continue;
+            };
+            // The nearest machine on which it happens says it all.
+            predictions.entry(object.start.0).or_insert(Prediction {
+                on: LatentOn::LineSize(bytes as u32),
+                words: new.words,
+                cost_share: new.cost_share,
+                object,
+            });
+        }
+    }
+    for prediction in predictions.values_mut() {
+        move_start(&process.judge, prediction, threshold);
+    }
+    let is_known = |o: &ObjectName| {
+        let start = o.start.to_string();
+        known.iter().any(|f| {
+            f.sharing != Sharing::True
+                && (f.object.address == start
+                    || f.neighbour.as_ref().is_some_and(|n| n.address == start))
+        })
+    };
+    predictions
+        .into_values()
+        .filter(|p| p.on != LatentOn::LineSize(line.bytes() as u32) && !is_known(&p.object))
+        .map(|p| finding(process, line, p))
+        .collect()
+}
+
+/// An object that the allocator places can come to start anywhere; that is
+/// nearer than another machine.
+fn move_start(judge: &Judge, prediction: &mut Prediction, threshold: f64) {
+    if prediction.object.kind != ObjectKind::Heap {
+        return;
+    }
+    let Some(span) = prediction.object.span() else {
+        return;
+    };
+    let Some(moved) = judge.latent_alignment(span) else {
+        return;
+    };
+    if moved.cost_share * 100.0 >= threshold {
+        prediction.on = LatentOn::StartOffset(moved.offset);
+        prediction.words = moved.words;
+        prediction.cost_share = moved.cost_share;
+    }
+}
+
+/// The object that most of the words belong to; none if they have no name.
+fn object_of(process: &mut Process, words: &[LatentWord]) -> Option<ObjectName> {
+    let first = words.first()?;
+    let context = process.context(first.address, None);
+    let object = process.names.object_at(first.address, &context);
+    let named = matches!(
+        object.kind,
+        ObjectKind::Heap | ObjectKind::Global | ObjectKind::Tls
+    );
+    named.then_some(object)
+}
+
+fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Finding {
+    let Prediction {
+        on,
+        words,
+        cost_share,
+        object,
+    } = prediction;
+    let mut lines: BTreeMap<Address, findings::Line> = BTreeMap::new();
+    for word in &words {
+        let base = line.base(word.address);
+        let offset = word.address.0.wrapping_sub(object.start.0);
+        let field = object
+            .span()
+            .filter(|s| s.contains(word.address))
+            .and_then(|_| process.names.field_at(&object, offset));
+        let threads = word.threads.iter().map(|t| thread_use(process, *t));
+        let shown = findings::Word {
+            offset: line.offset(word.address) as u32,
+            size: 8,
+            field,
+            threads: threads.collect(),
+        };
+        lines
+            .entry(base)
+            .or_insert_with(|| findings::Line {
+                address: base.to_string(),
+                object_offset: Some(base.0.wrapping_sub(object.start.0) as i64),
+                ..findings::Line::default()
+            })
+            .words
+            .push(shown);
+    }
+    Finding {
+        sharing: Sharing::False,
+        latent: true,
+        latent_on: Some(on),
+        object: show_object(process, &object, None),
+        lines: lines.into_values().collect(),
+        false_share: 1.0,
+        cost_percent: (cost_share * 100.0).min(100.0),
+        ..Finding::default()
+    }
+}
+
+/// Predictions know who and how, not how often: one stands for "yes".
+fn thread_use(process: &Process, (thread, writes): (ThreadId, bool)) -> findings::ThreadUse {
+    findings::ThreadUse {
+        id: thread.0,
+        name: process.threads.label(thread).name,
+        reads: u64::from(!writes),
+        writes: u64::from(writes),
+        ..findings::ThreadUse::default()
+    }
+}
