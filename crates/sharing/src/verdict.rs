@@ -257,29 +257,20 @@ fn price(line: &Line, interleaved: f64, transfer_ns: f64) -> (f64, f64) {
     (counted, counted * transfer_ns)
 }
 
-/// Bytes that bursts watched, and confirmed, are as the bursts saw them; for all
-/// others the samples' word holds.
+/// What samples and bursts saw together. Both are exact in what they saw, and
+/// neither saw everything: a burst lasts some milliseconds, in which the
+/// scheduler may have had one pair of many threads on the CPUs.
 fn byte_states(line: &Line) -> Vec<ByteState> {
-    let bursts = &line.bursts;
     let mut states = line.tally.bytes.clone();
-    if bursts.bytes.is_empty() {
-        return states;
-    }
-    if states.is_empty() || !bursts.confirms() {
-        join(&mut states, &bursts.bytes);
-        return states;
-    }
-    for (i, state) in states.iter_mut().enumerate() {
-        let seen = bursts.bytes[i];
-        if bursts.watched.contains(i as u64) && seen != ByteState::Unused {
-            *state = seen;
-        }
+    if !line.bursts.bytes.is_empty() {
+        join(&mut states, &line.bursts.bytes);
     }
     states
 }
 
-/// See the crate's page, "False and true". An exact stream knows best; bursts
-/// know the words that they watched; the rest is estimated from rates.
+/// See the crate's page, "False and true". An exact stream knows best. Samples
+/// and bursts are weighted by the moments that they looked at: a burst saw one,
+/// however many changes it counted; each return in the samples is another.
 fn false_share(line: &Line) -> f64 {
     let tally = &line.tally;
     if tally.exact_changes >= CONFIRMING_CHANGES {
@@ -289,8 +280,12 @@ fn false_share(line: &Line) -> f64 {
     if !line.bursts.confirms() {
         return sampled;
     }
-    let watched = watched_share(line);
-    watched * line.bursts.false_share() + (1.0 - watched) * sampled
+    let by_burst = watched_share(line) * f64::from(line.bursts.loud);
+    let by_sample = tally.isolated as f64;
+    if by_burst + by_sample <= 0.0 {
+        return line.bursts.false_share();
+    }
+    (by_burst * line.bursts.false_share() + by_sample * sampled) / (by_burst + by_sample)
 }
 
 /// The share of contended accesses that fell on watched words.

@@ -206,8 +206,9 @@ fn silent_bursts_speak_against_interleaving() {
 }
 
 #[test]
-fn what_a_burst_sees_overrules_samples_on_the_watched_words() {
-    // Samples: both threads update both words. Bursts: a word for each.
+fn a_burst_is_one_moment_among_those_that_the_samples_saw() {
+    // Samples: both threads update both words. A burst happens to see a word for
+    // each: with more threads than CPUs, the next moment has another pair.
     let both = |t| {
         Model::new(
             t,
@@ -224,7 +225,13 @@ fn what_a_burst_sees_overrules_samples_on_the_watched_words() {
         .collect();
     burst(&mut judge, SECOND, &[word(0), word(1)], &hits);
     let v = &judge.verdicts()[0];
-    assert_eq!((v.sharing, v.false_share), (Sharing::False, 1.0));
+    assert!(v.confirmed);
+    assert_eq!(v.sharing, Sharing::True);
+    assert!(
+        v.false_share > 0.0 && v.false_share < 0.05,
+        "{}",
+        v.false_share
+    );
 }
 
 #[test]
