@@ -145,6 +145,24 @@ pub fn walk(caller: Caller, low: u64, high: u64, limit: usize) -> Frames {
         slots: [0; MAX_FRAMES],
         len: 0,
     };
+    let places = frames.returns.iter_mut().zip(frames.slots.iter_mut());
+    let mut places = places.take(limit);
+    walk_each(caller, low, high, |address, slot, _| {
+        let Some((place, at)) = places.next() else {
+            return false;
+        };
+        (*place, *at) = (address, slot);
+        frames.len += 1;
+        true
+    });
+    frames
+}
+
+/// As [`walk`], but hands over each frame's return address, where it was read
+/// and the frame pointer of the function that it returns to, for as long as
+/// `each` wants more.
+#[inline]
+pub fn walk_each(caller: Caller, low: u64, high: u64, mut each: impl FnMut(u64, u64, u64) -> bool) {
     let mut slot = caller.sp as u64;
     let mut bp = caller.bp;
     // SAFETY: our own return address.
@@ -152,13 +170,9 @@ pub fn walk(caller: Caller, low: u64, high: u64, limit: usize) -> Frames {
     let high = high & !7;
     let on_stack = |at: u64| at >= low && at.saturating_add(8) <= high && at & 7 == 0;
     let known = on_stack(slot);
-    let limit = if known { limit } else { 1 };
-    let places = frames.returns.iter_mut().zip(frames.slots.iter_mut());
-    for (place, at) in places.take(limit) {
-        (*place, *at) = (address, slot);
-        frames.len += 1;
+    while each(address, slot, bp) && known {
         let rule = remembered(address);
-        if rule & END != 0 || !known {
+        if rule & END != 0 {
             break;
         }
         let base = if rule & FROM_BP != 0 {
@@ -186,7 +200,6 @@ pub fn walk(caller: Caller, low: u64, high: u64, limit: usize) -> Frames {
             break;
         }
     }
-    frames
 }
 
 #[cfg(test)]

@@ -5,12 +5,13 @@
 //! of thread-specific data, which also runs after `pthread_exit` and
 //! cancellation.
 
-use crate::local::{Busy, ENDED, Local, local};
-use crate::stack::Cache;
-use crate::{real, state, system, timer};
+use crate::local::{self, Busy, ENDED, Local, local};
+use crate::stack::{Cache, Caller};
+use crate::{frames, real, state, system, timer};
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use sunder_wire::creation::CREATOR_FRAMES;
 use sunder_wire::layout::{Entry, MAX_THREADS, ThreadRecord, View};
 
 /// What a thread keeps for itself. Fresh memory is zero, and the kernel makes it
@@ -34,7 +35,52 @@ pub struct Thread {
     pub cache: Cache,
     start: Option<real::Start>,
     argument: *mut c_void,
+    creation: Creation,
     next: *mut Thread,
+}
+
+/// The frames that a thread was created in, kept by its creator for the new
+/// thread to record under its own index.
+#[repr(C)]
+struct Creation {
+    creator: u32,
+    count: usize,
+    /// Return address, stack pointer at the call, frame pointer.
+    frames: [[u64; 3]; CREATOR_FRAMES],
+}
+
+impl Creation {
+    /// Walks the calling thread's stack. A creator that is not registered has
+    /// no known stack, and none is recorded.
+    fn take(&mut self, caller: Caller) {
+        (self.creator, self.count) = (0, 0);
+        let thread = local::thread();
+        if thread.is_null() {
+            return;
+        }
+        // SAFETY: the thread's own tables.
+        let (low, high) = unsafe { ((*thread).stack_low, (*thread).stack_high) };
+        let mut places = self.frames.iter_mut();
+        let mut count = 0;
+        frames::walk_each(caller, low, high, |address, slot, bp| {
+            // A coroutine's stack is nobody's whose end is known.
+            let on_stack = (low..high).contains(&slot);
+            let Some(place) = places.next().filter(|_| on_stack) else {
+                return false;
+            };
+            *place = [address, slot.wrapping_add(8), bp];
+            count += 1;
+            true
+        });
+        (self.creator, self.count) = (system::thread_id(), count);
+    }
+
+    fn record(&self, view: View, index: u32) {
+        let frames = self.frames.get(..self.count).unwrap_or_default();
+        if self.creator != 0 {
+            view.set_creation(index, self.creator, frames);
+        }
+    }
 }
 
 /// Tables of ended threads, to be used again.
@@ -78,6 +124,7 @@ fn give_back(tables: *mut Thread) {
         unsafe {
             // Another thread's stack may lie at the same addresses.
             (*tables).cache.forget();
+            (*tables).creation.creator = 0;
             (*tables).next = first;
         }
         (tables, ())
@@ -139,6 +186,8 @@ unsafe fn adopt(view: View, local: *mut Local, tables: *mut Thread, start: u64) 
     }
     let record = view.threads().get(index as usize).filter(|_| index != 0);
     if let Some(record) = record {
+        // SAFETY: as above.
+        unsafe { (*tables).creation.record(view, index) };
         describe(record, low, high, start);
     } else {
         status.threads_dropped.fetch_add(1, Ordering::Relaxed);
@@ -267,15 +316,18 @@ unsafe extern "C-unwind" fn trampoline(tables: *mut c_void) -> *mut c_void {
     )
 }
 
-/// Starts a thread as `pthread_create` does.
+/// Starts a thread as `pthread_create` does, called by the function whose
+/// registers are `sp` and `bp`.
 ///
 /// # Safety
 /// As the C library demands.
-pub unsafe fn create(
+unsafe extern "C-unwind" fn create(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
     start: real::Start,
     argument: *mut c_void,
+    sp: *const u64,
+    bp: u64,
 ) -> c_int {
     let Some(real) = real::pthread_create() else {
         return libc::EAGAIN;
@@ -289,6 +341,7 @@ pub unsafe fn create(
     unsafe {
         (*tables).start = Some(start);
         (*tables).argument = argument;
+        (*tables).creation.take(Caller { sp, bp });
         let result = real(thread, attributes, trampoline, tables.cast());
         if result != 0 {
             give_back(tables);
@@ -297,18 +350,19 @@ pub unsafe fn create(
     }
 }
 
-/// Interposed; see the C library's manual.
+/// Interposed; see the C library's manual. Hands its caller's registers on and
+/// leaves no frame of its own.
 ///
 /// # Safety
 /// As the C library demands.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
+#[unsafe(naked)]
 pub unsafe extern "C-unwind" fn pthread_create(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
     start: real::Start,
     argument: *mut c_void,
 ) -> c_int {
-    // SAFETY: handed on.
-    unsafe { create(thread, attributes, start, argument) }
+    core::arch::naked_asm!("mov r8, rsp", "mov r9, rbp", "jmp {}", sym create)
 }

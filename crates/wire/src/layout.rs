@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// The first eight bytes of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDRSEG");
 /// The version of this layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bytes of a page, the unit in which regions are laid out.
 pub const PAGE: usize = 4096;
@@ -61,6 +61,8 @@ pub const LARGE: usize = 0xa0_0000;
 pub const STACK_INDEX: usize = 0xe0_0000;
 /// Offset of the call stacks.
 pub const STACKS: usize = 0x100_0000;
+/// Offset of the frames that threads were created in, by thread index.
+pub const CREATIONS: usize = 0x300_0000;
 /// Offset of the table from heap chunk to shadow chunk.
 pub const TOP: usize = 0x400_0000;
 /// Offset of the shadow chunks.

@@ -6,6 +6,7 @@
 //! system calls). Whatever the tool reads here was written by a program that
 //! may be broken or hostile: every number is checked before it is used.
 
+pub mod creation;
 mod environment;
 mod heap;
 pub mod large;
@@ -14,6 +15,7 @@ pub mod ring;
 mod segment;
 pub mod stacks;
 
+pub use creation::{Creation, CreatorFrame};
 pub use environment::{PRELOAD_VARIABLE, SEGMENT_VARIABLE};
 pub use heap::{HeapBlock, HeapEvent, HeapEventKind, TimeBounds};
 pub use segment::{RuntimeStatus, Segment, SegmentOptions, TargetThread, TimerSample};

@@ -14,9 +14,11 @@ const UNIT: usize = 64;
 /// never used: number 0 means "not known".
 const UNITS: u32 = 1 << 19;
 const HEAD_BYTES: usize = 16;
+/// Offset of what may follow.
+pub(crate) const END: usize = STACKS + UNITS as usize * UNIT;
 
 const _: () = assert!(STACK_INDEX + BUCKETS * 4 <= STACKS);
-const _: () = assert!(STACKS + UNITS as usize * UNIT <= TOP);
+const _: () = assert!(END <= TOP);
 
 #[repr(C)]
 struct Head {

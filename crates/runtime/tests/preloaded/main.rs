@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 mod behaviour;
+mod creation;
 mod harness;
 mod heap;
 mod library;
