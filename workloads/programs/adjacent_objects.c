@@ -29,25 +29,31 @@ static void work(struct part *part) {
     free(journal);
 }
 
+/* The compiler makes one function of two that are alike. */
+#define DISTINCT __attribute__((noipa))
+
 /* The stores after the allocation keep the compiler from jumping to malloc,
- * which would leave no frame of these functions on the stack. */
-static OPAQUE struct account *new_customer(void) {
+ * which would leave no frame of these functions on the stack; a memset would be
+ * joined with malloc to calloc, which glibc serves from elsewhere. */
+static DISTINCT struct account *new_customer(void) {
     struct account *new;
     if (IS_FIXED)
         new = aligned_alloc(LINE, LINE);
     else
         new = malloc(sizeof *new); /* alloc: customer */
-    memset(new, 0, sizeof *new);
+    new->balance = 0;
+    new->deposits = new->withdrawals = 0;
     return new;
 }
 
-static OPAQUE struct account *new_supplier(void) {
+static DISTINCT struct account *new_supplier(void) {
     struct account *new;
     if (IS_FIXED)
         new = aligned_alloc(LINE, LINE);
     else
         new = malloc(sizeof *new); /* alloc: supplier */
-    memset(new, 0, sizeof *new);
+    new->balance = 0;
+    new->deposits = new->withdrawals = 0;
     return new;
 }
 

@@ -11,10 +11,12 @@ struct session {
 static struct session *sessions[MAX_THREADS];
 
 /* The stores after the allocation keep the compiler from jumping to malloc,
- * which would leave no frame of this function on the stack. */
+ * which would leave no frame of this function on the stack; a memset would be
+ * joined with malloc to calloc. */
 static OPAQUE struct session *new_session(void) {
     struct session *new = malloc(sizeof *new); /* alloc: session */
-    memset(new, 0, sizeof *new);
+    new->bytes = 0;
+    new->messages = 0;
     return new;
 }
 
