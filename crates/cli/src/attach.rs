@@ -15,13 +15,28 @@ use sunder_access::ProcessId;
 use sunder_findings as findings;
 use sunder_observe::machine::{self, Machine};
 use sunder_observe::perf::{FrequencyPlan, PerfSampler};
-use sunder_observe::proc;
+use sunder_observe::{ObserveError, proc};
 
-/// Ctrl-C ends the observation, not the report.
+/// These end the observation, not the report: Ctrl-C, `kill` and `timeout`, a
+/// closed terminal.
+const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn interrupt(_signal: i32) {
     INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// From now on `ENDING` signals are noted. What was ignored (`nohup`) stays so.
+fn note_interrupts() {
+    for signal in ENDING {
+        // SAFETY: the handler only stores to an atomic.
+        let old = unsafe { libc::signal(signal, interrupt as *const () as usize) };
+        if old == libc::SIG_IGN {
+            // SAFETY: takes two integers.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+    }
 }
 
 /// Runs the command; the value is the status to exit with.
@@ -41,6 +56,13 @@ pub fn run(options: &Attach) -> Result<u8> {
     if !proc::is_alive(process) {
         bail!("there is no process {process}");
     }
+    if matches!(
+        proc::executable(process),
+        Err(ObserveError::NoSuchProcess(_))
+    ) {
+        bail!("process {process} is a thread of the kernel or is just ending: it has no program");
+    }
+    note_interrupts();
     let plan = options
         .observe
         .frequency
@@ -62,8 +84,6 @@ pub fn run(options: &Attach) -> Result<u8> {
     if let Ok(mappings) = proc::mappings(process) {
         session.set_mappings(process, mappings);
     }
-    // SAFETY: the handler only stores to an atomic.
-    unsafe { libc::signal(libc::SIGINT, interrupt as *const () as usize) };
     let share = options.observe.watch_budget / 100.0;
     let mut live = Live::new(session, Sampler::Perf(sampler), None, process, share);
     let mut over = false;

@@ -166,7 +166,18 @@ pub struct Written {
 /// One line on standard error, as all of Sunder's own messages. A closed
 /// standard error is no reason to fail.
 pub fn complain(error: &anyhow::Error) {
-    note(&format!("{error:#}"));
+    let mut sentence = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Many errors quote their cause already.
+        if sentence.ends_with(&cause) {
+            continue;
+        }
+        if !sentence.is_empty() {
+            sentence.push_str(": ");
+        }
+        sentence.push_str(&cause);
+    }
+    note(&sentence);
 }
 
 /// As [`complain`], for a sentence.

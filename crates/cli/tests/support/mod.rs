@@ -3,6 +3,9 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod confine;
+pub mod targets;
+
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +13,14 @@ use std::path::{Path, PathBuf};
 pub fn sunder() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.timeout(std::time::Duration::from_secs(120));
+    command.env("NO_COLOR", "1");
+    command
+}
+
+/// The same as a plain command: for tests that talk to it while it runs or that
+/// change what it is started with.
+pub fn plain_sunder() -> std::process::Command {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.env("NO_COLOR", "1");
     command
 }
@@ -55,4 +66,64 @@ pub fn c_program(name: &str, flags: &[&str]) -> Option<PathBuf> {
     }
     std::fs::rename(&aside, &program).expect("same folder");
     Some(program)
+}
+
+/// Waits until the Sunder with process id `sunder` observes: until it holds perf
+/// events. Its own probes of the machine come and go before that, so the test
+/// wants to see them stay.
+pub fn observed(sunder: u32, target: &str) {
+    let holds = || {
+        let Ok(folder) = std::fs::read_dir(format!("/proc/{sunder}/fd")) else {
+            return false;
+        };
+        let links = folder
+            .flatten()
+            .filter_map(|f| std::fs::read_link(f.path()).ok());
+        links
+            .filter(|l| l.to_string_lossy().contains("perf_event"))
+            .count()
+            > 0
+    };
+    let mut seen = 0;
+    for _ in 0..3000 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        seen = if holds() { seen + 1 } else { 0 };
+        if seen >= 5 {
+            return;
+        }
+    }
+    panic!("sunder does not observe {target} within half a minute");
+}
+
+/// A process that ends at the latest with the test.
+pub struct Ended(std::process::Child);
+
+impl Ended {
+    /// Starts it.
+    pub fn new(command: &mut std::process::Command) -> Self {
+        Self(command.spawn().expect("the program starts"))
+    }
+
+    /// Its process id, as an argument.
+    pub fn id(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// Sends it a signal.
+    pub fn kill(&self, signal: i32) {
+        // SAFETY: takes two integers; the process has not been waited for.
+        assert_eq!(unsafe { libc::kill(self.0.id() as i32, signal) }, 0);
+    }
+
+    /// The process, for its streams and its end.
+    pub const fn child(&mut self) -> &mut std::process::Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

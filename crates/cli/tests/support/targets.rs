@@ -1,0 +1,133 @@
+//! Workloads with known answers as targets, and runs of them that are only
+//! judged when their threads ran at the same time.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+use sunder_findings::{Finding, Findings, Frame, Sharing};
+use sunder_workloads::{Table, Variant, Workload, default_out_dir};
+
+/// Attempts to get the threads side by side on a busy machine.
+const MOST_RUNS: u32 = 6;
+
+/// A row of the table of workloads.
+pub fn workload(name: &str) -> Workload {
+    let table = Table::load().expect("the table is well-formed");
+    let found = table.workloads.into_iter().find(|w| w.name == name);
+    found.expect("the table has this workload")
+}
+
+/// The workload's program.
+pub fn build(name: &str, variant: Variant) -> PathBuf {
+    let built = workload(name).build(variant, &default_out_dir());
+    built.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Calls `run` until it is content; what it complains of counts only if it used
+/// 1.5 CPUs or more, because threads that take turns pass no line back and
+/// forth. On a machine that is too busy for that the test says `SKIP:`.
+pub fn side_by_side(what: &str, mut run: impl FnMut() -> Result<(), String>) {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("SKIP: {what}: one CPU: no line moves between cores");
+        return;
+    }
+    // Tests of one file run as threads of one process and would be each other's
+    // neighbours on the CPUs.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut complaint = String::new();
+    for _ in 0..MOST_RUNS {
+        let cpu = children_cpu();
+        let start = Instant::now();
+        let Err(wrong) = run() else {
+            return;
+        };
+        let cpu = children_cpu() - cpu;
+        let wall = start.elapsed().as_secs_f64();
+        assert!(cpu < 1.5 * wall, "{what}: {wrong}");
+        complaint = wrong;
+    }
+    println!(
+        "SKIP: {what}: the threads never ran side by side in {MOST_RUNS} runs; the last one: \
+         {complaint}"
+    );
+}
+
+/// CPU seconds of all children that have been waited for.
+fn children_cpu() -> f64 {
+    // SAFETY: `rusage` is plain data for which zeroes are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid place for the answer.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// The result in `file`.
+pub fn open(file: &Path) -> Result<Findings, String> {
+    Findings::open(file).map_err(|e| format!("{}: {e}", file.display()))
+}
+
+/// The falsely shared object that `is` picks, among those above the threshold.
+pub fn falsely_shared(
+    findings: &Findings,
+    is: impl Fn(&Finding) -> bool,
+) -> Result<&Finding, String> {
+    let threshold = findings.run.threshold_percent;
+    findings
+        .findings
+        .iter()
+        .filter(|f| !f.latent && f.sharing != Sharing::True && f.cost_percent >= threshold)
+        .find(|f| is(f))
+        .ok_or_else(|| {
+            let all: Vec<_> = findings.findings.iter().map(|f| f.subject()).collect();
+            format!(
+                "not found among {all:?} ({} samples, {} threads); limits: {:#?}",
+                findings.run.samples, findings.run.threads, findings.limits
+            )
+        })
+}
+
+/// The global of this name.
+pub fn global(name: &str) -> impl Fn(&Finding) -> bool {
+    move |f| {
+        f.object.kind == sunder_findings::ObjectKind::Global
+            && f.object.name.as_deref() == Some(name)
+    }
+}
+
+/// Whether `finding` has the fields and the allocation that the table of
+/// workloads gives for the first finding of `name`. A field that is touched
+/// rarely may not have been sampled: two are enough.
+pub fn as_expected(finding: &Finding, name: &str) -> Result<(), String> {
+    let workload = workload(name);
+    let expected = &workload.verdict(Variant::Shared).findings[0];
+    names_fields(finding, &expected.fields)?;
+    let Some(allocation) = &expected.allocation else {
+        return Ok(());
+    };
+    let stack = &finding.object.allocation;
+    let there = |f: &Frame| f.line == Some(allocation.line) && f.function == allocation.function;
+    if stack.iter().any(there) {
+        Ok(())
+    } else {
+        Err(format!("allocation is {stack:?}, not {allocation:?}"))
+    }
+}
+
+/// Whether two of `wanted` are named as fields of the finding; one that is
+/// touched rarely may not have been sampled.
+pub fn names_fields(finding: &Finding, wanted: &[impl AsRef<str>]) -> Result<(), String> {
+    let seen: Vec<&str> = finding
+        .lines
+        .iter()
+        .flat_map(|l| &l.words)
+        .filter_map(|w| w.field.as_deref())
+        .collect();
+    let named = |w: &&_| seen.iter().any(|s| s.ends_with(AsRef::<str>::as_ref(*w)));
+    if wanted.iter().filter(named).count() >= wanted.len().min(2) {
+        return Ok(());
+    }
+    let wanted: Vec<&str> = wanted.iter().map(AsRef::as_ref).collect();
+    Err(format!("fields are {seen:?}, not {wanted:?}"))
+}
