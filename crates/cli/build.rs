@@ -28,7 +28,9 @@ fn build(manifest: &std::path::Path, target: &std::path::Path) -> PathBuf {
         .args(["build", "--release", "--manifest-path"])
         .arg(manifest)
         .arg("--target-dir")
-        .arg(target);
+        .arg(target)
+        // It travels inside the program and into others' memory.
+        .env("CARGO_PROFILE_RELEASE_STRIP", "true");
     // Flags meant for the outer build (sanitizers, coverage, clippy's wrapper)
     // must not reach code that is loaded into other people's programs.
     for inherited in [

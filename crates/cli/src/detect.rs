@@ -201,12 +201,24 @@ fn start(
     // Whether perf is refused is found out on the child itself, which must
     // already have the segment's variables: so ask on ourselves first.
     let wanted = observers::choose(choice, &mut limits)?;
+    let (name, arguments) = program.split_first().context("no program was given")?;
+    let hindrance = observers::preload_hindrance(name);
+    if let Some(why) = hindrance {
+        anyhow::ensure!(
+            wanted != observers::Kind::Timer,
+            "the timer observer must load a library into the program, and {why}"
+        );
+        limits.push(format!(
+            "Heap objects have no names and call stacks: nothing was preloaded, because {why}."
+        ));
+    }
     let segment = Segment::create(&SegmentOptions {
         timer_hz: (wanted == observers::Kind::Timer).then_some(timer_hz),
         heap: true,
         keep_environment: false,
     });
     let segment = match segment {
+        Ok(_) if hindrance.is_some() => None,
         Ok(segment) => Some(Rc::new(segment)),
         Err(error) if wanted != observers::Kind::Timer => {
             limits.push(format!("Heap objects are not named: {error}."));
@@ -214,7 +226,6 @@ fn start(
         }
         Err(error) => return Err(error.into()),
     };
-    let (name, arguments) = program.split_first().context("no program was given")?;
     let mut launch = Launch::new(name.clone()).arguments(arguments.to_vec());
     if let Some(segment) = &segment {
         let existing = std::env::var_os("LD_PRELOAD");

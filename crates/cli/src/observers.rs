@@ -3,9 +3,12 @@
 use crate::args::ObserverChoice;
 use crate::live::Sampler;
 use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_observe::machine::Capabilities;
@@ -159,6 +162,58 @@ pub fn wait_end(pidfd: &Option<OwnedFd>, timeout: Duration) -> bool {
     let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: one valid entry.
     unsafe { libc::poll(&raw mut poll, 1, millis) > 0 }
+}
+
+/// Why nothing should be preloaded into `program`, if so: the sanitizers' runtimes
+/// insist on being the first library, and the loader of a 32-bit program would
+/// complain on its standard error.
+pub fn preload_hindrance(program: &OsStr) -> Option<&'static str> {
+    let path = interpreter_of(&resolve(program)?);
+    let mut class = [0; 5];
+    let file = File::open(&path).ok()?;
+    file.read_exact_at(&mut class, 0).ok()?;
+    if class.starts_with(b"\x7fELF") && class[4] != ELFCLASS64 {
+        return Some("it is a 32-bit program");
+    }
+    let facts = sunder_objects::inspect(&path)?;
+    let sanitized = |library: &String| {
+        ["libasan", "libtsan", "liblsan", "libhwasan", "libclang_rt"]
+            .iter()
+            .any(|name| library.starts_with(name))
+    };
+    facts
+        .needed
+        .iter()
+        .any(sanitized)
+        .then_some("a sanitizer watches its memory")
+}
+
+/// `e_ident[EI_CLASS]` of 64-bit files.
+const ELFCLASS64: u8 = 2;
+
+/// The file that `execvp` would take.
+fn resolve(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0))
+}
+
+/// The interpreter of a script; the file itself if it is none.
+fn interpreter_of(path: &Path) -> PathBuf {
+    let mut head = [0; 256];
+    let read = File::open(path).and_then(|file| file.read_at(&mut head, 0));
+    let line = match read {
+        Ok(len) if head.starts_with(b"#!") => &head[2..len],
+        _ => return path.to_owned(),
+    };
+    let name = line
+        .split(|b| b.is_ascii_whitespace())
+        .find(|word| !word.is_empty());
+    name.map_or_else(|| path.to_owned(), |n| OsStr::from_bytes(n).into())
 }
 
 /// Why a program may not have loaded the runtime.

@@ -34,6 +34,18 @@ fn standard_output_is_untouched_and_the_report_is_on_standard_error() {
 }
 
 #[test]
+fn the_environment_is_the_same_in_the_same_order() {
+    let native = std::process::Command::new("env")
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("env runs");
+    detect(&["env"])
+        .assert()
+        .success()
+        .stdout(String::from_utf8_lossy(&native.stdout).into_owned());
+}
+
+#[test]
 fn standard_input_reaches_the_program() {
     detect(&["cat"])
         .write_stdin("hello\nworld\n")

@@ -11,6 +11,8 @@ use std::path::Path;
 pub struct ProgramFacts {
     /// Whether a dynamic loader runs first, which can preload a library.
     pub dynamic: bool,
+    /// The libraries that it names as needed.
+    pub needed: Vec<String>,
     /// Whether it has a symbol table beside the dynamic one.
     pub symbols: bool,
     /// Whether it holds debug information itself.
@@ -35,6 +37,7 @@ pub fn inspect(path: &Path) -> Option<ProgramFacts> {
             .elf_program_headers()
             .iter()
             .any(|h| h.p_type(endian) == PT_INTERP),
+        needed: needed(&elf),
         symbols: has(".symtab"),
         debug_information: has(".debug_info"),
         split_debug_information: has(".debug_addr") && has(".debug_str_offsets"),
@@ -49,6 +52,28 @@ pub fn inspect(path: &Path) -> Option<ProgramFacts> {
             .flatten()
             .map(|(name, _)| String::from_utf8_lossy(name).into_owned()),
     })
+}
+
+/// The `DT_NEEDED` entries of the dynamic section.
+fn needed(elf: &ElfFile64<'_>) -> Vec<String> {
+    let endian = elf.endian();
+    let Ok(sections) = elf.elf_section_table().dynamic(endian, elf.data()) else {
+        return Vec::new();
+    };
+    let Some((entries, strings)) = sections else {
+        return Vec::new();
+    };
+    let Ok(strings) = elf.elf_section_table().strings(endian, elf.data(), strings) else {
+        return Vec::new();
+    };
+    entries
+        .iter()
+        .filter(|entry| entry.d_tag.get(endian) == object::elf::DT_NEEDED)
+        .filter_map(|entry| {
+            let name = strings.get(entry.d_val.get(endian).try_into().ok()?).ok()?;
+            Some(String::from_utf8_lossy(name).into_owned())
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ mod inherited;
 
 use crate::ObserveError;
 use child::{Plan, run_child};
-use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -90,14 +89,18 @@ impl Launch {
     }
 
     fn plan(&self) -> Result<Plan, ObserveError> {
-        let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        // In the order that we were given: a program may print its environment.
+        let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         for (name, value) in &self.environment {
-            match value {
-                Some(value) => variables.insert(name.clone(), value.clone()),
-                None => variables.remove(name),
-            };
+            variables.retain(|(old, _)| old != name);
+            if let Some(value) = value {
+                variables.push((name.clone(), value.clone()));
+            }
         }
-        let path = variables.get(OsStr::new("PATH")).cloned();
+        let path = variables
+            .iter()
+            .find(|(name, _)| name == OsStr::new("PATH"))
+            .map(|(_, value)| value.clone());
         let environment = variables.into_iter().map(|(name, value)| {
             let mut entry = name.into_vec();
             entry.push(b'=');
