@@ -68,7 +68,10 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
         let address = verdict.line.offset(i64::from(word.offset));
         let known = parts.iter().position(|p| covers(&p.name, address));
         let index = known.unwrap_or_else(|| {
-            let context = process.context(address, verdict.owner);
+            let mut context = process.context(address, verdict.owner);
+            context
+                .touched_by
+                .extend(word.threads.iter().map(|u| u.thread));
             let name = process.names.object_at(address, &context);
             let key = key_of(&name, verdict);
             if let Some(same) = parts.iter().position(|p| p.key == key && p.name == name) {

@@ -10,7 +10,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use sunder_access::{Address, CodeAddress, Granule, Mapping, Mappings, ProcessId, Time};
-use sunder_objects::{HeapBlock, NameOptions, Names, ObjectContext, ThreadPointer, ThreadStack};
+use sunder_objects::{
+    HeapBlock, NameOptions, Names, ObjectContext, StackFrame, ThreadPointer, ThreadStack,
+};
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::{Burst, Config, Judge, Sample};
 use sunder_wire::{HeapEventKind, Segment};
@@ -223,7 +225,36 @@ impl Process {
             heap: self.block_at(address, owner),
             stacks: self.stacks(),
             thread_pointers: self.thread_pointers(),
+            frames: self.frames(address),
+            touched_by: Vec::new(),
         }
+    }
+
+    /// The frames that hold `address` of those that threads were created in.
+    fn frames(&self, address: Address) -> Vec<StackFrame> {
+        let creations = self.heap.iter().flat_map(|heap| heap.creations());
+        creations
+            .flat_map(|made| {
+                let ends: Vec<_> = made
+                    .frames
+                    .iter()
+                    .skip(1)
+                    .map(|f| f.stack_pointer)
+                    .collect();
+                made.frames
+                    .into_iter()
+                    .enumerate()
+                    .map(move |(i, frame)| StackFrame {
+                        thread: made.creator,
+                        created: made.thread,
+                        return_address: frame.return_address,
+                        stack_pointer: frame.stack_pointer,
+                        frame_pointer: frame.frame_pointer,
+                        cfa: ends.get(i).copied(),
+                    })
+            })
+            .filter(|frame| frame.holds(address))
+            .collect()
     }
 
     /// Stacks as the runtime tells them; without it, the mapping that a thread's

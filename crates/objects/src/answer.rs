@@ -38,6 +38,37 @@ pub struct ObjectContext {
     pub stacks: Vec<ThreadStack>,
     /// The thread pointers (`fs_base`), for thread-local variables.
     pub thread_pointers: Vec<ThreadPointer>,
+    /// Frames that were live at some time, for stack variables. Frames that
+    /// name different variables at one address name none.
+    pub frames: Vec<StackFrame>,
+    /// The threads that access the address, if known: frames that these were
+    /// created in count more than others.
+    pub touched_by: Vec<ThreadId>,
+}
+
+/// A frame of a call stack while it waited for a call to return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StackFrame {
+    /// Whose stack it is on.
+    pub thread: ThreadId,
+    /// The thread that was created in it.
+    pub created: ThreadId,
+    /// Where its call returns to.
+    pub return_address: CodeAddress,
+    /// The stack pointer at the call.
+    pub stack_pointer: Address,
+    /// The frame pointer register.
+    pub frame_pointer: Address,
+    /// The canonical frame address: the stack pointer of the caller at its
+    /// call. `None` for the outermost of the frames that are known.
+    pub cfa: Option<Address>,
+}
+
+impl StackFrame {
+    /// Whether `address` lies in the frame.
+    pub fn holds(&self, address: Address) -> bool {
+        self.stack_pointer <= address && self.cfa.is_none_or(|end| address < end)
+    }
 }
 
 /// A block of the heap.
@@ -115,7 +146,8 @@ pub struct ObjectName {
     pub start: Address,
     /// Where it was declared, for variables.
     pub declared: Option<Declared>,
-    /// For heap blocks the call stack of the allocation, innermost first.
+    /// For heap blocks the call stack of the allocation, innermost first; for
+    /// stack variables their function, at the declaration.
     pub allocation: Vec<CodeFrame>,
     /// The thread that allocated it or whose stack or TLS it is.
     pub thread: Option<ThreadId>,

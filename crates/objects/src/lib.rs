@@ -17,6 +17,7 @@ mod die;
 mod dwarf;
 mod flow;
 mod fold;
+mod frame;
 mod globals;
 mod image;
 mod inspect;
@@ -30,8 +31,8 @@ mod types;
 mod value;
 
 pub use answer::{
-    CodeFrame, Declared, HeapBlock, ObjectContext, ObjectKind, ObjectName, Storage, ThreadPointer,
-    ThreadStack, TypeHandle, TypedAccess,
+    CodeFrame, Declared, HeapBlock, ObjectContext, ObjectKind, ObjectName, StackFrame, Storage,
+    ThreadPointer, ThreadStack, TypeHandle, TypedAccess,
 };
 pub use inspect::{ProgramFacts, inspect};
 pub use names::Names;

@@ -1,6 +1,7 @@
 //! A function's parameters and local variables with the registers and frame
 //! slots that hold them, inlined functions included. Read when an instruction
-//! of the function is first asked about; called by [`crate::flow`].
+//! of the function is first asked about; called by [`crate::flow`] and for the
+//! variables of frames by [`crate::frame`].
 
 use crate::die::LoadedEntry;
 use crate::dwarf::{Attribute, Bytes, DebugInfo, DieRef, LoadedUnit};
@@ -33,8 +34,21 @@ pub(crate) struct Local {
     pub(crate) place: Place,
     /// Position of the piece in the variable, in bytes.
     pub(crate) piece: u64,
-    /// How deeply nested the inlined function is.
-    depth: isize,
+    /// Whether the place is all of the variable's, not a piece's.
+    pub(crate) whole: bool,
+    /// Its entry, in the function's unit.
+    pub(crate) entry: usize,
+    /// How deeply nested the block or inlined function is.
+    pub(crate) depth: isize,
+}
+
+/// A part of a variable that has a place of its own.
+#[derive(Clone, Copy)]
+struct Piece {
+    place: Place,
+    /// Position in the variable, in bytes.
+    at: u64,
+    whole: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -182,31 +196,33 @@ impl Reader<'_> {
             .debug
             .inherited(die, dw::DW_AT_name)
             .and_then(|(at, value)| self.debug.unit(at.unit)?.text(value));
-        for (begin, end, place, piece) in places {
+        for (begin, end, Piece { place, at, whole }) in places {
             self.found.push(Local {
                 name: name.unwrap_or(""),
                 ty,
                 begin,
                 end,
                 place,
-                piece,
+                piece: at,
+                whole,
+                entry: die.offset,
                 depth,
             });
         }
     }
 
-    fn places(&self, location: &Attribute, scope: &[(u64, u64)]) -> Vec<(u64, u64, Place, u64)> {
+    fn places(&self, location: &Attribute, scope: &[(u64, u64)]) -> Vec<(u64, u64, Piece)> {
         let mut all = Vec::new();
         if let AttributeValue::Exprloc(expression) = location {
-            for (place, piece) in self.pieces(*expression) {
-                all.extend(scope.iter().map(|&(begin, end)| (begin, end, place, piece)));
+            for piece in self.pieces(*expression) {
+                all.extend(scope.iter().map(|&(begin, end)| (begin, end, piece)));
             }
             return all;
         }
         if let Ok(Some(mut list)) = self.unit.dwarf.attr_locations(&self.unit.unit, *location) {
             while let Ok(Some(entry)) = list.next() {
-                for (place, piece) in self.pieces(entry.data) {
-                    all.push((entry.range.begin, entry.range.end, place, piece));
+                for piece in self.pieces(entry.data) {
+                    all.push((entry.range.begin, entry.range.end, piece));
                 }
             }
         }
@@ -214,7 +230,7 @@ impl Reader<'_> {
     }
 
     /// The pieces that `expression` describes, as far as they are places.
-    fn pieces(&self, expression: Expression<Bytes>) -> Vec<(Place, u64)> {
+    fn pieces(&self, expression: Expression<Bytes>) -> Vec<Piece> {
         let mut operations = expression.operations(self.unit.unit.encoding());
         let mut found = Vec::new();
         let mut current = Vec::new();
@@ -222,14 +238,22 @@ impl Reader<'_> {
         while let Ok(Some(operation)) = operations.next() {
             match operation {
                 Operation::Piece { size_in_bits, .. } => {
-                    found.extend(self.place(&current).map(|p| (p, at)));
+                    found.extend(self.place(&current).map(|place| Piece {
+                        place,
+                        at,
+                        whole: false,
+                    }));
                     at = (size_in_bits / 8).saturating_add(at);
                     current.clear();
                 }
                 other => current.push(other),
             }
         }
-        found.extend(self.place(&current).map(|p| (p, at)));
+        found.extend(self.place(&current).map(|place| Piece {
+            place,
+            at,
+            whole: at == 0,
+        }));
         found
     }
 

@@ -6,11 +6,12 @@ use crate::dwarf::{DebugInfo, DieRef};
 use crate::flow::{self, Answers, Function};
 use crate::globals::{Globals, Variable};
 use crate::image::{Image, LinkAddress};
-use crate::locals;
+use crate::locals::{self, Local};
 use crate::options::NameOptions;
 use crate::types::{TypeId, TypeTable};
 use crate::value::Touched;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// One file of the image, and what has been read of it.
 pub(crate) struct Module {
@@ -29,6 +30,9 @@ pub(crate) struct Debug {
     /// What the instructions of the functions looked at so far touch, by the
     /// function's first address.
     flows: HashMap<u64, Answers>,
+    /// The variables of the functions whose frames were asked about, by the
+    /// function's first address.
+    pub(crate) locals: HashMap<u64, Arc<Vec<Local>>>,
     /// See [`Image::pointers`]; `None` until first needed.
     pointers: Option<HashMap<u64, u64>>,
 }
@@ -42,6 +46,7 @@ impl Debug {
             types: TypeTable::default(),
             globals: None,
             flows: HashMap::new(),
+            locals: HashMap::new(),
             pointers: None,
         })
     }

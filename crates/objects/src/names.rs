@@ -167,6 +167,9 @@ impl Names {
                 return found;
             }
         }
+        if let Some(found) = self.stack_variable(address, context) {
+            return found;
+        }
         if let Some(stack) = context.stacks.iter().find(|s| s.span.contains(address)) {
             return ObjectName {
                 kind: ObjectKind::Stack,
@@ -551,7 +554,7 @@ impl Names {
 
     /// The debug information of a module, loaded at the first call, and the
     /// list that takes what is missing.
-    fn debug(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
+    pub(crate) fn debug(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
         let Self {
             modules,
             options,

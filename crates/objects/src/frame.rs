@@ -1,0 +1,182 @@
+//! Which variable lies at an address of a stack. The caller tells which frames
+//! were live when threads were created in them: what is shared through pointers
+//! lies there. Called by [`Names::object_at`]; each function's variables are
+//! read once. Whether a frame was still live at the access nobody knows, so
+//! frames that contradict each other name nothing.
+
+use crate::answer::{
+    CodeFrame, Declared, ObjectContext, ObjectKind, ObjectName, StackFrame, TypeHandle,
+};
+use crate::globals::declared;
+use crate::image::LinkAddress;
+use crate::locals::{self, Local, Place};
+use crate::module::Debug;
+use crate::names::Names;
+use crate::path;
+use crate::types::{TypeId, TypeTable};
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::sync::Arc;
+use sunder_access::Address;
+
+/// The encoding numbers of the registers that a frame keeps.
+const RSP: usize = 4;
+const RBP: usize = 5;
+
+/// A variable in a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StackVariable {
+    pub(crate) name: String,
+    pub(crate) ty: TypeId,
+    pub(crate) size: u64,
+    pub(crate) start: Address,
+    pub(crate) declared: Option<Declared>,
+}
+
+/// Where a local variable starts in `frame`, if it is as a whole in memory that
+/// the frame's registers lead to.
+fn start(local: &Local, frame: &StackFrame) -> Option<Address> {
+    let (base, offset) = match local.place {
+        Place::Frame(offset) => (frame.cfa?, offset),
+        Place::Memory(RSP, offset) => (frame.stack_pointer, offset),
+        Place::Memory(RBP, offset) => (frame.frame_pointer, offset),
+        _ => return None,
+    };
+    local
+        .whole
+        .then(|| Address(base.0.wrapping_add_signed(offset)))
+}
+
+/// The variable at `address`, and where it starts. `call` is the last byte of
+/// the call that the frame waits in.
+fn find<'a>(
+    locals: &'a [Local],
+    types: &TypeTable,
+    frame: &StackFrame,
+    call: LinkAddress,
+    address: Address,
+) -> Option<(&'a Local, Address, u64)> {
+    locals
+        .iter()
+        .filter(|l| (l.begin..l.end).contains(&call.0) && !l.name.is_empty())
+        .filter_map(|local| {
+            let start = start(local, frame)?;
+            let size = types.size(local.ty)?;
+            let holds = address.0.checked_sub(start.0).is_some_and(|o| o < size);
+            (holds && frame.holds(start)).then_some((local, start, size))
+        })
+        // An inlined function calls an argument by a name of its own; the
+        // function around it knows the thing itself.
+        .min_by_key(|(local, _, size)| (local.depth, Reverse(*size)))
+}
+
+impl Debug {
+    /// The variable at `address` in `frame`.
+    pub(crate) fn stack_variable(
+        &mut self,
+        frame: &StackFrame,
+        call: LinkAddress,
+        address: Address,
+        limits: &mut Vec<String>,
+    ) -> Option<StackVariable> {
+        let (die, begin, _) = self.function(call, limits)?;
+        let locals = match self.locals.get(&begin) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let read = Arc::new(locals::read(&mut self.info, &mut self.types, die));
+                self.locals.insert(begin, Arc::clone(&read));
+                read
+            }
+        };
+        let (local, start, size) = find(&locals, &self.types, frame, call, address)?;
+        let entry = crate::dwarf::DieRef {
+            unit: die.unit,
+            offset: local.entry,
+        };
+        Some(StackVariable {
+            name: local.name.to_owned(),
+            ty: local.ty,
+            size,
+            start,
+            declared: declared(&self.info, entry),
+        })
+    }
+}
+
+impl Names {
+    /// The variable at `address` in one of the context's frames. Frames of the
+    /// threads that touch it are asked first: others may be of another time.
+    pub(crate) fn stack_variable(
+        &mut self,
+        address: Address,
+        context: &ObjectContext,
+    ) -> Option<ObjectName> {
+        let (near, far): (Vec<&StackFrame>, _) = context
+            .frames
+            .iter()
+            .filter(|frame| frame.holds(address))
+            .partition(|frame| context.touched_by.contains(&frame.created));
+        self.agreed_variable(address, &near)
+            .or_else(|| self.agreed_variable(address, &far))?
+    }
+
+    /// What those of `frames` that know a variable at `address` agree on; none
+    /// within `Some` if they disagree.
+    fn agreed_variable(
+        &mut self,
+        address: Address,
+        frames: &[&StackFrame],
+    ) -> Option<Option<ObjectName>> {
+        let mut asked = HashSet::new();
+        let mut agreed: Option<ObjectName> = None;
+        for frame in frames {
+            // A loop creates many threads in the same frames.
+            let same = (frame.return_address, frame.stack_pointer, frame.cfa);
+            if !asked.insert((same, frame.frame_pointer)) {
+                continue;
+            }
+            let Some(found) = self.variable_in(frame, address) else {
+                continue;
+            };
+            if agreed.as_ref().is_some_and(|known| *known != found) {
+                return Some(None);
+            }
+            agreed = Some(found);
+        }
+        agreed.map(Some)
+    }
+
+    fn variable_in(&mut self, frame: &StackFrame, address: Address) -> Option<ObjectName> {
+        let ret = frame.return_address;
+        let placed = self.place(Address(ret.0.wrapping_sub(1)))?;
+        // The outermost of the inlined functions owns the frame. What a library
+        // keeps there is nothing that a user shares.
+        let function = self.frames_of_return(ret).pop()?;
+        if path::is_library(&function.function) {
+            return None;
+        }
+        let (debug, limits) = self.debug(placed.module)?;
+        let found = debug.stack_variable(frame, placed.link, address, limits)?;
+        let handle = TypeHandle {
+            module: placed.module as u32,
+            ty: found.ty.0,
+        };
+        Some(ObjectName {
+            kind: ObjectKind::Stack,
+            name: Some(found.name),
+            type_name: self.type_name(handle),
+            type_handle: Some(handle),
+            size: Some(found.size),
+            start: found.start,
+            allocation: vec![CodeFrame {
+                file: found.declared.as_ref().map(|d| d.file.clone()),
+                line: found.declared.as_ref().and_then(|d| d.line),
+                ..function.clone()
+            }],
+            declared: found.declared,
+            thread: Some(frame.thread),
+            module: function.module,
+            ..ObjectName::default()
+        })
+    }
+}
