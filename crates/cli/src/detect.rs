@@ -13,6 +13,7 @@ use crate::status;
 use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
@@ -124,13 +125,18 @@ pub fn observe(
     );
     let mut child = prepared.go()?;
     signals.forward_to(pid);
-    let path = proc::executable(pid).ok();
-    let exit = watch_to_the_end(&mut live, &mut child)?;
+    let Ended {
+        exit,
+        path,
+        children,
+    } = watch_to_the_end(&mut live, &mut child)?;
     signals.release();
     let end = now();
     let elapsed = live.elapsed();
     limits.extend(live.sampler_limits());
     limits.extend(live.watch_limit());
+    let children = children || live.session.left_children_out();
+    limits.extend(children_limit(children, observer, follow_children));
     if let Some(segment) = &segment {
         limits.extend(runtime_limits(&segment.status(), path.as_deref()));
     }
@@ -163,21 +169,60 @@ pub fn observe(
     Ok((live.session.finish(start, end, observed), exit))
 }
 
-fn watch_to_the_end(live: &mut Live, child: &mut Child) -> Result<ExitStatus, ObserveError> {
+/// What was learned of the program's end.
+struct Ended {
+    exit: ExitStatus,
+    /// What it executed last: the program behind `env`, `nice` or a shell's exec.
+    path: Option<PathBuf>,
+    /// Whether it has waited for processes that it had started.
+    children: bool,
+}
+
+fn watch_to_the_end(live: &mut Live, child: &mut Child) -> Result<Ended, ObserveError> {
     let pidfd = observers::pidfd(child.pid());
+    let mut path = None;
+    let mut children = false;
     loop {
+        path = proc::executable(child.pid()).ok().or(path);
         let over = live.step(None, &mut |pause| observers::wait_end(&pidfd, pause))?;
         // Perf's rings end with the threads; a process whose last thread is gone
         // is collected a moment later.
-        if over {
-            live.finish();
-            return child.wait();
+        let over = over || observers::wait_end(&pidfd, Duration::ZERO);
+        if over || pidfd.is_none() {
+            children |= proc::has_waited_for_children(child.pid());
         }
-        if let Some(exit) = child.try_wait()? {
+        let exit = if over {
+            Some(child.wait()?)
+        } else {
+            child.try_wait()?
+        };
+        if let Some(exit) = exit {
             live.finish();
-            return Ok(exit);
+            return Ok(Ended {
+                exit,
+                path,
+                children,
+            });
         }
     }
+}
+
+/// What to say of processes that the program started.
+fn children_limit(any: bool, observer: observers::Chosen, follow_children: bool) -> Option<String> {
+    let text = match (observer.name, follow_children) {
+        ("timer", _) => {
+            "The program started other processes, which the timer observer can't follow."
+        }
+        (_, false) => {
+            "The program started other processes, which were not looked at; --follow-children \
+             follows them."
+        }
+        (_, true) => {
+            "Heap objects of the processes that the program started have no call stacks: the \
+             runtime library records the program's own."
+        }
+    };
+    any.then(|| text.to_owned())
 }
 
 /// What is needed to let the program go.
@@ -265,7 +310,7 @@ fn runtime_limits(status: &RuntimeStatus, program: Option<&std::path::Path>) -> 
         ));
     } else if !status.allocations_seen {
         limits.push(
-            "Heap objects have no names and call stacks: the program brings its own malloc.".into(),
+            "No heap object was seen: the program allocates none or brings its own malloc.".into(),
         );
     }
     let mut count = |number: u64, what: &str| {

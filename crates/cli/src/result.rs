@@ -88,10 +88,13 @@ impl Building {
                 run.lost_samples
             ));
         }
-        if run.samples > 0 && run.samples < FEW_SAMPLES && run.threads > 1 {
+        if run.samples < FEW_SAMPLES && run.threads > 1 {
+            let number = match run.samples {
+                0 => "No".to_owned(),
+                few => format!("Only {few}"),
+            };
             limits.push(format!(
-                "Only {} samples were taken; a longer run or a higher --frequency sees more.",
-                run.samples
+                "{number} samples were taken; a longer run or a higher --frequency sees more."
             ));
         }
         if self.weak > 0 {

@@ -27,6 +27,8 @@ pub struct Session {
     past: Vec<Process>,
     heap: Option<(ProcessId, Rc<Segment>)>,
     lost: u64,
+    /// Processes that a followed one started and that are not followed.
+    not_followed: u64,
 }
 
 /// How to judge: by lines of `line` bytes, at the price of `transfer` ns where it
@@ -64,6 +66,7 @@ impl Session {
             past: Vec::new(),
             heap: None,
             lost: 0,
+            not_followed: 0,
         }
     }
 
@@ -98,6 +101,9 @@ impl Session {
                 thread,
                 ..
             } => {
+                if process != parent && self.follows(parent) && !self.follows(process) {
+                    self.not_followed += 1;
+                }
                 if self.follows(process) {
                     if process != parent && self.processes.contains_key(&parent) {
                         self.fork(parent, process);
@@ -179,6 +185,12 @@ impl Session {
     /// Processes that are known and have not ended.
     pub fn living(&self) -> Vec<ProcessId> {
         self.processes.keys().copied().collect()
+    }
+
+    /// Whether a process that is followed started others that are not, as far as
+    /// events tell.
+    pub const fn left_children_out(&self) -> bool {
+        self.not_followed > 0
     }
 
     /// The coherence granule that is judged by.

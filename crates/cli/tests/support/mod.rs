@@ -68,6 +68,17 @@ pub fn c_program(name: &str, flags: &[&str]) -> Option<PathBuf> {
     Some(program)
 }
 
+/// Whether the perf observer works here; says so if not.
+pub fn perf_works() -> bool {
+    let mut probe = sunder();
+    probe.args(["detect", "--quiet", "--observer", "perf", "--", "true"]);
+    let works = probe.output().is_ok_and(|o| o.status.success());
+    if !works {
+        println!("SKIP: perf is refused here");
+    }
+    works
+}
+
 /// Waits until the Sunder with process id `sunder` observes: until it holds perf
 /// events. Its own probes of the machine come and go before that, so the test
 /// wants to see them stay.

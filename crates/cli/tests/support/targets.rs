@@ -2,7 +2,7 @@
 //! judged when their threads ran at the same time.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use sunder_findings::{Finding, Findings, Frame, Sharing};
 use sunder_workloads::{Table, Variant, Workload, default_out_dir};
@@ -23,6 +23,14 @@ pub fn build(name: &str, variant: Variant) -> PathBuf {
     built.unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Held by a test whose target computes: tests of one file run as threads of
+/// one process, would be each other's neighbours on the CPUs, and count for each
+/// other's CPU time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Calls `run` until it is content; what it complains of counts only if it used
 /// 1.5 CPUs or more, because threads that take turns pass no line back and
 /// forth. On a machine that is too busy for that the test says `SKIP:`.
@@ -31,10 +39,7 @@ pub fn side_by_side(what: &str, mut run: impl FnMut() -> Result<(), String>) {
         println!("SKIP: {what}: one CPU: no line moves between cores");
         return;
     }
-    // Tests of one file run as threads of one process and would be each other's
-    // neighbours on the CPUs.
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let mut complaint = String::new();
     for _ in 0..MOST_RUNS {
         let cpu = children_cpu();
