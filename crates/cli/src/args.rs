@@ -158,6 +158,9 @@ pub struct Diff {
     /// Print the comparison as JSON
     #[arg(long)]
     pub json: bool,
+    /// Also show what did not change
+    #[arg(long)]
+    pub all: bool,
     /// Exit with 123 if false sharing appeared or grew
     #[arg(long, value_enum)]
     pub fail_on: Option<FailOn>,

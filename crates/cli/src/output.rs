@@ -119,10 +119,7 @@ impl Output {
         };
         let color = choice != anstream::ColorChoice::Never;
         let width = if terminal { terminal_width() } else { 100 };
-        let mut text = self.render(format, findings, color, width)?;
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
+        let text = self.render(format, findings, color, width)?;
         if self.stdout {
             std::io::stdout().write_all(text.as_bytes())?;
         } else {
@@ -138,7 +135,7 @@ impl Output {
         color: bool,
         width: usize,
     ) -> Result<String> {
-        Ok(match format {
+        let mut text = match format {
             Format::Text => sunder_report::text(
                 findings,
                 &TextOptions {
@@ -152,7 +149,11 @@ impl Output {
             Format::Json => sunder_report::json(findings)?,
             Format::Html => sunder_report::html(findings),
             Format::Sarif => sunder_report::sarif(findings),
-        })
+        };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        Ok(text)
     }
 }
 

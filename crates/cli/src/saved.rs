@@ -50,6 +50,7 @@ pub fn diff(options: &Diff) -> Result<u8> {
         let options = TextOptions {
             color,
             width,
+            all: options.all,
             ..TextOptions::default()
         };
         let mut text = sunder_report::comparison_text(&comparison, &options);
