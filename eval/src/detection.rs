@@ -1,6 +1,7 @@
 //! `detection`: what is found in the workloads, as SHERIFF's Tables 1 and 2 show
 //! it for theirs, beside what is known of each.
 
+use crate::measure::median;
 use crate::record::Record;
 use crate::{Options, programs};
 use anyhow::Result;
@@ -28,12 +29,13 @@ pub fn run(options: &Options) -> Result<()> {
             "all",
             "cost_percent",
             "confirmed",
+            "first_contention_ms",
             "first",
         ],
     )?;
     let mut table = String::from(
         "| workload | variant | ratio | expected | reported in runs | objects | all | cost % | \
-         confirmed in runs | first object |\n|---|---|---|---|---|---|---|---|---|---|\n",
+         confirmed in runs | first contention ms | first object |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let (mut misses, mut false_alarms, mut runs) = (0, 0, 0);
     for (workload, variant, target) in programs::workloads(options)? {
@@ -49,6 +51,7 @@ pub fn run(options: &Options) -> Result<()> {
             .any(|f| !f.is_true_sharing());
         let (mut hits, mut confirmed) = (0, 0);
         let mut last = (0, 0, 0.0, String::new());
+        let mut firsts = Vec::new();
         for i in 0..options.repetitions {
             let seen = programs::findings(&target, &sunder, &[])?;
             let (reported, all) = falsely_shared(&seen);
@@ -74,15 +77,20 @@ pub fn run(options: &Options) -> Result<()> {
                 all.to_string(),
                 format!("{cost:.2}"),
                 sure.to_string(),
+                format!(
+                    "{:.0}",
+                    seen.run.first_contention_seconds.unwrap_or(0.0) * 1e3
+                ),
                 format!("\"{}\"", name.replace('"', "'")),
             ])?;
+            firsts.extend(seen.run.first_contention_seconds.map(|s| s * 1e3));
             last = (reported.len(), all, cost, name);
         }
         let (reported, all, cost, name) = last;
         writeln!(
             table,
             "| {} | {} | {} | {expected} | {hits} of {} | {reported} | {all} | {cost:.1} | \
-             {confirmed} | {name} |",
+             {confirmed} | {:.0} | {name} |",
             workload.name,
             variant.name(),
             if variant.name() == "shared" {
@@ -91,6 +99,7 @@ pub fn run(options: &Options) -> Result<()> {
                 String::new()
             },
             options.repetitions,
+            median(&firsts),
         )?;
         println!("{} {}: {hits}", workload.name, variant.name());
     }

@@ -120,6 +120,7 @@ pub fn run(options: &Attach) -> Result<u8> {
                 .tell
                 .threshold
                 .unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
+            first_contention_seconds: live.first_suspect.map(|t| t.as_secs_f64()),
             observer_cpu_seconds: own_cpu_seconds(),
             ..findings::Run::default()
         },

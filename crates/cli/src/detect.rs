@@ -145,6 +145,7 @@ pub fn observe(
         observer: observer.name.into(),
         frequency_hz: Some(observer.frequencies),
         threshold_percent: threshold.unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
+        first_contention_seconds: live.first_suspect.map(|t| t.as_secs_f64()),
         observer_cpu_seconds: own_cpu_seconds(),
         lost_samples: segment.as_ref().map_or(0, |s| s.status().samples_dropped),
         ..findings::Run::default()

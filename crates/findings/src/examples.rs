@@ -651,6 +651,7 @@ pub fn result(findings: Vec<Finding>) -> Findings {
             observer: "perf".to_owned(),
             frequency_hz: Some((1000, 4000)),
             threshold_percent: DEFAULT_THRESHOLD_PERCENT,
+            first_contention_seconds: Some(0.031),
             observer_cpu_seconds: 0.021,
         },
         findings,

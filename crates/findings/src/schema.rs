@@ -111,6 +111,9 @@ pub struct Run {
     /// Findings that cost less than this share of time are not significant:
     /// they are kept in the result, and reports leave them out unless asked.
     pub threshold_percent: f64,
+    /// Seconds from the start until a line was first seen to be contended.
+    #[serde(default)]
+    pub first_contention_seconds: Option<f64>,
     /// What observing cost us, in CPU seconds of our own process.
     pub observer_cpu_seconds: f64,
 }
