@@ -148,7 +148,10 @@ impl Output {
             ),
             Format::Json => sunder_report::json(findings)?,
             Format::Html => sunder_report::html(findings),
-            Format::Sarif => sunder_report::sarif(findings),
+            Format::Sarif => match std::env::current_dir() {
+                Ok(folder) => sunder_report::sarif_with_root(findings, &folder),
+                Err(_) => sunder_report::sarif(findings),
+            },
         };
         if !text.ends_with('\n') {
             text.push('\n');
