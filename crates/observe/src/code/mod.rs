@@ -8,6 +8,7 @@
 
 mod entries;
 mod image;
+mod made;
 mod open;
 mod remote;
 mod vdso;
@@ -23,9 +24,8 @@ use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId};
 /// Address spaces of ended processes that are kept for late samples.
 const KEPT_AFTER_END: usize = 64;
 
-/// Bytes read from a process for one sample: 40 instructions of at most 15
-/// bytes.
-const REMOTE_BYTES: u64 = 640;
+/// Loops of code made at run time that are remembered for an address space.
+const MADE: usize = 1024;
 
 /// The code of all observed processes.
 #[derive(Debug)]
@@ -43,6 +43,9 @@ struct Space {
     mappings: Mappings,
     /// Pieces of code that were asked for, by start.
     ranges: BTreeMap<u64, Arc<CodeRange>>,
+    /// Loops of code made at run time, by start. Read anew for every sample, as
+    /// they may change; kept so that one that has not is decoded once.
+    made: HashMap<u64, Arc<CodeRange>>,
     /// How often code was executed where nothing was known to be mapped.
     misses: u64,
 }
@@ -131,7 +134,9 @@ impl ProcessCode {
             space.ranges.insert(range.start.0, Arc::clone(&range));
             return Some(range);
         }
-        remote(process, &mapping, at).map(Arc::new)
+        let range = remote(process, &mapping, at)?;
+        let space = self.spaces.get_mut(&process)?;
+        Some(space.made(range))
     }
 
     /// The executable mapping at `at`. If none is known, its record may have
@@ -191,6 +196,23 @@ impl Space {
         self.mappings.insert(mapping.clone());
     }
 
+    /// The range as it was known, if nothing in it has changed.
+    fn made(&mut self, range: CodeRange) -> Arc<CodeRange> {
+        let same = |old: &&Arc<CodeRange>| old.bytes == range.bytes && old.entries == range.entries;
+        if !range.exact_start {
+            return Arc::new(range);
+        }
+        if let Some(old) = self.made.get(&range.start.0).filter(same) {
+            return Arc::clone(old);
+        }
+        if self.made.len() >= MADE {
+            self.made.clear();
+        }
+        let range = Arc::new(range);
+        self.made.insert(range.start.0, Arc::clone(&range));
+        range
+    }
+
     fn known(&self, at: CodeAddress) -> Option<&Arc<CodeRange>> {
         let (_, range) = self.ranges.range(..=at.0).next_back()?;
         range.offset_of(at).map(|_| range)
@@ -229,9 +251,9 @@ fn from_image(image: &Image, mapping: &Mapping, at: CodeAddress) -> Option<CodeR
 
 /// Code as it stands in the process right now.
 fn remote(process: ProcessId, mapping: &Mapping, at: CodeAddress) -> Option<CodeRange> {
-    let room = mapping.span.end().0.checked_sub(at.0)?.min(REMOTE_BYTES);
-    let bytes = remote::read(process, Address(at.0), room as usize)?;
-    let mut code = CodeRange::new(at, bytes, false);
-    code.stable = false;
-    Some(code)
+    let start = at.0.saturating_sub(made::AROUND).max(mapping.span.start.0);
+    let end = at.0.saturating_add(made::AROUND).min(mapping.span.end().0);
+    let room = end.checked_sub(start)?;
+    let bytes = remote::read(process, Address(start), room as usize)?;
+    made::range(&bytes, CodeAddress(start), at)
 }

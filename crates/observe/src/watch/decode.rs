@@ -83,7 +83,16 @@ impl CodeBefore for ProcessCode<'_> {
         // The function that holds the byte before: at the end of a function, the
         // instruction pointer is already in the next one.
         let before = CodeAddress(ip.0.checked_sub(1)?);
-        let range = self.source.function(self.process, before)?;
+        let mut range = self.source.function(self.process, before)?;
+        if !range.exact_start
+            && let Some(around) = self.source.function(self.process, ip)
+            // Code made at run time is known by its loops, and `before` is within
+            // an instruction.
+            && around.exact_start
+            && around.start < ip
+        {
+            range = around;
+        }
         Some(Code {
             start: range.start,
             bytes: range.bytes.clone(),
