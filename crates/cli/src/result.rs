@@ -104,7 +104,8 @@ impl Building {
                 self.weak
             ));
         }
-        let guessed = |f: &findings::Finding| !f.confirmed && f.sharing != Sharing::True;
+        let guessed =
+            |f: &findings::Finding| !f.confirmed && !f.latent && f.sharing != Sharing::True;
         if run.observer != "import" && self.findings.findings.iter().any(guessed) {
             limits.push(
                 "Findings marked as not confirmed rest on samples alone: watchpoints were not \
