@@ -74,10 +74,17 @@ fn shown(found: &Decoded) -> Vec<String> {
             let (kind, address) = (letter(access.kind), access.address.0);
             format!("{distance} {kind} {address:x}/{}", access.width)
         });
-    let near = found
-        .near
-        .iter()
-        .map(|near| format!("{} {} ?/{}", near.distance, letter(near.kind), near.width));
+    let near = found.near.iter().map(|near| {
+        let (distance, kind, width) = (near.distance, letter(near.kind), near.width);
+        let place = near.through.map_or_else(
+            || "?".into(),
+            |slot| {
+                let sign = if slot.add < 0 { "-" } else { "" };
+                format!("[{:x}]+{sign}{:x}", slot.address.0, slot.add.unsigned_abs())
+            },
+        );
+        format!("{distance} {kind} {place}/{width}")
+    });
     let mut all: Vec<String> = exact.chain(near).collect();
     if found.segment_relative > 0 {
         all.push(format!("fs {}", found.segment_relative));
@@ -129,16 +136,17 @@ fn the_table_of_cases_holds() {
             .unwrap();
         }
     }
-    assert!(cases > 60, "the table was not read");
+    assert!(cases > 100, "the table was not read");
     assert!(failures.is_empty(), "\n{failures}");
 }
 
 /// No wrong exact address, ever: random programs with branches are executed,
 /// and whatever the decoder claims from the registers at any point of the
-/// execution must be what was executed there.
+/// execution must be what was executed there; where it names a slot, that must
+/// have held the pointer at the time of the access.
 #[test]
 fn every_claimed_address_is_the_one_that_was_touched() {
-    let (mut claimed, mut touched, mut backward) = (0, 0, 0);
+    let (mut claimed, mut touched, mut backward, mut through) = (0, 0, 0, 0);
     for seed in 0..1500 {
         let mut random = Random::new(seed);
         let program = Program::random(&mut random, CODE);
@@ -146,7 +154,7 @@ fn every_claimed_address_is_the_one_that_was_touched() {
         let mut decoder = Decoder::new();
         let mut found = Decoded::default();
         let trace = program.execute(&mut random, 60);
-        for (now, point) in trace.iter().enumerate() {
+        for (now, point) in trace.points.iter().enumerate() {
             let mut sample = sample(point.registers, 0);
             sample.registers.ip = CodeAddress(point.address);
             decoder.decode(&sample, &mut code, &mut found);
@@ -157,7 +165,7 @@ fn every_claimed_address_is_the_one_that_was_touched() {
                     panic!("seed {seed}: {access:x?} before the beginning");
                 };
                 // What comes after the end of the execution nobody knows.
-                let Some(truth) = trace.get(then) else {
+                let Some(truth) = trace.points.get(then) else {
                     continue;
                 };
                 let claim = (access.address.0, access.width, access.kind);
@@ -173,6 +181,21 @@ fn every_claimed_address_is_the_one_that_was_touched() {
                 claimed += 1;
                 backward += usize::from(*distance < 0);
             }
+            for near in &found.near {
+                let then = now.checked_add_signed(near.distance as isize).unwrap();
+                let (Some(slot), Some(truth)) = (near.through, trace.points.get(then)) else {
+                    continue;
+                };
+                let content = trace.content(then, slot.address.0);
+                let claim = content.wrapping_add_signed(slot.add);
+                assert_eq!(
+                    Some((claim, near.width, near.kind)),
+                    truth.touched,
+                    "seed {seed} at {now}{:+}, through {slot:x?}",
+                    near.distance
+                );
+                through += 1;
+            }
         }
     }
     // The test would be empty if nothing were claimed. Each point claims what
@@ -184,6 +207,10 @@ fn every_claimed_address_is_the_one_that_was_touched() {
     assert!(
         backward > touched / 4,
         "{backward} backward at {touched} points"
+    );
+    assert!(
+        through > touched / 50,
+        "{through} through slots at {touched} points"
     );
 }
 

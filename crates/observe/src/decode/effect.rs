@@ -8,7 +8,7 @@ pub(super) type Register = u8;
 /// `rsp`.
 pub(super) const RSP: Register = 4;
 /// `rbp`.
-const RBP: Register = 5;
+pub(super) const RBP: Register = 5;
 
 /// Which registers hold which values.
 #[derive(Clone, Debug)]
@@ -44,6 +44,15 @@ impl Known {
         }
     }
 
+    /// Takes the registers of a mask from `values`.
+    pub(super) fn learn(&mut self, registers: u16, values: &[u64; 16]) {
+        for (number, &value) in (0..16).zip(values) {
+            if registers >> number & 1 == 1 {
+                self.set(number, Some(value));
+            }
+        }
+    }
+
     const fn forget(&mut self, registers: u16) {
         self.known &= !registers;
     }
@@ -62,6 +71,8 @@ pub(super) struct Index {
 pub(super) enum Effect {
     /// Nothing that can be computed.
     Opaque,
+    /// `mov` of 8 bytes from memory: a value that only memory tells.
+    Load { to: Register },
     /// A constant.
     Set { to: Register, value: u64 },
     /// `mov`.
@@ -149,7 +160,7 @@ impl Effect {
     fn compute(self, known: &Known) -> Option<(Register, u64)> {
         let get = |register| known.get(register);
         Some(match self {
-            Self::Opaque | Self::Swap { .. } => return None,
+            Self::Opaque | Self::Load { .. } | Self::Swap { .. } => return None,
             Self::Set { to, value } => (to, value),
             Self::Copy { to, from, narrow } => (to, cut(get(from)?, narrow)),
             Self::Add { to, value, narrow } => (to, cut(get(to)?.wrapping_add(value), narrow)),

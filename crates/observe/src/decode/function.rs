@@ -2,9 +2,9 @@
 //! need to know about each.
 
 use super::CodeRange;
-use super::effect::Effect;
+use super::effect::{Effect, RBP, RSP};
 use super::instruction;
-use super::operand::{self, Operand, Operands};
+use super::operand::{self, Operand, Operands, Site};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use std::fmt;
 
@@ -35,6 +35,10 @@ pub(super) struct Function {
     pub start: u64,
     pub steps: Vec<Step>,
     operands: Vec<Operand>,
+    /// Where it stores to its frame and to globals, sorted, with how many bytes
+    /// and how often that may change them: more than once for an update, or if
+    /// a pointer to the place is made.
+    stores: Vec<(Site, u8, u8)>,
     /// Control may arrive at any instruction, through jump tables that nobody
     /// has read.
     pub entries_unknown: bool,
@@ -53,10 +57,59 @@ impl Function {
         &self.operands[first..first + usize::from(step.operands)]
     }
 
+    /// Whether the 8 bytes at `site` are stored to by at most one plain store of
+    /// this function. A pointer that the function moves (`p++`, `n = n->next`)
+    /// has two: its first value and the next. One value at two times would not
+    /// mean that it stayed: it may rest at its end, where nothing is accessed.
+    pub(super) fn is_steady(&self, site: Site) -> bool {
+        let reach = |by| Site {
+            displacement: site.displacement.saturating_add(by),
+            ..site
+        };
+        // Stores are at most 64 bytes wide.
+        let first = self.stores.partition_point(|store| store.0 < reach(-63));
+        let near = self.stores[first..].iter();
+        let changes: u32 = near
+            .take_while(|store| store.0 < reach(8))
+            .filter(|store| store.0.displacement + i64::from(store.1) > site.displacement)
+            .map(|store| u32::from(store.2))
+            .sum();
+        changes <= 1
+    }
+
+    fn find_stores(&mut self) {
+        for step in &self.steps {
+            if let Effect::Sum {
+                base: Some(base @ (RSP | RBP)),
+                index: None,
+                displacement,
+                ..
+            } = step.effect
+            {
+                let site = Site {
+                    base: Some(base),
+                    displacement: displacement as i64,
+                };
+                self.stores.push((site, 1, 2));
+            }
+            let first = step.first_operand as usize;
+            for operand in &self.operands[first..first + usize::from(step.operands)] {
+                if let Some(site) = operand.site()
+                    && operand.kind.writes()
+                {
+                    let changes = if operand.kind.reads() { 2 } else { 1 };
+                    self.stores.push((site, operand.width, changes));
+                }
+            }
+        }
+        self.stores.sort_unstable();
+    }
+
     fn clear(&mut self, start: u64) {
         self.start = start;
         self.steps.clear();
         self.operands.clear();
+        self.stores.clear();
         self.entries_unknown = false;
     }
 
@@ -114,6 +167,7 @@ impl Builder {
             self.targets.extend(instruction::jump_target(&instruction));
             self.push(&instruction, out);
         }
+        out.find_stores();
         out.entries_unknown = anywhere && !range.tables_known;
         self.targets
             .extend(range.entries.iter().map(|entry| entry.0));

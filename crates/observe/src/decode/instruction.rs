@@ -96,6 +96,9 @@ fn to_register(instruction: &Instruction) -> Option<Effect> {
     if let Some(value) = constant(instruction) {
         return with_constant(instruction.mnemonic(), to, value, narrow);
     }
+    if instruction.op1_kind() == OpKind::Memory && instruction.mnemonic() == M::Mov && !narrow {
+        return Some(Effect::Load { to });
+    }
     if instruction.op1_kind() != OpKind::Register {
         return None;
     }

@@ -4,7 +4,8 @@
 //! Forward from the sampled instruction to the end of its basic block, and
 //! backward over what was executed just before it. An address is claimed only
 //! if every register in it is known at that instruction; the rest is named as
-//! *near*, for judging by site. Pure: the code comes from a [`CodeSource`], the
+//! *near*, for judging by site, with the pointer in memory that it goes through
+//! where there is one. Pure: the code comes from a [`CodeSource`], the
 //! samples from whoever took them. Must never claim a wrong address.
 
 mod effect;
@@ -12,6 +13,7 @@ mod function;
 mod instruction;
 mod operand;
 mod range;
+mod slots;
 mod walk;
 
 pub use range::{CodeRange, CodeSource};
@@ -21,7 +23,7 @@ use function::Function;
 use range::RangeId;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use sunder_access::{Access, CodeAddress, Kind};
+use sunder_access::{Access, Address, CodeAddress, Kind};
 
 /// Instructions looked at in each direction at most.
 pub const WINDOW: usize = 40;
@@ -46,6 +48,9 @@ pub struct Decoded {
     pub segment_relative: u32,
     /// Whether there was code to decode at the sampled instruction.
     pub code_found: bool,
+    /// Where the function begins that the sampled instruction belongs to, if
+    /// that is known.
+    pub function: Option<CodeAddress>,
 }
 
 impl Decoded {
@@ -55,6 +60,7 @@ impl Decoded {
         self.near.clear();
         self.segment_relative = 0;
         self.code_found = false;
+        self.function = None;
     }
 }
 
@@ -70,6 +76,22 @@ pub struct NearAccess {
     pub width: u8,
     /// How many instructions after the sampled one.
     pub distance: i32,
+    /// The pointer in memory that it was made through, if there is one to be
+    /// named.
+    pub through: Option<Slot>,
+}
+
+/// A pointer in memory at a known address, as unoptimised code keeps all of its
+/// pointers: an instruction of the window loaded the 8 bytes at `address` into a
+/// register, and the access is at that value plus `add`. No instruction of the
+/// block is seen to change the slot; others may, so it takes two readings of it,
+/// before and after, to know what was loaded (see [`crate::slots`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot {
+    /// Where the pointer lies.
+    pub address: Address,
+    /// What is added to it, in bytes.
+    pub add: i64,
 }
 
 /// Decodes samples; remembers the functions that it has seen.
@@ -124,8 +146,16 @@ impl Decoder {
         if range.exact_start {
             let function = self.cached(&range, 0);
             if let Some(index) = function.index_of(offset) {
-                walk::backward(function, index, sample, out);
-                walk::forward(function, index, sample, out);
+                out.function = Some(CodeAddress(function.start));
+                let (start, known) = walk::backward(function, index, sample, out);
+                let end = walk::forward(function, index, sample, out);
+                let window = slots::Window {
+                    start,
+                    sampled: index,
+                    end,
+                    known,
+                };
+                slots::assign(function, window, &sample.registers.general, out);
                 return;
             }
         }

@@ -3,7 +3,7 @@
 //! stack accesses of push, pop, call and ret, gathers, scatters, masked vectors
 //! and saved states have no operand.
 
-use super::effect::{Index, Known, Register, scaled};
+use super::effect::{Index, Known, RBP, RSP, Register, scaled};
 use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind};
 use sunder_access::{Address, Kind};
 
@@ -26,6 +26,13 @@ pub(super) struct Operand {
     repeated: bool,
     /// Whether base and index tell the address at all.
     addressable: bool,
+}
+
+/// A place relative to `rsp` or `rbp`, or an absolute one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Site {
+    pub base: Option<Register>,
+    pub displacement: i64,
 }
 
 /// Whether and where an operand touches memory.
@@ -52,6 +59,24 @@ impl Operand {
             Some(address) if self.addressable => Touch::At(address),
             _ => Touch::Unknown,
         }
+    }
+
+    /// The sum that its address is; `None` if it is not simply that.
+    pub(super) const fn sum(&self) -> Option<(Option<Register>, Option<Index>, u64)> {
+        if self.narrow || self.repeated || !self.addressable {
+            return None;
+        }
+        Some((self.base, self.index, self.displacement))
+    }
+
+    /// Which variable of a frame (or, without base, which global) it is, as far
+    /// as that can be told without knowing registers.
+    pub(super) fn site(&self) -> Option<Site> {
+        let is_fixed = self.base.is_none_or(|base| matches!(base, RSP | RBP));
+        (is_fixed && self.index.is_none()).then_some(Site {
+            base: self.base,
+            displacement: self.displacement as i64,
+        })
     }
 
     fn address(&self, before: &Known) -> Option<Address> {

@@ -8,38 +8,55 @@ use crate::RawSample;
 use sunder_access::{Access, CodeAddress, Provenance};
 
 /// Over the sampled instruction, at `index`, and what will be executed after
-/// it, to the end of its block.
-pub(super) fn forward(function: &Function, index: usize, sample: &RawSample, out: &mut Decoded) {
+/// it, to the end of its block; returns where that is.
+pub(super) fn forward(
+    function: &Function,
+    index: usize,
+    sample: &RawSample,
+    out: &mut Decoded,
+) -> usize {
     let mut known = Known::all(sample.registers.general);
     let steps = function.steps.iter().skip(index).take(WINDOW);
+    let mut end = index;
     for (step, distance) in steps.zip(0..) {
         if step.invalid {
-            return;
+            break;
         }
+        end += 1;
         emit(function, step, distance, &known, sample, out);
         if step.ends_block {
-            return;
+            break;
         }
         step.effect.forward(step.writes, &mut known);
     }
+    end
 }
 
 /// Over what was executed just before the instruction at `index`, as far as
-/// control can only have come that way.
-pub(super) fn backward(function: &Function, index: usize, sample: &RawSample, out: &mut Decoded) {
-    if function.entries_unknown {
-        return;
-    }
+/// control can only have come that way; returns the first of them and what is
+/// known of the registers before it.
+pub(super) fn backward(
+    function: &Function,
+    index: usize,
+    sample: &RawSample,
+    out: &mut Decoded,
+) -> (usize, Known) {
     let mut known = Known::all(sample.registers.general);
+    if function.entries_unknown {
+        return (index, known);
+    }
+    let mut start = index;
     for back in 1..=WINDOW.min(index) {
         let later = &function.steps[index + 1 - back];
         let step = &function.steps[index - back];
         if later.entry || step.ends_block {
-            return;
+            break;
         }
+        start -= 1;
         step.effect.backward(step.writes, &mut known);
         emit(function, step, -(back as i32), &known, sample, out);
     }
+    (start, known)
 }
 
 /// Passes on what `step` touches, given the registers before it.
@@ -74,6 +91,7 @@ fn emit(
                 kind: operand.kind,
                 width: operand.width,
                 distance,
+                through: None,
             }),
         }
     }

@@ -144,6 +144,56 @@ pub struct Point {
     pub address: u64,
     pub registers: [u64; 16],
     pub touched: Option<(u64, u8, Kind)>,
+    /// How many stores were executed before it.
+    stores: usize,
+}
+
+/// An execution, and what memory held at each point of it.
+pub struct Trace {
+    pub points: Vec<Point>,
+    memory: Memory8,
+}
+
+impl Trace {
+    /// The 8 bytes at `address` just before the point of this number.
+    pub fn content(&self, point: usize, address: u64) -> u64 {
+        self.memory.read(self.points[point].stores, address)
+    }
+}
+
+/// Memory that holds noise until it is stored to; all stores are of 8 bytes.
+#[derive(Default)]
+struct Memory8 {
+    seed: u64,
+    stores: Vec<(u64, u64)>,
+}
+
+impl Memory8 {
+    fn byte(&self, stores: usize, address: u64) -> u8 {
+        for &(to, value) in self.stores[..stores].iter().rev() {
+            let offset = address.wrapping_sub(to);
+            if offset < 8 {
+                return (value >> (8 * offset)) as u8;
+            }
+        }
+        let mixed = (address ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 29) as u8
+    }
+
+    /// After so many of the stores.
+    fn read(&self, stores: usize, address: u64) -> u64 {
+        (0..8).rev().fold(0, |value, offset| {
+            value << 8 | u64::from(self.byte(stores, address.wrapping_add(offset)))
+        })
+    }
+
+    fn load(&self, address: u64) -> u64 {
+        self.read(self.stores.len(), address)
+    }
+
+    fn store(&mut self, address: u64, value: u64) {
+        self.stores.push((address, value));
+    }
 }
 
 pub struct Program {
@@ -184,25 +234,34 @@ impl Program {
 
     /// Executes at most `most` instructions from the first on. Memory holds
     /// random values; branches are taken at random.
-    pub fn execute(&self, random: &mut Random, most: usize) -> Vec<Point> {
+    pub fn execute(&self, random: &mut Random, most: usize) -> Trace {
         let mut registers: [u64; 16] = std::array::from_fn(|_| random.next());
+        let mut memory = Memory8 {
+            seed: random.next(),
+            stores: Vec::new(),
+        };
         let mut trace = Vec::new();
         let mut next = 0;
         while next < self.operations.len() && trace.len() < most {
             let operation = self.operations[next];
             let before = registers;
-            let touched = execute(operation, &mut registers, random);
+            let stores = memory.stores.len();
+            let touched = execute(operation, &mut registers, &mut memory, random);
             trace.push(Point {
                 address: self.addresses[next],
                 registers: before,
                 touched,
+                stores,
             });
             next = match operation {
                 Operation::Branch { to } if random.flip() => to,
                 _ => next + 1,
             };
         }
-        trace
+        Trace {
+            points: trace,
+            memory,
+        }
     }
 }
 
@@ -218,6 +277,22 @@ fn operation(random: &mut Random, count: usize) -> Operation {
         index: (index != 4 && random.flip()).then(|| (index, random.below(4) as u8)),
         displacement: random.next() as i32 >> random.below(28),
     };
+    if random.below(6) == 0 {
+        // Unoptimised code: pointers in a few places of the frame.
+        let memory = Memory {
+            base: if random.flip() { RBP } else { RSP } as u8,
+            index: None,
+            displacement: [-16, -12, -8, -8, 0, 8][random.below(6) as usize],
+        };
+        return match random.below(4) {
+            0 => O::Store { from, memory },
+            _ => O::Load {
+                to,
+                memory,
+                wide: true,
+            },
+        };
+    }
     match random.below(26) {
         0 | 1 => O::Copy { to, from, wide },
         2 => O::Constant { to, value },
@@ -352,6 +427,7 @@ fn cut(value: u64, wide: bool) -> u64 {
 fn execute(
     operation: Operation,
     registers: &mut [u64; 16],
+    data: &mut Memory8,
     random: &mut Random,
 ) -> Option<(u64, u8, Kind)> {
     use Operation as O;
@@ -401,34 +477,56 @@ fn execute(
         O::Lea { to, memory, wide } => registers[r(to)] = cut(at(memory, registers), wide),
         O::Load { to, memory, wide } => {
             let address = at(memory, registers);
-            registers[r(to)] = cut(random.next(), wide);
+            registers[r(to)] = cut(data.load(address), wide);
             return Some((address, if wide { 8 } else { 4 }, Kind::Read));
         }
         O::LoadByte { to, memory } => {
             let address = at(memory, registers);
-            registers[r(to)] = registers[r(to)] & !0xff | random.below(256);
+            registers[r(to)] = registers[r(to)] & !0xff | data.load(address) & 0xff;
             return Some((address, 1, Kind::Read));
         }
-        O::Store { memory, .. } => return Some((at(memory, registers), 8, Kind::Write)),
-        O::Update { memory, locked, .. } => {
-            let kind = if locked { Kind::Atomic } else { Kind::Update };
-            return Some((at(memory, registers), 8, kind));
-        }
-        O::CompareExchange { memory, .. } => {
+        O::Store { memory, from } => {
             let address = at(memory, registers);
+            data.store(address, registers[r(from)]);
+            return Some((address, 8, Kind::Write));
+        }
+        O::Update {
+            memory,
+            locked,
+            from,
+        } => {
+            let address = at(memory, registers);
+            let sum = data.load(address).wrapping_add(registers[r(from)]);
+            data.store(address, sum);
+            let kind = if locked { Kind::Atomic } else { Kind::Update };
+            return Some((address, 8, kind));
+        }
+        O::CompareExchange { memory, from } => {
+            let address = at(memory, registers);
+            let old = data.load(address);
+            // Equal by chance, as after many other instructions.
             if random.flip() {
-                registers[0] = random.next();
+                data.store(address, registers[r(from)]);
+            } else {
+                data.store(address, old);
+                registers[0] = old;
             }
             return Some((address, 8, Kind::Update));
         }
-        O::Push { .. } => registers[RSP] = registers[RSP].wrapping_sub(8),
+        O::Push { from } => {
+            let value = registers[r(from)];
+            registers[RSP] = registers[RSP].wrapping_sub(8);
+            data.store(registers[RSP], value);
+        }
         O::Pop { to } => {
+            let value = data.load(registers[RSP]);
             registers[RSP] = registers[RSP].wrapping_add(8);
-            registers[r(to)] = random.next();
+            registers[r(to)] = value;
         }
         O::Leave => {
+            let value = data.load(registers[RBP]);
             registers[RSP] = registers[RBP].wrapping_add(8);
-            registers[RBP] = random.next();
+            registers[RBP] = value;
         }
         O::Branch { .. } => {}
     }

@@ -1,0 +1,236 @@
+//! Near accesses that go through a pointer in memory: which one. Called with
+//! the window that the walks went over; must not name a pointer that the window
+//! itself changes after loading it.
+//!
+//! Stores to unknown addresses are tolerated. Who uses a slot assumes anyway
+//! that nothing outside of the window (another block, a called function,
+//! another thread) changed it between two readings, and checks that by reading
+//! it twice; a store of the window that might hit it is covered by the same
+//! check. A store that surely hits it disproves the assumption. What the loaded
+//! register held does not depend on later stores at all.
+
+use super::effect::{Effect, Index, Known, RSP, Register, scaled};
+use super::function::{Function, Step};
+use super::operand::{Operand, Touch};
+use super::{Decoded, Slot, WINDOW};
+use std::cmp::Ordering;
+use sunder_access::{Address, Kind, Span};
+
+/// The instructions that the walks went over, as positions in the function.
+pub(super) struct Window {
+    pub start: usize,
+    /// The sampled one.
+    pub sampled: usize,
+    pub end: usize,
+    /// The registers before the first.
+    pub known: Known,
+}
+
+/// What register holds the value of which slot.
+#[derive(Default)]
+struct Pointers([Option<Slot>; 16]);
+
+impl Pointers {
+    fn get(&self, register: Register) -> Option<Slot> {
+        self.0[usize::from(register & 15)]
+    }
+
+    fn set(&mut self, register: Register, slot: Option<Slot>) {
+        self.0[usize::from(register & 15)] = slot;
+    }
+
+    /// What `step` does to them, with the registers before it.
+    fn forward(&mut self, step: &Step, loaded: Option<Address>, known: &Known) {
+        let (to, slot) = match step.effect {
+            Effect::Swap { a, b } => {
+                self.0.swap(usize::from(a & 15), usize::from(b & 15));
+                return;
+            }
+            Effect::Load { to } => (to, loaded.map(|address| Slot { address, add: 0 })),
+            Effect::Copy {
+                to,
+                from,
+                narrow: false,
+            } => (to, self.get(from)),
+            Effect::Add {
+                to,
+                value,
+                narrow: false,
+            } => (to, moved(self.get(to), Some(value))),
+            Effect::AddRegister {
+                to,
+                from,
+                subtract: true,
+                narrow: false,
+            } => {
+                let less = known.get(from).map(u64::wrapping_neg);
+                (to, moved(self.get(to), less))
+            }
+            Effect::AddRegister {
+                to,
+                from,
+                subtract: false,
+                narrow: false,
+            } => {
+                let sum = moved(self.get(to), known.get(from));
+                (to, sum.or_else(|| moved(self.get(from), known.get(to))))
+            }
+            Effect::Sum {
+                to,
+                base,
+                index,
+                displacement,
+                narrow: false,
+            } => (to, self.sum(base, index, displacement, known)),
+            // Constants and the like know no slot.
+            _ => (0, None),
+        };
+        for register in 0..16 {
+            if step.writes >> register & 1 == 1 {
+                self.set(register, None);
+            }
+        }
+        if slot.is_some() {
+            self.set(to, slot);
+        }
+    }
+
+    /// `base + index * scale + displacement`, one of the two a slot's value and
+    /// the other known.
+    fn sum(
+        &self,
+        base: Option<Register>,
+        index: Option<Index>,
+        displacement: u64,
+        known: &Known,
+    ) -> Option<Slot> {
+        if let Some(slot) = base.filter(|&b| known.get(b).is_none()) {
+            let index = scaled(index, known)?;
+            return moved(self.get(slot), Some(index.wrapping_add(displacement)));
+        }
+        let base = base.map_or(Some(0), |base| known.get(base))?;
+        let index = index.filter(|index| index.scale == 1)?;
+        moved(
+            self.get(index.register),
+            Some(base.wrapping_add(displacement)),
+        )
+    }
+}
+
+fn moved(slot: Option<Slot>, by: Option<u64>) -> Option<Slot> {
+    let slot = slot?;
+    Some(Slot {
+        add: slot.add.wrapping_add_unsigned(by?),
+        ..slot
+    })
+}
+
+/// Fills in [`super::NearAccess::through`].
+pub(super) fn assign(function: &Function, window: Window, general: &[u64; 16], out: &mut Decoded) {
+    let steps = &function.steps[window.start..window.end];
+    // Only what is loaded before the last access can be what it goes through.
+    let Some(last) = out.near.iter().map(|near| near.distance).max() else {
+        return;
+    };
+    let last = (window.sampled as i64 + i64::from(last)) as usize - window.start;
+    let loads = |step: &Step| matches!(step.effect, Effect::Load { .. });
+    if !steps[..last].iter().any(loads) {
+        return;
+    }
+    let ahead = window.sampled - window.start;
+    let unchanged = unchanged(&steps[..ahead]);
+    let mut pass = Pass {
+        known: window.known,
+        pointers: Pointers::default(),
+        out,
+    };
+    for (position, step) in steps.iter().enumerate() {
+        // Registers that nothing changes up to the sample are the sample's.
+        match position.cmp(&ahead) {
+            Ordering::Less => pass.known.learn(unchanged[position], general),
+            Ordering::Equal => pass.known = Known::all(*general),
+            Ordering::Greater => {}
+        }
+        let distance = position as i32 - ahead as i32;
+        pass.step(function, step, distance);
+    }
+}
+
+/// For each step, the registers that neither it nor one after it may change.
+fn unchanged(steps: &[Step]) -> [u16; WINDOW] {
+    let mut masks = [0; WINDOW];
+    let mut changed = 0;
+    for (position, step) in steps.iter().enumerate().rev() {
+        changed |= step.writes;
+        masks[position] = !changed;
+    }
+    masks
+}
+
+struct Pass<'a> {
+    known: Known,
+    pointers: Pointers,
+    out: &'a mut Decoded,
+}
+
+impl Pass<'_> {
+    fn step(&mut self, function: &Function, step: &Step, distance: i32) {
+        let operands = function.operands(step);
+        let mut loaded = None;
+        // Of several operands it would not be clear which is which.
+        if let [operand] = operands {
+            match operand.touch(&self.known) {
+                Touch::At(address) => loaded = Some(address),
+                Touch::Unknown => self.name(operand, distance),
+                Touch::Nothing => {}
+            }
+            if let Some(site) = operand.site()
+                && matches!(step.effect, Effect::Load { .. })
+                && !function.is_steady(site)
+            {
+                loaded = None;
+            }
+        }
+        for operand in operands.iter().filter(|o| o.kind != Kind::Read) {
+            if let Touch::At(address) = operand.touch(&self.known) {
+                self.changed(Span::new(address, operand.width.into()));
+            }
+        }
+        if let Effect::Add { to: RSP, value, .. } = step.effect
+            && (value as i64) < 0
+            && let Some(top) = self.known.get(RSP)
+        {
+            // What is pushed, or may become of memory that is allocated.
+            let len = value.wrapping_neg();
+            self.changed(Span::new(Address(top.wrapping_sub(len)), len));
+        }
+        self.pointers.forward(step, loaded, &self.known);
+        step.effect.forward(step.writes, &mut self.known);
+    }
+
+    fn name(&mut self, operand: &Operand, distance: i32) {
+        let Some((base, index, displacement)) = operand.sum() else {
+            return;
+        };
+        let Some(slot) = self.pointers.sum(base, index, displacement, &self.known) else {
+            return;
+        };
+        let named = self.out.near.iter_mut().find(|n| n.distance == distance);
+        if let Some(near) = named {
+            near.through = Some(slot);
+        }
+    }
+
+    /// What a store changes is no slot from here on, and was none before: a
+    /// pointer that is moved after each use is not where it was.
+    fn changed(&mut self, span: Span) {
+        let hit =
+            |slot: Option<Slot>| slot.filter(|slot| !Span::new(slot.address, 8).overlaps(span));
+        for pointer in &mut self.pointers.0 {
+            *pointer = hit(*pointer);
+        }
+        for near in &mut self.out.near {
+            near.through = hit(near.through);
+        }
+    }
+}
