@@ -14,7 +14,6 @@ use crate::module::Debug;
 use crate::names::Names;
 use crate::path;
 use crate::types::{TypeId, TypeTable};
-use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 use sunder_access::Address;
@@ -65,9 +64,11 @@ fn find<'a>(
             let holds = address.0.checked_sub(start.0).is_some_and(|o| o < size);
             (holds && frame.holds(start)).then_some((local, start, size))
         })
-        // An inlined function calls an argument by a name of its own; the
-        // function around it knows the thing itself.
-        .min_by_key(|(local, _, size)| (local.depth, Reverse(*size)))
+        // Variables that share memory are not alive at the same time: one of an
+        // outer block can only share with one of the block that is being run if
+        // it is used after that. An inlined function calls an argument by a name
+        // of its own; the function around it knows the thing itself.
+        .max_by_key(|(local, _, size)| (!local.parameter, local.depth, *size))
 }
 
 impl Debug {

@@ -36,6 +36,8 @@ pub(crate) struct Local {
     pub(crate) piece: u64,
     /// Whether the place is all of the variable's, not a piece's.
     pub(crate) whole: bool,
+    /// Whether it is a parameter.
+    pub(crate) parameter: bool,
     /// Its entry, in the function's unit.
     pub(crate) entry: usize,
     /// How deeply nested the block or inlined function is.
@@ -205,6 +207,7 @@ impl Reader<'_> {
                 place,
                 piece: at,
                 whole,
+                parameter: entry.tag() == dw::DW_TAG_formal_parameter,
                 entry: die.offset,
                 depth,
             });

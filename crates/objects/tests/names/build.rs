@@ -21,16 +21,21 @@ pub struct Program {
 /// Compiles `source` of the programs folder; `None`, and a line that says so,
 /// if the compiler is not there.
 pub fn compile(source: &str, options: &[&str]) -> Option<Program> {
+    let compiler = match Path::new(source).extension().and_then(|e| e.to_str()) {
+        Some("c") => "gcc",
+        Some("cc") => "g++",
+        _ => "rustc",
+    };
+    compile_by(compiler, source, options)
+}
+
+/// As [`compile`], by a compiler of the caller's choice.
+pub fn compile_by(compiler: &str, source: &str, options: &[&str]) -> Option<Program> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/names/programs");
     let copy = folder.path().join(source);
     std::fs::copy(programs.join(source), &copy).expect("the source is there");
     let file = folder.path().join("program");
-    let compiler = match copy.extension().and_then(|e| e.to_str()) {
-        Some("c") => "gcc",
-        Some("cc") => "g++",
-        _ => "rustc",
-    };
     let built = Command::new(compiler)
         .current_dir(folder.path())
         .args(options)
@@ -151,6 +156,12 @@ impl Program {
             .lines()
             .position(|l| l.trim_end_matches(" */").ends_with(&wanted));
         found.unwrap_or_else(|| panic!("no line marked {mark}")) as u32 + 1
+    }
+
+    /// The number of the one source line that is `text`, apart from its indent.
+    pub fn line_of(&self, text: &str) -> u32 {
+        let found = self.source.lines().position(|l| l.trim() == text);
+        found.unwrap_or_else(|| panic!("no line {text}")) as u32 + 1
     }
 
     /// The instructions of the marked line: address and Intel text.

@@ -6,12 +6,12 @@ use std::process::Command;
 use sunder_access::{Address, Mapping, Mappings, Span, ThreadId};
 use sunder_objects::{NameOptions, Names, ObjectContext, ThreadPointer};
 
-fn hex(text: &str) -> Option<u64> {
+pub fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()
 }
 
 /// One line of `/proc/PID/maps`.
-fn mapping(line: &str) -> Option<Mapping> {
+pub fn mapping(line: &str) -> Option<Mapping> {
     let mut parts = line.split_whitespace();
     let (start, end) = parts.next()?.split_once('-')?;
     let (start, end) = (hex(start)?, hex(end)?);

@@ -5,5 +5,6 @@ mod build;
 mod code;
 mod data;
 mod debug_files;
+mod frames;
 mod live;
 mod pointers;
