@@ -25,7 +25,7 @@ impl Output {
     /// file goes: `detect` leaves standard output to the program.
     ///
     /// # Errors
-    /// If formats and files don't match.
+    /// If formats and files don't match, or a file's folder does not exist.
     pub fn new(options: &TellOptions, stdout: bool) -> Result<Self> {
         let mut formats = options.format.clone();
         if formats.is_empty() && !options.output.is_empty() {
@@ -33,6 +33,18 @@ impl Output {
         }
         if options.output.len() > formats.len() {
             bail!("there are more -o than --format; give each file its format");
+        }
+        for path in &options.output {
+            if let Some(folder) = path.parent()
+                && folder != Path::new("")
+                && !folder.is_dir()
+            {
+                bail!(
+                    "cannot write {}: there is no folder {}",
+                    path.display(),
+                    folder.display()
+                );
+            }
         }
         let files: Vec<_> = formats
             .iter()

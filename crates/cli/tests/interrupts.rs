@@ -180,6 +180,29 @@ fn the_program_inherits_the_dispositions_of_sunders_caller() {
 }
 
 #[test]
+fn a_stream_that_is_closed_is_closed_for_the_program_too() {
+    // Writing to it fails, as without us; a shell says so by its status.
+    for (stream, script) in [
+        (">&-", "echo text"),
+        ("2>&-", "echo text >&2"),
+        ("<&-", "exec 4<&0"),
+    ] {
+        let native = shell(&format!("sh -c '{script}' {stream}"));
+        assert_ne!(native.status.code(), Some(0), "{stream}");
+        for observer in ["auto", "timer"] {
+            let seen = shell(&format!(
+                "$SUNDER detect -q --observer {observer} -- sh -c '{script}' {stream}"
+            ));
+            assert_eq!(
+                seen.status.code(),
+                native.status.code(),
+                "{stream} {observer}"
+            );
+        }
+    }
+}
+
+#[test]
 fn closed_streams_change_no_status() {
     for (streams, code) in [
         ("2>&-", 7),
@@ -234,7 +257,8 @@ fn a_report_that_cannot_be_written_is_told_and_fails_only_a_success() {
             assert_eq!(told.lines().count(), 1, "{format}: {told}");
         }
     }
-    // A folder that does not exist is found out as well.
-    let seen = shell("$SUNDER detect -q -o /no/such/folder/x.json -- true");
+    // A folder that does not exist is found out before the program runs.
+    let seen = shell("$SUNDER detect -q -o /no/such/folder/x.json -- echo ran");
     assert_eq!(seen.status.code(), Some(125), "{seen:?}");
+    assert_eq!(seen.stdout, b"");
 }

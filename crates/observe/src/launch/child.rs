@@ -86,6 +86,10 @@ pub(super) unsafe fn run_child(plan: &Plan, gate: i32, go: i32, report: i32) -> 
         if read != 1 {
             libc::_exit(NOT_STARTED);
         }
+        // What the Rust runtime opened in their place.
+        for stream in inherited::closed_streams() {
+            libc::fcntl(stream, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
         let errno = execute(plan).to_le_bytes();
         libc::write(report, errno.as_ptr().cast(), errno.len());
         libc::_exit(NOT_STARTED)

@@ -1,16 +1,22 @@
-//! The signal state that this process was started with. The Rust runtime
-//! ignores SIGPIPE before `main`, and the program installs handlers later; a
-//! child started by a shell in our place would know nothing of either.
+//! The signals and streams that this process was started with. The Rust runtime
+//! ignores SIGPIPE and opens closed standard streams before `main`, and the
+//! program installs handlers later; a child started by a shell in our place
+//! would know nothing of these.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Signal numbers end at 64 on Linux (`_NSIG`).
 pub(super) const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
+
+/// Standard input, output and error.
+const STREAMS: std::ops::RangeInclusive<i32> = 0..=2;
 
 /// Bit `n - 1`: signal `n` was ignored.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 /// Bit `n - 1`: signal `n` was blocked.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
+/// Bit `n`: descriptor `n` was closed.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 /// Runs before `main`, and so before the Rust runtime touches a signal.
 #[used]
@@ -37,8 +43,22 @@ extern "C" fn capture() {
             }
         }
     }
+    let mut closed = 0;
+    for stream in STREAMS {
+        // SAFETY: a query of a number.
+        if unsafe { libc::fcntl(stream, libc::F_GETFD) } == -1 {
+            closed |= 1 << stream;
+        }
+    }
+    CLOSED.store(closed, Ordering::Relaxed);
     IGNORED.store(ignored, Ordering::Relaxed);
     BLOCKED.store(blocked, Ordering::Relaxed);
+}
+
+/// The standard streams that were closed at the start.
+pub(super) fn closed_streams() -> impl Iterator<Item = i32> {
+    let closed = CLOSED.load(Ordering::Relaxed);
+    STREAMS.filter(move |stream| closed >> stream & 1 == 1)
 }
 
 /// Signals ignored at the start, and those blocked.
