@@ -177,7 +177,12 @@ pub(crate) fn origin(object: &Object) -> String {
             .place()
             .map(|p| format!(" at {}", place(&p)))
             .unwrap_or_default();
-        facts.push(format!("allocated{at} in {}", clean(&site.function)));
+        // A variable on a stack has the frame that declares it.
+        let how = match object.kind {
+            ObjectKind::Stack => "declared",
+            _ => "allocated",
+        };
+        facts.push(format!("{how}{at} in {}", clean(&site.function)));
     } else if let Some(declared) = &object.declared {
         facts.push(format!(
             "{} declared at {}",
