@@ -130,6 +130,8 @@ pub fn observe(
         path,
         children,
     } = watch_to_the_end(&mut live, &mut child)?;
+    // That of a privileged program is not ours to know.
+    let path = path.or_else(|| program.first().and_then(|name| observers::find(name)));
     signals.release();
     let end = now();
     let elapsed = live.elapsed();

@@ -101,7 +101,8 @@ pub fn open(
             (Sampler::Perf(sampler), chosen)
         }
         Kind::Timer => {
-            let hz = timer_frequency(frequency);
+            // The kernel looks at timers of CPU time at its ticks only.
+            let hz = timer_frequency(frequency).min(ticks_per_second());
             let chosen = Chosen {
                 name: "timer",
                 frequencies: (hz, hz),
@@ -138,6 +139,20 @@ pub fn range(plan: &FrequencyPlan) -> (u32, u32) {
 /// frequency serves. A signal costs some 3 us.
 pub fn timer_frequency(asked: Option<u32>) -> u32 {
     asked.unwrap_or(1000)
+}
+
+/// How often the kernel's clock ticks: its coarse clock moves once a tick.
+fn ticks_per_second() -> u32 {
+    let mut tick = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `tick` is a valid place for the answer.
+    let known = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) } == 0;
+    match u32::try_from(tick.tv_nsec) {
+        Ok(nanoseconds) if known && nanoseconds > 0 => (1_000_000_000 / nanoseconds).max(1),
+        _ => u32::MAX,
+    }
 }
 
 /// Something to wait on for the end of a process; none on kernels before 5.3.
@@ -214,6 +229,17 @@ fn interpreter_of(path: &Path) -> PathBuf {
         .split(|b| b.is_ascii_whitespace())
         .find(|word| !word.is_empty());
     name.map_or_else(|| path.to_owned(), |n| OsStr::from_bytes(n).into())
+}
+
+/// The file that is meant by the name of a program, as a shell finds it.
+pub fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return std::fs::canonicalize(program).ok();
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
 }
 
 /// Why a program may not have loaded the runtime.

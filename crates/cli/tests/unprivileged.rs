@@ -166,6 +166,24 @@ fn at_level_3_timers_take_over() {
 }
 
 #[test]
+fn a_privileged_program_runs_and_the_limit_is_told() {
+    if !possible() {
+        return;
+    }
+    let place = Place::new();
+    let program = place.bring(Path::new("/bin/true"), "privileged");
+    place.open_to_all(&program, 0o4755);
+    for observer in ["auto", "timer"] {
+        let mut command = place.sunder();
+        command.args(["detect", "--observer", observer, "--"]);
+        let seen = command.arg(&program).output().expect("sunder starts");
+        let told = String::from_utf8_lossy(&seen.stderr);
+        assert_eq!(seen.status.code(), Some(0), "{told}");
+        assert!(told.contains("set-user-id"), "{told}");
+    }
+}
+
+#[test]
 fn processes_of_others_are_refused_in_one_sentence() {
     if !possible() {
         return;
