@@ -96,10 +96,12 @@ fn object_of(process: &mut Process, words: &[LatentWord]) -> Option<ObjectName> 
     let first = words.first()?;
     let context = process.context(first.address, None);
     let object = process.names.object_at(first.address, &context);
-    let named = matches!(
-        object.kind,
-        ObjectKind::Heap | ObjectKind::Global | ObjectKind::Tls
-    );
+    let named = match object.kind {
+        ObjectKind::Heap => context.heap.is_some(),
+        ObjectKind::Global | ObjectKind::Tls => true,
+        ObjectKind::Stack => object.type_handle.is_some(),
+        ObjectKind::Mapping | ObjectKind::Unknown => false,
+    };
     named.then_some(object)
 }
 

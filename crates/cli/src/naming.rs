@@ -6,7 +6,7 @@ use crate::process::Process;
 use std::collections::HashMap;
 use sunder_access::{Address, Kind};
 use sunder_findings as findings;
-use sunder_objects::{CodeFrame, ObjectKind, ObjectName, Storage, TypeHandle};
+use sunder_objects::{CodeFrame, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle};
 use sunder_sharing::{SiteUse, Verdict, WordUse};
 
 /// What tells two objects apart.
@@ -72,7 +72,7 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
             context
                 .touched_by
                 .extend(word.threads.iter().map(|u| u.thread));
-            let name = process.names.object_at(address, &context);
+            let name = object_at(process, verdict.line, address, &context);
             let key = key_of(&name, verdict);
             if let Some(same) = parts.iter().position(|p| p.key == key && p.name == name) {
                 return same;
@@ -135,6 +135,23 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
     }
 }
 
+/// The object at `address`. Of a heap that nobody recorded only the line is known:
+/// the mapping as a whole is no object.
+fn object_at(
+    process: &mut Process,
+    line: Address,
+    address: Address,
+    context: &ObjectContext,
+) -> ObjectName {
+    let mut object = process.names.object_at(address, context);
+    if object.kind == ObjectKind::Heap && context.heap.is_none() {
+        object.name = None;
+        object.size = None;
+        object.start = line;
+    }
+    object
+}
+
 fn covers(name: &ObjectName, address: Address) -> bool {
     name.kind != ObjectKind::Unknown
         && name.kind != ObjectKind::Mapping
@@ -150,9 +167,8 @@ fn key_of(name: &ObjectName, verdict: &Verdict) -> ObjectKey {
                 .collect(),
             name.size.unwrap_or(0),
         ),
-        ObjectKind::Heap | ObjectKind::Global | ObjectKind::Tls => {
-            ObjectKey::Variable(name.start.0)
-        }
+        ObjectKind::Global | ObjectKind::Tls => ObjectKey::Variable(name.start.0),
+        ObjectKind::Heap if name.size.is_some() => ObjectKey::Variable(name.start.0),
         ObjectKind::Stack if name.name.is_some() => ObjectKey::Variable(name.start.0),
         _ => {
             // The three busiest instructions: what is touched by the same code

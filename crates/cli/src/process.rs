@@ -82,7 +82,7 @@ impl Process {
             id,
             judge: Judge::new(config),
             names: Names::new(names),
-            threads: Threads::default(),
+            threads: Threads::of(id),
             mappings: Mappings::new(),
             heap: None,
             freed: Vec::new(),

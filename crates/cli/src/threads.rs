@@ -2,12 +2,13 @@
 //! from events; reads nothing itself.
 
 use std::collections::HashMap;
-use sunder_access::ThreadId;
+use sunder_access::{ProcessId, ThreadId};
 use sunder_findings as findings;
 
 /// What is known of the threads of one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Threads {
+    first: ThreadId,
     names: HashMap<ThreadId, String>,
     seen: HashMap<ThreadId, Seen>,
 }
@@ -20,6 +21,15 @@ struct Seen {
 }
 
 impl Threads {
+    /// No thread but the first of `process` is known yet.
+    pub fn of(process: ProcessId) -> Self {
+        Self {
+            first: ThreadId(process.0),
+            names: HashMap::new(),
+            seen: HashMap::new(),
+        }
+    }
+
     /// A thread took a name.
     pub fn name(&mut self, thread: ThreadId, name: String) {
         if !name.is_empty() {
@@ -52,11 +62,17 @@ impl Threads {
             .map(|(thread, seen)| (*thread, seen.stack_pointer))
     }
 
-    /// How a report calls it.
+    /// How a report calls it. The name that a thread has from its process says
+    /// nothing and is left out.
     pub fn label(&self, thread: ThreadId) -> findings::Thread {
+        let inherited = self.names.get(&self.first);
+        let name = self
+            .names
+            .get(&thread)
+            .filter(|name| Some(*name) != inherited);
         findings::Thread {
             id: thread.0,
-            name: self.names.get(&thread).cloned(),
+            name: name.cloned(),
         }
     }
 }
