@@ -5,6 +5,7 @@ mod detection;
 mod measure;
 mod overhead;
 mod programs;
+mod real;
 mod record;
 mod sampling;
 
@@ -36,6 +37,8 @@ enum Command {
     Detection,
     /// Other sampling frequencies: SHERIFF's Figure 9 and Table 5
     Sampling,
+    /// Real programs of the distribution: same output, cost, and what is found
+    Real,
 }
 
 /// What all benchmarks are told.
@@ -60,5 +63,6 @@ fn main() -> Result<()> {
         Command::Overhead => overhead::run(&options),
         Command::Detection => detection::run(&options),
         Command::Sampling => sampling::run(&options),
+        Command::Real => real::run(&options),
     }
 }

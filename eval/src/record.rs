@@ -59,6 +59,15 @@ impl Record {
         Ok(())
     }
 
+    /// Saves another table beside the rows.
+    ///
+    /// # Errors
+    /// If the file can't be written.
+    pub fn attach(&self, name: &str, text: &str) -> Result<()> {
+        fs::write(self.folder.join(name), text)?;
+        Ok(())
+    }
+
     /// Writes the summary and prints it.
     ///
     /// # Errors

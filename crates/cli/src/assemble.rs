@@ -1,6 +1,7 @@
 //! Joins contended lines to findings: one object, or two neighbours, each. Pure
 //! bookkeeping over the judge's verdicts and their names.
 
+use crate::locks::join_words_of_one_lock;
 use crate::naming::{NamedLine, ObjectKey, name_line, show_object};
 use crate::process::Process;
 use std::collections::BTreeMap;
@@ -29,7 +30,8 @@ pub fn assemble(process: &mut Process, start: Time, end: Time) -> Assembled {
     process.names.set_mappings(mappings);
     let verdicts = process.judge.verdicts();
     let mut groups: BTreeMap<Vec<ObjectKey>, Vec<(Verdict, NamedLine)>> = BTreeMap::new();
-    for verdict in verdicts {
+    for mut verdict in verdicts {
+        join_words_of_one_lock(&mut verdict, &mut process.names);
         let line = name_line(process, &verdict);
         if line.parts.is_empty() {
             continue;
@@ -43,9 +45,7 @@ pub fn assemble(process: &mut Process, start: Time, end: Time) -> Assembled {
         weak: 0,
     };
     for (_, lines) in groups {
-        let evidence: u32 = lines
-            .iter()
-            .fold(0, |sum, (v, _)| sum.saturating_add(v.evidence));
+        let evidence = joint_evidence(lines.iter().map(|(v, _)| v));
         let confirmed = lines
             .iter()
             .any(|(v, _)| v.confidence() == Confidence::Confirmed);
@@ -56,6 +56,18 @@ pub fn assemble(process: &mut Process, start: Time, end: Time) -> Assembled {
         }
     }
     done
+}
+
+/// The evidence of all lines of an object. One sample in a wide loop touches
+/// several lines at once: what was seen on them from the same first to the same
+/// last moment is one observation, not several.
+fn joint_evidence<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> u32 {
+    let mut seen: BTreeMap<(Time, Time), u32> = BTreeMap::new();
+    for verdict in verdicts {
+        let most = seen.entry((verdict.first, verdict.last)).or_default();
+        *most = (*most).max(verdict.evidence);
+    }
+    seen.into_values().fold(0, u32::saturating_add)
 }
 
 /// One finding of all `lines` of an object. Never empty.

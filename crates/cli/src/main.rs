@@ -10,6 +10,7 @@ mod doctor;
 mod embed;
 mod latent;
 mod live;
+mod locks;
 mod naming;
 mod observers;
 mod output;

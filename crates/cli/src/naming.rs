@@ -2,9 +2,10 @@
 //! what their words are called, and which source lines touch them. One line at a
 //! time; `assemble` joins lines to findings.
 
+use crate::locks::is_c_library;
 use crate::process::Process;
 use std::collections::HashMap;
-use sunder_access::{Address, Kind};
+use sunder_access::{Address, CodeAddress, Kind};
 use sunder_findings as findings;
 use sunder_objects::{CodeFrame, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle};
 use sunder_sharing::{SiteUse, Verdict, WordUse};
@@ -73,7 +74,7 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
                 .touched_by
                 .extend(word.threads.iter().map(|u| u.thread));
             let name = object_at(process, verdict.line, address, &context);
-            let key = key_of(&name, verdict);
+            let key = key_of(process, &name, verdict);
             if let Some(same) = parts.iter().position(|p| p.key == key && p.name == name) {
                 return same;
             }
@@ -158,7 +159,7 @@ fn covers(name: &ObjectName, address: Address) -> bool {
         && name.span().is_some_and(|span| span.contains(address))
 }
 
-fn key_of(name: &ObjectName, verdict: &Verdict) -> ObjectKey {
+fn key_of(process: &mut Process, name: &ObjectName, verdict: &Verdict) -> ObjectKey {
     match name.kind {
         ObjectKind::Heap if !name.allocation.is_empty() => ObjectKey::CallSite(
             name.allocation
@@ -180,7 +181,16 @@ fn key_of(name: &ObjectName, verdict: &Verdict) -> ObjectKey {
                 .map(|s| s.instruction.0)
                 .collect();
             code.sort_unstable();
-            ObjectKey::Code(code)
+            // All locks are touched by the same few instructions.
+            let of_library = |&i: &u64| {
+                let frames = process.names.frames(CodeAddress(i));
+                frames[0].module.as_deref().is_some_and(is_c_library)
+            };
+            if code.iter().all(of_library) {
+                ObjectKey::Variable(verdict.line.0)
+            } else {
+                ObjectKey::Code(code)
+            }
         }
     }
 }
@@ -238,8 +248,15 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
         if typed.storage != Storage::Pointer || (whole && phase != 0) {
             continue;
         }
+        // The C library sees a mutex or a futex word in what is the user's record.
+        let frames = process.names.frames(site.instruction);
+        let foreign = frames[0].module.as_deref().is_some_and(is_c_library);
+        let fits = !whole || object.size == Some(typed.type_size);
+        if foreign && !(typed.type_name.starts_with("pthread_") && fits) {
+            continue;
+        }
         let seen = Seen {
-            variable: typed.variable,
+            variable: typed.variable.filter(|_| !foreign),
             type_name: typed.type_name,
             handle: typed.type_handle,
             size: typed.type_size,
@@ -274,7 +291,13 @@ fn field(
         return process.names.field_path(seen.handle, size, offset);
     }
     let within = (offset % seen.stride + seen.stride - seen.phase) % seen.stride;
-    process.names.field_path(seen.handle, seen.size, within)
+    let path = process.names.field_path(seen.handle, seen.size, within)?;
+    // An empty path is the whole of what was seen there.
+    Some(if path.is_empty() {
+        seen.type_name.clone()
+    } else {
+        path
+    })
 }
 
 fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) -> findings::Site {

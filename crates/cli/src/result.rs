@@ -98,11 +98,15 @@ impl Building {
             ));
         }
         if self.weak > 0 {
-            limits.push(format!(
-                "{} more lines were used by several threads so rarely that it may be coincidence; \
-                 they are left out.",
-                self.weak
-            ));
+            limits.push(match self.weak {
+                1 => "One more object was used by several threads so rarely that it may be \
+                      coincidence; it is left out."
+                    .into(),
+                count => format!(
+                    "{count} more objects were used by several threads so rarely that it may be \
+                     coincidence; they are left out."
+                ),
+            });
         }
         let guessed =
             |f: &findings::Finding| !f.confirmed && !f.latent && f.sharing != Sharing::True;

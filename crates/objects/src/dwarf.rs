@@ -84,7 +84,8 @@ impl DebugInfo {
             Found::LinkBroken(name) => {
                 limits.push(format!(
                     "{shown}: its separate debug file {} was not found or does not match, so \
-                     only symbols name its code and data.",
+                     only symbols name its code and data (a distribution has it in a package of its \
+                     own, at Debian one that ends in -dbgsym).",
                     name.display()
                 ));
                 return None;

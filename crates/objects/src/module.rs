@@ -217,7 +217,8 @@ impl Limits {
         if !self.libraries.is_empty() {
             all.push(format!(
                 "Libraries of the system have no debug information here ({}): their functions and \
-                 data are named by symbols only.",
+                 data are named by symbols only. Debian has it in packages that end in -dbgsym \
+                 or -dbg.",
                 self.libraries.join(", ")
             ));
         }

@@ -180,7 +180,8 @@ impl Names {
                 ..ObjectName::default()
             };
         }
-        self.mapping_name(address)
+        let module = self.place(address).map(|placed| placed.module);
+        self.mapping_name(address, module)
     }
 
     fn heap_block(&mut self, block: &HeapBlock) -> ObjectName {
@@ -337,13 +338,26 @@ impl Names {
         })
     }
 
-    fn mapping_name(&self, address: Address) -> ObjectName {
+    /// What nothing better is known of. `module` is the file whose variables lie
+    /// there, be it in a mapping of the file or in the zeroed memory behind it.
+    fn mapping_name(&self, address: Address, module: Option<usize>) -> ObjectName {
         let Some(mapping) = self.mappings.at(address) else {
             return ObjectName {
                 start: address,
                 ..ObjectName::default()
             };
         };
+        if let Some(module) = module.and_then(|m| self.modules.get(m)) {
+            let file = module.path.rsplit('/').next().unwrap_or(&module.path);
+            return ObjectName {
+                kind: ObjectKind::Mapping,
+                name: Some(format!("static data of {file}")),
+                size: Some(mapping.span.len),
+                start: mapping.span.start,
+                module: Some(module.path.clone()),
+                ..ObjectName::default()
+            };
+        }
         let (kind, name) = match mapping.path.as_str() {
             "" => (ObjectKind::Mapping, "anonymous memory"),
             "[heap]" => (ObjectKind::Heap, "[heap]"),

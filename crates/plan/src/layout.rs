@@ -275,11 +275,12 @@ impl Part<'_> {
         format!("bytes {}-{last}{of}", self.position)
     }
 
-    /// The field in backquotes, or its bytes.
+    /// The field in backquotes, or its bytes. A block that is one scalar has a
+    /// field without a name.
     pub(crate) fn called(&self, layout: &Layout) -> String {
-        match &self.word.field {
-            Some(field) => format!("`{field}`"),
-            None => self.bytes(layout),
+        match self.word.field.as_deref() {
+            Some(field) if !field.is_empty() => format!("`{field}`"),
+            _ => self.bytes(layout),
         }
     }
 }

@@ -110,10 +110,25 @@ pub(crate) fn is_lock(layout: &Layout, part: &Part) -> bool {
         .iter()
         .filter(|s| !field.is_empty() && s.fields.iter().any(|f| f == field))
         .map(|s| s.function.as_str());
-    std::iter::once(field)
-        .chain(of_object)
-        .chain(functions)
-        .any(names_a_lock)
+    // A nameless word that only the C library's lock functions touch.
+    let by_code = field.is_empty()
+        && !layout.finding.sites.is_empty()
+        && layout.finding.sites.iter().all(|s| locks(&s.function));
+    by_code
+        || std::iter::once(field)
+            .chain(of_object)
+            .chain(functions)
+            .any(names_a_lock)
+}
+
+/// Whether a function is the C library's and takes or gives back a lock.
+fn locks(function: &str) -> bool {
+    let name = function.trim_start_matches('_');
+    let name = name.strip_prefix("GI_").unwrap_or(name);
+    let name = name.trim_start_matches('_');
+    ["pthread_mutex_", "pthread_spin_", "pthread_rwlock_", "lll_"]
+        .iter()
+        .any(|start| name.starts_with(start))
 }
 
 fn names_a_lock(name: &str) -> bool {

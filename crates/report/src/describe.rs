@@ -4,7 +4,7 @@ use crate::clean::clean;
 use crate::figures::{counted, grouped, percent, seconds, short};
 use sunder_findings::{
     AccessKind, Exit, Finding, Findings, LatentOn, Line, Location, Object, ObjectKind, Sharing,
-    Standing, ThreadUse, Word, file_name,
+    Site, Standing, ThreadUse, Word, file_name,
 };
 
 /// Below this many samples, finding nothing says little.
@@ -305,6 +305,16 @@ pub(crate) const fn access_kind(kind: AccessKind) -> &'static str {
         AccessKind::Write => "write",
         AccessKind::Update => "update",
         AccessKind::Atomic => "atomic",
+    }
+}
+
+/// Line number, or address where there is none. A function with an offset already
+/// says where, and in a way that outlives the run.
+pub(crate) fn site_place(site: &Site) -> String {
+    match site.line {
+        Some(line) => line.to_string(),
+        None if site.function.contains("+0x") => String::new(),
+        None => clean(&site.address),
     }
 }
 

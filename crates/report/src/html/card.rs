@@ -199,9 +199,7 @@ impl Instruction {
     fn new(site: &Site, total: u64) -> Self {
         let fields = || site.fields.join(", ");
         Self {
-            at: site
-                .line
-                .map_or_else(|| clean(&site.address), |l| l.to_string()),
+            at: describe::site_place(site),
             kind: describe::access_kind(site.kind),
             share: percent(site.accesses as f64 * 100.0 / total.max(1) as f64),
             threads: counted(site.threads.len(), "thread"),

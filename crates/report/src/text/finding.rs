@@ -233,7 +233,11 @@ fn code(page: &mut Page, finding: &Finding, options: &TextOptions) {
     page.blank();
     page.line(&[(Paint::Bold, "   code")]);
     let shown: Vec<&Site> = finding.sites.iter().take(most).collect();
-    let at_width = shown.iter().map(|s| columns(&at(s))).max().unwrap_or(0);
+    let at_width = shown
+        .iter()
+        .map(|s| columns(&describe::site_place(s)))
+        .max()
+        .unwrap_or(0);
     let mut group: Option<(&str, Option<&str>)> = None;
     for site in &shown {
         let this = (site.function.as_str(), site.file.as_deref());
@@ -268,14 +272,6 @@ fn function(page: &mut Page, site: &Site) {
     ]);
 }
 
-/// Line number, or address where there is none.
-fn at(site: &Site) -> String {
-    match site.line {
-        Some(line) => line.to_string(),
-        None => clean(&site.address),
-    }
-}
-
 fn instruction(page: &mut Page, site: &Site, total: u64, at_width: usize) {
     let paint = match site.kind {
         AccessKind::Read => Paint::Read,
@@ -287,7 +283,7 @@ fn instruction(page: &mut Page, site: &Site, total: u64, at_width: usize) {
     } else {
         percent(site.accesses as f64 * 100.0 / total as f64)
     };
-    let at = format!("{:>at_width$}", at(site));
+    let at = format!("{:>at_width$}", describe::site_place(site));
     let what = fit(describe::access_kind(site.kind), 6);
     let how = format!(
         "  {share:>5}  {:<10}",
@@ -302,7 +298,7 @@ fn instruction(page: &mut Page, site: &Site, total: u64, at_width: usize) {
     page.line(&[
         (Paint::Plain, "       "),
         (Paint::Dim, &at),
-        (Paint::Dim, "  "),
+        (Paint::Dim, if at.is_empty() { "" } else { "  " }),
         (paint, &what),
         (Paint::Plain, &how),
         (Paint::Plain, "  "),

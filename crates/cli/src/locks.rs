@@ -1,0 +1,94 @@
+//! A lock of the C library is one variable, though its functions touch several
+//! words of it: one thread reads the lock's kind while another changes the lock
+//! word. No layout of the user's can part them, so this is true sharing. Called
+//! when lines are joined to findings; changes nothing but the kind of sharing.
+
+use sunder_objects::{CodeFrame, Names};
+use sunder_sharing::{Sharing, Verdict};
+
+/// Bytes of a `pthread_mutex_t` on x86-64, from its lock word on.
+const MUTEX_BYTES: u32 = 40;
+
+/// Calls a line truly shared if all that its threads meet in is one mutex.
+pub fn join_words_of_one_lock(verdict: &mut Verdict, names: &mut Names) {
+    if verdict.sharing != Sharing::True && is_one_mutex(verdict, names) {
+        verdict.sharing = Sharing::True;
+        verdict.false_share = 0.0;
+    }
+}
+
+fn is_one_mutex(verdict: &Verdict, names: &mut Names) -> bool {
+    lies_like_one_mutex(verdict)
+        && verdict.sites.iter().all(|site| {
+            names
+                .frames(site.instruction)
+                .first()
+                .is_some_and(is_of_mutex)
+        })
+}
+
+/// Whether one locked word is followed by nothing but what a mutex has room for.
+fn lies_like_one_mutex(verdict: &Verdict) -> bool {
+    let atomic = |w: &&sunder_sharing::WordUse| w.threads.iter().any(|t| t.atomics > 0);
+    let Some(first) = verdict.words.first() else {
+        return false;
+    };
+    let end = verdict.words.iter().map(|w| w.offset + w.size).max();
+    atomic(&first)
+        && verdict.words.iter().filter(atomic).count() == 1
+        && end.is_some_and(|end| end - first.offset <= MUTEX_BYTES)
+}
+
+/// Whether the innermost function is one of the C library's for mutexes. Without
+/// debug information the internal ones have no names of their own.
+fn is_of_mutex(frame: &CodeFrame) -> bool {
+    let module = frame.module.as_deref().unwrap_or_default();
+    let file = module.rsplit('/').next().unwrap_or_default();
+    let function = frame.function.trim_start_matches('_');
+    let function = function.strip_prefix("GI_").unwrap_or(function);
+    let function = function.trim_start_matches('_');
+    function.starts_with("pthread_mutex_")
+        || function.starts_with("lll_")
+        || (is_c_library(module) && function.starts_with(file))
+}
+
+/// Whether code of `module` names its parameters by its own business: a pointer
+/// that is called `mutex` there says nothing of the user's object.
+pub fn is_c_library(module: &str) -> bool {
+    let file = module.rsplit('/').next().unwrap_or_default();
+    ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-musl"]
+        .iter()
+        .any(|name| file.starts_with(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(function: &str, module: &str) -> CodeFrame {
+        CodeFrame {
+            function: function.into(),
+            module: Some(module.into()),
+            ..CodeFrame::default()
+        }
+    }
+
+    #[test]
+    fn functions_of_mutexes_are_known_by_name_and_by_place() {
+        let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+        for name in [
+            "___pthread_mutex_lock",
+            "__GI___pthread_mutex_unlock_usercnt",
+            "lll_mutex_lock_optimized",
+            "__GI___lll_lock_wait",
+            "pthread_mutex_unlock+0x3c",
+            "libc.so.6+0x8a120",
+        ] {
+            assert!(is_of_mutex(&frame(name, libc)), "{name}");
+        }
+        for name in ["pthread_cond_signal", "memcpy", "update"] {
+            assert!(!is_of_mutex(&frame(name, libc)), "{name}");
+        }
+        assert!(!is_of_mutex(&frame("libfoo.so+0x10", "/opt/libfoo.so")));
+    }
+}

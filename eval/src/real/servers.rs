@@ -1,0 +1,238 @@
+//! Servers under a bounded load over the loopback: started alone, under `detect`,
+//! or alone with `attach` looking on; stopped as their manuals say.
+
+use super::hash;
+use crate::measure::Measurement;
+use anyhow::{Context, Result, ensure};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How a server is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Not at all.
+    Native,
+    /// From its start.
+    Detect,
+    /// From outside, under load.
+    Attach,
+}
+
+impl Mode {
+    /// What tells its rows apart where the column `mode` can't.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Attach => "+attach",
+            Self::Native | Self::Detect => "",
+        }
+    }
+}
+
+/// One server.
+pub struct Server {
+    /// Its name in tables.
+    pub name: &'static str,
+    program: &'static str,
+    arguments: fn(&str) -> Vec<String>,
+    /// Loads it; the bytes that must be the same in every run.
+    load: fn(u16) -> Result<Vec<u8>>,
+    /// Ends it; `false` to send SIGTERM.
+    stop: fn(u16) -> bool,
+}
+
+/// All servers.
+pub const ALL: [Server; 2] = [
+    Server {
+        name: "memcached",
+        program: "/usr/bin/memcached",
+        arguments: |port| {
+            [
+                "-t",
+                "4",
+                "-l",
+                "127.0.0.1",
+                "-p",
+                port,
+                "-U",
+                "0",
+                "-u",
+                "nobody",
+            ]
+            .map(str::to_owned)
+            .to_vec()
+        },
+        load: use_memcached,
+        stop: |_| false,
+    },
+    Server {
+        name: "redis-server",
+        program: "/usr/bin/redis-server",
+        arguments: |port| {
+            let words = format!(
+                "--port {port} --bind 127.0.0.1 --io-threads 4 --io-threads-do-reads yes \
+                 --appendonly no --save"
+            );
+            let mut all: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            all.push(String::new());
+            all
+        },
+        load: use_redis,
+        stop: |port| redis(port, &["shutdown", "nosave"]).is_ok(),
+    },
+];
+
+/// Where the result of `attach` lies, beside that of `detect`.
+pub fn attach_result(result: &Path) -> PathBuf {
+    result.with_extension("attach.json")
+}
+
+impl Server {
+    /// Whether it can be run here.
+    pub fn is_installed(&self) -> bool {
+        Path::new(self.program).exists()
+    }
+
+    /// Starts, loads and stops it; its figures, and a hash of the answers.
+    ///
+    /// # Errors
+    /// If it does not start, answer or stop.
+    pub fn run(
+        &self,
+        mode: Mode,
+        sunder: &Path,
+        result: &Path,
+        folder: &Path,
+    ) -> Result<(Measurement, u64)> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let mut command = if mode == Mode::Detect {
+            let mut command = Command::new(sunder);
+            command
+                .args(["detect", "--quiet", "--format", "json", "-o"])
+                .arg(result)
+                .arg("--")
+                .arg(self.program);
+            command
+        } else {
+            Command::new(self.program)
+        };
+        let start = Instant::now();
+        let child = command
+            .args((self.arguments)(&port.to_string()))
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.name))?;
+        let pid = i32::try_from(child.id())?;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            ensure!(
+                start.elapsed() < Duration::from_secs(30),
+                "{} does not listen",
+                self.name
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let start = Instant::now();
+        let looking = (mode == Mode::Attach)
+            .then(|| {
+                Command::new(sunder)
+                    .args([
+                        "attach",
+                        "--quiet",
+                        "--duration",
+                        "1s",
+                        "--pid",
+                        &pid.to_string(),
+                    ])
+                    .args(["--format", "json", "-o"])
+                    .arg(attach_result(result))
+                    .spawn()
+            })
+            .transpose()?;
+        let answers = (self.load)(port)?;
+        let wall = start.elapsed().as_secs_f64();
+        if let Some(mut looking) = looking {
+            ensure!(looking.wait()?.success(), "attach to {} failed", self.name);
+        }
+        if !(self.stop)(port) {
+            // SAFETY: a signal to our own child, which has not been waited for.
+            unsafe { libc::kill(pid, libc::SIGTERM) };
+        }
+        let mut status = 0;
+        // SAFETY: `rusage` is plain data for which all zeroes is a valid value.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to live locals; `pid` is our unreaped child.
+        let reaped = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
+        ensure!(reaped == pid, "cannot wait for {}", self.name);
+        let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+        let measured = Measurement {
+            wall,
+            cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            peak_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
+            status,
+            stdout: Vec::new(),
+        };
+        Ok((measured, hash(&answers)))
+    }
+}
+
+/// Eight clients; each sends fifty requests at a time, so that the workers are
+/// busy rather than the sockets.
+fn use_memcached(port: u16) -> Result<Vec<u8>> {
+    const ROUNDS: u32 = 1200;
+    const BATCH: u32 = 50;
+    let client = |number: u32| -> Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        let mut answers = BufReader::new(stream.try_clone()?);
+        let mut all = Vec::new();
+        for round in 0..ROUNDS {
+            let mut request = Vec::new();
+            for i in 0..BATCH {
+                let key = (round * BATCH + i) % 1000;
+                write!(request, "set k{number}-{key} 0 0 6\r\n{round:06}\r\n")?;
+                write!(request, "get k{number}-{key}\r\n")?;
+            }
+            stream.write_all(&request)?;
+            for _ in 0..BATCH * 4 {
+                answers.read_until(b'\n', &mut all)?;
+            }
+        }
+        Ok(all)
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8).map(|n| scope.spawn(move || client(n))).collect();
+        let mut all = Vec::new();
+        for running in clients {
+            let answers = running
+                .join()
+                .map_err(|_| anyhow::anyhow!("a client panicked"))??;
+            all.extend(answers);
+        }
+        Ok(all)
+    })
+}
+
+/// Redis' own benchmark; what is compared is the counter that it leaves.
+fn use_redis(port: u16) -> Result<Vec<u8>> {
+    let load = Command::new("redis-benchmark")
+        .args(["-p", &port.to_string(), "-t", "set,get,incr"])
+        .args(["-n", "40000", "-c", "24", "-P", "8", "-q"])
+        .stdout(Stdio::null())
+        .status()
+        .context("cannot run redis-benchmark")?;
+    ensure!(load.success(), "redis-benchmark failed");
+    redis(port, &["get", "counter:__rand_int__"])
+}
+
+fn redis(port: u16, words: &[&str]) -> Result<Vec<u8>> {
+    let answer = Command::new("redis-cli")
+        .args(["-p", &port.to_string()])
+        .args(words)
+        .output()
+        .context("cannot run redis-cli")?;
+    Ok(answer.stdout)
+}
