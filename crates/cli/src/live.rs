@@ -73,12 +73,13 @@ pub struct Live {
 impl Live {
     /// Begins to observe `root`.
     pub fn new(
-        session: Session,
+        mut session: Session,
         sampler: Sampler,
         segment: Option<Rc<Segment>>,
         root: ProcessId,
         watch_share: f64,
     ) -> Self {
+        session.hold();
         Self {
             session,
             sampler,
@@ -168,6 +169,7 @@ impl Live {
                 ));
             }
         }
+        limits.extend(self.session.memory_limit());
         limits
     }
 
@@ -191,10 +193,9 @@ impl Live {
             Sampler::Pmu(sampler) => sampler.drain(&mut sink),
             Sampler::Timer => {}
         }
-        let Some(segment) = self.segment.clone() else {
-            return;
-        };
-        if matches!(self.sampler, Sampler::Timer) {
+        if matches!(self.sampler, Sampler::Timer)
+            && let Some(segment) = self.segment.clone()
+        {
             let process = self.root;
             segment.drain_samples(&mut |s| {
                 self.session.sample(&RawSample {
@@ -209,6 +210,12 @@ impl Live {
                     },
                 });
             });
+        }
+        // Before heap events: what they say of the past must find its samples.
+        if last {
+            self.session.pass_on();
+        } else {
+            self.session.flush(now());
         }
         self.session.heap_events();
     }

@@ -19,6 +19,7 @@ mod result;
 mod saved;
 mod session;
 mod signals;
+mod slots;
 mod status;
 mod threads;
 

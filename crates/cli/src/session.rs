@@ -6,6 +6,7 @@ use crate::assemble::assemble;
 use crate::latent::predict;
 use crate::process::Process;
 use crate::result::{Building, Observed};
+use crate::slots::Held;
 use std::collections::HashMap;
 use std::rc::Rc;
 use sunder_access::{Address, Granule, Mappings, ProcessId, Time};
@@ -21,6 +22,8 @@ pub struct Session {
     follow: Follow,
     decoder: Decoder,
     decoded: Decoded,
+    /// Samples of a target that lives; none are held of a recorded one.
+    held: Option<Held>,
     code: ProcessCode,
     processes: HashMap<ProcessId, Process>,
     /// Images that ended by an exec or with their process.
@@ -61,6 +64,7 @@ impl Session {
             follow,
             decoder: Decoder::new(),
             decoded: Decoded::default(),
+            held: None,
             code: ProcessCode::new(),
             processes: HashMap::new(),
             past: Vec::new(),
@@ -120,6 +124,7 @@ impl Session {
             } => {
                 if self.follows(process) {
                     if exec {
+                        self.pass_on();
                         self.exec(process);
                     }
                     let process = self.process(process);
@@ -140,9 +145,49 @@ impl Session {
         }
         self.decoder
             .decode(sample, &mut self.code, &mut self.decoded);
+        if self.held.as_ref().is_some_and(Held::is_full) {
+            self.pass_on();
+        }
+        if let Some(held) = &mut self.held {
+            held.put(sample, &mut self.decoded);
+            return;
+        }
         let decoded = std::mem::take(&mut self.decoded);
         self.process(sample.process).sample(sample, &decoded);
         self.decoded = decoded;
+    }
+
+    /// The target lives: its samples are held until [`Session::flush`], because
+    /// its memory tells more about them.
+    pub fn hold(&mut self) {
+        self.held = Some(Held::default());
+    }
+
+    /// All samples up to `now` have been taken in: reads the target's memory for
+    /// them and passes them on.
+    pub fn flush(&mut self, now: Time) {
+        if let Some(held) = &mut self.held {
+            held.read(now);
+        }
+        self.pass_on();
+    }
+
+    /// Passes on what is held, as it is.
+    pub fn pass_on(&mut self) {
+        let Some(samples) = self.held.as_mut().map(Held::take) else {
+            return;
+        };
+        for (sample, decoded) in &samples {
+            self.process(sample.process).sample(sample, decoded);
+        }
+        if let Some(held) = &mut self.held {
+            held.reuse(samples);
+        }
+    }
+
+    /// What could not be read of the target's memory.
+    pub fn memory_limit(&self) -> Option<String> {
+        self.held.as_ref()?.limit()
     }
 
     /// Replaces what is known of a living process's address space.
@@ -200,6 +245,7 @@ impl Session {
 
     /// The result over the run from `start` to `end`.
     pub fn finish(mut self, start: Time, end: Time, observed: Observed) -> Findings {
+        self.pass_on();
         let mut all: Vec<Process> = self.past.drain(..).collect();
         all.extend(self.processes.drain().map(|(_, process)| process));
         all.sort_by_key(|p| p.id);
@@ -224,6 +270,9 @@ impl Session {
 
     /// A new program in an old process: nothing of the old image is valid.
     fn exec(&mut self, id: ProcessId) {
+        if let Some(held) = &mut self.held {
+            held.forget(id);
+        }
         let Some(old) = self.processes.remove(&id) else {
             return;
         };

@@ -14,14 +14,16 @@ pub mod machine;
 pub mod perf;
 pub mod pmu;
 pub mod proc;
+pub mod slots;
 pub mod watch;
 
 pub use code::ProcessCode;
-pub use decode::{CodeRange, CodeSource, Decoded, Decoder, NearAccess};
+pub use decode::{CodeRange, CodeSource, Decoded, Decoder, NearAccess, Slot};
 pub use error::ObserveError;
 pub use event::{Event, RawSample, Registers};
 pub use import::{ImportError, Imported, import};
 pub use launch::{Child, Launch, Prepared};
 pub use perf::{FrequencyPlan, PerfRefusal, PerfSampler, Wait};
 pub use pmu::PmuSampler;
+pub use slots::SlotReader;
 pub use watch::{Budget, Burst, BurstRequest, WatchError, Watcher};
