@@ -126,8 +126,8 @@ const CASES: [Case; 14] = [
     },
 ];
 
-const COLUMNS: [&str; 8] = [
-    "program", "mode", "run", "wall_s", "cpu_s", "peak_kib", "status", "output",
+const COLUMNS: [&str; 7] = [
+    "program", "mode", "run", "wall_s", "cpu_s", "status", "output",
 ];
 
 /// Runs the benchmark.
@@ -221,7 +221,6 @@ fn row(name: &str, detect: bool, run: u32, m: &Measurement, output: u64) -> Vec<
         run.to_string(),
         format!("{:.4}", m.wall),
         format!("{:.4}", m.cpu),
-        m.peak_kib.to_string(),
         m.status.to_string(),
         format!("{output:016x}"),
     ]
