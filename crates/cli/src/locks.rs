@@ -4,10 +4,12 @@
 //! when lines are joined to findings; changes nothing but the kind of sharing.
 
 use sunder_objects::{CodeFrame, Names};
-use sunder_sharing::{Sharing, Verdict};
+use sunder_sharing::{Sharing, Verdict, WordUse};
 
 /// Bytes of a `pthread_mutex_t` on x86-64, from its lock word on.
 const MUTEX_BYTES: u32 = 40;
+/// Bytes of that lock word.
+const LOCK_WORD_BYTES: u32 = 4;
 
 /// Calls a line truly shared if all that its threads meet in is one mutex.
 pub fn join_words_of_one_lock(verdict: &mut Verdict, names: &mut Names) {
@@ -18,7 +20,7 @@ pub fn join_words_of_one_lock(verdict: &mut Verdict, names: &mut Names) {
 }
 
 fn is_one_mutex(verdict: &Verdict, names: &mut Names) -> bool {
-    lies_like_one_mutex(verdict)
+    lies_like_one_mutex(&verdict.words)
         && verdict.sites.iter().all(|site| {
             names
                 .frames(site.instruction)
@@ -27,16 +29,19 @@ fn is_one_mutex(verdict: &Verdict, names: &mut Names) -> bool {
         })
 }
 
-/// Whether one locked word is followed by nothing but what a mutex has room for.
-fn lies_like_one_mutex(verdict: &Verdict) -> bool {
-    let atomic = |w: &&sunder_sharing::WordUse| w.threads.iter().any(|t| t.atomics > 0);
-    let Some(first) = verdict.words.first() else {
+/// Whether one locked word is followed by nothing but what a mutex has room for, or
+/// the line holds the rest of a mutex whose locked word ends the line before.
+fn lies_like_one_mutex(words: &[WordUse]) -> bool {
+    let atomic = |w: &WordUse| w.threads.iter().any(|t| t.atomics > 0);
+    let (Some(first), Some(end)) = (words.first(), words.iter().map(|w| w.offset + w.size).max())
+    else {
         return false;
     };
-    let end = verdict.words.iter().map(|w| w.offset + w.size).max();
-    atomic(&first)
-        && verdict.words.iter().filter(atomic).count() == 1
-        && end.is_some_and(|end| end - first.offset <= MUTEX_BYTES)
+    match words.iter().filter(|w| atomic(w)).count() {
+        0 => end <= MUTEX_BYTES - LOCK_WORD_BYTES,
+        1 => atomic(first) && end - first.offset <= MUTEX_BYTES,
+        _ => false,
+    }
 }
 
 /// Whether the innermost function is one of the C library's for mutexes. Without
@@ -71,6 +76,35 @@ mod tests {
             module: Some(module.into()),
             ..CodeFrame::default()
         }
+    }
+
+    fn word(offset: u32, size: u32, atomics: u64) -> WordUse {
+        let user = sunder_sharing::ThreadUse {
+            atomics,
+            ..sunder_sharing::ThreadUse::default()
+        };
+        WordUse {
+            offset,
+            size,
+            threads: vec![user],
+        }
+    }
+
+    #[test]
+    fn one_mutex_is_told_from_two() {
+        // Lock word, owner, users and kind of one at byte 8.
+        let whole = [word(8, 4, 9), word(16, 8, 0), word(24, 4, 0)];
+        assert!(lies_like_one_mutex(&whole));
+        // The same at byte -8: the lock word lies on the line before.
+        assert!(lies_like_one_mutex(&[word(0, 8, 0), word(8, 4, 0)]));
+        // The next mutex begins 40 bytes on.
+        assert!(!lies_like_one_mutex(&[word(0, 4, 9), word(40, 4, 9)]));
+        assert!(!lies_like_one_mutex(&[word(0, 4, 9), word(56, 4, 0)]));
+        // The end of one, and the lock word of the next.
+        assert!(!lies_like_one_mutex(&[word(0, 4, 0), word(24, 4, 9)]));
+        // Too far from the line's start to be the rest of one before it.
+        assert!(!lies_like_one_mutex(&[word(32, 8, 0)]));
+        assert!(!lies_like_one_mutex(&[]));
     }
 
     #[test]
