@@ -116,11 +116,8 @@ fn falsely_shared(findings: &Findings) -> (Vec<&Finding>, usize) {
         .iter()
         .filter(|f| !f.latent && f.sharing != Sharing::True)
         .collect();
-    let reported = all
-        .iter()
-        .copied()
-        .filter(|f| f.cost_percent >= findings.run.threshold_percent)
-        .collect();
+    let threshold = findings.run.threshold_percent;
+    let reported = findings.significant(threshold).collect();
     (reported, all.len())
 }
 

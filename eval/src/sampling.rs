@@ -6,7 +6,6 @@ use crate::record::Record;
 use crate::{Options, programs};
 use anyhow::Result;
 use std::fmt::Write as _;
-use sunder_findings::Sharing;
 
 const FREQUENCIES: [&str; 3] = ["250", "1000", "4000"];
 
@@ -49,12 +48,8 @@ pub fn run(options: &Options) -> Result<()> {
                 let n: Measurement = measure(&mut target.native())?;
                 let o = measure(&mut target.detected(&sunder, &["--quiet", "--frequency", hz]))?;
                 let seen = programs::findings(&target, &sunder, &["--frequency", hz])?;
-                let found: Vec<_> = seen
-                    .findings
-                    .iter()
-                    .filter(|f| !f.latent && f.sharing != Sharing::True)
-                    .filter(|f| f.cost_percent >= seen.run.threshold_percent)
-                    .collect();
+                let threshold = seen.run.threshold_percent;
+                let found: Vec<_> = seen.significant(threshold).collect();
                 objects.push(found.len() as f64);
                 cost.push(found.first().map_or(0.0, |f| f.cost_percent));
                 rate.push(found.first().map_or(0.0, |f| f.interleavings_per_second));

@@ -5,7 +5,7 @@ use crate::status;
 use anyhow::{Context, Result, bail};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use sunder_findings::{Findings, Sharing};
+use sunder_findings::Findings;
 use sunder_report::TextOptions;
 
 /// Where reports go, checked before the program runs: a typing error must not
@@ -99,11 +99,8 @@ impl Output {
     pub fn verdict(&self, findings: &Findings) -> Option<u8> {
         let FailOn::FalseSharing = self.options.fail_on?;
         let threshold = findings.run.threshold_percent;
-        findings
-            .findings
-            .iter()
-            .any(|f| !f.latent && f.sharing != Sharing::True && f.cost_percent >= threshold)
-            .then_some(status::FOUND)
+        let found = findings.significant(threshold).next().is_some();
+        found.then_some(status::FOUND)
     }
 
     fn write_file(&self, format: Format, path: &Path, findings: &Findings) -> Result<()> {

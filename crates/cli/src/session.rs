@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use sunder_access::{Address, Granule, Mappings, ProcessId, Time};
 use sunder_findings::Findings;
+use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_observe::{Decoded, Decoder, Event, ProcessCode, RawSample};
 use sunder_sharing::Config;
 use sunder_wire::Segment;
@@ -35,15 +36,13 @@ pub struct Session {
 }
 
 /// How to judge: by lines of `line` bytes, at the price of `transfer` ns where it
-/// was measured.
+/// was measured, of a typical one elsewhere.
 ///
 /// # Errors
 /// If no coherence granule has that size.
 pub fn judge_config(line: u64, transfer: Option<f64>) -> anyhow::Result<Config> {
     let mut config = Config::new(Granule::new(line)?)?;
-    if let Some(ns) = transfer {
-        config.transfer_ns = ns;
-    }
+    config.transfer_ns = transfer.unwrap_or(TYPICAL_TRANSFER_NS);
     Ok(config)
 }
 

@@ -16,7 +16,7 @@ mod support;
 
 use std::process::Command;
 use std::time::Instant;
-use sunder_findings::{Finding, Findings, ObjectKind, Sharing};
+use sunder_findings::{Finding, Findings, ObjectKind, Sharing, Standing};
 use sunder_workloads::{Expected, Need, Table, Variant, Workload, default_out_dir};
 use support::sunder;
 
@@ -107,10 +107,16 @@ fn children_cpu() -> f64 {
 
 fn judge(workload: &Workload, variant: Variant, findings: &Findings) -> Result<(), String> {
     let verdict = workload.verdict(variant);
+    let threshold = findings.run.threshold_percent;
+    // True sharing is in the table too; reports show it with --all only.
     let significant: Vec<&Finding> = findings
         .findings
         .iter()
-        .filter(|f| !f.latent && f.cost_percent >= findings.run.threshold_percent)
+        .filter(|f| match f.standing(threshold) {
+            Standing::Significant => true,
+            Standing::TrueSharing => f.cost_percent >= threshold,
+            _ => false,
+        })
         .collect();
     let shown: Vec<String> = significant.iter().map(|f| describe(f)).collect();
     for expected in verdict.findings.iter().filter(|e| e.need == Need::Must) {
