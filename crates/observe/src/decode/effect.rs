@@ -44,12 +44,21 @@ impl Known {
         }
     }
 
+    /// No registers.
+    pub(super) const fn nothing() -> Self {
+        Self {
+            values: [0; 16],
+            known: 0,
+        }
+    }
+
     /// Takes the registers of a mask from `values`.
-    pub(super) fn learn(&mut self, registers: u16, values: &[u64; 16]) {
-        for (number, &value) in (0..16).zip(values) {
-            if registers >> number & 1 == 1 {
-                self.set(number, Some(value));
-            }
+    pub(super) const fn learn(&mut self, mut registers: u16, values: &[u64; 16]) {
+        self.known |= registers;
+        while registers != 0 {
+            let index = registers.trailing_zeros() as usize;
+            self.values[index] = values[index];
+            registers &= registers - 1;
         }
     }
 
@@ -154,6 +163,42 @@ impl Effect {
         if let Some((to, value)) = result {
             known.set(to, Some(value));
         }
+    }
+
+    /// From the registers that hold loaded values, perhaps with something known
+    /// added, to those that do after the instruction.
+    pub(super) fn loaded(self, writes: u16, loaded: u16) -> u16 {
+        let bit = |register: Register| 1 << (register & 15);
+        let (to, is_loaded) = match self {
+            Self::Load { to } => (to, true),
+            Self::Copy { to, from, .. } => (to, loaded & bit(from) != 0),
+            Self::Add { to, .. } => (to, loaded & bit(to) != 0),
+            Self::AddRegister { to, from, .. } => (to, loaded & (bit(to) | bit(from)) != 0),
+            Self::Sum {
+                to, base, index, ..
+            } => {
+                let base = match base {
+                    Some(base) => bit(base),
+                    None => 0,
+                };
+                let index = match index {
+                    Some(index) => bit(index.register),
+                    None => 0,
+                };
+                (to, loaded & (base | index) != 0)
+            }
+            // Too many rather than too few.
+            Self::Swap { a, b } => {
+                let both = bit(a) | bit(b);
+                return if loaded & both != 0 {
+                    loaded | both
+                } else {
+                    loaded
+                };
+            }
+            _ => return loaded & !writes,
+        };
+        loaded & !writes | if is_loaded { bit(to) } else { 0 }
     }
 
     /// The one register that is computed, and its new value.

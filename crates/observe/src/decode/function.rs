@@ -21,6 +21,8 @@ pub(super) struct Step {
     /// Bytes that are no instruction.
     pub invalid: bool,
     pub segment_relative: u8,
+    /// Its one memory operand may go through a pointer that the block loads.
+    pub through: bool,
     /// General registers that it may change, one bit each.
     pub writes: u16,
     pub effect: Effect,
@@ -135,6 +137,8 @@ pub(super) struct Builder {
     factory: InstructionInfoFactory,
     collected: Operands,
     targets: Vec<u64>,
+    /// Registers that hold what the block has loaded.
+    loaded: u16,
 }
 
 impl Default for Builder {
@@ -143,6 +147,7 @@ impl Default for Builder {
             factory: InstructionInfoFactory::new(),
             collected: Operands::default(),
             targets: Vec::new(),
+            loaded: 0,
         }
     }
 }
@@ -157,6 +162,7 @@ impl Builder {
     /// All of `range`, which begins with an instruction.
     pub(super) fn whole(&mut self, range: &CodeRange, out: &mut Function) {
         out.clear(range.start.0);
+        self.loaded = 0;
         self.targets.clear();
         let mut decoder = Decoder::with_ip(64, &range.bytes, range.start.0, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
@@ -187,6 +193,7 @@ impl Builder {
         out: &mut Function,
     ) {
         out.clear(range.start.0);
+        self.loaded = 0;
         let bytes = range.bytes.get(offset as usize..).unwrap_or(&[]);
         let ip = range.start.0 + u64::from(offset);
         let mut decoder = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE);
@@ -208,6 +215,7 @@ impl Builder {
             entry: false,
             invalid: instruction.is_invalid(),
             segment_relative: 0,
+            through: false,
             writes: 0,
             effect: Effect::Opaque,
             first_operand: out.operands.len() as u32,
@@ -220,7 +228,14 @@ impl Builder {
             operand::collect(instruction, info, &mut self.collected);
             step.operands = self.collected.known.len() as u8;
             step.segment_relative = self.collected.segment_relative;
+            if let [operand] = self.collected.known.as_slice() {
+                step.through = operand.registers() & self.loaded != 0;
+            }
+            self.loaded = step.effect.loaded(step.writes, self.loaded);
             out.operands.append(&mut self.collected.known);
+        }
+        if step.ends_block {
+            self.loaded = 0;
         }
         debug_assert!(
             out.steps

@@ -86,7 +86,7 @@ pub struct NearAccess {
 /// register, and the access is at that value plus `add`. No instruction of the
 /// block is seen to change the slot; others may, so it takes two readings of it,
 /// before and after, to know what was loaded (see [`crate::slots`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slot {
     /// Where the pointer lies.
     pub address: Address,
@@ -147,13 +147,15 @@ impl Decoder {
             let function = self.cached(&range, 0);
             if let Some(index) = function.index_of(offset) {
                 out.function = Some(CodeAddress(function.start));
-                let (start, known) = walk::backward(function, index, sample, out);
-                let end = walk::forward(function, index, sample, out);
+                let (start, before) = walk::backward(function, index, sample, out);
+                let after = walk::forward(function, index, sample, out);
+                let Some(last) = after.or(before) else {
+                    return;
+                };
                 let window = slots::Window {
                     start,
                     sampled: index,
-                    end,
-                    known,
+                    last,
                 };
                 slots::assign(function, window, &sample.registers.general, out);
                 return;

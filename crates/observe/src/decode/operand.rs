@@ -69,6 +69,13 @@ impl Operand {
         Some((self.base, self.index, self.displacement))
     }
 
+    /// The registers in it, one bit each.
+    pub(super) fn registers(&self) -> u16 {
+        let index = self.index.map(|index| index.register);
+        let both = [self.base, index].into_iter().flatten();
+        both.fold(0, |all, register| all | 1 << register)
+    }
+
     /// Which variable of a frame (or, without base, which global) it is, as far
     /// as that can be told without knowing registers.
     pub(super) fn site(&self) -> Option<Site> {

@@ -14,36 +14,49 @@ use super::function::{Function, Step};
 use super::operand::{Operand, Touch};
 use super::{Decoded, Slot, WINDOW};
 use std::cmp::Ordering;
-use sunder_access::{Address, Kind, Span};
+use sunder_access::{Address, Span};
 
 /// The instructions that the walks went over, as positions in the function.
 pub(super) struct Window {
     pub start: usize,
     /// The sampled one.
     pub sampled: usize,
-    pub end: usize,
-    /// The registers before the first.
-    pub known: Known,
+    /// The last that may go through a slot.
+    pub last: usize,
 }
 
 /// What register holds the value of which slot.
 #[derive(Default)]
-struct Pointers([Option<Slot>; 16]);
+struct Pointers {
+    slots: [Slot; 16],
+    /// Bit `r`: register `r` does.
+    held: u16,
+}
 
 impl Pointers {
     fn get(&self, register: Register) -> Option<Slot> {
-        self.0[usize::from(register & 15)]
+        let index = usize::from(register & 15);
+        (self.held >> index & 1 == 1).then(|| self.slots[index])
     }
 
     fn set(&mut self, register: Register, slot: Option<Slot>) {
-        self.0[usize::from(register & 15)] = slot;
+        let index = usize::from(register & 15);
+        match slot {
+            Some(slot) => {
+                self.slots[index] = slot;
+                self.held |= 1 << index;
+            }
+            None => self.held &= !(1 << index),
+        }
     }
 
     /// What `step` does to them, with the registers before it.
     fn forward(&mut self, step: &Step, loaded: Option<Address>, known: &Known) {
         let (to, slot) = match step.effect {
             Effect::Swap { a, b } => {
-                self.0.swap(usize::from(a & 15), usize::from(b & 15));
+                let (old_a, old_b) = (self.get(a), self.get(b));
+                self.set(a, old_b);
+                self.set(b, old_a);
                 return;
             }
             Effect::Load { to } => (to, loaded.map(|address| Slot { address, add: 0 })),
@@ -85,11 +98,7 @@ impl Pointers {
             // Constants and the like know no slot.
             _ => (0, None),
         };
-        for register in 0..16 {
-            if step.writes >> register & 1 == 1 {
-                self.set(register, None);
-            }
-        }
+        self.held &= !step.writes;
         if slot.is_some() {
             self.set(to, slot);
         }
@@ -127,32 +136,42 @@ fn moved(slot: Option<Slot>, by: Option<u64>) -> Option<Slot> {
 
 /// Fills in [`super::NearAccess::through`].
 pub(super) fn assign(function: &Function, window: Window, general: &[u64; 16], out: &mut Decoded) {
-    let steps = &function.steps[window.start..window.end];
-    // Only what is loaded before the last access can be what it goes through.
-    let Some(last) = out.near.iter().map(|near| near.distance).max() else {
+    let loads = |step: &Step| matches!(step.effect, Effect::Load { .. });
+    let steps = &function.steps[window.start..=window.last];
+    let Some(first) = steps.iter().position(loads) else {
         return;
     };
-    let last = (window.sampled as i64 + i64::from(last)) as usize - window.start;
-    let loads = |step: &Step| matches!(step.effect, Effect::Load { .. });
-    if !steps[..last].iter().any(loads) {
-        return;
-    }
-    let ahead = window.sampled - window.start;
+    // To where the block ends, because what is stored there counts as well.
+    let start = (window.start + first).min(window.sampled);
+    let steps = &function.steps[start..];
+    let ahead = window.sampled - start;
     let unchanged = unchanged(&steps[..ahead]);
     let mut pass = Pass {
-        known: window.known,
+        known: Known::nothing(),
         pointers: Pointers::default(),
+        named: false,
         out,
     };
-    for (position, step) in steps.iter().enumerate() {
-        // Registers that nothing changes up to the sample are the sample's.
+    let mut learned = 0;
+    for (position, step) in steps.iter().take(ahead + WINDOW).enumerate() {
+        // Registers that nothing changes up to the sample are the sample's, and
+        // remain it.
         match position.cmp(&ahead) {
-            Ordering::Less => pass.known.learn(unchanged[position], general),
+            Ordering::Less => {
+                pass.known.learn(unchanged[position] & !learned, general);
+                learned = unchanged[position];
+            }
             Ordering::Equal => pass.known = Known::all(*general),
             Ordering::Greater => {}
         }
-        let distance = position as i32 - ahead as i32;
-        pass.step(function, step, distance);
+        let is_past = start + position > window.last;
+        if step.invalid || is_past && !pass.named {
+            return;
+        }
+        pass.step(function, step, position as i32 - ahead as i32);
+        if position >= ahead && step.ends_block {
+            return;
+        }
     }
 }
 
@@ -170,6 +189,8 @@ fn unchanged(steps: &[Step]) -> [u16; WINDOW] {
 struct Pass<'a> {
     known: Known,
     pointers: Pointers,
+    /// Whether there is anything that a store could disprove.
+    named: bool,
     out: &'a mut Decoded,
 }
 
@@ -181,8 +202,8 @@ impl Pass<'_> {
         if let [operand] = operands {
             match operand.touch(&self.known) {
                 Touch::At(address) => loaded = Some(address),
-                Touch::Unknown => self.name(operand, distance),
-                Touch::Nothing => {}
+                Touch::Unknown if step.through => self.name(operand, distance),
+                Touch::Unknown | Touch::Nothing => {}
             }
             if let Some(site) = operand.site()
                 && matches!(step.effect, Effect::Load { .. })
@@ -191,7 +212,7 @@ impl Pass<'_> {
                 loaded = None;
             }
         }
-        for operand in operands.iter().filter(|o| o.kind != Kind::Read) {
+        for operand in operands.iter().filter(|o| o.kind.writes()) {
             if let Touch::At(address) = operand.touch(&self.known) {
                 self.changed(Span::new(address, operand.width.into()));
             }
@@ -218,19 +239,26 @@ impl Pass<'_> {
         let named = self.out.near.iter_mut().find(|n| n.distance == distance);
         if let Some(near) = named {
             near.through = Some(slot);
+            self.named = true;
         }
     }
 
     /// What a store changes is no slot from here on, and was none before: a
     /// pointer that is moved after each use is not where it was.
     fn changed(&mut self, span: Span) {
-        let hit =
-            |slot: Option<Slot>| slot.filter(|slot| !Span::new(slot.address, 8).overlaps(span));
-        for pointer in &mut self.pointers.0 {
-            *pointer = hit(*pointer);
+        let is_hit = |slot: &Slot| Span::new(slot.address, 8).overlaps(span);
+        let mut held = self.pointers.held;
+        while held != 0 {
+            let index = held.trailing_zeros();
+            held &= held - 1;
+            if is_hit(&self.pointers.slots[index as usize]) {
+                self.pointers.held &= !(1 << index);
+            }
         }
-        for near in &mut self.out.near {
-            near.through = hit(near.through);
+        if self.named {
+            for near in &mut self.out.near {
+                near.through = near.through.filter(|slot| !is_hit(slot));
+            }
         }
     }
 }

@@ -8,44 +8,46 @@ use crate::RawSample;
 use sunder_access::{Access, CodeAddress, Provenance};
 
 /// Over the sampled instruction, at `index`, and what will be executed after
-/// it, to the end of its block; returns where that is.
+/// it, to the end of its block; returns what the last is that may go through a
+/// slot.
 pub(super) fn forward(
     function: &Function,
     index: usize,
     sample: &RawSample,
     out: &mut Decoded,
-) -> usize {
+) -> Option<usize> {
     let mut known = Known::all(sample.registers.general);
     let steps = function.steps.iter().skip(index).take(WINDOW);
-    let mut end = index;
+    let mut last = None;
     for (step, distance) in steps.zip(0..) {
         if step.invalid {
             break;
         }
-        end += 1;
-        emit(function, step, distance, &known, sample, out);
+        if emit(function, step, distance, &known, sample, out) && step.through {
+            last = Some(index + distance as usize);
+        }
         if step.ends_block {
             break;
         }
         step.effect.forward(step.writes, &mut known);
     }
-    end
+    last
 }
 
 /// Over what was executed just before the instruction at `index`, as far as
-/// control can only have come that way; returns the first of them and what is
-/// known of the registers before it.
+/// control can only have come that way; returns the first of them, and the last
+/// that may go through a slot.
 pub(super) fn backward(
     function: &Function,
     index: usize,
     sample: &RawSample,
     out: &mut Decoded,
-) -> (usize, Known) {
-    let mut known = Known::all(sample.registers.general);
+) -> (usize, Option<usize>) {
     if function.entries_unknown {
-        return (index, known);
+        return (index, None);
     }
-    let mut start = index;
+    let mut known = Known::all(sample.registers.general);
+    let (mut start, mut last) = (index, None);
     for back in 1..=WINDOW.min(index) {
         let later = &function.steps[index + 1 - back];
         let step = &function.steps[index - back];
@@ -54,12 +56,15 @@ pub(super) fn backward(
         }
         start -= 1;
         step.effect.backward(step.writes, &mut known);
-        emit(function, step, -(back as i32), &known, sample, out);
+        if emit(function, step, -(back as i32), &known, sample, out) && step.through {
+            last = last.or(Some(start));
+        }
     }
-    (start, known)
+    (start, last)
 }
 
-/// Passes on what `step` touches, given the registers before it.
+/// Passes on what `step` touches, given the registers before it; returns whether
+/// some of that is not known.
 fn emit(
     function: &Function,
     step: &Step,
@@ -67,7 +72,8 @@ fn emit(
     before: &Known,
     sample: &RawSample,
     out: &mut Decoded,
-) {
+) -> bool {
+    let near = out.near.len();
     let instruction = CodeAddress(function.start + u64::from(step.offset));
     out.segment_relative += u32::from(step.segment_relative);
     for operand in function.operands(step) {
@@ -95,4 +101,5 @@ fn emit(
             }),
         }
     }
+    out.near.len() > near
 }
