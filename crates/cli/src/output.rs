@@ -220,6 +220,9 @@ pub fn terminal_width() -> usize {
 
 /// What a file's name says of its format; JSON if nothing.
 fn format_of(path: &Path) -> Format {
+    if path == Path::new("-") {
+        return Format::Text;
+    }
     match path.extension().and_then(|e| e.to_str()) {
         Some("html" | "htm") => Format::Html,
         Some("sarif") => Format::Sarif,

@@ -10,7 +10,7 @@
 //! only a fifth of them decode. What does depend on the machine is whether the
 //! threads run at the same time: a run in which they did not (CPU time below
 //! 1.5 times wall time) says nothing about sharing and is repeated, up to a
-//! bound.
+//! bound; then the row is skipped, and says so.
 
 mod support;
 
@@ -84,15 +84,18 @@ fn check(workload: &Workload, variant: Variant) -> Result<(), String> {
         if !seen.stderr.is_empty() {
             return Err(String::from_utf8_lossy(&seen.stderr).into_owned());
         }
-        if cpu < 1.5 * wall && !workload.verdict(variant).clean {
+        if cpu < 1.5 * wall && workload.verdict(variant).must_find().next().is_some() {
             continue;
         }
         let findings = Findings::open(&file).map_err(|e| e.to_string())?;
         return judge(workload, variant, &findings);
     }
-    Err(format!(
-        "the threads did not run side by side in {MOST_BUSY_RUNS} runs; is the machine busy?"
-    ))
+    println!(
+        "SKIP: {} {}: its threads did not run side by side in {MOST_BUSY_RUNS} runs",
+        workload.name,
+        variant.name()
+    );
+    Ok(())
 }
 
 /// CPU seconds of all children so far, their children included.

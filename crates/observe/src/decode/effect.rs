@@ -165,6 +165,11 @@ impl Effect {
         }
     }
 
+    /// Whether it loads what may be a pointer.
+    pub(super) const fn is_load(self) -> bool {
+        matches!(self, Self::Load { .. })
+    }
+
     /// From the registers that hold loaded values, perhaps with something known
     /// added, to those that do after the instruction.
     pub(super) fn loaded(self, writes: u16, loaded: u16) -> u16 {

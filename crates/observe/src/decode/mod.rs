@@ -147,13 +147,13 @@ impl Decoder {
             let function = self.cached(&range, 0);
             if let Some(index) = function.index_of(offset) {
                 out.function = Some(CodeAddress(function.start));
-                let (start, before) = walk::backward(function, index, sample, out);
+                let before = walk::backward(function, index, sample, out);
                 let after = walk::forward(function, index, sample, out);
-                let Some(last) = after.or(before) else {
+                let Some(last) = after.as_ref().or(before.as_ref()).map(|w| *w.end()) else {
                     return;
                 };
                 let window = slots::Window {
-                    start,
+                    start: before.map_or(index, |w| *w.start()),
                     sampled: index,
                     last,
                 };

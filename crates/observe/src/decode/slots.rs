@@ -16,8 +16,9 @@ use super::{Decoded, Slot, WINDOW};
 use std::cmp::Ordering;
 use sunder_access::{Address, Span};
 
-/// The instructions that the walks went over, as positions in the function.
+/// Which instructions matter, as positions in the function.
 pub(super) struct Window {
+    /// The first load before the sampled one, or that itself.
     pub start: usize,
     /// The sampled one.
     pub sampled: usize,
@@ -136,15 +137,9 @@ fn moved(slot: Option<Slot>, by: Option<u64>) -> Option<Slot> {
 
 /// Fills in [`super::NearAccess::through`].
 pub(super) fn assign(function: &Function, window: Window, general: &[u64; 16], out: &mut Decoded) {
-    let loads = |step: &Step| matches!(step.effect, Effect::Load { .. });
-    let steps = &function.steps[window.start..=window.last];
-    let Some(first) = steps.iter().position(loads) else {
-        return;
-    };
     // To where the block ends, because what is stored there counts as well.
-    let start = (window.start + first).min(window.sampled);
-    let steps = &function.steps[start..];
-    let ahead = window.sampled - start;
+    let steps = &function.steps[window.start..];
+    let ahead = window.sampled - window.start;
     let unchanged = unchanged(&steps[..ahead]);
     let mut pass = Pass {
         known: Known::nothing(),
@@ -164,7 +159,7 @@ pub(super) fn assign(function: &Function, window: Window, general: &[u64; 16], o
             Ordering::Equal => pass.known = Known::all(*general),
             Ordering::Greater => {}
         }
-        let is_past = start + position > window.last;
+        let is_past = window.start + position > window.last;
         if step.invalid || is_past && !pass.named {
             return;
         }
@@ -206,7 +201,7 @@ impl Pass<'_> {
                 Touch::Unknown | Touch::Nothing => {}
             }
             if let Some(site) = operand.site()
-                && matches!(step.effect, Effect::Load { .. })
+                && step.effect.is_load()
                 && !function.is_steady(site)
             {
                 loaded = None;

@@ -5,62 +5,69 @@ use super::function::{Function, Step};
 use super::operand::Touch;
 use super::{Decoded, NearAccess, WINDOW};
 use crate::RawSample;
+use std::ops::RangeInclusive;
 use sunder_access::{Access, CodeAddress, Provenance};
 
 /// Over the sampled instruction, at `index`, and what will be executed after
-/// it, to the end of its block; returns what the last is that may go through a
-/// slot.
+/// it, to the end of its block. Returns from where to where a pointer may be
+/// loaded and used, if its place is known.
 pub(super) fn forward(
     function: &Function,
     index: usize,
     sample: &RawSample,
     out: &mut Decoded,
-) -> Option<usize> {
+) -> Option<RangeInclusive<usize>> {
     let mut known = Known::all(sample.registers.general);
     let steps = function.steps.iter().skip(index).take(WINDOW);
-    let mut last = None;
+    let (mut first, mut last) = (None, None);
     for (step, distance) in steps.zip(0..) {
         if step.invalid {
             break;
         }
-        if emit(function, step, distance, &known, sample, out) && step.through {
+        let is_near = emit(function, step, distance, &known, sample, out);
+        if is_near && step.through && first.is_some() {
             last = Some(index + distance as usize);
+        }
+        if !is_near && step.effect.is_load() {
+            first = first.or(Some(index + distance as usize));
         }
         if step.ends_block {
             break;
         }
         step.effect.forward(step.writes, &mut known);
     }
-    last
+    Some(first?..=last?)
 }
 
 /// Over what was executed just before the instruction at `index`, as far as
-/// control can only have come that way; returns the first of them, and the last
-/// that may go through a slot.
+/// control can only have come that way; returns what `forward` does.
 pub(super) fn backward(
     function: &Function,
     index: usize,
     sample: &RawSample,
     out: &mut Decoded,
-) -> (usize, Option<usize>) {
+) -> Option<RangeInclusive<usize>> {
     if function.entries_unknown {
-        return (index, None);
+        return None;
     }
     let mut known = Known::all(sample.registers.general);
-    let (mut start, mut last) = (index, None);
+    let (mut first, mut last) = (None, None);
     for back in 1..=WINDOW.min(index) {
         let later = &function.steps[index + 1 - back];
         let step = &function.steps[index - back];
         if later.entry || step.ends_block {
             break;
         }
-        start -= 1;
         step.effect.backward(step.writes, &mut known);
-        if emit(function, step, -(back as i32), &known, sample, out) && step.through {
-            last = last.or(Some(start));
+        let is_near = emit(function, step, -(back as i32), &known, sample, out);
+        if is_near && step.through {
+            last = last.or(Some(index - back));
+        }
+        if !is_near && last.is_some() && step.effect.is_load() {
+            first = Some(index - back);
         }
     }
-    (start, last)
+    Some(first?..=last?)
 }
 
 /// Passes on what `step` touches, given the registers before it; returns whether
