@@ -256,6 +256,10 @@ impl Effect {
 
     /// Turns the registers after an instruction into those before it.
     pub(super) fn backward(self, writes: u16, known: &mut Known) {
+        if !self.can_be_undone() {
+            known.forget(writes);
+            return;
+        }
         let after = known.clone();
         known.forget(writes);
         match self {
@@ -292,6 +296,19 @@ impl Effect {
             Self::Leave => known.set(RBP, after.get(RSP).map(|new| new.wrapping_sub(8))),
             _ => {}
         }
+    }
+
+    /// Whether `backward` may learn anything from the registers after it.
+    const fn can_be_undone(self) -> bool {
+        matches!(
+            self,
+            Self::Add { narrow: false, .. }
+                | Self::AddRegister { narrow: false, .. }
+                | Self::Copy { narrow: false, .. }
+                | Self::Sum { narrow: false, .. }
+                | Self::Swap { .. }
+                | Self::Leave
+        )
     }
 
     /// `to = base + index * scale + displacement` is solved for the base, or

@@ -20,8 +20,9 @@ pub use range::{CodeRange, CodeSource};
 
 use crate::RawSample;
 use function::Function;
-use range::RangeId;
+use range::{RangeHasher, RangeId};
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Weak};
 use sunder_access::{Access, Address, CodeAddress, Kind};
 
@@ -97,7 +98,7 @@ pub struct Slot {
 /// Decodes samples; remembers the functions that it has seen.
 #[derive(Default)]
 pub struct Decoder {
-    functions: HashMap<(RangeId, u32), Cached>,
+    functions: HashMap<(RangeId, u32), Cached, BuildHasherDefault<RangeHasher>>,
     /// How many functions there may be before the next look for dead ones.
     sweep_at: usize,
     builder: function::Builder,

@@ -1,8 +1,36 @@
 //! Where the decoder gets code from.
 
+use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sunder_access::{CodeAddress, ProcessId};
+
+/// Hashes keys of ranges, which are counted up and nobody chooses: no defence
+/// against crafted keys is needed, and the lookup is on every sample's way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RangeHasher(u64);
+
+impl Hasher for RangeHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(byte.into());
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(value.into());
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // 2^64 by the golden ratio: consecutive numbers are spread evenly.
+        let spread = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ spread >> 32;
+    }
+}
 
 /// Gives the code around an address of a process.
 pub trait CodeSource {
