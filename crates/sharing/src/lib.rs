@@ -85,10 +85,10 @@
 //!
 //! A verdict is [`Sharing::False`] if and only if no byte had two simultaneous
 //! accessors of which one wrote; [`Sharing::True`] if less than [`MIXED_FROM`] of
-//! its interleavings are false; [`Sharing::Mixed`] otherwise. A burst is
-//! complete but saw one moment of some milliseconds, in which one pair of many
-//! threads may have had the CPUs; so it weighs as much as one return in the
-//! samples, and bytes that either saw shared are shared.
+//! its interleavings are false; [`Sharing::Mixed`] otherwise. Bytes that
+//! either samples or bursts saw shared are shared, and the larger of their two
+//! shares holds: samples do not know the order of close accesses, and a burst saw
+//! one moment, in which one pair of many threads may have had the CPUs.
 //!
 //! # Memory
 //!

@@ -269,41 +269,22 @@ fn byte_states(line: &Line) -> Vec<ByteState> {
 }
 
 /// See the crate's page, "False and true". An exact stream knows best. Samples
-/// and bursts are weighted by the moments that they looked at: a burst saw one,
-/// however many changes it counted; each return in the samples is another.
+/// and bursts each miss what the other sees: samples do not know the order of
+/// accesses that lie close together (a lock that one thread tries while another
+/// works on the data beside it), and a burst lasts some milliseconds, in which the
+/// scheduler may have had one pair of many threads on the CPUs. The cost is an
+/// upper bound, so the larger share holds.
 fn false_share(line: &Line) -> f64 {
     let tally = &line.tally;
     if tally.exact_changes >= CONFIRMING_CHANGES {
         return vanishing(tally.exact_changes as f64, tally.exact_separate as f64);
     }
     let sampled = vanishing(tally.changes, tally.separate);
-    if !line.bursts.confirms() {
-        return sampled;
+    if line.bursts.confirms() {
+        sampled.max(line.bursts.false_share())
+    } else {
+        sampled
     }
-    let by_burst = watched_share(line) * f64::from(line.bursts.loud);
-    let by_sample = tally.isolated as f64;
-    if by_burst + by_sample <= 0.0 {
-        return line.bursts.false_share();
-    }
-    (by_burst * line.bursts.false_share() + by_sample * sampled) / (by_burst + by_sample)
-}
-
-/// The share of contended accesses that fell on watched words.
-fn watched_share(line: &Line) -> f64 {
-    let (mut all, mut watched) = (0.0, 0.0);
-    for used in line.users.iter().flat_map(|u| &u.uses) {
-        let weight = f64::from(used.shared);
-        all += weight;
-        if line
-            .footprints
-            .get(used.footprint)
-            .mask()
-            .overlaps(line.bursts.watched)
-        {
-            watched += weight;
-        }
-    }
-    if all > 0.0 { watched / all } else { 1.0 }
 }
 
 fn involved(line: &Line) -> impl Iterator<Item = &User> {

@@ -206,9 +206,9 @@ fn silent_bursts_speak_against_interleaving() {
 }
 
 #[test]
-fn a_burst_is_one_moment_among_those_that_the_samples_saw() {
+fn a_burst_adds_to_what_the_samples_saw_and_takes_nothing_away() {
     // Samples: both threads update both words. A burst happens to see a word for
-    // each: with more threads than CPUs, the next moment has another pair.
+    // each: at that moment the sharing was false, at others it was true.
     let both = |t| {
         Model::new(
             t,
@@ -226,12 +226,7 @@ fn a_burst_is_one_moment_among_those_that_the_samples_saw() {
     burst(&mut judge, SECOND, &[word(0), word(1)], &hits);
     let v = &judge.verdicts()[0];
     assert!(v.confirmed);
-    assert_eq!(v.sharing, Sharing::True);
-    assert!(
-        v.false_share > 0.0 && v.false_share < 0.05,
-        "{}",
-        v.false_share
-    );
+    assert_eq!((v.sharing, v.false_share), (Sharing::Mixed, 1.0));
 }
 
 #[test]
