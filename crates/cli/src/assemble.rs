@@ -98,9 +98,13 @@ fn join(
         .map(|part| show_object(process, &part.name, None));
     let key = first.parts[0].key.clone();
     let mut timeline = vec![0.0; SLICES];
+    let slice_seconds = (end.since(start) as f64 / 1e9 / SLICES as f64).max(1e-9);
     for (verdict, _) in &lines {
         let slices = verdict.timeline.slices(start, end, SLICES);
-        timeline.iter_mut().zip(slices).for_each(|(t, s)| *t += s);
+        timeline
+            .iter_mut()
+            .zip(slices)
+            .for_each(|(t, s)| *t += s / slice_seconds);
     }
     let confirmed = lines.iter().any(|(v, _)| v.confirmed);
     let sites = join_sites(lines.iter_mut().flat_map(|(_, l)| l.sites.drain(..)));

@@ -106,7 +106,7 @@ pub fn run(options: &Attach) -> Result<u8> {
         program: findings::Program {
             command: command
                 .iter()
-                .map(|a| a.to_string_lossy().into_owned())
+                .map(|a| a.to_string_lossy().trim_end().to_owned())
                 .collect(),
             path: path.map(|p| p.to_string_lossy().into_owned()),
             exit: None,

@@ -121,6 +121,17 @@ fn judge(workload: &Workload, variant: Variant, findings: &Findings) -> Result<(
             _ => false,
         })
         .collect();
+    for f in &significant {
+        // The rate is over the time in which something was seen, the timeline over
+        // the whole run, which is somewhat longer.
+        let mean = f.timeline.iter().sum::<f64>() / f.timeline.len().max(1) as f64;
+        if !(0.3..1.05).contains(&(mean / f.interleavings_per_second)) {
+            return Err(format!(
+                "the timeline's mean is {mean}, the rate {}",
+                f.interleavings_per_second
+            ));
+        }
+    }
     let shown: Vec<String> = significant.iter().map(|f| describe(f)).collect();
     for expected in verdict.findings.iter().filter(|e| e.need == Need::Must) {
         let mismatches: Vec<String> = significant
