@@ -3,7 +3,7 @@
 
 use crate::args::Attach;
 use crate::detect::own_cpu_seconds;
-use crate::live::{Live, Sampler, now};
+use crate::live::{Live, Sampler};
 use crate::observers;
 use crate::output::Output;
 use crate::result::{Observed, show_machine};
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sunder_access::ProcessId;
 use sunder_findings as findings;
 use sunder_observe::machine::{self, Machine};
+use sunder_observe::monotonic_now;
 use sunder_observe::perf::{FrequencyPlan, PerfSampler};
 use sunder_observe::{ObserveError, proc};
 
@@ -91,7 +92,7 @@ pub fn run(options: &Attach) -> Result<u8> {
         over = live.step(Some(options.duration), &mut |_| !proc::is_alive(process))?;
     }
     live.finish();
-    let (start, end) = (live.start(), now());
+    let (start, end) = (live.start(), monotonic_now());
     let mut limits = live.sampler_limits();
     limits.push(
         "An attached process tells nothing of its heap: heap objects are named by the types of \

@@ -3,7 +3,7 @@
 
 use crate::args::{Detect, ObserveOptions, ObserverChoice};
 use crate::embed::RuntimeLibrary;
-use crate::live::{Live, Sampler, now};
+use crate::live::{Live, Sampler};
 use crate::observers;
 use crate::output::{Output, complain};
 use crate::result::{Observed, show_machine};
@@ -21,6 +21,7 @@ use sunder_findings as findings;
 use sunder_findings::Findings;
 use sunder_observe::launch::{Child, Launch, Prepared};
 use sunder_observe::machine::{self, Machine};
+use sunder_observe::monotonic_now;
 use sunder_observe::{ObserveError, proc};
 use sunder_wire::{RuntimeStatus, Segment, SegmentOptions};
 
@@ -133,7 +134,7 @@ pub fn observe(
     // That of a privileged program is not ours to know.
     let path = path.or_else(|| program.first().and_then(|name| observers::find(name)));
     signals.release();
-    let end = now();
+    let end = monotonic_now();
     let elapsed = live.elapsed();
     limits.extend(live.sampler_limits());
     limits.extend(live.watch_limit());

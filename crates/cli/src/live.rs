@@ -10,7 +10,7 @@ use sunder_access::{Address, ProcessId, ThreadId, Time};
 use sunder_observe::perf::{PerfSampler, Wait};
 use sunder_observe::pmu::PmuSampler;
 use sunder_observe::watch::{Budget, BurstRequest, CodeDecoder, ProcessCode, WatchError, Watcher};
-use sunder_observe::{ObserveError, RawSample, Registers, proc};
+use sunder_observe::{ObserveError, RawSample, Registers, monotonic_now, proc};
 use sunder_sharing::Burst;
 use sunder_wire::Segment;
 
@@ -91,7 +91,7 @@ impl Live {
             },
             watchers: HashMap::new(),
             started: Instant::now(),
-            start: now(),
+            start: monotonic_now(),
             next_maps: Duration::ZERO,
             next_suspects: Duration::from_millis(10),
             first_suspect: None,
@@ -182,7 +182,7 @@ impl Live {
     fn drain(&mut self, last: bool) {
         // The epoch must begin before the samples that it is compared with.
         if let Some(segment) = &self.segment {
-            segment.advance_epoch(now());
+            segment.advance_epoch(monotonic_now());
         }
         let session = &mut self.session;
         let mut sink = |event| session.event(event);
@@ -215,7 +215,7 @@ impl Live {
         if last {
             self.session.pass_on();
         } else {
-            self.session.flush(now());
+            self.session.flush(monotonic_now());
         }
         self.session.heap_events();
     }
@@ -262,7 +262,11 @@ impl Live {
     /// One burst on the dearest suspect that is not yet settled.
     fn watch(&mut self) {
         for process in self.session.living() {
-            let suspects = self.session.process(process).judge.suspects(now());
+            let suspects = self
+                .session
+                .process(process)
+                .judge
+                .suspects(monotonic_now());
             if suspects.is_empty() {
                 continue;
             }
@@ -316,15 +320,4 @@ impl Live {
             Err(error) => self.watch_refused = Some(error.to_string()),
         }
     }
-}
-
-/// The monotonic clock, as observers stamp their events.
-pub fn now() -> Time {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a valid place for the answer.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    Time(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

@@ -142,6 +142,7 @@ impl Session {
         if !self.follows(sample.process) {
             return;
         }
+        self.code.executed_at(sample.time);
         self.decoder
             .decode(sample, &mut self.code, &mut self.decoded);
         if self.held.as_ref().is_some_and(Held::is_full) {

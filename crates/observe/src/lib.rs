@@ -4,6 +4,7 @@
 //! whoever took them. This crate must not judge or name what it sees, and must
 //! not change the target.
 
+mod clock;
 pub mod code;
 pub mod decode;
 mod error;
@@ -17,6 +18,7 @@ pub mod proc;
 pub mod slots;
 pub mod watch;
 
+pub use clock::monotonic_now;
 pub use code::ProcessCode;
 pub use decode::{CodeRange, CodeSource, Decoded, Decoder, NearAccess, Slot};
 pub use error::ObserveError;

@@ -11,15 +11,17 @@ mod image;
 mod made;
 mod open;
 mod remote;
+mod settled;
 mod vdso;
 
+use crate::clock::monotonic_now;
 use crate::decode::{CodeRange, CodeSource};
 use crate::{Event, ObserveError, proc};
 use image::Image;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
-use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId};
+use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId, Span, Time};
 
 /// Address spaces of ended processes that are kept for late samples.
 const KEPT_AFTER_END: usize = 64;
@@ -35,6 +37,8 @@ pub struct ProcessCode {
     images: HashMap<(String, u64), Option<Arc<Image>>>,
     ended: VecDeque<ProcessId>,
     created: SystemTime,
+    /// When the sample that is being decoded was taken.
+    taken: Option<Time>,
 }
 
 /// One address space.
@@ -46,6 +50,8 @@ struct Space {
     /// Loops of code made at run time, by start. Read anew for every sample, as
     /// they may change; kept so that one that has not is decoded once.
     made: HashMap<u64, Arc<CodeRange>>,
+    /// What is known of the pages of such code.
+    pages: settled::Pages,
     /// How often code was executed where nothing was known to be mapped.
     misses: u64,
 }
@@ -57,6 +63,7 @@ impl Default for ProcessCode {
             images: HashMap::new(),
             ended: VecDeque::new(),
             created: SystemTime::now(),
+            taken: None,
         }
     }
 }
@@ -65,6 +72,13 @@ impl ProcessCode {
     /// Knows no process yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The code that is asked for next was executed at `taken`: what a program
+    /// has made or changed since is not it. Without a time, code counts as it
+    /// stands.
+    pub fn executed_at(&mut self, taken: Time) {
+        self.taken = Some(taken);
     }
 
     /// Takes what is mapped in a running process from `/proc`.
@@ -134,8 +148,16 @@ impl ProcessCode {
             space.ranges.insert(range.start.0, Arc::clone(&range));
             return Some(range);
         }
-        let range = remote(process, &mapping, at)?;
+        let around = around(&mapping, at)?;
         let space = self.spaces.get_mut(&process)?;
+        if let Some(taken) = self.taken
+            && !space
+                .pages
+                .are_settled(process, around, taken, monotonic_now())
+        {
+            return None;
+        }
+        let range = remote(process, around, at)?;
         Some(space.made(range))
     }
 
@@ -250,10 +272,14 @@ fn from_image(image: &Image, mapping: &Mapping, at: CodeAddress) -> Option<CodeR
 }
 
 /// Code as it stands in the process right now.
-fn remote(process: ProcessId, mapping: &Mapping, at: CodeAddress) -> Option<CodeRange> {
+fn remote(process: ProcessId, around: Span, at: CodeAddress) -> Option<CodeRange> {
+    let bytes = remote::read(process, around.start, around.len as usize)?;
+    made::range(&bytes, CodeAddress(around.start.0), at)
+}
+
+/// What is looked at of a mapping to decode an instruction at `at`.
+fn around(mapping: &Mapping, at: CodeAddress) -> Option<Span> {
     let start = at.0.saturating_sub(made::AROUND).max(mapping.span.start.0);
     let end = at.0.saturating_add(made::AROUND).min(mapping.span.end().0);
-    let room = end.checked_sub(start)?;
-    let bytes = remote::read(process, Address(start), room as usize)?;
-    made::range(&bytes, CodeAddress(start), at)
+    Some(Span::new(Address(start), end.checked_sub(start)?))
 }

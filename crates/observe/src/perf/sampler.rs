@@ -5,6 +5,7 @@ use super::open::{Recipe, TaskEvents};
 use super::plan::FrequencyPlan;
 use super::record::{self, Parsed};
 use super::ring::Ring;
+use crate::clock::monotonic_now;
 use crate::machine::perf_event::PerfEvent;
 use crate::{Event, ObserveError, PerfRefusal, proc};
 use std::collections::HashSet;
@@ -390,17 +391,6 @@ fn online_cpus() -> Vec<u32> {
         .map(|cpu| cpu.number)
         .collect();
     if cpus.is_empty() { vec![0] } else { cpus }
-}
-
-/// Now, on the clock of the samples.
-pub(crate) fn monotonic_now() -> Time {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `now` is a valid place for the answer.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
 /// How many more descriptors this process may open, after raising its soft

@@ -9,6 +9,7 @@
 use super::access_of;
 use super::events::{self, MemoryEvent};
 use super::record::{Fields, SampleLayout};
+use crate::clock::monotonic_now;
 use crate::import::{Record, records};
 use crate::machine::Machine;
 use crate::machine::perf_event::{Attr, PerfEvent, Where, flag, sample};
@@ -493,16 +494,6 @@ fn process_of(event: &Event) -> Option<ProcessId> {
         | Event::ThreadEnd { process, .. } => Some(*process),
         Event::Lost(_) => None,
     }
-}
-
-fn monotonic_now() -> Time {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `now` is a valid place for the answer.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub(crate) use decode::kind_of;
 pub use decode::{Code, CodeBefore, CodeDecoder, HitDecoder, ProcessCode, Trap, TrappedAccess};
 pub use words::suspect_words;
 
+use crate::clock::monotonic_now;
 use crate::machine::breakpoint;
 use crate::machine::perf_event::{PerfEvent, Where};
 use crate::pmu::record::Sample;
@@ -184,9 +185,9 @@ impl Watcher {
         let mut armed = Armed::set(self.process, &request.threads, words, limit)?;
 
         armed.enable();
-        let started = now();
+        let started = monotonic_now();
         run(&mut armed, affordable.into(), request.max_duration);
-        let ended = now();
+        let ended = monotonic_now();
         armed.disable();
         armed.collect();
 
@@ -348,10 +349,6 @@ fn run(armed: &mut Armed, affordable: u64, duration: Duration) {
         }
         thread::sleep(left.min(LOOK));
     }
-}
-
-fn now() -> Time {
-    clock(libc::CLOCK_MONOTONIC).map_or(Time(0), |time| Time(time.as_nanos() as u64))
 }
 
 /// The CPU time of all threads of a process, also of those that have ended.
