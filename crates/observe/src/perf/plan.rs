@@ -15,15 +15,16 @@ pub struct FrequencyPlan {
 }
 
 impl Default for FrequencyPlan {
-    /// 4000 Hz for the first 0.2 s, so that a program of 100 ms gives some 400
-    /// samples a thread; 1000 Hz up to 3 s; then 250 Hz, where a sample of some
-    /// 2 us (interrupt, record, decoding) costs 0.05 % of a thread's time.
+    /// 4000 Hz for the first 60 ms, so that a program of 100 ms gives some 250
+    /// samples a thread; 1000 Hz up to 0.5 s; then 250 Hz. In a virtual machine
+    /// a sample can cost the target tens of microseconds, most of it for the
+    /// timer's interrupt, so 4000 Hz may take a tenth of its time.
     fn default() -> Self {
         Self {
             steps: vec![
                 (Duration::ZERO, 4000),
-                (Duration::from_millis(200), 1000),
-                (Duration::from_secs(3), 250),
+                (Duration::from_millis(60), 1000),
+                (Duration::from_millis(500), 250),
             ],
         }
     }
