@@ -64,7 +64,7 @@ pub fn side_by_side(what: &str, mut run: impl FnMut() -> Result<(), String>) {
 }
 
 /// CPU seconds of all children that have been waited for.
-fn children_cpu() -> f64 {
+pub fn children_cpu() -> f64 {
     // SAFETY: `rusage` is plain data for which zeroes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is a valid place for the answer.
