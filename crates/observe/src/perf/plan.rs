@@ -89,11 +89,12 @@ mod tests {
 
     #[test]
     fn a_step_holds_until_the_next_begins() {
-        let plan = FrequencyPlan::default();
-        let at = |ms| plan.steps()[plan.step_at(Duration::from_millis(ms))].1;
+        let ms = Duration::from_millis;
+        let plan = FrequencyPlan::new(vec![(Duration::ZERO, 400), (ms(200), 100), (ms(3000), 25)]);
+        let at = |millis| plan.steps()[plan.step_at(ms(millis))].1;
         assert_eq!(
             [at(0), at(199), at(200), at(2999), at(3000), at(100_000)],
-            [4000, 4000, 1000, 1000, 250, 250]
+            [400, 400, 100, 100, 25, 25]
         );
     }
 
