@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-findings", &["sunder-access"]),
     ("sunder-report", &["sunder-findings"]),
     ("sunder-plan", &["sunder-findings"]),
+    ("sunder-placement", &["sunder-access"]),
     ("sunder-runtime", &["sunder-access", "sunder-wire"]),
     (
         "sunder-cli",
