@@ -134,7 +134,7 @@ pub struct ObjectName {
     /// Where it lives.
     pub kind: ObjectKind,
     /// The variable's name, qualified; for mappings the file's path or the
-    /// kernel's name; for heap blocks nothing.
+    /// kernel's name; for heap blocks the variable or field that holds them.
     pub name: Option<String>,
     /// Its type as the language writes it.
     pub type_name: Option<String>,

@@ -9,11 +9,14 @@
 //! block disagree, the value is unknown.
 
 mod effects;
+mod takers;
+
+pub(crate) use takers::{Argument, Call};
 
 use crate::answer::Storage;
 use crate::blocks::{Block, blocks};
 use crate::die::StaticPlace;
-use crate::image::LinkAddress;
+use crate::image::{Image, LinkAddress};
 use crate::locals::{Local, Place};
 use crate::module::Debug;
 use crate::types::{Shape, TypeId};
@@ -50,6 +53,9 @@ pub(crate) struct Function<'a> {
     pub(crate) locals: Vec<Local>,
     /// What the loader puts into pointers of the file, by their place.
     pub(crate) pointers: &'a HashMap<u64, u64>,
+    /// The names of functions of other files, by the place of their pointers.
+    pub(crate) imports: &'a HashMap<u64, String>,
+    pub(crate) image: &'a Image,
     /// Distance from the start of the executable's TLS block to the thread
     /// pointer, for executables.
     pub(crate) tls_size: Option<u64>,
@@ -65,6 +71,8 @@ pub(crate) struct Answers {
     /// What the results of calls point to, by the address after the call: known
     /// from the called function or from the variable that takes the result.
     pub(crate) results: HashMap<u64, TypeId>,
+    /// Who takes these results, by the address after the call.
+    pub(crate) calls: HashMap<u64, Call>,
     names: Vec<String>,
 }
 
@@ -97,10 +105,12 @@ pub(crate) fn analyse(
         answers: Answers::default(),
         returns: HashMap::new(),
         calls: HashMap::new(),
+        noting: false,
     };
     let last_calls = analysis.last_calls(&instructions);
     let blocks = blocks(&instructions, &last_calls);
     let states = analysis.fixpoint(&instructions, &blocks);
+    analysis.noting = true;
     for (block, state) in blocks.iter().zip(states) {
         let Some(mut state) = state else { continue };
         for instruction in &instructions[block.first..block.last] {
@@ -108,7 +118,14 @@ pub(crate) fn analyse(
             if let Some(touched) = analysis.touched(instruction, &state) {
                 analysis.answers.touched.insert(instruction.ip(), touched);
             }
+            if instruction.flow_control() == FlowControl::Return {
+                analysis.note_return(&state);
+            }
             analysis.execute(instruction, &mut state);
+        }
+        // What several ways return differs at the return itself.
+        for end in block.next.iter().map(|&n| &blocks[n]) {
+            analysis.note_way_out(&instructions[end.first..end.last], &state);
         }
     }
     analysis.answers
@@ -124,6 +141,8 @@ struct Analysis<'a> {
     returns: HashMap<u64, Option<Value>>,
     /// Results of calls that are still unknown: the address after the call.
     calls: HashMap<u64, u64>,
+    /// Whether the values are settled.
+    noting: bool,
 }
 
 impl Analysis<'_> {
@@ -133,18 +152,63 @@ impl Analysis<'_> {
         let mut known: HashMap<u64, bool> = HashMap::new();
         let mut found = HashSet::new();
         for instruction in instructions {
+            if instruction.is_ip_rel_memory_operand()
+                && instruction.flow_control() == FlowControl::IndirectCall
+                && self.is_last_import(instruction.ip_rel_memory_address())
+            {
+                found.insert(instruction.ip());
+            }
             let Some(target) = self.call_target(instruction) else {
                 continue;
             };
+            let by_stub = self.stub(target);
             let (debug, limits) = (&mut *self.debug, &mut *self.limits);
             let last = *known
                 .entry(target)
-                .or_insert_with(|| debug.never_returns(LinkAddress(target), limits));
+                .or_insert_with(|| by_stub || debug.never_returns(LinkAddress(target), limits));
             if last {
                 found.insert(instruction.ip());
             }
         }
         found
+    }
+
+    /// Whether `target` is a stub of the linker's that jumps to a function of
+    /// another file that never returns.
+    fn stub(&self, target: u64) -> bool {
+        /// A stub is at most a landing pad and a jump.
+        const STUB_BYTES: u64 = 16;
+        let code = self.function.image.bytes(LinkAddress(target), STUB_BYTES);
+        let decoder = Decoder::with_ip(64, &code, target, DecoderOptions::NONE);
+        let jump = decoder.into_iter().take(2).find(|i| {
+            i.flow_control() == FlowControl::IndirectBranch && i.is_ip_rel_memory_operand()
+        });
+        jump.is_some_and(|jump| self.is_last_import(jump.ip_rel_memory_address()))
+    }
+
+    /// Whether the pointer at `place` is to a function of another file that
+    /// never returns, as its documentation says.
+    fn is_last_import(&self, place: u64) -> bool {
+        const LAST: [&str; 13] = [
+            "abort",
+            "exit",
+            "_exit",
+            "quick_exit",
+            "pthread_exit",
+            "longjmp",
+            "siglongjmp",
+            "__stack_chk_fail",
+            "__assert_fail",
+            "_Unwind_Resume",
+            "_ZSt9terminatev",
+            "__cxa_rethrow",
+            "__chk_fail",
+        ];
+        self.function.imports.get(&place).is_some_and(|name| {
+            LAST.contains(&name.as_str())
+                || name.starts_with("__cxa_throw")
+                || (name.starts_with("_ZSt") && name.contains("__throw_"))
+        })
     }
 
     /// The function that `instruction` calls, directly or through the global
@@ -234,15 +298,28 @@ impl Analysis<'_> {
                 }
                 _ => continue,
             };
+            if matches!(local.place, Place::Register(_)) {
+                self.note_local(local, state.registers[register], ip);
+            }
             let (Some(Value::Inside(new)), false) = (value, told[register]) else {
                 continue;
             };
             told[register] = true;
-            if self.is_better(&new, state.registers[register]) {
-                self.note_result(state.registers[register], new.ty);
-                state.registers[register] = Value::Inside(new);
+            let old = state.registers[register];
+            if self.is_better(&new, old) {
+                self.note_result(old, new.ty);
+                state.registers[register] = self.tagged(Value::Inside(new), old);
             }
         }
+    }
+
+    /// `new`, which says more of the address that `old` is.
+    fn tagged(&self, new: Value, old: Value) -> Value {
+        let call = match old {
+            Value::Inside(old) => Some(old.call),
+            _ => old.as_unknown().and_then(|u| self.calls.get(&u).copied()),
+        };
+        new.returned_before(call.unwrap_or(0))
     }
 
     /// If `value` is what a call returned, it points to a `ty`.
@@ -279,6 +356,7 @@ impl Analysis<'_> {
             modulo: 0,
             storage,
             origin,
+            call: 0,
         })
     }
 
@@ -446,7 +524,10 @@ impl Analysis<'_> {
                 let typed = self
                     .frame_variable(offset, ip, state)
                     .and_then(|t| self.follow(&t));
-                typed.or_else(|| state.slots.get(&offset).copied())
+                match (typed, state.slots.get(&offset).copied()) {
+                    (Some(typed), Some(held)) => Some(self.tagged(typed, held)),
+                    (typed, held) => typed.or(held),
+                }
             }
             Value::Number(_) => None,
         }

@@ -24,6 +24,32 @@ pub(crate) fn variable(raw: &str) -> String {
     }
 }
 
+/// Whether a source file is one of a language's library.
+pub(crate) fn is_library_file(file: &str) -> bool {
+    const FOLDERS: [&str; 4] = ["/usr/include/", "/usr/lib/gcc/", "/usr/lib/llvm", "/rustc/"];
+    FOLDERS.iter().any(|folder| file.starts_with(folder))
+        || file.contains("/rustlib/src/")
+        || file.contains("/libstdc++-v3/")
+}
+
+/// Whether a function, by its readable name and file, is a language's library's
+/// or an allocator's.
+pub(crate) fn is_library_function(name: &str, file: Option<&str>) -> bool {
+    const ROOTS: [&str; 10] = [
+        "operator new",
+        "std::",
+        "__gnu_cxx::",
+        "core::",
+        "alloc::",
+        "<core::",
+        "<alloc::",
+        "__rust",
+        "__rdl_",
+        "__rg_",
+    ];
+    ROOTS.iter().any(|root| name.starts_with(root)) || file.is_some_and(is_library_file)
+}
+
 /// Undoes C++ and Rust mangling; other names stay what they are.
 fn demangle(raw: &str) -> Cow<'_, str> {
     // Versioned dynamic symbols (`fork@@GLIBC_2.2.5`) are C names.

@@ -4,7 +4,8 @@
 use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{
-    LittleEndian, Object, ObjectSection, ObjectSymbol, ReadCache, RelocationFlags, SymbolKind,
+    LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, ReadCache,
+    RelocationFlags, RelocationTarget, SymbolKind,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -172,6 +173,31 @@ impl Image {
         let all = elf.dynamic_relocations().into_iter().flatten();
         all.filter(|(_, r)| r.flags() == relative)
             .map(|(place, r)| (place, r.addend() as u64))
+            .collect()
+    }
+
+    /// The names of the functions that the loader looks up, by the place of the
+    /// pointer that it puts them in.
+    pub(crate) fn imports(&self) -> HashMap<u64, String> {
+        let Ok(file) = self.file.try_clone() else {
+            return HashMap::new();
+        };
+        let cache = ReadCache::new(file);
+        let Ok(elf) = ElfFile64::<LittleEndian, _>::parse(&cache) else {
+            return HashMap::new();
+        };
+        let Some(table) = elf.dynamic_symbol_table() else {
+            return HashMap::new();
+        };
+        let name = |target| match target {
+            RelocationTarget::Symbol(index) => {
+                let symbol = table.symbol_by_index(index).ok()?;
+                Some(symbol.name().ok()?.to_owned())
+            }
+            _ => None,
+        };
+        let all = elf.dynamic_relocations().into_iter().flatten();
+        all.filter_map(|(place, r)| Some((place, name(r.target())?)))
             .collect()
     }
 

@@ -5,8 +5,10 @@
 
 use crate::die::LoadedEntry;
 use crate::dwarf::{Attribute, Bytes, DebugInfo, DieRef, LoadedUnit};
+use crate::fold::is_library_file;
 use crate::types::{TypeId, TypeTable};
 use gimli::{AttributeValue, Expression, Operation, UnitOffset, constants as dw};
+use std::collections::HashMap;
 
 /// Where a variable, or a piece of one, is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,10 @@ pub(crate) struct Local {
     pub(crate) entry: usize,
     /// How deeply nested the block or inlined function is.
     pub(crate) depth: isize,
+    /// How many inlined functions it is in.
+    pub(crate) inlined: u8,
+    /// Whether a language's library declares it.
+    pub(crate) librarys: bool,
 }
 
 /// A part of a variable that has a place of its own.
@@ -65,7 +71,7 @@ enum FrameBase {
 const MAX_LOCALS: usize = 20_000;
 
 /// The variables of the function at `die`, those of the innermost inlined
-/// functions first.
+/// functions first, but those of a library after the user's.
 pub(crate) fn read(debug: &mut DebugInfo, types: &mut TypeTable, die: DieRef) -> Vec<Local> {
     let Some(unit) = debug.unit(die.unit).cloned() else {
         return Vec::new();
@@ -77,10 +83,11 @@ pub(crate) fn read(debug: &mut DebugInfo, types: &mut TypeTable, die: DieRef) ->
         number: die.unit,
         base: FrameBase::Unknown,
         found: Vec::new(),
+        files: HashMap::new(),
     };
     let _ = reader.walk(die.offset);
     let mut found = reader.found;
-    found.sort_by_key(|l| std::cmp::Reverse(l.depth));
+    found.sort_by_key(|l| (l.librarys && l.inlined > 0, std::cmp::Reverse(l.depth)));
     found
 }
 
@@ -91,6 +98,8 @@ struct Reader<'a> {
     number: u32,
     base: FrameBase,
     found: Vec<Local>,
+    /// Whether source files, by unit and number, are a library's.
+    files: HashMap<(u32, u64), bool>,
 }
 
 impl Reader<'_> {
@@ -105,6 +114,8 @@ impl Reader<'_> {
         self.base = self.frame_base(root);
         // The code ranges of the enclosing blocks, by depth.
         let mut scopes: Vec<(isize, Vec<(u64, u64)>)> = vec![(top, self.ranges(root))];
+        // The depths of the inlined functions around.
+        let mut inlined: Vec<isize> = Vec::new();
         let mut skip_below: Option<isize> = None;
         entries.next_entry()?;
         while let Some(entry) = entries.current() {
@@ -116,15 +127,20 @@ impl Reader<'_> {
                 skip_below = None;
             }
             scopes.retain(|s| s.0 < depth);
+            inlined.retain(|&d| d < depth);
             if skip_below.is_none() {
                 match entry.tag() {
                     dw::DW_TAG_lexical_block | dw::DW_TAG_inlined_subroutine => {
                         scopes.push((depth, self.ranges(entry)));
+                        if entry.tag() == dw::DW_TAG_inlined_subroutine {
+                            inlined.push(depth);
+                        }
                     }
                     dw::DW_TAG_formal_parameter | dw::DW_TAG_variable => {
                         let entry = entry.clone();
                         if let Some(scope) = scopes.last() {
-                            self.variable(&entry, &scope.1, depth);
+                            let level = u8::try_from(inlined.len()).unwrap_or(u8::MAX);
+                            self.variable(&entry, &scope.1, (depth, level));
                         }
                     }
                     // Functions and types declared inside have their own frames.
@@ -173,7 +189,12 @@ impl Reader<'_> {
         }
     }
 
-    fn variable(&mut self, entry: &LoadedEntry, scope: &[(u64, u64)], depth: isize) {
+    fn variable(
+        &mut self,
+        entry: &LoadedEntry,
+        scope: &[(u64, u64)],
+        (depth, inlined): (isize, u8),
+    ) {
         let Some(location) = entry.attr_value(dw::DW_AT_location) else {
             return;
         };
@@ -198,6 +219,7 @@ impl Reader<'_> {
             .debug
             .inherited(die, dw::DW_AT_name)
             .and_then(|(at, value)| self.debug.unit(at.unit)?.text(value));
+        let librarys = self.is_librarys(die);
         for (begin, end, Piece { place, at, whole }) in places {
             self.found.push(Local {
                 name: name.unwrap_or(""),
@@ -210,8 +232,27 @@ impl Reader<'_> {
                 parameter: entry.tag() == dw::DW_TAG_formal_parameter,
                 entry: die.offset,
                 depth,
+                inlined,
+                librarys,
             });
         }
+    }
+
+    /// Whether the file that declares `die` is a language's library's.
+    fn is_librarys(&mut self, die: DieRef) -> bool {
+        let Some((at, value)) = self.debug.inherited(die, dw::DW_AT_decl_file) else {
+            return false;
+        };
+        let number = match value {
+            AttributeValue::FileIndex(number) => Some(number),
+            other => other.udata_value(),
+        };
+        let Some(number) = number else { return false };
+        let debug = &*self.debug;
+        *self.files.entry((at.unit, number)).or_insert_with(|| {
+            let file = debug.unit(at.unit).and_then(|unit| unit.file(number));
+            file.is_some_and(|file| is_library_file(&file))
+        })
     }
 
     fn places(&self, location: &Attribute, scope: &[(u64, u64)]) -> Vec<(u64, u64, Piece)> {

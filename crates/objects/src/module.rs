@@ -3,7 +3,7 @@
 
 use crate::die::StaticPlace;
 use crate::dwarf::{DebugInfo, DieRef};
-use crate::flow::{self, Answers, Function};
+use crate::flow::{self, Answers, Call, Function};
 use crate::globals::{Globals, Variable};
 use crate::image::{Image, LinkAddress};
 use crate::locals::{self, Local};
@@ -35,6 +35,8 @@ pub(crate) struct Debug {
     pub(crate) locals: HashMap<u64, Arc<Vec<Local>>>,
     /// See [`Image::pointers`]; `None` until first needed.
     pointers: Option<HashMap<u64, u64>>,
+    /// See [`Image::imports`]; `None` until first needed.
+    imports: Option<HashMap<u64, String>>,
 }
 
 impl Debug {
@@ -48,6 +50,7 @@ impl Debug {
             flows: HashMap::new(),
             locals: HashMap::new(),
             pointers: None,
+            imports: None,
         })
     }
 
@@ -118,6 +121,7 @@ impl Debug {
         let inside = LinkAddress(after.0.checked_sub(1)?);
         let (die, answers) = self.flow(inside, image, executable, limits)?;
         let result = answers.results.get(&after.0).copied();
+        let call = answers.calls.get(&after.0).cloned().unwrap_or_default();
         let returned = self.info.inherited(die, gimli::DW_AT_type);
         let returned = returned.and_then(|(at, value)| self.info.resolve(at.unit, &value));
         let returned = returned.and_then(|ty| self.types.load(&mut self.info, ty, 0));
@@ -126,6 +130,7 @@ impl Debug {
             result,
             passed_on: pointer.is_some(),
             returned: pointer.and_then(|ty| self.types.pointee(&mut self.info, ty)),
+            call,
         })
     }
 
@@ -140,7 +145,10 @@ impl Debug {
         let (die, begin, end) = self.function(address, limits)?;
         if !self.flows.contains_key(&begin) {
             let pointers = self.pointers.take().unwrap_or_else(|| image.pointers());
+            let imports = self.imports.take().unwrap_or_else(|| image.imports());
             let function = Function {
+                image,
+                imports: &imports,
                 begin,
                 code: &image.bytes(LinkAddress(begin), end - begin),
                 locals: locals::read(&mut self.info, &mut self.types, die),
@@ -150,6 +158,7 @@ impl Debug {
             };
             let answers = flow::analyse(&function, self, limits);
             self.pointers = Some(pointers);
+            self.imports = Some(imports);
             self.flows.insert(begin, answers);
         }
         Some((die, self.flows.get(&begin)?))
@@ -165,6 +174,8 @@ pub(crate) struct CallResult {
     pub(crate) passed_on: bool,
     /// What that pointer points to.
     pub(crate) returned: Option<TypeId>,
+    /// Who takes it.
+    pub(crate) call: Call,
 }
 
 impl Module {

@@ -2,6 +2,8 @@
 //! module of an address, loads what the question needs, and keeps it. Called by
 //! the pipeline; looks at files only, never at the process.
 
+mod allocation;
+
 use crate::answer::{
     CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess,
 };
@@ -16,10 +18,6 @@ use crate::types::TypeId;
 use std::collections::HashMap;
 use std::path::Path;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings};
-
-/// Functions that wrap an allocation (`operator new`, allocators, factories) are
-/// looked through up to this many.
-const MAX_WRAPPERS: usize = 12;
 
 /// Names of one process image. Loads lazily, owns all caches.
 pub struct Names {
@@ -192,6 +190,7 @@ impl Names {
         let ty = self.allocated_type(&block.allocation, block.span.len);
         ObjectName {
             kind: ObjectKind::Heap,
+            name: self.holder(&block.allocation),
             type_name: ty.and_then(|ty| self.type_name(ty)),
             type_handle: ty,
             size: Some(block.span.len),
@@ -201,49 +200,6 @@ impl Names {
             freed: block.freed,
             ..ObjectName::default()
         }
-    }
-
-    /// The type of a heap block of `size` bytes, or of its elements, as the
-    /// code that allocated it says: what the pointer that takes the result
-    /// points to, or what the function that allocates returns. `stack` holds
-    /// the return addresses, innermost first. A guess where a function
-    /// allocates one thing and returns another of fitting size; what accesses
-    /// say ([`Names::typed_access`]) counts more.
-    pub fn allocated_type(&mut self, stack: &[CodeAddress], size: u64) -> Option<TypeHandle> {
-        for &ret in stack.iter().take(MAX_WRAPPERS) {
-            let placed = self.place(Address(ret.0.wrapping_sub(1)))?;
-            let executable = self.executable() == Some(placed.module);
-            let after = LinkAddress(placed.link.0 + 1);
-            let Self {
-                modules,
-                options,
-                limits,
-                ..
-            } = self;
-            let module = modules.get_mut(placed.module)?;
-            let Some((debug, image)) = module.debug(options, limits) else {
-                // The allocator itself, or a wrapper in a bare library.
-                continue;
-            };
-            let call = debug.result_of_call(after, image, executable, &mut limits.sentences)?;
-            let types = &debug.types;
-            let fits = |ty: &TypeId| {
-                types
-                    .size(*ty)
-                    .is_some_and(|s| s > 1 && size.is_multiple_of(s))
-            };
-            let found = call.result.filter(fits).or(call.returned.filter(fits));
-            if let Some(ty) = found {
-                return Some(TypeHandle {
-                    module: placed.module as u32,
-                    ty: ty.0,
-                });
-            }
-            if !call.passed_on {
-                return None;
-            }
-        }
-        None
     }
 
     fn variable(&mut self, module: usize, place: StaticPlace) -> Option<(Variable, TypeHandle)> {

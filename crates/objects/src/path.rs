@@ -12,6 +12,47 @@ pub(crate) fn path(table: &TypeTable, ty: TypeId, offset: u64, exact: bool) -> S
     path
 }
 
+/// The path to the library's object or the pointer that starts at or holds the
+/// byte at `offset`, and whether it is a library's object, such as a container;
+/// `None` if it is neither.
+pub(crate) fn owner(
+    table: &TypeTable,
+    ty: TypeId,
+    offset: u64,
+    exact: bool,
+) -> Option<(String, bool)> {
+    let (mut ty, mut offset, mut path) = (ty, offset, String::new());
+    for _ in 0..MAX_DEPTH {
+        let found = table.get(ty)?;
+        match &found.shape {
+            Shape::Pointer { .. } => return Some((path, false)),
+            Shape::Scalar => return None,
+            Shape::Alias { to, .. } => ty = (*to)?,
+            Shape::Array { element, counts } => {
+                let size = table.size(*element).filter(|&s| s > 0)?;
+                let walk = Walk { table, exact };
+                walk.indices(counts, offset / size, &mut path);
+                (ty, offset) = (*element, offset % size);
+            }
+            Shape::Record { .. } if is_library(found.name.as_deref().unwrap_or("")) => {
+                return Some((path, true));
+            }
+            Shape::Record { members, .. } => {
+                let member = members.iter().find(|m| {
+                    let within = offset.checked_sub(m.offset);
+                    within.is_some_and(|w| m.size.is_some_and(|size| w < size))
+                })?;
+                if let Some(name) = member.name {
+                    path.push('.');
+                    path.push_str(rust_tuple_index(name));
+                }
+                (ty, offset) = (member.ty, offset - member.offset);
+            }
+        }
+    }
+    None
+}
+
 struct Walk<'a> {
     table: &'a TypeTable,
     exact: bool,
@@ -58,7 +99,12 @@ impl Walk<'_> {
         let Some(size) = self.table.size(element).filter(|&s| s > 0) else {
             return;
         };
-        let mut index = offset / size;
+        self.indices(counts, offset / size, path);
+        self.append(element, offset % size, path, depth + 1);
+    }
+
+    /// Appends the indices of element number `index` of an array.
+    fn indices(&self, counts: &[Option<u64>], mut index: u64, path: &mut String) {
         for dimension in 0..counts.len() {
             let lengths = counts[dimension + 1..].iter();
             let inner = lengths.fold(1u64, |all, c| all.saturating_mul(c.unwrap_or(1).max(1)));
@@ -69,7 +115,6 @@ impl Walk<'_> {
             }
             index %= inner;
         }
-        self.append(element, offset % size, path, depth + 1);
     }
 
     fn member(

@@ -16,6 +16,8 @@ pub(crate) struct Touched {
     pub(crate) modulo: u64,
     pub(crate) storage: Storage,
     pub(crate) origin: Origin,
+    /// The call that returned the address, by the address after it; 0 if none.
+    pub(crate) call: u64,
 }
 
 /// The variable that a pointer came from: an index into the names.
@@ -177,6 +179,7 @@ pub(crate) fn join(a: Value, b: Value, unknown: u64) -> Value {
             } else {
                 NOWHERE
             },
+            call: if a.call == b.call { a.call } else { 0 },
             ..a
         }),
         (Value::Number(a), Value::Number(b)) => {
@@ -224,6 +227,25 @@ impl Value {
                 plus: 0,
             }) => Some(unknown),
             _ => None,
+        }
+    }
+
+    /// The name of the unknown that this is a known distance from.
+    pub(crate) fn unknown_plus(self) -> Option<u64> {
+        match self {
+            Self::Number(n) if n.factor == 1 => Some(n.unknown),
+            _ => None,
+        }
+    }
+
+    /// The same address, known to be what the call before `after` returned.
+    pub(crate) fn returned_before(self, after: u64) -> Self {
+        match self {
+            Self::Inside(touched) => Self::Inside(Touched {
+                call: after,
+                ..touched
+            }),
+            other => other,
         }
     }
 
@@ -308,6 +330,7 @@ mod tests {
             modulo,
             storage: Storage::Pointer,
             origin: NOWHERE,
+            call: 0,
         })
     }
 
@@ -345,6 +368,7 @@ mod tests {
             modulo: 0,
             storage: Storage::Pointer,
             origin: NOWHERE,
+            call: 0,
         });
         assert_eq!(join(inside(0, 0), other, 5), Value::unknown(5));
     }

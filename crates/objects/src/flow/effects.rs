@@ -149,6 +149,7 @@ impl Analysis<'_> {
     }
 
     fn call(&mut self, instruction: &Instruction, state: &mut State) {
+        self.note_call(instruction, state);
         for r in (0..16).filter(|r| !PRESERVED.contains(r)) {
             state.set_unknown(r, instruction.ip());
         }
@@ -157,7 +158,7 @@ impl Analysis<'_> {
             let value = known.unwrap_or_else(|| self.returned(target));
             self.returns.insert(target, value);
             if let Some(value) = value {
-                state.registers[RAX] = value;
+                state.registers[RAX] = value.returned_before(instruction.next_ip());
                 if let Value::Inside(result) = value {
                     self.answers
                         .results
@@ -201,12 +202,16 @@ impl Analysis<'_> {
         if instruction.op1_kind() == OpKind::Register
             && instruction.op1_register().is_gpr64()
             && let Some(r) = number(instruction.op1_register())
-            && let Some(target) = target
-            && let Some(Value::Inside(new)) = self.follow(&target)
-            && self.is_better(&new, state.registers[r])
         {
-            self.note_result(state.registers[r], new.ty);
-            state.reveal(r, Value::Inside(new));
+            let old = state.registers[r];
+            self.note_store(address, old, instruction.ip(), state);
+            if let Some(target) = target
+                && let Some(Value::Inside(new)) = self.follow(&target)
+                && self.is_better(&new, old)
+            {
+                self.note_result(old, new.ty);
+                state.reveal(r, self.tagged(Value::Inside(new), old));
+            }
         }
         if let Value::Frame(at) = address {
             let value = self.source(instruction, 1, state);

@@ -6,5 +6,6 @@ mod code;
 mod data;
 mod debug_files;
 mod frames;
+mod holders;
 mod live;
 mod pointers;

@@ -1,0 +1,239 @@
+//! Who takes the result of a call: the variable or field that it is stored in,
+//! or the object that the called function stores it in. It is how an allocation
+//! gets a name. Notes are taken in the last pass of the analysis only, when the
+//! values are settled.
+
+use super::{Analysis, RAX, RDI, RSI};
+use crate::answer::Storage;
+use crate::locals::Local;
+use crate::path;
+use crate::value::{State, Touched, Value, unknown_of};
+use iced_x86::{FlowControl, Instruction};
+
+/// What is known of one call, by the address after it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Call {
+    /// What takes the result, and how good a name it is: the smaller the better.
+    taker: Option<((u8, u64, usize), String)>,
+    /// Whether the function returns the result.
+    pub(crate) returned: bool,
+    /// What the first argument is the address of.
+    pub(crate) argument: Argument,
+}
+
+impl Call {
+    /// The variable or field that takes the result.
+    pub(crate) fn taker(&self) -> Option<&str> {
+        self.taker.as_ref().map(|(_, name)| name.as_str())
+    }
+}
+
+/// What the address that a call passes first leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Argument {
+    /// Nothing with a name.
+    #[default]
+    Unknown,
+    /// A place in the frame without a name, by its offset: a temporary.
+    Temporary(i64),
+    /// The function's own first argument, such as `this` or the place for what
+    /// it returns.
+    Own,
+    /// An object of a library's type, such as a container.
+    Container(String),
+    /// A pointer, which the called function may set.
+    Pointer(String),
+}
+
+impl Analysis<'_> {
+    /// The call whose result `value` is, or points into.
+    fn taken(&self, value: Value) -> Option<u64> {
+        match value {
+            Value::Inside(touched) => Some(touched.call).filter(|&after| after != 0),
+            _ => self.calls.get(&value.unknown_plus()?).copied(),
+        }
+    }
+
+    /// The debug information says that `local` is in a register that holds
+    /// `value`.
+    pub(super) fn note_local(&mut self, local: &Local, value: Value, ip: u64) {
+        if !self.noting {
+            return;
+        }
+        let Some(after) = self.taken(value) else {
+            return;
+        };
+        let rank = (local.inlined, ip, local.entry);
+        let better = |old: &(u8, u64, usize)| rank < *old;
+        let known = self
+            .answers
+            .calls
+            .get(&after)
+            .and_then(|c| c.taker.as_ref());
+        if known.is_some_and(|(old, _)| !better(old))
+            || (local.parameter && local.inlined > 0)
+            || is_reserved(local.name)
+            || local.librarys
+        {
+            return;
+        }
+        let inside = path::path(&self.debug.types, local.ty, local.piece, true);
+        let name = format!("{}{inside}", local.name);
+        self.answers.calls.entry(after).or_default().taker = Some((rank, name));
+    }
+
+    /// `value` is stored at `address`.
+    pub(super) fn note_store(&mut self, address: Value, value: Value, ip: u64, state: &State) {
+        if !self.noting {
+            return;
+        }
+        let Some(after) = self.taken(value) else {
+            return;
+        };
+        let target = match address {
+            Value::Inside(touched) => Some(touched),
+            Value::Frame(at) => self.frame_variable_soon(at, ip, state),
+            Value::Number(_) => None,
+        };
+        let Some(target) = target else { return };
+        let named = |l: &&Local| self.answers.name(target.origin) == Some(l.name);
+        let locals = || self.function.locals.iter().filter(named);
+        // A variable of an inlined function of a library.
+        if target.storage == Storage::Frame && locals().count() > 0 && locals().all(|l| l.librarys)
+        {
+            return;
+        }
+        let types = &self.debug.types;
+        let Some(offset) = types.known_offset(target.ty, target.offset, target.modulo) else {
+            return;
+        };
+        let leaf = types.leaf(target.ty, offset).map(|leaf| types.plain(leaf));
+        let variable = self.answers.name(target.origin).unwrap_or("");
+        if !leaf.is_some_and(|leaf| types.is_pointer(leaf)) || is_reserved(variable) {
+            return;
+        }
+        let field = path::path(types, target.ty, offset, target.modulo == 0);
+        let name = self.chained(&target, &field);
+        if matches!(name.as_str(), "this" | "self") {
+            return;
+        }
+        let call = self.answers.calls.entry(after).or_default();
+        // A variable of the function itself that got it before is a better name;
+        // one of an inlined function is not.
+        let rank = (0, ip, 0);
+        if call.taker.as_ref().is_none_or(|(old, _)| rank < *old) {
+            call.taker = Some((rank, name));
+        }
+    }
+
+    /// The function returns in this state.
+    pub(super) fn note_return(&mut self, state: &State) {
+        if let Some(after) = self.taken(state.registers[RAX]) {
+            self.answers.calls.entry(after).or_default().returned = true;
+        }
+    }
+
+    /// The block `end`, entered in this state, may be what leaves the function.
+    pub(super) fn note_way_out(&mut self, end: &[Instruction], state: &State) {
+        /// An epilogue: restores registers and returns.
+        const LONGEST: usize = 12;
+        let returns = end
+            .last()
+            .is_some_and(|i| i.flow_control() == FlowControl::Return);
+        if !returns || end.len() > LONGEST {
+            return;
+        }
+        let mut state = state.clone();
+        self.noting = false;
+        for instruction in end {
+            self.execute(instruction, &mut state);
+        }
+        self.noting = true;
+        self.note_return(&state);
+    }
+
+    /// `instruction` calls something in this state.
+    pub(super) fn note_call(&mut self, instruction: &Instruction, state: &State) {
+        if !self.noting {
+            return;
+        }
+        let argument = self.argument(state.registers[RDI], instruction.ip(), state);
+        // `owner = make()` moves a temporary, which it passes by reference.
+        if let (Value::Frame(at), Argument::Container(_) | Argument::Own) =
+            (state.registers[RSI], &argument)
+        {
+            let moved = Argument::Temporary(at);
+            for call in self.answers.calls.values_mut() {
+                if call.argument == moved {
+                    call.argument = argument.clone();
+                }
+            }
+        }
+        let call = self.answers.calls.entry(instruction.next_ip()).or_default();
+        call.argument = argument;
+    }
+
+    /// The local variable at `offset` from the frame address: one that there is
+    /// at `ip`, or whose scope begins soon, when it has its first value.
+    pub(super) fn frame_variable_soon(
+        &mut self,
+        offset: i64,
+        ip: u64,
+        state: &State,
+    ) -> Option<Touched> {
+        /// Bytes of code: a few instructions.
+        const SOON: u64 = 32;
+        if let Some(known) = self.frame_variable(offset, ip, state) {
+            return Some(known);
+        }
+        let begins = self.function.locals.iter().map(|l| l.begin);
+        let mut begins: Vec<u64> = begins
+            .filter(|b| (ip + 1..=ip + SOON).contains(b))
+            .collect();
+        begins.sort_unstable();
+        begins.dedup();
+        begins
+            .into_iter()
+            .find_map(|begin| self.frame_variable(offset, begin, state))
+    }
+
+    fn argument(&mut self, value: Value, ip: u64, state: &State) -> Argument {
+        let touched = match value {
+            Value::Inside(touched) => touched,
+            Value::Frame(at) => match self.frame_variable_soon(at, ip, state) {
+                Some(touched) => touched,
+                None => return Argument::Temporary(at),
+            },
+            Value::Number(_) => {
+                let own = unknown_of(self.function.begin, RDI);
+                return if value.unknown_plus() == Some(own) {
+                    Argument::Own
+                } else {
+                    Argument::Unknown
+                };
+            }
+        };
+        let variable = self.answers.name(touched.origin).unwrap_or("").to_owned();
+        let types = &self.debug.types;
+        let offset = types.known_offset(touched.ty, touched.offset, touched.modulo);
+        let Some(offset) = offset.filter(|_| !is_reserved(&variable)) else {
+            return Argument::Unknown;
+        };
+        let Some((inside, container)) = path::owner(types, touched.ty, offset, touched.modulo == 0)
+        else {
+            return Argument::Unknown;
+        };
+        let name = self.chained(&touched, &inside);
+        match (name.as_str(), container) {
+            ("this" | "self", _) => Argument::Own,
+            ("", _) => Argument::Unknown,
+            (_, true) => Argument::Container(name),
+            (_, false) => Argument::Pointer(name),
+        }
+    }
+}
+
+/// Names that only implementations may use.
+fn is_reserved(name: &str) -> bool {
+    name.is_empty() || name.starts_with("__") || name.starts_with("_M_")
+}

@@ -1,0 +1,110 @@
+//! What a heap block is, from the code that allocated it: its type, and the
+//! variable or field that holds it. Called by [`Names`]; the call stacks come
+//! from whoever recorded the allocation.
+
+use super::{Names, Placed};
+use crate::answer::TypeHandle;
+use crate::flow::Argument;
+use crate::fold;
+use crate::image::LinkAddress;
+use crate::module::CallResult;
+use crate::types::TypeId;
+use sunder_access::{Address, CodeAddress};
+
+/// Functions that wrap an allocation (`operator new`, allocators, factories) are
+/// looked through up to this many.
+const MAX_WRAPPERS: usize = 12;
+
+impl Names {
+    /// The type of a heap block of `size` bytes, or of its elements, as the
+    /// code that allocated it says: what the pointer that takes the result
+    /// points to, or what the function that allocates returns. `stack` holds
+    /// the return addresses, innermost first. A guess where a function
+    /// allocates one thing and returns another of fitting size; what accesses
+    /// say ([`Names::typed_access`]) counts more.
+    pub fn allocated_type(&mut self, stack: &[CodeAddress], size: u64) -> Option<TypeHandle> {
+        for &ret in stack.iter().take(MAX_WRAPPERS) {
+            let placed = self.place(Address(ret.0.wrapping_sub(1)))?;
+            if self.debug(placed.module).is_none() {
+                // The allocator itself, or a wrapper in a bare library.
+                continue;
+            }
+            let call = self.call_before(placed)?;
+            let types = &self.debug(placed.module)?.0.types;
+            let fits = |ty: &TypeId| {
+                types
+                    .size(*ty)
+                    .is_some_and(|s| s > 1 && size.is_multiple_of(s))
+            };
+            let found = call.result.filter(fits).or(call.returned.filter(fits));
+            if let Some(ty) = found {
+                return Some(TypeHandle {
+                    module: placed.module as u32,
+                    ty: ty.0,
+                });
+            }
+            if !call.passed_on {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The variable or field that holds what was allocated by the call stack
+    /// `stack` (return addresses, innermost first), as the user's code calls
+    /// it: what takes the result of the call, or the container that a library's
+    /// function stores it in. A function that returns what it allocated lets
+    /// its caller name it. `None` where nothing is sure.
+    pub fn holder(&mut self, stack: &[CodeAddress]) -> Option<String> {
+        let mut known: Option<String> = None;
+        let mut by_library = false;
+        for &ret in stack.iter().take(MAX_WRAPPERS) {
+            let own = self.frames_of_return(ret).iter().any(|frame| {
+                !fold::is_library_function(&frame.function, frame.file.as_deref())
+                    && frame.file.is_some()
+            });
+            let call = self
+                .place(Address(ret.0.wrapping_sub(1)))
+                .and_then(|placed| self.call_before(placed));
+            let Some(CallResult {
+                call, passed_on, ..
+            }) = call.filter(|_| own)
+            else {
+                by_library = true;
+                if known.is_some() {
+                    return known;
+                }
+                continue;
+            };
+            let stored = match &call.argument {
+                Argument::Container(name) if by_library => Some(name),
+                // `posix_memalign(&p, ...)`.
+                Argument::Pointer(name) if known.is_none() => Some(name),
+                _ => None,
+            };
+            let taker = call.taker().or(stored.map(String::as_str));
+            known = taker.map(str::to_owned).or(known);
+            let behind_this = by_library && call.argument == Argument::Own;
+            let outward = call.returned || (taker.is_none() && (passed_on || behind_this));
+            if !outward {
+                return known;
+            }
+            by_library = by_library && taker.is_none();
+        }
+        known
+    }
+
+    /// What is known of the call that ends before `placed`, one byte further.
+    fn call_before(&mut self, placed: Placed) -> Option<CallResult> {
+        let executable = self.executable() == Some(placed.module);
+        let after = LinkAddress(placed.link.0 + 1);
+        let Self {
+            modules,
+            options,
+            limits,
+            ..
+        } = self;
+        let (debug, image) = modules.get_mut(placed.module)?.debug(options, limits)?;
+        debug.result_of_call(after, image, executable, &mut limits.sentences)
+    }
+}

@@ -1,0 +1,85 @@
+//! What holds a heap block: programs print the call stacks of their allocations
+//! and the name that their source gives to what takes them.
+
+use crate::build::compile_by;
+use crate::live::{hex, mapping};
+use std::process::Command;
+use sunder_access::{CodeAddress, Mappings};
+use sunder_objects::{NameOptions, Names};
+
+/// Holders as the program has them and as they were found; `-` for none.
+fn holders(compiler: &str, source: &str, options: &[&str]) -> Vec<(String, String)> {
+    let include = format!("-I{}/tests/names/programs", env!("CARGO_MANIFEST_DIR"));
+    let mut all = options.to_vec();
+    if compiler != "rustc" {
+        all.extend(["-g", "-fno-builtin-malloc", include.as_str()]);
+    }
+    let Some(program) = compile_by(compiler, source, &all) else {
+        return Vec::new();
+    };
+    let run = Command::new(&program.file).output().expect("it runs");
+    assert!(run.status.success());
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    let (mut blocks, mut mappings) = (Vec::new(), Mappings::new());
+    for line in text.lines() {
+        let Some(told) = line.strip_prefix("block ") else {
+            mappings.insert(mapping(line).expect("a mapping"));
+            continue;
+        };
+        let mut words = told.split(' ');
+        let holder = words.next().expect("a name").to_owned();
+        let stack = words.map(|w| CodeAddress(hex(w).expect("an address")));
+        blocks.push((holder, stack.collect::<Vec<_>>()));
+    }
+    let mut names = Names::new(NameOptions::default());
+    names.set_mappings(mappings);
+    blocks
+        .into_iter()
+        .map(|(wanted, stack)| (wanted, names.holder(&stack).unwrap_or("-".to_owned())))
+        .collect()
+}
+
+/// All are found, but for those of `unknown`, of which nothing is said.
+fn check(compiler: &str, source: &str, options: &[&str], unknown: &[&str]) {
+    let wrong: Vec<_> = holders(compiler, source, options)
+        .into_iter()
+        .map(|(wanted, found)| match unknown.contains(&wanted.as_str()) {
+            true => ("-".to_owned(), found),
+            false => (wanted, found),
+        })
+        .filter(|(wanted, found)| wanted != found)
+        .collect();
+    assert!(wrong.is_empty(), "{compiler} {options:?}: {wrong:?}");
+}
+
+#[test]
+fn a_block_is_called_by_the_variable_or_field_that_takes_it() {
+    for compiler in ["gcc", "clang"] {
+        for level in ["-O0", "-O2"] {
+            check(compiler, "holders.c", &[level], &[]);
+        }
+    }
+}
+
+#[test]
+fn a_block_of_a_container_or_smart_pointer_is_called_by_that() {
+    for compiler in ["g++", "clang++"] {
+        for level in ["-O0", "-O2"] {
+            // Optimised, gcc has no variable for the member's address, and a
+            // tree's node is linked by functions that know nothing of the tree.
+            let unknown = match (compiler, level) {
+                ("g++", "-O2") => &["this->all", "nodes"][..],
+                _ => &[],
+            };
+            check(compiler, "holders.cc", &[level], unknown);
+        }
+    }
+}
+
+#[test]
+fn a_box_vector_or_counted_reference_names_its_block() {
+    check("rustc", "holders.rs", &["-g", "-C", "opt-level=0"], &[]);
+    // Optimised, a vector lies in three registers from its first element on.
+    let optimised = ["-g", "-C", "opt-level=2"];
+    check("rustc", "holders.rs", &optimised, &["filled"]);
+}

@@ -1,0 +1,87 @@
+// Blocks that containers, smart pointers and fields of objects hold.
+#include "recorder.h"
+#include <map>
+#include <memory>
+#include <vector>
+
+struct Slot { long key = 0, value = 0; };
+std::vector<Slot> everything;
+
+struct Pool {
+    long size;
+    Slot *slots;
+    std::vector<Slot> all;
+    std::unique_ptr<Slot[]> owned;
+    NOINLINE Pool(int n) : size(n)
+    {
+        slots = new Slot[n];
+        tell("this->slots");
+    }
+    NOINLINE void grow(int n)
+    {
+        all.resize(n);
+        tell("this->all");
+    }
+    NOINLINE void own(int n)
+    {
+        owned = std::make_unique<Slot[]>(n);
+        tell("this->owned");
+    }
+};
+NOINLINE static void local(int n)
+{
+    auto *slots = new Slot[n];
+    tell("slots");
+    KEEP(slots);
+}
+NOINLINE static void vector(int n)
+{
+    std::vector<Slot> counted(n);
+    tell("counted");
+    KEEP(counted.data());
+}
+NOINLINE static void grown(int n)
+{
+    std::vector<long> grown;
+    grown.push_back(n);
+    tell("grown");
+    KEEP(grown.data());
+}
+NOINLINE static void global(int n)
+{
+    everything.resize(n);
+    tell("everything");
+}
+NOINLINE static void shared()
+{
+    auto shared = std::make_shared<Slot>();
+    tell("shared");
+    KEEP(shared.get());
+}
+NOINLINE static void unique()
+{
+    auto unique = std::make_unique<Slot>();
+    tell("unique");
+    KEEP(unique.get());
+}
+NOINLINE static void map(int n)
+{
+    std::map<int, Slot> nodes;
+    nodes[n].key++;
+    tell("nodes");
+}
+
+int main(int argc, char **)
+{
+    Pool pool(argc);
+    pool.grow(argc);
+    pool.own(argc);
+    local(argc);
+    vector(argc);
+    grown(argc);
+    global(argc);
+    shared();
+    unique();
+    map(argc);
+    mappings();
+}
