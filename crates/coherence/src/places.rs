@@ -1,0 +1,76 @@
+//! A set of small integers that grows: which replicas of a line are valid. One
+//! word for up to 64, more only where a line has more sharers.
+
+/// A growing bit set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    first: u64,
+    rest: Vec<u64>,
+}
+
+impl Places {
+    pub(crate) fn insert(&mut self, place: usize) {
+        if place < 64 {
+            self.first |= 1 << place;
+            return;
+        }
+        let word = place / 64 - 1;
+        if self.rest.len() <= word {
+            self.rest.resize(word + 1, 0);
+        }
+        self.rest[word] |= 1 << (place % 64);
+    }
+
+    pub(crate) fn remove(&mut self, place: usize) {
+        if place < 64 {
+            self.first &= !(1 << place);
+        } else if let Some(word) = self.rest.get_mut(place / 64 - 1) {
+            *word &= !(1 << (place % 64));
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first == 0 && self.rest.iter().all(|&word| word == 0)
+    }
+
+    /// Takes the least member out.
+    pub(crate) fn pop(&mut self) -> Option<usize> {
+        for (index, word) in std::iter::once(&mut self.first)
+            .chain(&mut self.rest)
+            .enumerate()
+        {
+            if *word != 0 {
+                let bit = word.trailing_zeros() as usize;
+                *word &= *word - 1;
+                return Some(index * 64 + bit);
+            }
+        }
+        None
+    }
+
+    /// The members, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
+        let mut copy = self.clone();
+        std::iter::from_fn(move || copy.pop())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Places;
+
+    #[test]
+    fn members_beyond_one_word_are_kept() {
+        let mut set = Places::default();
+        for place in [5, 63, 64, 200, 1023] {
+            set.insert(place);
+        }
+        set.remove(64);
+        set.remove(4000);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [5, 63, 200, 1023]);
+        assert_eq!(set.pop(), Some(5));
+        assert!(!set.is_empty());
+        while set.pop().is_some() {}
+        assert!(set.is_empty());
+    }
+}

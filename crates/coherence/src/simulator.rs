@@ -1,0 +1,332 @@
+//! The simulator: takes accesses, cuts them into granules, and serves plain hits
+//! itself. Everything else is a transition.
+
+use crate::cache::PrivateCaches;
+use crate::config::{Config, Error};
+use crate::counts::Counts;
+use crate::history::Words;
+use crate::line::{Body, Line, Replica, Shared, State, Tally};
+use crate::lookup::{Lookup, Recent, RecentTable};
+use crate::observer::Observer;
+use crate::outcome::Outcome;
+use crate::transition::{Bus, Request};
+use sunder_access::{Address, Kind};
+
+/// One machine at work. Cheap to make, and `Send` if its observer is: run one for
+/// each configuration side by side.
+///
+/// The caller says which node makes an access, and so which threads share a node;
+/// and at which address, and so where objects lie.
+#[derive(Debug)]
+pub struct Simulator<O: Observer = ()> {
+    config: Config,
+    granule_bits: u32,
+    word_bits: u32,
+    /// Words of a granule.
+    words: u32,
+    accesses: u64,
+    recent: RecentTable,
+    lookup: Lookup,
+    lines: Vec<Line<O::Tag>>,
+    nodes: Vec<Counts>,
+    caches: Option<PrivateCaches>,
+    observer: O,
+}
+
+impl Simulator<()> {
+    /// A machine that nobody observes.
+    ///
+    /// # Errors
+    /// If there can be no such machine.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        Self::with_observer(config, ())
+    }
+}
+
+impl<O: Observer> Simulator<O> {
+    /// A machine that tells `observer` what happens.
+    ///
+    /// # Errors
+    /// If there can be no such machine.
+    pub fn with_observer(config: Config, observer: O) -> Result<Self, Error> {
+        config.check()?;
+        let granule_bits = config.granule.trailing_zeros();
+        let word_bits = config.word.trailing_zeros();
+        Ok(Self {
+            config,
+            granule_bits,
+            word_bits,
+            words: 1 << (granule_bits - word_bits),
+            accesses: 0,
+            recent: RecentTable::new(config.nodes),
+            lookup: Lookup::default(),
+            lines: Vec::new(),
+            nodes: vec![Counts::default(); config.nodes as usize],
+            caches: PrivateCaches::new(config.caches, config.granule, config.nodes),
+            observer,
+        })
+    }
+
+    /// `node` touches `width` bytes from `address`, after all accesses before it. An
+    /// update or atomic is a write: it asks for ownership once.
+    ///
+    /// # Errors
+    /// If the machine has no such node, or the bytes are none or run over the end
+    /// of the address space. The access is not made then.
+    #[inline]
+    pub fn access(
+        &mut self,
+        node: u32,
+        address: Address,
+        width: u32,
+        kind: Kind,
+        tag: O::Tag,
+    ) -> Result<(), Error> {
+        if node >= self.config.nodes {
+            return Err(Error::Node {
+                node,
+                nodes: self.config.nodes,
+            });
+        }
+        let last = u64::from(width)
+            .checked_sub(1)
+            .and_then(|more| address.0.checked_add(more));
+        let Some(last) = last else {
+            return Err(Error::Span {
+                address: address.0,
+                width,
+            });
+        };
+        let keys = (address.0 >> self.granule_bits, last >> self.granule_bits);
+        if keys.0 == keys.1 {
+            let words = self.words_between(address.0, last);
+            self.reference(node, keys.0, words, kind.writes(), tag)?;
+        } else {
+            self.straddle(node, (address.0, last), kind.writes(), tag)?;
+        }
+        self.accesses += 1;
+        Ok(())
+    }
+
+    /// The words of one granule that hold the bytes from `first` to `last`.
+    #[inline]
+    const fn words_between(&self, first: u64, last: u64) -> Words {
+        let within = self.config.granule - 1;
+        let first = ((first & within) >> self.word_bits) as u32;
+        let last = ((last & within) >> self.word_bits) as u32;
+        let mask = if self.words <= 64 {
+            (u64::MAX >> (63 - (last - first))) << first
+        } else {
+            u64::MAX
+        };
+        Words { first, last, mask }
+    }
+
+    /// An access to several granules is one reference to each.
+    #[cold]
+    fn straddle(
+        &mut self,
+        node: u32,
+        (first, last): (u64, u64),
+        write: bool,
+        tag: O::Tag,
+    ) -> Result<(), Error> {
+        for key in first >> self.granule_bits..=last >> self.granule_bits {
+            let base = key << self.granule_bits;
+            let end = base | (self.config.granule - 1);
+            let words = self.words_between(first.max(base), last.min(end));
+            self.reference(node, key, words, write, tag)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn reference(
+        &mut self,
+        node: u32,
+        key: u64,
+        words: Words,
+        write: bool,
+        tag: O::Tag,
+    ) -> Result<(), Error> {
+        let mut recent = *self.recent.at(node, key);
+        if recent.key != key {
+            recent = self.find(node, key, tag)?;
+        }
+        let Recent { slot, place, .. } = recent;
+        let place = place as usize;
+        self.nodes[node as usize].references += 1;
+        if self.caches.is_some() {
+            self.make_room(node, key, slot);
+        }
+        let line = &mut self.lines[slot as usize];
+        line.references += 1;
+        let hit = match &mut line.body {
+            Body::Alone(replica) => match replica.state {
+                State::Modified => true,
+                State::Invalid => false,
+                State::Shared | State::Forward | State::Exclusive => !write,
+            },
+            Body::Shared(shared) => shared.hit(place, words, write, self.words),
+        };
+        if !hit {
+            self.request(&Request {
+                slot,
+                place,
+                node,
+                words,
+                write,
+                tag,
+            });
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn request(&mut self, request: &Request<O::Tag>) {
+        let (mut bus, lines) = self.bus();
+        bus.request(&mut lines[request.slot as usize], request);
+    }
+
+    fn bus(&mut self) -> (Bus<'_, O>, &mut [Line<O::Tag>]) {
+        let bus = Bus {
+            protocol: self.config.protocol,
+            granule_bits: self.granule_bits,
+            words: self.words,
+            nodes: &mut self.nodes,
+            caches: &mut self.caches,
+            observer: &mut self.observer,
+        };
+        (bus, &mut self.lines)
+    }
+
+    /// Limited caches: `node` takes the granule in, and another may have to leave.
+    fn make_room(&mut self, node: u32, key: u64, slot: u32) {
+        let Some(caches) = &mut self.caches else {
+            return;
+        };
+        let lines = &self.lines;
+        let touched = caches.touch(node, key, slot, |slot| lines[slot as usize].key);
+        if touched.first_level {
+            self.nodes[node as usize].first_level += 1;
+        }
+        if let Some(gone) = touched.replaced {
+            let (mut bus, lines) = self.bus();
+            bus.replace(&mut lines[gone as usize], node);
+        }
+    }
+
+    /// The entry of granule `key` and `node`'s place in it, made if need be.
+    #[inline(never)]
+    fn find(&mut self, node: u32, key: u64, tag: O::Tag) -> Result<Recent, Error> {
+        let narrow = self.words <= 64;
+        let (slot, place) = match self.lookup.slot(key) {
+            Ok(slot) => {
+                let place = join(&mut self.lines[slot as usize].body, node, tag, narrow);
+                (slot, place as u32)
+            }
+            Err(vacant) => {
+                let slot = u32::try_from(self.lines.len()).unwrap_or(u32::MAX);
+                if slot == u32::MAX {
+                    return Err(Error::TooManyLines);
+                }
+                *vacant = slot;
+                self.lines.push(Line {
+                    key,
+                    references: 0,
+                    tally: Tally::default(),
+                    body: Body::Alone(Replica::new(node, tag)),
+                });
+                (slot, 0)
+            }
+        };
+        let recent = Recent { key, slot, place };
+        *self.recent.at(node, key) = recent;
+        Ok(recent)
+    }
+
+    /// The machine.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Accesses made so far.
+    pub const fn accesses(&self) -> u64 {
+        self.accesses
+    }
+
+    /// Granules touched so far.
+    pub const fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The observer, to look at while the trace runs.
+    pub const fn observer(&self) -> &O {
+        &self.observer
+    }
+
+    /// The observer, to change while the trace runs.
+    pub const fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
+    }
+
+    /// Ends the trace: every copy's lifetime ends, and with it the last misses are
+    /// classified.
+    pub fn finish(mut self) -> Outcome<O> {
+        let (mut bus, lines) = self.bus();
+        for line in lines {
+            bus.finish(line);
+        }
+        Outcome::new(
+            self.config,
+            self.accesses,
+            self.nodes,
+            self.lines,
+            self.observer,
+        )
+    }
+
+    /// Checks what must hold between any two accesses: at most one owner, which
+    /// then is alone; one forwarder at most, with MESIF only; a copy is valid
+    /// exactly if its node's cache has it.
+    ///
+    /// # Panics
+    /// If one of these does not hold.
+    #[doc(hidden)]
+    pub fn check_invariants(&mut self) {
+        for (slot, line) in self.lines.iter().enumerate() {
+            let replicas = match &line.body {
+                Body::Alone(replica) => std::slice::from_ref(replica),
+                Body::Shared(shared) => {
+                    shared.check_invariants(self.config.protocol);
+                    &shared.replicas
+                }
+            };
+            for replica in replicas {
+                if let Some(caches) = &mut self.caches {
+                    let held = caches.holds(replica.node, line.key, slot as u32);
+                    let valid = replica.state != State::Invalid;
+                    assert_eq!(held, valid, "{:?} of line {:#x}", replica.state, line.key);
+                }
+            }
+        }
+    }
+}
+
+/// `node`'s place in a line, which becomes shared if it is the second to come.
+fn join<T: Copy>(body: &mut Body<T>, node: u32, tag: T, narrow: bool) -> usize {
+    if let Body::Alone(replica) = body {
+        if replica.node == node {
+            return 0;
+        }
+        let first = replica.clone();
+        *body = Body::Shared(Box::new(Shared::new(first, narrow)));
+    }
+    match body {
+        Body::Shared(shared) => match shared.place(node) {
+            Some(place) => place,
+            None => shared.push(Replica::new(node, tag)),
+        },
+        Body::Alone(_) => 0,
+    }
+}
