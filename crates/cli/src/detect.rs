@@ -16,6 +16,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::rc::Rc;
+use std::thread;
 use std::time::Duration;
 use sunder_findings as findings;
 use sunder_findings::Findings;
@@ -95,7 +96,18 @@ pub fn observe(
 ) -> Result<(Findings, ExitStatus)> {
     let machine = Machine::read();
     let line = options.line_size.map_or(machine.line.bytes(), u64::from);
-    let transfer = machine::transfer_cost().map(|t| t.nanoseconds);
+    let mut limits = Vec::new();
+    // The kernel's first perf event waits for all CPUs; the price of a transfer is
+    // measured meanwhile, and both are over before the program is there.
+    let (wanted, transfer) = thread::scope(|scope| {
+        // A limit on threads means no measurement, no failure.
+        let transfer = thread::Builder::new().spawn_scoped(scope, machine::transfer_cost);
+        let wanted = observers::choose(choice, &mut limits);
+        let transfer = transfer.ok().and_then(|t| t.join().ok());
+        (wanted, transfer.flatten())
+    });
+    let wanted = wanted?;
+    let transfer = transfer.map(|t| t.nanoseconds);
     let config = judge_config(line, transfer)?;
     let library = RuntimeLibrary::new().context("cannot make the runtime library available")?;
     // The target's own dispositions are those that we were started with.
@@ -104,9 +116,15 @@ pub fn observe(
         prepared,
         sampler,
         segment,
-        mut limits,
         observer,
-    } = start(program, choice, options, follow_children, &library)?;
+    } = start(
+        program,
+        wanted,
+        options,
+        follow_children,
+        &library,
+        &mut limits,
+    )?;
     let pid = prepared.pid();
     let follow = if follow_children {
         Follow::All
@@ -234,22 +252,18 @@ struct Started {
     prepared: Prepared,
     sampler: Sampler,
     segment: Option<Rc<Segment>>,
-    limits: Vec<String>,
     observer: observers::Chosen,
 }
 
 fn start(
     program: &[OsString],
-    choice: ObserverChoice,
+    wanted: observers::Kind,
     options: &ObserveOptions,
     follow_children: bool,
     library: &RuntimeLibrary,
+    limits: &mut Vec<String>,
 ) -> Result<Started> {
-    let mut limits = Vec::new();
     let timer_hz = observers::timer_frequency(options.frequency);
-    // Whether perf is refused is found out on the child itself, which must
-    // already have the segment's variables: so ask on ourselves first.
-    let wanted = observers::choose(choice, &mut limits)?;
     let (name, arguments) = program.split_first().context("no program was given")?;
     let hindrance = observers::preload_hindrance(name);
     if let Some(why) = hindrance {
@@ -289,7 +303,6 @@ fn start(
         prepared,
         sampler,
         segment,
-        limits,
         observer,
     })
 }

@@ -3,7 +3,7 @@
 //! word. No layout of the user's can part them, so this is true sharing. Called
 //! when lines are joined to findings; changes nothing but the kind of sharing.
 
-use sunder_objects::{CodeFrame, Names};
+use sunder_objects::{CodeFrame, Names, is_c_library};
 use sunder_sharing::{Sharing, Verdict, WordUse};
 
 /// Bytes of a `pthread_mutex_t` on x86-64, from its lock word on.
@@ -55,15 +55,6 @@ fn is_of_mutex(frame: &CodeFrame) -> bool {
     function.starts_with("pthread_mutex_")
         || function.starts_with("lll_")
         || (is_c_library(module) && function.starts_with(file))
-}
-
-/// Whether code of `module` names its parameters by its own business: a pointer
-/// that is called `mutex` there says nothing of the user's object.
-pub fn is_c_library(module: &str) -> bool {
-    let file = module.rsplit('/').next().unwrap_or_default();
-    ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-musl"]
-        .iter()
-        .any(|name| file.starts_with(name))
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 //! what their words are called, and which source lines touch them. One line at a
 //! time; `assemble` joins lines to findings.
 
-use crate::locks::is_c_library;
 use crate::process::Process;
 use std::collections::HashMap;
 use sunder_access::{Address, CodeAddress, Kind};
 use sunder_findings as findings;
-use sunder_objects::{CodeFrame, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle};
+use sunder_objects::{
+    CodeFrame, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle, is_c_library,
+};
 use sunder_sharing::{SiteUse, Verdict, WordUse};
 
 /// What tells two objects apart.

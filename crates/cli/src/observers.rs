@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sunder_access::ProcessId;
-use sunder_observe::machine::Capabilities;
+use sunder_observe::machine;
 use sunder_observe::perf::{FrequencyPlan, PerfSampler};
 use sunder_observe::pmu::PmuSampler;
 
@@ -41,39 +41,40 @@ pub struct Chosen {
 /// # Errors
 /// If the wanted one is not to be had.
 pub fn choose(choice: ObserverChoice, limits: &mut Vec<String>) -> Result<Kind> {
+    // Each probe takes part of the program's time: only what is asked.
     match choice {
         ObserverChoice::Timer => Ok(Kind::Timer),
         ObserverChoice::Perf => {
-            let capabilities = Capabilities::probe();
-            if capabilities.user_registers.available {
+            let registers = machine::probe_user_registers();
+            if registers.available {
                 return Ok(Kind::Perf);
             }
             bail!(
                 "the perf observer does not work here: {}; --observer timer does without",
-                capabilities.user_registers.detail
+                registers.detail
             )
         }
         ObserverChoice::Pmu => {
-            let capabilities = Capabilities::probe();
-            if capabilities.memory_events.available {
+            let events = machine::probe_memory_events();
+            if events.available {
                 return Ok(Kind::Pmu);
             }
             bail!(
                 "the pmu observer does not work here: {}; --observer auto takes what there is",
-                capabilities.memory_events.detail
+                events.detail
             )
         }
         ObserverChoice::Auto => {
-            let capabilities = Capabilities::probe();
-            if capabilities.memory_events.available {
+            if machine::probe_memory_events().available {
                 return Ok(Kind::Pmu);
             }
-            if capabilities.user_registers.available {
+            let registers = machine::probe_user_registers();
+            if registers.available {
                 return Ok(Kind::Perf);
             }
             limits.push(format!(
                 "Samples were taken by timers inside the program, because perf was refused: {}.",
-                capabilities.user_registers.detail
+                registers.detail
             ));
             Ok(Kind::Timer)
         }

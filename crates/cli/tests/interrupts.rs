@@ -26,25 +26,8 @@ struct Running {
     target: i32,
 }
 
-/// Lets the programs that are started from here on have the dispositions of a
-/// shell in a terminal, also if these tests were started with `nohup`.
-fn usual_signals() {
-    for signal in [
-        libc::SIGHUP,
-        libc::SIGINT,
-        libc::SIGQUIT,
-        libc::SIGTERM,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-    ] {
-        // SAFETY: the default disposition needs no handler.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
-}
-
 impl Running {
     fn start(file: &Path) -> Self {
-        usual_signals();
         let mut command = plain_sunder();
         command
             .args(["detect", "--quiet", "-o"])
@@ -154,7 +137,7 @@ fn what_was_seen_of_a_killed_program_is_reported() {
 
 /// Runs `script` in a shell in which `$SUNDER` is the program under test.
 fn shell(script: &str) -> std::process::Output {
-    usual_signals();
+    support::usual_signals();
     Command::new("sh")
         .args(["-c", script])
         .env("SUNDER", env!("CARGO_BIN_EXE_sunder"))

@@ -79,7 +79,7 @@ impl Names {
             return vec![self.unplaced_frame(code, shown)];
         };
         let file = self.modules[placed.module].path.clone();
-        let raw = match self.debug(placed.module) {
+        let raw = match self.debug_for_frames(placed.module) {
             Some((debug, limits)) => debug.info.frames(placed.link, limits),
             None => Vec::new(),
         };
@@ -122,6 +122,18 @@ impl Names {
             });
         }
         frames
+    }
+
+    /// The debug information to name code by. Every call stack begins in the C
+    /// library, whose symbols say all that a reader wants to know of it: its
+    /// debug information, which takes a tenth of a second to read, is not read
+    /// for that alone.
+    fn debug_for_frames(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
+        let known = self.modules.get(module)?;
+        if known.debug.is_none() && is_c_library(&known.path) {
+            return None;
+        }
+        self.debug(module)
     }
 
     fn unplaced_frame(&self, code: CodeAddress, shown: CodeAddress) -> CodeFrame {
@@ -553,4 +565,13 @@ fn is_replaced(path: &Path, mapping: &Mapping) -> bool {
 
 fn is_backed(mapping: &Mapping) -> bool {
     mapping.path.starts_with('/')
+}
+
+/// Whether `path` is that of the C library or the dynamic linker: what code there
+/// calls its parameters says nothing of a program's objects.
+pub fn is_c_library(path: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-musl"]
+        .iter()
+        .any(|name| file.starts_with(name))
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The `sunder` that cargo built for this test.
 pub fn sunder() -> Command {
+    usual_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.timeout(std::time::Duration::from_secs(120));
     command.env("NO_COLOR", "1");
@@ -20,9 +21,26 @@ pub fn sunder() -> Command {
 /// The same as a plain command: for tests that talk to it while it runs or that
 /// change what it is started with.
 pub fn plain_sunder() -> std::process::Command {
+    usual_signals();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.env("NO_COLOR", "1");
     command
+}
+
+/// Lets the programs that are started from here on have the dispositions of a
+/// shell in a terminal, also if these tests were started with `nohup` or in a script's background.
+pub fn usual_signals() {
+    for signal in [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+    ] {
+        // SAFETY: the default disposition needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
 }
 
 /// `sunder detect -- PROGRAM…`.

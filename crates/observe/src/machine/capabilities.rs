@@ -83,7 +83,7 @@ impl Capabilities {
         let (watchpoints, watchpoint_slots) = probe_watchpoints();
         Self {
             software_events: probe_clock(0),
-            user_registers: probe_clock(sample::REGS_USER),
+            user_registers: probe_user_registers(),
             watchpoints,
             watchpoint_slots,
             hardware_counters: probe_cycles(),
@@ -124,6 +124,11 @@ fn refused(what: &str, error: &io::Error) -> Capability {
         _ => None,
     };
     Capability::no(format!("{what}: {refusal}"), remedy)
+}
+
+/// [`Capabilities::user_registers`] alone.
+pub fn probe_user_registers() -> Capability {
+    probe_clock(sample::REGS_USER)
 }
 
 fn probe_clock(more: u64) -> Capability {
@@ -216,8 +221,9 @@ pub(crate) const fn breakpoint(address: u64) -> Attr {
     attr
 }
 
-/// Opens the memory events that the kernel describes.
-fn probe_memory_events() -> Capability {
+/// Opens the memory events that the kernel describes:
+/// [`Capabilities::memory_events`] alone.
+pub fn probe_memory_events() -> Capability {
     let found = pmu::machine_events();
     if found.is_empty() {
         return Capability::no(

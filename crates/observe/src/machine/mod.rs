@@ -11,7 +11,7 @@ pub(crate) mod perf_event;
 mod transfer;
 
 pub(crate) use capabilities::breakpoint;
-pub use capabilities::{Capabilities, Capability};
+pub use capabilities::{Capabilities, Capability, probe_memory_events, probe_user_registers};
 pub(crate) use facts::parse_cpu_list;
 pub use facts::{Cpu, Machine};
 pub use transfer::{
