@@ -6,6 +6,7 @@
 
 use crate::config::Protocol;
 use crate::history::{History, Words};
+use crate::lookup::Free;
 use crate::observer::{MissKind, Source};
 use crate::places::Places;
 
@@ -87,8 +88,8 @@ pub(crate) const NOBODY: usize = usize::MAX;
 pub(crate) struct Shared<T> {
     /// In the order in which the nodes came, so that places never change.
     pub(crate) replicas: Vec<Replica<T>>,
-    /// Places by node, once there are too many to search one by one.
-    order: Vec<u32>,
+    /// Nodes with their places, ascending, once there are too many to search one by one.
+    order: Vec<(u32, u32)>,
     /// The places of valid replicas.
     pub(crate) valid: Places,
     /// The place that holds it exclusive or modified.
@@ -149,10 +150,8 @@ impl<T: Copy> Shared<T> {
         if self.replicas.len() <= FEW {
             return self.replicas.iter().position(|r| r.node == node);
         }
-        let found = self
-            .order
-            .binary_search_by_key(&node, |&place| self.replicas[place as usize].node);
-        found.ok().map(|index| self.order[index] as usize)
+        let found = self.order.binary_search_by_key(&node, |&(node, _)| node);
+        found.ok().map(|index| self.order[index].1 as usize)
     }
 
     /// Adds a replica for a node that has none.
@@ -161,14 +160,12 @@ impl<T: Copy> Shared<T> {
         let node = replica.node;
         self.replicas.push(replica);
         if place == FEW {
-            self.order = (0..=FEW as u32).collect();
-            self.order
-                .sort_unstable_by_key(|&place| self.replicas[place as usize].node);
+            let nodes = self.replicas.iter().map(|replica| replica.node);
+            self.order = nodes.zip(0..).collect();
+            self.order.sort_unstable();
         } else if place > FEW {
-            let index = self
-                .order
-                .partition_point(|&other| self.replicas[other as usize].node < node);
-            self.order.insert(index, place as u32);
+            let index = self.order.partition_point(|&(other, _)| other < node);
+            self.order.insert(index, (node, place as u32));
         }
         place
     }
@@ -196,6 +193,18 @@ impl<T: Copy> Shared<T> {
             self.settle(place, words);
         }
         true
+    }
+
+    /// What the node at `place` may do unseen. Never write: others may miss what it
+    /// wrote.
+    #[inline]
+    pub(crate) fn free(&self, place: usize) -> Free {
+        let replica = &self.replicas[place];
+        if replica.state != State::Invalid && replica.pending == 0 {
+            Free::Reads
+        } else {
+            Free::Nothing
+        }
     }
 
     /// The owner at `place` writes.
@@ -283,4 +292,30 @@ pub(crate) struct Line<T> {
     pub(crate) references: u64,
     pub(crate) tally: Tally,
     pub(crate) body: Body<T>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_granule_of_one_node_takes_one_cache_line() {
+        assert!(size_of::<Line<()>>() <= 64);
+        assert!(size_of::<Line<(u32, u32)>>() <= 72);
+    }
+
+    #[test]
+    fn places_are_found_whatever_the_order_of_coming() {
+        let mut shared = Shared::new(Replica::new(500, ()), true);
+        let nodes: Vec<u32> = (0..40).map(|i| i * 37 % 41).collect();
+        for (place, &node) in nodes.iter().enumerate() {
+            assert_eq!(shared.place(node), None);
+            assert_eq!(shared.push(Replica::new(node, ())), place + 1);
+        }
+        for (place, &node) in nodes.iter().enumerate() {
+            assert_eq!(shared.place(node), Some(place + 1));
+        }
+        assert_eq!(shared.place(500), Some(0));
+        assert_eq!(shared.place(501), None);
+    }
 }

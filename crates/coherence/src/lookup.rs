@@ -29,48 +29,126 @@ impl Lookup {
     }
 }
 
+/// What an access may do without looking at the granule's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Free {
+    /// Nothing.
+    Nothing,
+    /// Read: the copy is valid and nothing is pending in it.
+    Reads,
+    /// Read and write: the copy is dirty, and no other node ever touched it.
+    All,
+}
+
 /// A granule that a node touched lately.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recent {
-    pub(crate) key: u64,
+    /// The granule's number, shifted by two, and two bits: free to read, free to
+    /// write.
+    tagged: u64,
     pub(crate) slot: u32,
     pub(crate) place: u32,
 }
 
-/// What each node touched lately. Entries stay true for ever: entries and places
-/// never move, except that a place changes its meaning when a line becomes
-/// shared, where the first node's stays 0.
-#[derive(Debug)]
-pub(crate) struct RecentTable {
-    entries: Vec<Recent>,
-    bits: u32,
+impl Recent {
+    /// Not the number of any granule: granules have at least 8 bytes, so the upper
+    /// bits of numbers are clear.
+    const NONE: Self = Self {
+        tagged: u64::MAX << 2,
+        slot: 0,
+        place: 0,
+    };
+
+    pub(crate) const fn new(key: u64, slot: u32, place: u32) -> Self {
+        Self {
+            tagged: key << 2,
+            slot,
+            place,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn is(self, key: u64) -> bool {
+        self.tagged >> 2 == key
+    }
+
+    #[inline]
+    pub(crate) const fn allows(self, write: bool) -> bool {
+        self.tagged & (1 << write as u32) != 0
+    }
 }
 
-/// Not the number of any granule: granules have at least 8 bytes.
-const NO_KEY: u64 = u64::MAX;
+/// What each node touched lately. Entries and places never move, so what stands
+/// here stays true, except for what is free: the copy's loss and the coming of a
+/// second node end that ([`RecentTable::forget`]).
+///
+/// A node's table grows with the granules that it touches, up to a size that still
+/// fits the caches of the machine that simulates.
+#[derive(Debug)]
+pub(crate) struct RecentTable {
+    nodes: Vec<Entries>,
+}
+
+#[derive(Debug)]
+struct Entries {
+    entries: Box<[Recent]>,
+    /// Granules found since the table has its size.
+    found: usize,
+}
+
+/// A table begins with this many entries,
+const FIRST_ENTRIES: usize = 16;
+/// and grows to this many: half a mebibyte.
+const MOST_ENTRIES: usize = 1 << 15;
 
 impl RecentTable {
-    /// For `nodes` nodes; fewer entries each if they are many.
     pub(crate) fn new(nodes: u32) -> Self {
-        let bits = match nodes {
-            0..=64 => 8,
-            65..=1024 => 6,
-            _ => 3,
-        };
-        let empty = Recent {
-            key: NO_KEY,
-            slot: 0,
-            place: 0,
+        let empty = || Entries {
+            entries: vec![Recent::NONE; FIRST_ENTRIES].into(),
+            found: 0,
         };
         Self {
-            entries: vec![empty; (nodes as usize) << bits],
-            bits,
+            nodes: (0..nodes).map(|_| empty()).collect(),
         }
     }
 
     #[inline]
     pub(crate) fn at(&mut self, node: u32, key: u64) -> &mut Recent {
-        let within = key as usize & ((1 << self.bits) - 1);
-        &mut self.entries[(node as usize) << self.bits | within]
+        let entries = &mut self.nodes[node as usize].entries;
+        let index = key as usize & (entries.len() - 1);
+        &mut entries[index]
+    }
+
+    /// Keeps what was found. When as much was found as the table has entries, the
+    /// table is too small: a larger one starts empty.
+    pub(crate) fn keep(&mut self, node: u32, key: u64, recent: Recent) {
+        let table = &mut self.nodes[node as usize];
+        table.found += 1;
+        let size = table.entries.len();
+        if table.found > size && size < MOST_ENTRIES {
+            table.entries = vec![Recent::NONE; size * 2].into();
+            table.found = 0;
+        }
+        *self.at(node, key) = recent;
+    }
+
+    /// Keeps what is free.
+    #[inline]
+    pub(crate) fn free(&mut self, node: u32, key: u64, free: Free) {
+        let recent = self.at(node, key);
+        recent.tagged = key << 2
+            | match free {
+                Free::Nothing => 0,
+                Free::Reads => 1,
+                Free::All => 3,
+            };
+    }
+
+    /// Nothing is free any more.
+    pub(crate) fn forget(&mut self, node: u32, key: u64) {
+        let recent = self.at(node, key);
+        if recent.is(key) {
+            recent.tagged = key << 2;
+        }
     }
 }

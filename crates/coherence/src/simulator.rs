@@ -6,7 +6,7 @@ use crate::config::{Config, Error};
 use crate::counts::Counts;
 use crate::history::Words;
 use crate::line::{Body, Line, Replica, Shared, State, Tally};
-use crate::lookup::{Lookup, Recent, RecentTable};
+use crate::lookup::{Free, Lookup, Recent, RecentTable};
 use crate::observer::Observer;
 use crate::outcome::Outcome;
 use crate::transition::{Bus, Request};
@@ -150,26 +150,38 @@ impl<O: Observer> Simulator<O> {
         tag: O::Tag,
     ) -> Result<(), Error> {
         let mut recent = *self.recent.at(node, key);
-        if recent.key != key {
+        if !recent.is(key) {
             recent = self.find(node, key, tag)?;
         }
         let Recent { slot, place, .. } = recent;
         let place = place as usize;
         self.nodes[node as usize].references += 1;
+        let line = &mut self.lines[slot as usize];
+        line.references += 1;
+        if recent.allows(write) {
+            return Ok(());
+        }
         if self.caches.is_some() {
             self.make_room(node, key, slot);
         }
         let line = &mut self.lines[slot as usize];
-        line.references += 1;
-        let hit = match &mut line.body {
+        let (hit, free) = match &mut line.body {
             Body::Alone(replica) => match replica.state {
-                State::Modified => true,
-                State::Invalid => false,
-                State::Shared | State::Forward | State::Exclusive => !write,
+                State::Modified => (true, Free::All),
+                State::Invalid => (false, Free::Nothing),
+                State::Shared | State::Forward | State::Exclusive => (!write, Free::Reads),
             },
-            Body::Shared(shared) => shared.hit(place, words, write, self.words),
+            Body::Shared(shared) => {
+                let hit = shared.hit(place, words, write, self.words);
+                (hit, shared.free(place))
+            }
         };
-        if !hit {
+        if hit {
+            // Limited caches must be told of every access.
+            if self.caches.is_none() {
+                self.recent.free(node, key, free);
+            }
+        } else {
             self.request(&Request {
                 slot,
                 place,
@@ -194,6 +206,7 @@ impl<O: Observer> Simulator<O> {
             granule_bits: self.granule_bits,
             words: self.words,
             nodes: &mut self.nodes,
+            recent: &mut self.recent,
             caches: &mut self.caches,
             observer: &mut self.observer,
         };
@@ -222,7 +235,13 @@ impl<O: Observer> Simulator<O> {
         let narrow = self.words <= 64;
         let (slot, place) = match self.lookup.slot(key) {
             Ok(slot) => {
-                let place = join(&mut self.lines[slot as usize].body, node, tag, narrow);
+                let body = &mut self.lines[slot as usize].body;
+                if let Body::Alone(replica) = body
+                    && replica.node != node
+                {
+                    self.recent.forget(replica.node, key);
+                }
+                let place = join(body, node, tag, narrow);
                 (slot, place as u32)
             }
             Err(vacant) => {
@@ -240,8 +259,8 @@ impl<O: Observer> Simulator<O> {
                 (slot, 0)
             }
         };
-        let recent = Recent { key, slot, place };
-        *self.recent.at(node, key) = recent;
+        let recent = Recent::new(key, slot, place);
+        self.recent.keep(node, key, recent);
         Ok(recent)
     }
 
@@ -288,7 +307,7 @@ impl<O: Observer> Simulator<O> {
 
     /// Checks what must hold between any two accesses: at most one owner, which
     /// then is alone; one forwarder at most, with MESIF only; a copy is valid
-    /// exactly if its node's cache has it.
+    /// exactly if its node's cache has it; what counts as free is.
     ///
     /// # Panics
     /// If one of these does not hold.
@@ -307,6 +326,14 @@ impl<O: Observer> Simulator<O> {
                     let held = caches.holds(replica.node, line.key, slot as u32);
                     let valid = replica.state != State::Invalid;
                     assert_eq!(held, valid, "{:?} of line {:#x}", replica.state, line.key);
+                }
+                let recent = *self.recent.at(replica.node, line.key);
+                if recent.is(line.key) {
+                    let alone = matches!(line.body, Body::Alone(_));
+                    let dirty = replica.state == State::Modified;
+                    let settled = replica.state != State::Invalid && replica.pending == 0;
+                    assert!(settled || !recent.allows(false));
+                    assert!(alone && dirty || !recent.allows(true));
                 }
             }
         }

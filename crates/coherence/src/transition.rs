@@ -15,6 +15,7 @@ use crate::config::Protocol;
 use crate::counts::Counts;
 use crate::history::{History, Words};
 use crate::line::{Body, Line, Lost, NOBODY, Replica, Shared, State, Tally};
+use crate::lookup::RecentTable;
 use crate::observer::{End, Invalidation, Miss, MissKind, Observer, Source, Upgrade};
 use sunder_access::Address;
 
@@ -36,6 +37,7 @@ pub(crate) struct Bus<'a, O: Observer> {
     /// Words of a granule.
     pub(crate) words: u32,
     pub(crate) nodes: &'a mut [Counts],
+    pub(crate) recent: &'a mut RecentTable,
     pub(crate) caches: &'a mut Option<PrivateCaches>,
     pub(crate) observer: &'a mut O,
 }
@@ -209,6 +211,7 @@ impl<O: Observer> Bus<'_, O> {
             invalidated += 1;
             self.lose(key, tally, shared, victim, End::Invalidated);
             let replica = &shared.replicas[victim];
+            self.recent.forget(replica.node, key);
             if let Some(caches) = self.caches {
                 caches.remove(replica.node, key, request.slot);
             }

@@ -1,0 +1,237 @@
+//! Why a miss happened, on traces short enough to reason through by hand, in the
+//! manner of the examples of Dubois et al. (ISCA 1993, section 2) that show where
+//! the definitions differ. All use blocks of four words of 4 bytes.
+
+use sunder_coherence::{
+    Address, CacheSize, Caches, Config, Kind, Miss, MissKind, Observer, Outcome, Protocol,
+    Simulator,
+};
+
+/// One access to a word of the block at address 0, or of a further block.
+type Access = (u32, Kind, u64);
+
+const READ: Kind = Kind::Read;
+const WRITE: Kind = Kind::Write;
+
+/// Every miss with the number of its access.
+#[derive(Default)]
+struct Misses(Vec<(usize, MissKind)>);
+
+impl Observer for Misses {
+    type Tag = usize;
+
+    fn miss(&mut self, miss: &Miss<usize>) {
+        self.0.push((miss.tag, miss.kind));
+    }
+}
+
+fn machine() -> Config {
+    Config {
+        word: 4,
+        ..Config::new(16, 3)
+    }
+}
+
+fn run(config: Config, trace: &[Access]) -> Outcome<Misses> {
+    let mut simulator = Simulator::with_observer(config, Misses::default()).expect("possible");
+    for (number, &(node, kind, word)) in trace.iter().enumerate() {
+        simulator
+            .access(node, Address(word * 4), 4, kind, number)
+            .expect("possible");
+        simulator.check_invariants();
+    }
+    simulator.finish()
+}
+
+/// The kind of each access's miss, `-` where it did not miss.
+fn kinds(config: Config, trace: &[Access]) -> String {
+    let misses = run(config, trace).into_observer().0;
+    let mut letters = vec!['-'; trace.len()];
+    for (number, kind) in misses {
+        assert_eq!(letters[number], '-', "one miss an access");
+        letters[number] = match kind {
+            MissKind::Cold => 'c',
+            MissKind::Replacement => 'r',
+            MissKind::TrueSharing => 't',
+            MissKind::FalseSharing => 'f',
+        };
+    }
+    letters.into_iter().collect()
+}
+
+#[test]
+fn a_value_that_is_used_makes_the_miss_true() {
+    // 0 writes word 0, 1 reads it: the second read of 1 needs the second write.
+    let trace = [(0, WRITE, 0), (1, READ, 0), (0, WRITE, 0), (1, READ, 0)];
+    assert_eq!(kinds(machine(), &trace), "cc-t");
+}
+
+#[test]
+fn words_of_ones_own_make_all_misses_false() {
+    // 0 uses word 0 only, 1 word 3 only: after the first there is no need to
+    // tell each other anything.
+    let trace = [
+        (0, WRITE, 0),
+        (1, WRITE, 3),
+        (0, WRITE, 0),
+        (1, WRITE, 3),
+        (0, READ, 0),
+        (1, READ, 3),
+    ];
+    // The last read hits: since 1's write nobody has written, 0 only read.
+    assert_eq!(kinds(machine(), &trace), "ccfff-");
+}
+
+#[test]
+fn a_later_access_of_the_lifetime_can_make_the_miss_true() {
+    // 0's miss is by word 0, which nobody wrote; but before the copy is lost it
+    // reads word 1, which 1 wrote. Eggers looks at the missing access alone and
+    // calls it false.
+    let trace = [(0, READ, 0), (1, WRITE, 1), (0, READ, 0), (0, READ, 1)];
+    assert_eq!(kinds(machine(), &trace), "cct-");
+    let totals = run(machine(), &trace).totals();
+    assert_eq!((totals.true_sharing, totals.false_sharing), (1, 0));
+    assert_eq!(totals.false_by_first_access, 1);
+}
+
+#[test]
+fn a_use_after_the_copy_was_lost_is_too_late() {
+    // 0's second copy (access 2) is destroyed by access 3 before word 1 is read;
+    // so that miss brought nothing. The third copy (access 4) brings the value.
+    let trace = [
+        (0, READ, 0),
+        (1, WRITE, 1),
+        (0, READ, 0),
+        (1, WRITE, 2),
+        (0, READ, 1),
+    ];
+    // 1 wrote word 1 before 0's second copy was fetched: what was pending then
+    // stays pending, as the useless miss could have been left out. By Eggers the
+    // last miss is false: since the loss only word 2 was written.
+    assert_eq!(kinds(machine(), &trace), "ccf-t");
+    assert_eq!(run(machine(), &trace).totals().false_by_first_access, 2);
+}
+
+#[test]
+fn an_essential_miss_brings_all_pending_words() {
+    // Access 3 is essential by word 1 and brings word 2 with it. So when 0 loses
+    // the block for word 3 and reads word 2, it reads what it already had.
+    let trace = [
+        (0, READ, 0),
+        (1, WRITE, 1),
+        (1, WRITE, 2),
+        (0, READ, 1),
+        (1, WRITE, 3),
+        (0, READ, 2),
+    ];
+    assert_eq!(kinds(machine(), &trace), "cc-t-f");
+}
+
+#[test]
+fn a_cold_miss_brings_all_earlier_words() {
+    // 1 comes after 0's write to word 0 and reads word 3 only. After the loss it
+    // reads word 0: written before its cold miss, so not new.
+    let trace = [(0, WRITE, 0), (1, READ, 3), (0, WRITE, 1), (1, READ, 0)];
+    assert_eq!(kinds(machine(), &trace), "cc-f");
+}
+
+#[test]
+fn an_upgrade_does_not_end_the_lifetime() {
+    // 0 fetches at 2, upgrades at 3, and reads at 4 what 1 wrote: one lifetime.
+    let trace = [
+        (0, READ, 0),
+        (1, WRITE, 1),
+        (0, READ, 0),
+        (0, WRITE, 0),
+        (0, READ, 1),
+    ];
+    assert_eq!(kinds(machine(), &trace), "cct--");
+    assert_eq!(run(machine(), &trace).totals().upgrades, 1);
+}
+
+#[test]
+fn overwriting_a_foreign_word_is_sharing_too() {
+    // Both store to word 0 and nobody loads: moving neighbours away would not help.
+    let trace = [(0, WRITE, 0), (1, WRITE, 0), (0, WRITE, 0), (1, WRITE, 0)];
+    assert_eq!(kinds(machine(), &trace), "cctt");
+}
+
+#[test]
+fn a_third_nodes_write_is_pending_for_both_others() {
+    // 2 writes word 2. 0 uses it, 1 does not.
+    let trace = [
+        (0, READ, 0),
+        (1, READ, 1),
+        (2, WRITE, 2),
+        (0, READ, 2),
+        (1, READ, 1),
+    ];
+    assert_eq!(kinds(machine(), &trace), "ccctf");
+}
+
+#[test]
+fn coarse_words_join_neighbours() {
+    // Words 0 and 1 are one word of 8 bytes.
+    let trace = [(0, WRITE, 0), (1, WRITE, 1), (0, WRITE, 0)];
+    assert_eq!(kinds(machine(), &trace), "ccf");
+    let coarse = Config {
+        word: 8,
+        ..machine()
+    };
+    assert_eq!(kinds(coarse, &trace), "cct");
+}
+
+#[test]
+fn a_replaced_copy_is_a_replacement_miss_whoever_wrote_meanwhile() {
+    // The cache of each node holds one block: word 4 is in the next. 0 loses the
+    // first block to it (1), then 1 writes there (2), and 0 comes back (3): the copy
+    // would have been missing anyway. The miss brings word 1, so when 0 loses the
+    // block to an invalidation (4) and reads word 1 again (5), nothing in it is new.
+    let one_block = CacheSize { bytes: 16, ways: 1 };
+    let small = Config {
+        caches: Caches::Private {
+            l1: one_block,
+            l2: None,
+        },
+        ..machine()
+    };
+    let trace = [
+        (0, READ, 0),
+        (0, READ, 4),
+        (1, WRITE, 1),
+        (0, READ, 1),
+        (1, WRITE, 2),
+        (0, READ, 1),
+    ];
+    assert_eq!(kinds(small, &trace), "cccr-f");
+    // With room for all there is no replacement, and the first return needs word 1.
+    assert_eq!(kinds(machine(), &trace), "ccct-f");
+}
+
+#[test]
+fn every_protocol_and_granule_form_classifies_alike() {
+    // The same story in a granule too large for masks: nodes 0 and 1 share word 0
+    // and have words 1 and 2 for themselves. Written words are 4 bytes of 1024.
+    let trace = [
+        (0, WRITE, 1),
+        (1, WRITE, 2),
+        (0, WRITE, 1),
+        (1, WRITE, 0),
+        (0, READ, 1),
+        (0, READ, 0),
+        (1, WRITE, 2),
+        (0, READ, 1),
+    ];
+    for protocol in [Protocol::Msi, Protocol::Mesi, Protocol::Mesif] {
+        for granule in [16, 1024] {
+            let config = Config {
+                protocol,
+                granule,
+                ..machine()
+            };
+            // 3: useless for 1, which overwrites word 0 that nobody else wrote.
+            // 4: 0 then reads word 0, which is new. 7: only word 2 is.
+            assert_eq!(kinds(config, &trace), "ccfft--f", "{config:?}");
+        }
+    }
+}
