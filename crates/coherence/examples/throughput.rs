@@ -1,7 +1,8 @@
 //! Measures how many accesses a second the simulator takes on made-up mixes, and
 //! how its time grows with the length of the trace, the nodes and the touched
-//! granules. The traces are made before the clock starts. Prints the median of
-//! several runs with the fastest and the slowest.
+//! granules, and the memory that a touched granule takes. The traces are made
+//! before the clock starts. Prints the median of several runs with the fastest
+//! and the slowest. At the end two machines at once against one alone.
 
 use std::time::Instant;
 use sunder_coherence::{
@@ -164,6 +165,12 @@ fn plain(label: &str, config: Config, events: &[Event]) -> Result<(), Error> {
 
 fn main() -> Result<(), Error> {
     let eight = Config::cache_line(8);
+    // First, while the allocator has nothing to use again.
+    println!("memory for each touched line:");
+    for (name, sharers) in [("1 node", 1), ("8 nodes that write", 8)] {
+        let bytes = bytes_a_line(eight, sharers)?;
+        println!("{name:<20} {bytes:.0} bytes");
+    }
     println!("8 nodes, 64-byte lines, {LENGTH} accesses, infinite caches, MESI:");
     let private = trace(Mix::Private, LENGTH, 8, 8192);
     plain("private, 8192 lines", eight, &private)?;
@@ -224,5 +231,37 @@ fn main() -> Result<(), Error> {
             plain(&format!("{lines} lines, {name}"), eight, &events)?;
         }
     }
+    println!("two machines side by side (private, 8192 lines, 8 nodes):");
+    let (alone, _) = replay(eight, &private, (), |_| ())?;
+    let speeds = std::thread::scope(|scope| {
+        let machines = [(); 2].map(|()| scope.spawn(|| replay(eight, &private, (), |_| ())));
+        machines.map(|machine| machine.join().map_or(0.0, |run| run.map_or(0.0, |r| r.0)))
+    });
+    println!("alone {alone:.1} M/s, together {speeds:.1?} M/s");
     Ok(())
+}
+
+/// Memory in use, by the kernel's count; 0 where it does not tell.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split_whitespace().nth(1);
+    pages
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4096
+}
+
+/// What a simulator takes for each of 2^20 lines, each written by `sharers` nodes.
+fn bytes_a_line(config: Config, sharers: u32) -> Result<f64, Error> {
+    let lines = 1u64 << 20;
+    let before = resident();
+    let mut simulator = Simulator::new(config)?;
+    for line in 0..lines {
+        for node in 0..sharers {
+            let address = Address(line * 64 + u64::from(node) * 8);
+            simulator.access(node, address, 8, Kind::Write, ())?;
+        }
+    }
+    let after = resident();
+    Ok(after.saturating_sub(before) as f64 / simulator.lines() as f64)
 }

@@ -72,7 +72,8 @@ impl<O: Observer> Simulator<O> {
     ///
     /// # Errors
     /// If the machine has no such node, or the bytes are none or run over the end
-    /// of the address space. The access is not made then.
+    /// of the address space: the access is not made then. If more granules are
+    /// touched than can be numbered: a part of it may have been made.
     #[inline]
     pub fn access(
         &mut self,
