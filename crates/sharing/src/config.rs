@@ -69,8 +69,8 @@ pub const SAMPLES_PER_WINDOW: u64 = 10;
 /// gives at most one for each time that an object is prepared by one thread,
 /// used by a second for less than a window, and collected by the first; two
 /// such coincidences may meet on a line. Four leave them behind, and a line
-/// that costs 1% of two threads' time gives four in 4 s at 250 Hz and in a
-/// quarter of a second at 4 kHz.
+/// that costs 1% of two threads' time gives four in 4 s at 250 Hz, in 10 s at
+/// 99 Hz and in a quarter of a second at 4 kHz.
 pub const MIN_EVIDENCE: u32 = 4;
 
 /// Changes of thread in bursts or exact streams that confirm an interleaving.

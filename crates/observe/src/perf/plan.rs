@@ -15,16 +15,18 @@ pub struct FrequencyPlan {
 }
 
 impl Default for FrequencyPlan {
-    /// 4000 Hz for the first 60 ms, so that a program of 100 ms gives some 250
-    /// samples a thread; 1000 Hz up to 0.5 s; then 250 Hz. In a virtual machine
-    /// a sample can cost the target tens of microseconds, most of it for the
-    /// timer's interrupt, so 4000 Hz may take a tenth of its time.
+    /// 4000 Hz for the first 50 ms, so that a program of 100 ms gives some 200
+    /// samples a thread; 251 Hz up to 2 s; then 99 Hz. What a sample costs is the
+    /// timer's interrupt: some microseconds on bare metal, 35 measured in a
+    /// virtual machine, where 250 Hz would take 1% of the program's time for as
+    /// long as it runs. The lower two are not in step with what a program or the
+    /// kernel does every 4 or 10 ms.
     fn default() -> Self {
         Self {
             steps: vec![
                 (Duration::ZERO, 4000),
-                (Duration::from_millis(60), 1000),
-                (Duration::from_millis(500), 250),
+                (Duration::from_millis(50), 251),
+                (Duration::from_secs(2), 99),
             ],
         }
     }
