@@ -32,6 +32,10 @@ impl Line {
         self.bursts.watched = self.bursts.watched.union(watched);
         self.bursts.changes += account.exact_changes;
         self.bursts.separate += account.exact_separate;
+        for &((a, b), changes, separate) in &account.exact_pairs {
+            let threads = (self.thread(a), self.thread(b));
+            self.pairs.add_seen(threads, changes, separate);
+        }
         if account.exact_changes > 0 {
             self.bursts.loud += 1;
         } else {

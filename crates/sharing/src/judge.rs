@@ -9,6 +9,7 @@ use crate::input::{Burst, Sample};
 use crate::line::{Line, Scale, Touch};
 use crate::near::Near;
 use crate::once::Once;
+use crate::running::Running;
 use crate::stretch::{ANY_CPU, Class};
 use crate::suspect::{self, Suspect};
 use crate::verdict::{self, Verdict};
@@ -65,6 +66,7 @@ pub struct Judge {
     once: Once,
     near: Near,
     threads: Map<ThreadId, ThreadTime>,
+    running: Running,
     retired: Vec<Verdict>,
     counts: Counts,
     next_serial: u64,
@@ -89,6 +91,7 @@ impl Judge {
             once: Once::default(),
             near: Near::default(),
             threads: Map::default(),
+            running: Running::default(),
             retired: Vec::new(),
             counts: Counts::default(),
             next_serial: 0,
@@ -118,6 +121,8 @@ impl Judge {
 
     fn take_sample(&mut self, sample: &Sample<'_>, cpu: u16) {
         self.see(sample.time, sample.thread, sample.period_ns);
+        self.running
+            .sampled(sample.thread, sample.time, sample.period_ns);
         self.scale.window_ns = self
             .config
             .window_ns
@@ -174,7 +179,7 @@ impl Judge {
             let scale = self.scale;
             if let Some(line) = self.lines.get_mut(&base) {
                 if let Some(first) = first {
-                    line.touch(&first, &scale);
+                    line.touch(&first, &self.running, &scale);
                 }
                 line.add_burst(&hits, watched, &scale);
             }
@@ -402,15 +407,21 @@ impl Judge {
         let scale = self.scale;
         if let Some(line) = self.lines.get_mut(&base) {
             let serial = line.serial;
-            return line.touch(touch, &scale).then_some(serial).ok_or(Late);
+            return line
+                .touch(touch, &self.running, &scale)
+                .then_some(serial)
+                .ok_or(Late);
         }
         let Some(first) = self.once.take(base) else {
             self.once.put(base, *touch);
             return Ok(0);
         };
-        let line = self.line(base, Time(first.time));
-        line.touch(&first, &scale);
-        line.touch(touch, &scale);
+        self.line(base, Time(first.time));
+        let Some(line) = self.lines.get_mut(&base) else {
+            return Ok(0);
+        };
+        line.touch(&first, &self.running, &scale);
+        line.touch(touch, &self.running, &scale);
         Ok(line.serial)
     }
 
@@ -434,7 +445,13 @@ impl Judge {
         for (base, share) in best {
             if let Some(line) = self.lines.get_mut(&base) {
                 let spent = share * sample.period_ns as f32;
-                line.touch_near(sample.thread, sample.time.0, spent, &self.scale);
+                line.touch_near(
+                    sample.thread,
+                    sample.time.0,
+                    spent,
+                    &self.running,
+                    &self.scale,
+                );
             }
         }
     }

@@ -44,7 +44,9 @@
 //! of its own time on the line and that which the threads that conflict with it
 //! spent there while `t` was about: a reader that never leaves a line loses little
 //! to a writer that rarely comes, and a thread that lives briefly nothing to one
-//! that wrote before or after.
+//! that wrote before or after. Only time counts in which another of the line's
+//! threads ran too, going by the samples of both: what threads do in turns, under
+//! one lock, costs them one transfer a turn, however close the turns are.
 //! The sum over threads and stretches, times the interleaved share, is
 //! [`Verdict::cost_ns`]; over the CPU time of the threads that took part it is
 //! [`Verdict::cost_share`]. Interleavings are that time over the price of a
@@ -86,9 +88,12 @@
 //! A verdict is [`Sharing::False`] if and only if no byte had two simultaneous
 //! accessors of which one wrote; [`Sharing::True`] if less than [`MIXED_FROM`] of
 //! its interleavings are false; [`Sharing::Mixed`] otherwise. Bytes that
-//! either samples or bursts saw shared are shared, and the larger of their two
-//! shares holds: samples do not know the order of close accesses, and a burst saw
-//! one moment, in which one pair of many threads may have had the CPUs.
+//! either samples or bursts saw shared are shared. Which changes are false is asked
+//! for each pair of threads: samples do not know the order of close accesses (a
+//! thread that spins on a flag that it also stores, beside the index that it waits
+//! for), so for the pairs that bursts saw, what the bursts counted holds; a burst is
+//! one moment, in which one pair of many threads may have had the CPUs, so for the
+//! others the samples' estimate does.
 //!
 //! # Memory
 //!
@@ -113,6 +118,9 @@ mod latent;
 mod line;
 mod near;
 mod once;
+mod pairs;
+mod running;
+mod smaller;
 mod stretch;
 mod suspect;
 mod verdict;

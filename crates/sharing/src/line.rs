@@ -6,6 +6,8 @@ use crate::activity::{Slots, Timeline};
 use crate::bytes::ByteState;
 use crate::config::{MAX_GAP_WINDOWS, MIN_GAP_WINDOWS};
 use crate::footprint::{Footprint, Footprints};
+use crate::pairs::Pairs;
+use crate::running::Running;
 use crate::stretch::{self, ANY_CPU, Account, Class, Context, Entry};
 use sunder_access::{ByteMask, CodeAddress, Kind, ThreadId, Time};
 
@@ -24,6 +26,10 @@ const LONELY_ENTRIES: usize = 16;
 const MAX_USERS: usize = 256;
 const MAX_SITES: usize = 32;
 const MAX_SITE_THREADS: usize = 64;
+
+/// Of so many other threads on a line it is asked whether they run, the latest
+/// first; on a machine of more CPUs a line with more users at once is rare.
+const MAX_RIVALS: usize = 64;
 
 /// How often a thread used a footprint.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +136,7 @@ pub(crate) struct Line {
     pub sites: Vec<SiteRecord>,
     pub tally: Tally,
     pub bursts: BurstTally,
+    pub pairs: Pairs,
     pub timeline: Timeline,
     /// SHERIFF's per-line status (section 4.3).
     pub last_writer: Option<ThreadId>,
@@ -157,6 +164,7 @@ impl Line {
             sites: Vec::with_capacity(1),
             tally: Tally::default(),
             bursts: BurstTally::default(),
+            pairs: Pairs::default(),
             timeline: Timeline::new(scale.origin),
             last_writer: None,
             interleaved_writes: 0,
@@ -176,20 +184,21 @@ impl Line {
 
     /// Takes one touch. False if it came too late: its bytes have changed
     /// owner since.
-    pub fn touch(&mut self, touch: &Touch, scale: &Scale) -> bool {
+    pub fn touch(&mut self, touch: &Touch, running: &Running, scale: &Scale) -> bool {
         if touch.opens_visit && !self.is_barred(touch) {
             self.open_visit(touch.time, touch.class, scale);
         }
         let Some((thread, footprint)) = self.note(touch, scale) else {
             return false;
         };
+        let at_stake = self.at_stake(touch.thread, touch.time, touch.spent_ns, running);
         self.disordered |= self.open.last().is_some_and(|e| e.time > touch.time);
         self.open.push(Entry {
             time: touch.time,
             thread,
             footprint,
             class: touch.class,
-            spent_ns: touch.spent_ns,
+            spent_ns: at_stake,
             count: touch.count,
             cpu: touch.cpu,
         });
@@ -215,21 +224,40 @@ impl Line {
     }
 
     /// Adds time that `thread`'s sample probably spent here.
-    pub fn touch_near(&mut self, thread: ThreadId, time: u64, spent_ns: f32, scale: &Scale) {
+    pub fn touch_near(
+        &mut self,
+        thread: ThreadId,
+        time: u64,
+        spent_ns: f32,
+        running: &Running,
+        scale: &Scale,
+    ) {
         let user = self.user(thread, scale);
         self.users[usize::from(user)].spent_ns += f64::from(spent_ns);
         if self.is_shared() {
+            let at_stake = self.at_stake(thread, time, spent_ns, running);
             self.disordered |= self.open.last().is_some_and(|e| e.time > time);
             self.open.push(Entry {
                 time,
                 thread: user,
                 footprint: 0,
                 class: Class::Near,
-                spent_ns,
+                spent_ns: at_stake,
                 count: 0,
                 cpu: ANY_CPU,
             });
         }
+    }
+
+    /// Of a thread's time on the line what another can take: all of it, if one of
+    /// the others that use the line may run at that moment, or if there is none
+    /// yet. Of very many others a part is asked.
+    fn at_stake(&self, thread: ThreadId, time: u64, spent_ns: f32, running: &Running) -> f32 {
+        let others = self.users.iter().filter(|u| u.thread != thread);
+        let mut others = others.rev().take(MAX_RIVALS).peekable();
+        let may_lose = spent_ns > 0.0
+            && (others.peek().is_none() || others.any(|u| running.may_run(u.thread, time)));
+        if may_lose { spent_ns } else { 0.0 }
     }
 
     /// Closes the stretch that the next visit does not belong to.
@@ -399,7 +427,16 @@ impl Line {
         if changes > 0.0 {
             self.timeline.add(middle, changes);
         }
+        for &((a, b), changes, separate) in &account.pairs {
+            let threads = (self.thread(a), self.thread(b));
+            self.pairs.add_sampled(threads, changes, separate);
+        }
         self.tally.add(&account);
+    }
+
+    /// The thread with this number.
+    pub fn thread(&self, user: u16) -> ThreadId {
+        self.users[usize::from(user)].thread
     }
 
     /// The line as it would be if the open stretch ended now.

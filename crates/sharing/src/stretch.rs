@@ -5,6 +5,7 @@
 
 use crate::bytes::{ByteState, ByteWatch};
 use crate::footprint::Footprints;
+use crate::pairs::PairChanges;
 
 /// How a touch became known, as far as the arithmetic cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub(crate) struct Entry {
     /// Index of the footprint; meaningless for `Near`.
     pub footprint: u16,
     pub class: Class,
-    /// CPU time of the thread that it stands for, ns.
+    /// CPU time of the thread that it stands for and that others may have cost it, ns.
     pub spent_ns: f32,
     /// Accesses that it stands for.
     pub count: u32,
@@ -71,11 +72,15 @@ pub(crate) struct Account {
     /// they are and with every cluster of bytes on a line of its own.
     pub changes: f64,
     pub separate: f64,
+    /// The same two by pair of threads, for the busiest.
+    pub pairs: Vec<PairChanges<f64>>,
     /// The former for PMU events alone, in events.
     pub counted_changes: f64,
     /// The same two, counted in complete sequences.
     pub exact_changes: u64,
     pub exact_separate: u64,
+    /// See `pairs`.
+    pub exact_pairs: Vec<PairChanges<u64>>,
     /// For each entry whether it is part of the contention.
     pub active: Vec<bool>,
     /// State of each byte; empty if there was no conflict.
@@ -327,6 +332,47 @@ impl Mixture {
         }
         ((all * all - reads * reads - same) / (all - 1.0)).max(0.0)
     }
+
+    /// The part of these that is between two threads.
+    fn changes_between(&self, i: usize, j: usize) -> f64 {
+        let all: f64 = self.by_thread.iter().map(|t| t.0).sum();
+        let (Some(x), Some(y)) = (self.by_thread.get(i), self.by_thread.get(j)) else {
+            return 0.0;
+        };
+        if all <= 1.0 {
+            return 0.0;
+        }
+        2.0 * (x.0 * y.0 - x.1 * y.1) / (all - 1.0)
+    }
+
+    /// The busiest threads, by number.
+    fn busiest(&self) -> Vec<usize> {
+        let mut present: Vec<usize> = (0..self.by_thread.len())
+            .filter(|&i| self.by_thread[i].0 > 0.0)
+            .collect();
+        present.sort_by(|&a, &b| self.by_thread[b].0.total_cmp(&self.by_thread[a].0));
+        present.truncate(PAIRED_THREADS);
+        present.sort_unstable();
+        present
+    }
+}
+
+/// Threads of a stretch whose pairs are told apart: as many as a watch burst has.
+const PAIRED_THREADS: usize = 8;
+
+fn pairs(line: &Mixture, apart: &[Mixture]) -> Vec<PairChanges<f64>> {
+    let busiest = line.busiest();
+    let mut all = Vec::new();
+    for (n, &i) in busiest.iter().enumerate() {
+        for &j in &busiest[n + 1..] {
+            let changes = line.changes_between(i, j);
+            if changes > 0.0 {
+                let separate = apart.iter().map(|m| m.changes_between(i, j)).sum();
+                all.push(((i as u16, j as u16), changes, separate));
+            }
+        }
+    }
+    all
 }
 
 /// Expected changes among the conflicting threads' sampled accesses, on the line
@@ -355,6 +401,7 @@ fn account_changes(entries: &[Entry], context: &Context<'_>, account: &mut Accou
     }
     account.changes = line.changes();
     account.separate = apart.iter().map(Mixture::changes).sum();
+    account.pairs = pairs(&line, &apart);
     account.counted_changes = counted.changes();
 }
 
@@ -408,15 +455,36 @@ fn account_exact(entries: &[Entry], context: &Context<'_>, account: &mut Account
     let used: Vec<u16> = exact.iter().map(|e| e.footprint).collect();
     let clusters = context.footprints.clusters(&used);
     let count = clusters.iter().max().map_or(0, |&c| c + 1);
-    account.exact_separate = (1..count)
-        .map(|cluster| {
-            let inside = exact
-                .iter()
-                .zip(&returning)
-                .filter(|(e, _)| clusters[usize::from(e.footprint)] == cluster);
-            changes(&runs(inside, context))
-        })
-        .sum();
+    let mut pairs: Vec<PairChanges<u64>> = Vec::new();
+    count_pairs(&line, &mut pairs, |pair| &mut pair.1);
+    for cluster in 1..count {
+        let inside = exact
+            .iter()
+            .zip(&returning)
+            .filter(|(e, _)| clusters[usize::from(e.footprint)] == cluster);
+        let apart = runs(inside, context);
+        account.exact_separate += changes(&apart);
+        count_pairs(&apart, &mut pairs, |pair| &mut pair.2);
+    }
+    account.exact_pairs = pairs;
+}
+
+/// Adds each change among `runs` to the number of its pair that `of` picks.
+fn count_pairs(
+    runs: &[Run],
+    pairs: &mut Vec<PairChanges<u64>>,
+    of: fn(&mut PairChanges<u64>) -> &mut u64,
+) {
+    for w in runs.windows(2).filter(|w| is_change(&w[0], &w[1])) {
+        let (a, b) = (w[0].thread, w[1].thread);
+        let threads = (a.min(b), a.max(b));
+        let known = pairs.iter().position(|p| p.0 == threads);
+        let place = known.unwrap_or_else(|| {
+            pairs.push((threads, 0, 0));
+            pairs.len() - 1
+        });
+        *of(&mut pairs[place]) += 1;
+    }
 }
 
 /// For each touch whether its thread, when this stay of it began, came back

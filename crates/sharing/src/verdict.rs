@@ -5,6 +5,7 @@ use crate::activity::Timeline;
 use crate::bytes::ByteState;
 use crate::config::{CONFIRMING_CHANGES, MIN_EVIDENCE, MIXED_FROM};
 use crate::line::{BurstTally, Line, User, join};
+use crate::pairs::{binomial_variance, vanishing};
 use sunder_access::{Address, ByteMask, CodeAddress, Kind, ThreadId, Time};
 
 /// The kind of sharing.
@@ -164,17 +165,9 @@ impl BurstTally {
         (self.weighted_share + 1.0) / (self.weight + 1.0)
     }
 
-    fn false_share(&self) -> f64 {
-        vanishing(self.changes as f64, self.separate as f64)
+    fn false_share(&self) -> Estimate {
+        Estimate::of(self.changes as f64, self.separate as f64)
     }
-}
-
-/// The share of `changes` that goes away if `separate` remain.
-fn vanishing(changes: f64, separate: f64) -> f64 {
-    if changes <= 0.0 {
-        return 0.0;
-    }
-    (1.0 - separate / changes).clamp(0.0, 1.0)
 }
 
 /// The verdict on a settled line, or none if it is not contended. `transfer_ns`
@@ -186,7 +179,11 @@ pub(crate) fn verdict(line: &Line, address: Address, transfer_ns: f64) -> Option
     }
     let bytes = byte_states(line);
     let shared = bytes.contains(&ByteState::WrittenShared);
-    let false_share = if shared { false_share(line) } else { 1.0 };
+    let falsely = if shared {
+        false_share(line)
+    } else {
+        Estimate::CERTAIN
+    };
     let interleaved = interleaved_share(line);
     let (interleavings, cost_ns) = price(line, interleaved, transfer_ns);
     let mut timeline = line.timeline.clone();
@@ -200,12 +197,12 @@ pub(crate) fn verdict(line: &Line, address: Address, transfer_ns: f64) -> Option
         owner: None,
         first: Time(line.first),
         last: Time(line.last),
-        sharing: match (shared, false_share < MIXED_FROM) {
+        sharing: match (shared, falsely.at_least() < MIXED_FROM) {
             (false, _) => Sharing::False,
             (true, true) => Sharing::True,
             (true, false) => Sharing::Mixed,
         },
-        false_share,
+        false_share: falsely.share,
         confirmed: line.bursts.confirms() || line.tally.exact_changes >= CONFIRMING_CHANGES,
         evidence,
         interleavings_per_second: 0.0,
@@ -268,22 +265,50 @@ fn byte_states(line: &Line) -> Vec<ByteState> {
     states
 }
 
-/// See the crate's page, "False and true". An exact stream knows best. Samples
-/// and bursts each miss what the other sees: samples do not know the order of
-/// accesses that lie close together (a lock that one thread tries while another
-/// works on the data beside it), and a burst lasts some milliseconds, in which the
-/// scheduler may have had one pair of many threads on the CPUs. The cost is an
-/// upper bound, so the larger share holds.
-fn false_share(line: &Line) -> f64 {
+/// A share (0 to 1) and its standard error.
+struct Estimate {
+    share: f64,
+    error: f64,
+}
+
+impl Estimate {
+    const CERTAIN: Self = Self {
+        share: 1.0,
+        error: 0.0,
+    };
+
+    /// Of so many changes that were counted, so many would be left.
+    fn of(changes: f64, separate: f64) -> Self {
+        let share = vanishing(changes, separate);
+        Self {
+            share,
+            error: binomial_variance(share, changes).sqrt(),
+        }
+    }
+
+    /// What it is at least, with two standard errors of caution: a trap stretches
+    /// the time between two stores of one thread, so that another comes between
+    /// them that would not have, and in a burst of 16 changes two such are 12%.
+    fn at_least(&self) -> f64 {
+        self.share - 2.0 * self.error
+    }
+}
+
+/// See the crate's page, "False and true". An exact stream knows best. Bursts know
+/// the order of accesses, but only of the threads that they saw; for all others
+/// there is the random order that samples lead to expect.
+fn false_share(line: &Line) -> Estimate {
     let tally = &line.tally;
     if tally.exact_changes >= CONFIRMING_CHANGES {
-        return vanishing(tally.exact_changes as f64, tally.exact_separate as f64);
+        return Estimate::of(tally.exact_changes as f64, tally.exact_separate as f64);
     }
-    let sampled = vanishing(tally.changes, tally.separate);
-    if line.bursts.confirms() {
-        sampled.max(line.bursts.false_share())
-    } else {
-        sampled
+    if tally.changes <= 0.0 {
+        return line.bursts.false_share();
+    }
+    let corrected = line.pairs.correction();
+    Estimate {
+        share: vanishing(tally.changes, tally.separate + corrected.separate),
+        error: corrected.variance.sqrt() / tally.changes,
     }
 }
 

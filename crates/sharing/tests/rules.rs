@@ -5,7 +5,7 @@ mod stream;
 
 use stream::*;
 use sunder_access::{Address, Kind, Span, ThreadId, Time};
-use sunder_sharing::{ByteState, Confidence, Sharing};
+use sunder_sharing::{ByteState, Confidence, Config, Judge, Sharing};
 
 use Kind::{Atomic, Read, Update, Write};
 
@@ -422,4 +422,72 @@ fn accesses_from_before_a_change_of_owner_are_dropped() {
     assert_eq!(judge.counts().late, 1);
     sample(&mut judge, 6 * MS, 1, MS, &[(word(0), 8, Update)]);
     assert_eq!(judge.counts().late, 1);
+}
+
+/// Two threads, sampled at 4 kHz, of which 3% of the samples touch one word: both
+/// all the time, or in turns of 5 ms as under an interpreter's lock.
+fn rarely_touched(in_turns: bool) -> f64 {
+    const PERIOD: u64 = MS / 4;
+    let mut judge = Judge::new(Config::default());
+    let mut random = Random(11);
+    for i in 0..40_000 {
+        let time = i * PERIOD;
+        for thread in [1, 2] {
+            if in_turns && time / (5 * MS) % 2 != u64::from(thread) - 1 {
+                continue;
+            }
+            let touches: &[Use] = match random.next() % 100 {
+                0..3 => &[(word(0), 8, Update)],
+                _ => &[],
+            };
+            sample(&mut judge, time, thread, PERIOD, touches);
+        }
+    }
+    verdict_on(&judge, LINE).map_or(0.0, |v| v.cost_share)
+}
+
+#[test]
+fn what_threads_do_in_turns_costs_little_though_their_touches_alternate() {
+    // Touches are 33 samples apart and turns last 20, so the order of the touches
+    // looks random. But the other thread is not running.
+    let at_once = rarely_touched(false);
+    let in_turns = rarely_touched(true);
+    assert!((0.02..0.035).contains(&at_once), "{at_once}");
+    // A thread counts as running for four more periods of the twenty.
+    assert!(in_turns < at_once * 0.3, "{in_turns}");
+}
+
+// Smaller lines than today's.
+
+fn within_32(all: &[&[Use]]) -> Option<Sharing> {
+    let judge = judged(&busy(all), SECOND);
+    let half = sunder_access::Granule::new(32).expect("a power of two");
+    verdict_on(&judge, LINE).expect("contended").within(half)
+}
+
+#[test]
+fn a_pair_that_smaller_lines_part_is_not_shared_there() {
+    let [first, last] = [0, 7].map(|i| [(word(i), 8, Update)]);
+    assert_eq!(within_32(&[&first, &last]), None);
+}
+
+#[test]
+fn a_pair_in_one_half_is_shared_on_smaller_lines_too() {
+    let [a, b] = [0, 3].map(|i| [(word(i), 8, Update)]);
+    assert_eq!(within_32(&[&a, &b]), Some(Sharing::False));
+    assert_eq!(within_32(&[&a, &a]), Some(Sharing::True));
+}
+
+#[test]
+fn of_a_mixed_line_the_true_half_is_left() {
+    // Threads 1 and 2 update word 0, 3 and 4 word 7.
+    let [a, b] = [0, 7].map(|i| [(word(i), 8, Update)]);
+    assert_eq!(within_32(&[&a, &a, &b, &b]), Some(Sharing::True));
+}
+
+#[test]
+fn readers_alone_leave_nothing_in_their_half() {
+    // Thread 1 writes word 0; the others read words 5 and 6.
+    let [w, r, q] = [(0, Write), (5, Read), (6, Read)].map(|(i, k)| [(word(i), 8, k)]);
+    assert_eq!(within_32(&[&w, &r, &q]), None);
 }

@@ -1,0 +1,162 @@
+//! Changes of a line between two given threads. What a burst shows holds for the
+//! threads that it saw at work together, and for no others; so the question which
+//! changes are false is kept for each pair apart. Called by the line for every
+//! finished stretch and burst.
+
+use crate::config::CONFIRMING_CHANGES;
+use sunder_access::ThreadId;
+
+/// Pairs told apart on a line; changes between others are known in sum only.
+const MOST: usize = 64;
+
+/// What is known of two threads.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    threads: (ThreadId, ThreadId),
+    /// Changes that the samples lead to expect, and what would be left of them
+    /// with each variable on a line of its own.
+    sampled: (f64, f64),
+    /// The same two, counted in bursts.
+    seen: (u64, u64),
+}
+
+/// All pairs of a line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pairs(Vec<Pair>);
+
+/// One pair's part of an account: the numbers of its threads, the lower first, its
+/// changes, and what would be left of them.
+pub(crate) type PairChanges<T> = ((u16, u16), T, T);
+
+impl Pairs {
+    /// Adds what the samples of a stretch lead to expect.
+    pub fn add_sampled(&mut self, threads: (ThreadId, ThreadId), changes: f64, separate: f64) {
+        if let Some(pair) = self.pair(threads) {
+            pair.sampled.0 += changes;
+            pair.sampled.1 += separate;
+        }
+    }
+
+    /// Adds what a burst showed.
+    pub fn add_seen(&mut self, threads: (ThreadId, ThreadId), changes: u64, separate: u64) {
+        if let Some(pair) = self.pair(threads) {
+            pair.seen.0 += changes;
+            pair.seen.1 += separate;
+        }
+    }
+
+    fn pair(&mut self, (a, b): (ThreadId, ThreadId)) -> Option<&mut Pair> {
+        let threads = (a.min(b), a.max(b));
+        let known = self.0.iter().position(|p| p.threads == threads);
+        let place = match known {
+            Some(place) => place,
+            None if self.0.len() < MOST => {
+                self.0.push(Pair {
+                    threads,
+                    sampled: (0.0, 0.0),
+                    seen: (0, 0),
+                });
+                self.0.len() - 1
+            }
+            None => return None,
+        };
+        Some(&mut self.0[place])
+    }
+
+    /// What the bursts change in the samples' estimate: for a pair that they saw,
+    /// the share that they counted takes the place of the one that a random order
+    /// gives, by as much as they saw.
+    pub fn correction(&self) -> Correction {
+        let mut sum = Correction::default();
+        for pair in &self.0 {
+            let (changes, separate) = pair.left();
+            let share = vanishing(changes, separate);
+            sum.separate += separate - pair.sampled.1;
+            sum.variance += changes.powi(2) * binomial_variance(share, pair.observations());
+        }
+        sum
+    }
+}
+
+/// See [`Pairs::correction`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Correction {
+    /// To add to the number of changes that would be left.
+    pub separate: f64,
+    /// The variance of that number.
+    pub variance: f64,
+}
+
+impl Pair {
+    fn weight(&self) -> f64 {
+        (self.seen.0 as f64 / CONFIRMING_CHANGES as f64).min(1.0)
+    }
+
+    /// The samples' changes, and what would be left of them.
+    fn left(&self) -> (f64, f64) {
+        let (changes, separate) = self.sampled;
+        if self.seen.0 == 0 {
+            return (changes, separate);
+        }
+        let seen = changes * (self.seen.1 as f64 / self.seen.0 as f64).min(1.0);
+        (changes, separate + self.weight() * (seen - separate))
+    }
+
+    /// Changes that the share rests on.
+    fn observations(&self) -> f64 {
+        let weight = self.weight();
+        weight * self.seen.0 as f64 + (1.0 - weight) * self.sampled.0
+    }
+}
+
+/// The share of `changes` that goes away if `separate` remain.
+pub(crate) fn vanishing(changes: f64, separate: f64) -> f64 {
+    if changes <= 0.0 {
+        return 0.0;
+    }
+    (1.0 - separate / changes).clamp(0.0, 1.0)
+}
+
+/// The variance of a share that was found among so many changes.
+pub(crate) fn binomial_variance(share: f64, observations: f64) -> f64 {
+    share * (1.0 - share) / observations.max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ThreadId = ThreadId(1);
+    const B: ThreadId = ThreadId(2);
+    const C: ThreadId = ThreadId(3);
+
+    #[test]
+    fn a_burst_speaks_for_the_pair_that_it_saw_and_for_no_other() {
+        let mut pairs = Pairs::default();
+        // Samples: half of what passes between A and B is false, all between A and C.
+        pairs.add_sampled((B, A), 100.0, 50.0);
+        pairs.add_sampled((A, C), 100.0, 0.0);
+        // The burst saw A and B: nothing of it is false.
+        pairs.add_seen((A, B), 20, 20);
+        assert_eq!(pairs.correction().separate, 50.0);
+        assert_eq!(pairs.correction().variance, 0.0);
+    }
+
+    #[test]
+    fn a_burst_that_saw_little_weighs_little() {
+        let mut pairs = Pairs::default();
+        pairs.add_sampled((A, B), 100.0, 50.0);
+        pairs.add_seen((A, B), CONFIRMING_CHANGES / 2, 0);
+        assert_eq!(pairs.correction().separate, -25.0);
+    }
+
+    #[test]
+    fn a_share_seen_in_few_changes_is_uncertain() {
+        let mut pairs = Pairs::default();
+        pairs.add_sampled((A, B), 100.0, 50.0);
+        pairs.add_seen((A, B), 16, 14);
+        // 2 of 16 are false, and the root of 0.125 * 0.875 / 16 is 0.083.
+        let error = pairs.correction().variance.sqrt() / 100.0;
+        assert!((error - 0.083).abs() < 0.001, "{error}");
+    }
+}

@@ -1,0 +1,49 @@
+//! Which threads run at a given moment, as far as samples tell. A line changes
+//! hands fast only between threads that run at once: threads that take turns, as
+//! those do that wait for one lock, pass it on once a turn, however finely the
+//! samples on the line alternate. Called by the judge for every sample.
+
+use crate::hash::Map;
+use sunder_access::{ThreadId, Time};
+
+/// A thread that runs is sampled once a period. Pauses of up to so many are taken
+/// for lost or delayed samples.
+const PATIENCE: u64 = 4;
+
+/// Until when each thread can be taken to run on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Running(Map<ThreadId, Time>);
+
+impl Running {
+    /// `thread` was sampled at `time`, once in `period_ns` of its time.
+    pub fn sampled(&mut self, thread: ThreadId, time: Time, period_ns: u64) {
+        let until = Time(time.0.saturating_add(period_ns.saturating_mul(PATIENCE)));
+        let known = self.0.entry(thread).or_insert(until);
+        *known = (*known).max(until);
+    }
+
+    /// Whether `thread` can be taken to run at `time`, which is not much earlier
+    /// than the latest sample. Threads that are never sampled may always run.
+    pub fn may_run(&self, thread: ThreadId, time: u64) -> bool {
+        self.0.get(&thread).is_none_or(|until| time <= until.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: ThreadId = ThreadId(1);
+
+    #[test]
+    fn a_thread_runs_on_for_some_periods_after_a_sample() {
+        let mut running = Running::default();
+        assert!(running.may_run(T, 0), "nothing is known of it");
+        running.sampled(T, Time(1000), 10);
+        assert!(running.may_run(T, 1000 + 10 * PATIENCE));
+        assert!(!running.may_run(T, 1001 + 10 * PATIENCE));
+        // One that comes late changes nothing.
+        running.sampled(T, Time(500), 10);
+        assert!(running.may_run(T, 1000 + 10 * PATIENCE));
+    }
+}
