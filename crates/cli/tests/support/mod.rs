@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod confine;
+pub mod skips;
 pub mod targets;
 
 use assert_cmd::Command;
