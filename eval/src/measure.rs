@@ -1,10 +1,12 @@
 //! Runs a program once and measures it. Called by every benchmark; knows
 //! nothing of what is compared.
 
-use anyhow::{Context, Result};
-use std::io::Read;
+use anyhow::{Context, Result, ensure};
+use std::io::{Error, Read, pipe};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use sunder_workloads::default_out_dir;
 
 /// What one run took and gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +15,8 @@ pub struct Measurement {
     pub wall: f64,
     /// User and system seconds of the program and everything that it waited for.
     pub cpu: f64,
+    /// The same of the program's own process alone.
+    pub own_cpu: f64,
     /// The largest resident set of the program or of any process that it waited
     /// for, in KiB.
     pub peak_kib: u64,
@@ -22,49 +26,120 @@ pub struct Measurement {
     pub stdout: Vec<u8>,
 }
 
-/// Runs `command` with no input, keeping its standard output.
+impl Measurement {
+    /// User and system seconds of what the program waited for: under `detect`, of
+    /// the program that it observes.
+    pub fn children_cpu(&self) -> f64 {
+        (self.cpu - self.own_cpu).max(0.0)
+    }
+}
+
+/// Runs `command` with no input, keeping its standard output. A launcher of a few
+/// hundred KiB starts it, because a process's peak begins with its parent's size.
 ///
 /// # Errors
 /// If it can't be started or waited for.
 pub fn run(command: &mut Command) -> Result<Measurement> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let start = Instant::now();
-    let mut child = command
+    let (mut told, tell) = pipe().context("no pipe")?;
+    let mut launch = Command::new(launcher()?);
+    launch
+        .arg(tell.as_raw_fd().to_string())
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => launch.env(name, value),
+            None => launch.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        launch.current_dir(folder);
+    }
+    // SAFETY: takes integers; the descriptor is open, and nobody else spawns.
+    let inherited = unsafe { libc::fcntl(tell.as_raw_fd(), libc::F_SETFD, 0) };
+    ensure!(inherited == 0, Error::last_os_error());
+    let mut child = launch
         .spawn()
-        .with_context(|| format!("cannot start {command:?}"))?;
+        .with_context(|| format!("cannot start {launch:?}"))?;
+    drop(tell);
     let mut stdout = Vec::new();
     child
         .stdout
         .take()
         .context("standard output was piped")?
         .read_to_end(&mut stdout)?;
-    let pid = i32::try_from(child.id())?;
-    let mut status = 0;
-    // SAFETY: `rusage` is plain data for which all zeroes is a valid value.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to live locals; `pid` is our unreaped child,
-    // which nobody else waits for.
-    let reaped = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
-    anyhow::ensure!(reaped == pid, "cannot wait for {command:?}");
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    let mut figures = String::new();
+    told.read_to_string(&mut figures)?;
+    let ended = child.wait()?;
+    ensure!(ended.success(), "cannot start {command:?}: {ended}");
+    let figures: Vec<i64> = figures
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<std::result::Result<_, _>>()?;
+    let [status, wall_ns, own_ns, cpu_us, peak_kib] = figures[..] else {
+        anyhow::bail!("the launcher told {figures:?}");
+    };
     Ok(Measurement {
-        wall: start.elapsed().as_secs_f64(),
-        cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        peak_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
-        status,
+        wall: wall_ns as f64 / 1e9,
+        cpu: cpu_us as f64 / 1e6,
+        own_cpu: own_ns as f64 / 1e9,
+        peak_kib: u64::try_from(peak_kib).unwrap_or(0),
+        status: i32::try_from(status)?,
         stdout,
     })
 }
 
+/// The launcher, built if it is not there or older than its source.
+fn launcher() -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/launch.c");
+    let folder = default_out_dir();
+    std::fs::create_dir_all(&folder)?;
+    let program = folder.join("launch");
+    let changed = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
+    if changed(&program) > changed(&source) {
+        return Ok(program);
+    }
+    // Tests run side by side: build aside and rename.
+    let aside = folder.join(format!("launch.{:?}", std::thread::current().id()));
+    // Without a static C library the launcher is larger, but small still.
+    for flags in [&["-Os", "-static"][..], &["-Os"]] {
+        let built = Command::new("gcc")
+            .args(flags)
+            .arg("-o")
+            .arg(&aside)
+            .arg(&source)
+            .stderr(Stdio::null())
+            .status()
+            .context("cannot run gcc")?;
+        if built.success() {
+            std::fs::rename(&aside, &program)?;
+            return Ok(program);
+        }
+    }
+    anyhow::bail!("{} does not build", source.display())
+}
+
 /// The median; 0 of nothing.
 pub fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The value below which a share of `values` lies, between two of them in
+/// proportion; 0 of nothing.
+pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
-    }
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return 0.0;
+    };
+    let place = share.clamp(0.0, 1.0) * last as f64;
+    let (low, high) = (
+        sorted[place.floor() as usize],
+        sorted[place.ceil() as usize],
+    );
+    low + (high - low) * place.fract()
 }
 
 #[cfg(test)]
@@ -84,5 +159,37 @@ mod tests {
         assert_eq!(seen.stdout, b"hi\n");
         assert_eq!(libc::WEXITSTATUS(seen.status), 3);
         assert!(seen.wall > 0.0 && seen.peak_kib > 0);
+    }
+
+    #[test]
+    fn quartiles_lie_between_values_in_proportion() {
+        let values = [40.0, 10.0, 30.0, 20.0, 50.0];
+        assert_eq!(quantile(&values, 0.25), 20.0);
+        assert_eq!(quantile(&values[..4], 0.75), 32.5);
+        assert_eq!(quantile(&[7.0], 0.9), 7.0);
+    }
+
+    #[test]
+    fn a_small_program_is_not_charged_for_our_size() {
+        // 32 MiB of ours, written so that they are resident.
+        let ours = vec![1u8; 32 << 20];
+        let seen = run(&mut Command::new("true")).expect("true runs");
+        assert!(std::hint::black_box(&ours).iter().all(|&b| b == 1));
+        assert!(seen.peak_kib < 16 << 10, "{} KiB", seen.peak_kib);
+    }
+
+    #[test]
+    fn what_a_program_waits_for_is_told_apart_from_itself() {
+        let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let own = run(Command::new("sh").args(["-c", spin])).expect("sh runs");
+        let inner = format!("sh -c '{spin}'; true");
+        let child = run(Command::new("sh").args(["-c", &inner])).expect("sh runs");
+        assert!(own.children_cpu() < own.own_cpu, "{own:?}");
+        assert!(child.own_cpu < child.children_cpu(), "{child:?}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        assert!(run(&mut Command::new("/nonexistent/program")).is_err());
     }
 }

@@ -1,5 +1,5 @@
 //! What is run: the `sunder` of this workspace, the workloads at the size of a
-//! benchmark, and one program that does nothing but allocate.
+//! benchmark, and two programs that do little but allocate.
 
 use crate::Options;
 use anyhow::{Context, Result, ensure};
@@ -84,27 +84,40 @@ pub fn workloads(options: &Options) -> Result<Vec<(Workload, Variant, Target)>> 
     Ok(all)
 }
 
-/// The program that allocates and frees as fast as it can, in two threads.
+/// Programs that do little but allocate, in two threads: as fast as they can, and
+/// about 20 million pairs a second. With them how many pairs they make.
 ///
 /// # Errors
-/// If it does not build.
-pub fn malloc_churn(options: &Options) -> Result<Target> {
+/// If one does not build.
+pub fn allocating(options: &Options) -> Result<Vec<(Target, u64)>> {
+    [("malloc_churn", 10_000_000), ("malloc_steady", 5_000_000)]
+        .into_iter()
+        .filter(|(name, _)| name.contains(&options.only))
+        .map(|(name, pairs)| {
+            let pairs = pairs * options.scale;
+            Ok((own_program(name, pairs)?, 2 * pairs))
+        })
+        .collect()
+}
+
+/// `eval/programs/NAME.c` with two threads, each of which does `count` things.
+fn own_program(name: &str, count: u64) -> Result<Target> {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = default_out_dir();
     std::fs::create_dir_all(&folder)?;
-    let program = folder.join("malloc_churn");
+    let program = folder.join(name);
     let built = Command::new("gcc")
         .args(["-O2", "-g", "-pthread", "-o"])
         .arg(&program)
-        .arg(home.join("programs/malloc_churn.c"))
+        .arg(home.join("programs").join(name).with_extension("c"))
         .status()
         .context("cannot run gcc")?;
-    ensure!(built.success(), "malloc_churn.c does not build");
+    ensure!(built.success(), "{name}.c does not build");
     Ok(Target {
-        name: "malloc_churn".into(),
+        name: name.into(),
         variant: "fixed",
         program,
-        arguments: vec!["2".into(), (10_000_000 * options.scale).to_string()],
+        arguments: vec!["2".into(), count.to_string()],
     })
 }
 

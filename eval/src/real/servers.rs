@@ -168,9 +168,11 @@ impl Server {
         let reaped = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
         ensure!(reaped == pid, "cannot wait for {}", self.name);
         let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+        let cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime);
         let measured = Measurement {
             wall,
-            cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            cpu,
+            own_cpu: cpu,
             peak_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
             status,
             stdout: Vec::new(),
