@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-report", &["sunder-findings"]),
     ("sunder-plan", &["sunder-findings"]),
     ("sunder-placement", &["sunder-access"]),
+    ("sunder-heap", &["sunder-access", "sunder-placement"]),
     ("sunder-runtime", &["sunder-access", "sunder-wire"]),
     (
         "sunder-cli",

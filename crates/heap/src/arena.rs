@@ -1,0 +1,467 @@
+//! The address space of the heap: reserved once, used in segments of 4 MiB. A
+//! segment starts with a header that describes the spans in it; its 64 slices
+//! of 64 KiB are handed out here, under one lock, to all heaps.
+//!
+//! Free slices that were used keep their memory up to a limit, so that a
+//! program that frees and allocates in turn does not fault its pages in again
+//! and again; beyond it, memory goes back to the system.
+
+use crate::heap::Heap;
+use crate::lock::Lock;
+use crate::span::Span;
+use crate::system;
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+/// Bytes of a slice, the unit of spans.
+pub const SLICE: usize = 64 << 10;
+/// Bytes of a segment.
+pub const SEGMENT: usize = 4 << 20;
+const SLICES: usize = SEGMENT / SLICE;
+/// Address space that is asked for; less where there is a limit.
+const MOST: usize = 1 << 40;
+const LEAST: usize = 64 << 20;
+const SEGMENTS: usize = MOST / SEGMENT;
+/// Unused memory that is kept at least, in slices: 32 MiB.
+const KEPT: usize = (32 << 20) / SLICE;
+/// The most slices of a span within one segment: the first has the header.
+pub const MOST_SLICES: usize = SLICES - 1;
+/// All but the header's slice.
+const ALL_FREE: u64 = !1;
+
+/// A segment's state.
+const NORMAL: u8 = 1;
+/// The first of several that hold one block.
+const FIRST: u8 = 2;
+/// One of the others.
+const FURTHER: u8 = 3;
+
+/// What a segment starts with.
+#[repr(C, align(64))]
+struct Header {
+    /// For each slice, the first of its span.
+    head: [u8; SLICES],
+    spans: [Span; SLICES],
+}
+
+const _: () = assert!(size_of::<Header>() <= SLICE);
+
+static BASE: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of segments that are in use or have been, from the base.
+static REACHED: AtomicUsize = AtomicUsize::new(0);
+
+struct Segments {
+    state: [AtomicU8; SEGMENTS],
+    /// Slices that are free.
+    free: [AtomicU64; SEGMENTS],
+    /// Slices that may hold something other than zeroes.
+    dirty: [AtomicU64; SEGMENTS],
+}
+
+static ALL: Segments = Segments {
+    state: [const { AtomicU8::new(0) }; SEGMENTS],
+    free: [const { AtomicU64::new(0) }; SEGMENTS],
+    dirty: [const { AtomicU64::new(0) }; SEGMENTS],
+};
+
+/// What the lock guards, beside the changes of [`ALL`].
+struct Arena {
+    /// Segments that may be used; 0 before the first try to reserve them.
+    limit: usize,
+    tried: bool,
+    /// Segments in use so far.
+    reached: usize,
+    /// No segment before it has a free slice; and none has eight.
+    hints: [usize; 2],
+    /// Free slices with memory.
+    kept: usize,
+    /// Slices that are in use.
+    used: usize,
+    purging: bool,
+}
+
+static ARENA: Lock<Arena> = Lock::new(Arena {
+    limit: 0,
+    tried: false,
+    reached: 0,
+    hints: [0; 2],
+    kept: 0,
+    used: 0,
+    purging: false,
+});
+
+/// Holds the lock across a fork.
+pub fn before_fork() {
+    ARENA.acquire();
+}
+
+/// # Safety
+/// After [`before_fork`], by the same thread or its copy in the child.
+pub unsafe fn after_fork() {
+    // SAFETY: by this function's contract.
+    unsafe { ARENA.release() };
+}
+
+/// Slices in one place.
+#[derive(Clone, Copy)]
+pub struct Slices {
+    /// Their descriptor; not filled in.
+    pub span: *mut Span,
+    /// Their first byte.
+    pub start: usize,
+    /// How many.
+    pub count: usize,
+    /// They hold nothing but zeroes.
+    pub zero: bool,
+}
+
+fn header(segment: usize) -> *mut Header {
+    (BASE.load(Ordering::Relaxed) + segment * SEGMENT) as *mut Header
+}
+
+/// A mask of `count` bits from `first`.
+const fn mask(first: usize, count: usize) -> u64 {
+    (u64::MAX >> (64 - count)) << first
+}
+
+/// The first of `count` neighbouring bits of `bits`.
+fn run(bits: u64, count: usize) -> Option<usize> {
+    let (mut found, mut have) = (bits, 1);
+    while have < count {
+        let step = have.min(count - have);
+        found &= found >> step;
+        have += step;
+    }
+    (found != 0).then(|| found.trailing_zeros() as usize)
+}
+
+impl Arena {
+    fn prepare(&mut self) -> bool {
+        if self.tried {
+            return self.limit > 0;
+        }
+        self.tried = true;
+        // Half of a limited address space is left to the program's own mappings.
+        let most = system::address_limit().map_or(MOST, |limit| (limit / 2).min(MOST));
+        let mut bytes = most & !(SEGMENT - 1);
+        while bytes >= LEAST {
+            if let Some(start) = system::reserve(bytes) {
+                let base = (start + SEGMENT - 1) & !(SEGMENT - 1);
+                BASE.store(base, Ordering::Relaxed);
+                self.limit = (start + bytes - base) / SEGMENT;
+                return self.limit > 0;
+            }
+            bytes /= 2;
+        }
+        false
+    }
+
+    /// Takes `count` more segments into use; the first.
+    fn extend(&mut self, count: usize) -> Option<usize> {
+        let first = self.reached;
+        if first + count > self.limit {
+            return None;
+        }
+        let start = BASE.load(Ordering::Relaxed) + first * SEGMENT;
+        // SAFETY: reserved by us, and not in use.
+        if !unsafe { system::commit(start, count * SEGMENT) } {
+            return None;
+        }
+        for segment in first..first + count {
+            ALL.free[segment].store(ALL_FREE, Ordering::Relaxed);
+            ALL.state[segment].store(NORMAL, Ordering::Relaxed);
+        }
+        self.reached += count;
+        REACHED.store(self.reached * SEGMENT, Ordering::Release);
+        Some(first)
+    }
+
+    /// Marks slices of a segment as used; whether they are all zero.
+    fn claim(&mut self, segment: usize, bits: u64) -> bool {
+        let free = ALL.free[segment].load(Ordering::Relaxed);
+        ALL.free[segment].store(free & !bits, Ordering::Relaxed);
+        let dirty = ALL.dirty[segment].load(Ordering::Relaxed);
+        // Bit 0: the header, or a block that covers its place.
+        ALL.dirty[segment].store(dirty | bits | 1, Ordering::Relaxed);
+        self.kept -= (dirty & bits).count_ones() as usize;
+        self.used += bits.count_ones() as usize;
+        dirty & bits == 0
+    }
+
+    fn release(&mut self, segment: usize, bits: u64) {
+        ALL.free[segment].fetch_or(bits, Ordering::Relaxed);
+        let count = bits.count_ones() as usize;
+        self.kept += count;
+        self.used -= count;
+        for hint in &mut self.hints {
+            *hint = (*hint).min(segment);
+        }
+    }
+
+    /// Free slices; in new segments only if it may `extend`.
+    fn find(&mut self, count: usize, extend: bool) -> Option<Slices> {
+        if count <= MOST_SLICES {
+            self.within(count, extend)
+        } else {
+            self.across((count + 1).div_ceil(SLICES), extend)
+        }
+    }
+
+    /// Slices within one segment.
+    fn within(&mut self, count: usize, extend: bool) -> Option<Slices> {
+        let kind = usize::from(count > 1);
+        let mut segment = self.hints[kind];
+        let first = loop {
+            if segment >= self.reached {
+                if !extend {
+                    return None;
+                }
+                segment = self.extend(1)?;
+            }
+            if ALL.state[segment].load(Ordering::Relaxed) == NORMAL
+                && let Some(first) = run(ALL.free[segment].load(Ordering::Relaxed), count)
+            {
+                break first;
+            }
+            segment += 1;
+        };
+        // For larger runs the hint is only right if eight are the fewest asked
+        // for, which is so but for odd large blocks: these don't move it.
+        if count == 1 || count == 8 {
+            self.hints[kind] = segment;
+        }
+        let zero = self.claim(segment, mask(first, count));
+        let header = header(segment);
+        // SAFETY: a segment in use has a header; the slices are ours now.
+        unsafe {
+            for slice in first..first + count {
+                (&mut (*header).head)[slice] = first as u8;
+            }
+            Some(Slices {
+                span: &raw mut (&mut (*header).spans)[first],
+                start: header as usize + first * SLICE,
+                count,
+                zero,
+            })
+        }
+    }
+
+    /// Whole segments in a row, less the first slice.
+    fn across(&mut self, segments: usize, extend: bool) -> Option<Slices> {
+        let mut row = 0;
+        let mut found = None;
+        for segment in 0..self.reached {
+            let unused = ALL.state[segment].load(Ordering::Relaxed) == NORMAL
+                && ALL.free[segment].load(Ordering::Relaxed) == ALL_FREE;
+            row = if unused { row + 1 } else { 0 };
+            if row == segments {
+                found = Some(segment + 1 - segments);
+                break;
+            }
+        }
+        let first = match found {
+            Some(first) => first,
+            // What is free at the end becomes part of it.
+            None if !extend => return None,
+            None => {
+                let first = self.reached - row;
+                self.extend(segments - row)?;
+                first
+            }
+        };
+        let mut zero = true;
+        for segment in first..first + segments {
+            if segment > first {
+                // The header of a segment that was in use before.
+                zero &= ALL.dirty[segment].load(Ordering::Relaxed) & 1 == 0;
+            }
+            zero &= self.claim(segment, ALL_FREE);
+            let state = if segment == first { FIRST } else { FURTHER };
+            ALL.state[segment].store(state, Ordering::Relaxed);
+        }
+        let header = header(first);
+        // SAFETY: as in `within`.
+        unsafe {
+            (&mut (*header).head)[1..].fill(1);
+            Some(Slices {
+                span: &raw mut (&mut (*header).spans)[1],
+                start: header as usize + SLICE,
+                count: segments * SLICES - 1,
+                zero,
+            })
+        }
+    }
+
+    fn limit_of_kept(&self) -> usize {
+        KEPT.max(self.used / 8)
+    }
+
+    /// Slices to give back to the system, which are claimed for that: a
+    /// segment and its bits. From the end, since the front is used first.
+    fn claim_unused(&mut self, from: usize) -> Option<(usize, u64)> {
+        for segment in (0..from.min(self.reached)).rev() {
+            let free = ALL.free[segment].load(Ordering::Relaxed);
+            let bits = free & ALL.dirty[segment].load(Ordering::Relaxed);
+            if bits & ALL_FREE != 0 {
+                let bits = bits & ALL_FREE;
+                ALL.free[segment].store(free & !bits, Ordering::Relaxed);
+                return Some((segment, bits));
+            }
+        }
+        None
+    }
+}
+
+/// `count` slices in one place, filled with a span of blocks of `block` bytes
+/// that `owner` owns. Whether the memory is all zero comes with it.
+pub fn allocate(count: usize, owner: *mut Heap, block: usize) -> Option<Slices> {
+    let mut arena = ARENA.lock();
+    if !arena.prepare() {
+        return None;
+    }
+    let mut found = arena.find(count, false);
+    if found.is_none() {
+        if !crate::pool::is_empty() {
+            // Ended threads may have left what would do.
+            drop(arena);
+            crate::pool::scavenge();
+            arena = ARENA.lock();
+        }
+        found = arena.find(count, true);
+    }
+    let slices = found?;
+    // SAFETY: the descriptor is that of the slices, which are ours. Filled
+    // under the lock, so that whoever sees the slices sees the span.
+    unsafe {
+        let room = slices.count * SLICE;
+        (*slices.span).set(owner, slices.start, slices.count as u32, block, room);
+    }
+    Some(slices)
+}
+
+/// Gives a span's slices back.
+///
+/// # Safety
+/// Nobody has a block of it, and it is in no bin.
+pub unsafe fn free(span: *mut Span) {
+    // SAFETY: by this function's contract.
+    let (start, count) = unsafe { ((*span).fixed.start, (*span).fixed.slices as usize) };
+    let offset = start - BASE.load(Ordering::Relaxed);
+    let (segment, first) = (offset / SEGMENT, offset % SEGMENT / SLICE);
+    let mut arena = ARENA.lock();
+    // A pointer into free slices finds a span without blocks.
+    // SAFETY: as above.
+    unsafe {
+        (*span).fixed.capacity = 0;
+        (*span).fixed.owner = core::ptr::null_mut();
+    }
+    if count <= MOST_SLICES && ALL.state[segment].load(Ordering::Relaxed) == NORMAL {
+        arena.release(segment, mask(first, count));
+    } else {
+        for further in segment..segment + (count + 1) / SLICES {
+            if further > segment {
+                // The block's bytes must not be taken for a header.
+                // SAFETY: part of the block, which is free.
+                unsafe { header(further).write_bytes(0, 1) };
+            }
+            ALL.state[further].store(NORMAL, Ordering::Relaxed);
+            arena.release(further, ALL_FREE);
+        }
+    }
+    let too_much = arena.kept > arena.limit_of_kept() && !arena.purging;
+    if too_much {
+        arena.purging = true;
+        let least = arena.limit_of_kept() / 2;
+        drop(arena);
+        purge(least);
+    }
+}
+
+/// Gives free memory back to the system until `least` slices of it are left.
+fn purge(least: usize) {
+    let mut from = usize::MAX;
+    loop {
+        let mut arena = ARENA.lock();
+        let next = if arena.kept > least {
+            arena.claim_unused(from)
+        } else {
+            None
+        };
+        let Some((segment, bits)) = next else {
+            arena.purging = false;
+            return;
+        };
+        drop(arena);
+        let gone = discard(segment, bits);
+        let mut arena = ARENA.lock();
+        ALL.free[segment].fetch_or(bits, Ordering::Relaxed);
+        if gone {
+            ALL.dirty[segment].fetch_and(!bits, Ordering::Relaxed);
+            arena.kept -= bits.count_ones() as usize;
+        }
+        for hint in &mut arena.hints {
+            *hint = (*hint).min(segment);
+        }
+        from = segment;
+    }
+}
+
+fn discard(segment: usize, bits: u64) -> bool {
+    let base = header(segment) as usize;
+    let mut rest = bits;
+    let mut all = true;
+    while rest != 0 {
+        let first = rest.trailing_zeros() as usize;
+        let count = (rest >> first).trailing_ones() as usize;
+        // SAFETY: free slices, claimed for this.
+        all &= unsafe { system::discard(base + first * SLICE, count * SLICE) };
+        rest &= !mask(first, count);
+    }
+    all
+}
+
+/// Gives all free memory back; whether there was any.
+pub fn trim() -> bool {
+    let mut arena = ARENA.lock();
+    if arena.kept == 0 || arena.purging {
+        return false;
+    }
+    arena.purging = true;
+    drop(arena);
+    purge(0);
+    true
+}
+
+/// The span of which `address` is a part; null if it is not in a span of ours.
+#[inline(always)]
+pub fn span_of(address: usize) -> *mut Span {
+    let offset = address.wrapping_sub(BASE.load(Ordering::Relaxed));
+    if offset >= REACHED.load(Ordering::Relaxed) {
+        return core::ptr::null_mut();
+    }
+    if ALL.state[offset / SEGMENT].load(Ordering::Relaxed) == FURTHER {
+        return core::ptr::null_mut();
+    }
+    let header = (address & !(SEGMENT - 1)) as *mut Header;
+    let slice = offset % SEGMENT / SLICE;
+    // SAFETY: a segment in use has a header; slices are below 64. Slice 0 and
+    // slices never used lead to a descriptor of zeroes: a span without blocks.
+    unsafe {
+        let first = (&(*header).head)[slice] as usize % SLICES;
+        &raw mut (&mut (*header).spans)[first]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_found_where_they_are() {
+        assert_eq!(run(0b0111_0011, 3), Some(4));
+        assert_eq!(run(0b0111_0011, 2), Some(0));
+        assert_eq!(run(0b0111_0011, 4), None);
+        assert_eq!(run(ALL_FREE, 63), Some(1));
+        assert_eq!(run(ALL_FREE, 64), None);
+        assert_eq!(mask(60, 4), 0xf000_0000_0000_0000);
+    }
+}

@@ -1,0 +1,468 @@
+//! The functions that the program calls instead of the C library's.
+//!
+//! Those that may need to know their caller are two instructions: they hand
+//! the stack pointer at their entry on to the function of the same name in
+//! [`inner`] and leave no frame of their own.
+
+use crate::arena;
+use crate::bin::Bin;
+use crate::fatal;
+use crate::heap::{BLOCK_MOST, DIRECT_MOST, Heap};
+use crate::site::{self, Caller};
+use crate::span::{self, Block};
+use crate::table::Key;
+use crate::{config, huge, large, local, pool, shared};
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use sunder_access::ThreadId;
+use sunder_placement::{CallSite, Placement, Policy, Request, class};
+
+/// All blocks are aligned to this.
+const LEAST_ALIGN: usize = 16;
+const PAGE: usize = 4096;
+
+/// The exported functions. Not in test binaries: these keep their own malloc.
+#[cfg(not(test))]
+mod exported {
+    use super::inner;
+    use core::arch::naked_asm;
+    use core::ffi::{c_int, c_void};
+
+    macro_rules! forward {
+        ($sp:literal, $($name:ident = $inner:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+            /// Interposed; see the C library's manual.
+            ///
+            /// # Safety
+            /// As the C library demands.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
+                naked_asm!(concat!("mov ", $sp, ", rsp"), "jmp {}", sym inner::$inner)
+            }
+        )*};
+    }
+
+    forward! { "rsi",
+        malloc = malloc(size: usize) -> *mut c_void;
+        valloc = valloc(size: usize) -> *mut c_void;
+        pvalloc = pvalloc(size: usize) -> *mut c_void;
+        // operator new(size_t): all others of the C++ library come through it.
+        _Znwm = new(size: usize) -> *mut c_void;
+    }
+    forward! { "rdx",
+        calloc = calloc(count: usize, size: usize) -> *mut c_void;
+        realloc = realloc(block: *mut c_void, size: usize) -> *mut c_void;
+        aligned_alloc = aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
+        memalign = aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
+    }
+    forward! { "rcx",
+        reallocarray = reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void;
+        posix_memalign = posix_memalign(block: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
+    }
+
+    macro_rules! frees {
+        ($($name:ident;)*) => {$(
+            /// Interposed; see the C library's manual.
+            ///
+            /// # Safety
+            /// As the C library demands.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C-unwind" fn $name(block: *mut c_void) {
+                // SAFETY: handed on.
+                unsafe { inner::free(block) }
+            }
+        )*};
+    }
+
+    // operator delete(void*): all others of the C++ library come through it.
+    frees! { free; cfree; _ZdlPv; }
+
+    /// Interposed; see the C library's manual.
+    ///
+    /// # Safety
+    /// As the C library demands.
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C-unwind" fn malloc_usable_size(block: *mut c_void) -> usize {
+        if block.is_null() {
+            return 0;
+        }
+        super::size_of_block(block as usize)
+    }
+
+    /// Interposed; see the C library's manual.
+    #[unsafe(no_mangle)]
+    pub extern "C-unwind" fn malloc_trim(_keep: usize) -> c_int {
+        super::trim()
+    }
+
+    /// Interposed: the counts are not kept.
+    #[unsafe(no_mangle)]
+    pub extern "C-unwind" fn mallinfo2() -> libc::mallinfo2 {
+        // SAFETY: plain numbers, for which zero is valid.
+        unsafe { core::mem::zeroed() }
+    }
+
+    /// Interposed: the counts are not kept.
+    #[unsafe(no_mangle)]
+    pub extern "C-unwind" fn mallinfo() -> libc::mallinfo {
+        // SAFETY: as above.
+        unsafe { core::mem::zeroed() }
+    }
+
+    /// Interposed: there is nothing of glibc's to set. 1 is success.
+    #[unsafe(no_mangle)]
+    pub extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
+        1
+    }
+}
+
+fn out_of_memory() -> *mut c_void {
+    // SAFETY: the C library's thread-local errno.
+    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    null_mut()
+}
+
+fn trim() -> c_int {
+    let heap = local::heap();
+    if !heap.is_null() {
+        // SAFETY: the calling thread's own heap.
+        unsafe { (*heap).trim() };
+    }
+    pool::scavenge();
+    c_int::from(arena::trim())
+}
+
+/// A block for a request that the fast path has not served, and whether it is
+/// known to be zero; null if there is no memory.
+#[cold]
+#[inline(never)]
+fn allocate(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
+    if size > isize::MAX as usize - arena::SEGMENT {
+        return (null_mut(), false);
+    }
+    if config::policy() == Policy::General && !config::pads() {
+        let block = shared::with(|heap| from_heap(heap, size, align, caller));
+        return block.unwrap_or((null_mut(), false));
+    }
+    let heap = pool::mine();
+    if heap.is_null() {
+        let block = pool::borrow(|heap| from_heap(heap, size, align, caller));
+        return block.unwrap_or((null_mut(), false));
+    }
+    from_heap(heap, size, align, caller)
+}
+
+/// The caller may use `heap` alone.
+fn from_heap(heap: *mut Heap, size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
+    // SAFETY: as this function demands.
+    let bin = unsafe {
+        if config::uses_classes() || config::policy() == Policy::General && !config::pads() {
+            (*heap).class_bin(size, align)
+        } else {
+            bucket_bin(&mut *heap, size, align, caller)
+        }
+    };
+    match bin {
+        // SAFETY: as this function demands, and the bin is the heap's.
+        Some(bin) => unsafe { (Heap::allocate(heap, bin).cast(), false) },
+        None => large::allocate(size, align),
+    }
+}
+
+/// The bin of the bucket that the policy puts a request into; none if a block
+/// is so large that it shares nothing anyway.
+///
+/// # Safety
+/// The caller may use the heap alone.
+unsafe fn bucket_bin(
+    heap: &mut Heap,
+    size: usize,
+    align: usize,
+    caller: Caller,
+) -> Option<*mut Bin> {
+    /// Stands for all call sites that are listed.
+    const LISTED: CallSite = CallSite(u64::MAX);
+    /// Distinguishes padded objects in a key.
+    const PADDED: u64 = 1 << 63;
+    let placement = Placement {
+        policy: config::policy(),
+        padded: if config::pads() { &[LISTED] } else { &[] },
+        line: config::line(),
+    };
+    let address = caller.address();
+    let listed = config::pads() && site::is_listed(address);
+    let bucket = placement.bucket(&Request {
+        // Heaps are threads' own, so the thread need not be told apart again.
+        thread: ThreadId(0),
+        size: size as u64,
+        align: align as u64,
+        site: if listed { LISTED } else { CallSite(address) },
+    });
+    if !bucket.padded && !matches!(placement.policy, p if p.separates_sizes() || p.needs_site()) {
+        return heap.class_bin(size, align);
+    }
+    let least = if bucket.padded {
+        placement.line
+    } else {
+        LEAST_ALIGN as u64
+    };
+    // Under `call-site` sizes may mix; here they don't mix across classes.
+    let wanted = bucket
+        .size
+        .unwrap_or_else(|| class::block_size(size as u64));
+    let block = class::round_up(wanted.max(1), least.max(align as u64));
+    if block > BLOCK_MOST as u64 {
+        return None;
+    }
+    let key = Key {
+        site: bucket.site.map_or(0, |site| site.0) | if bucket.padded { PADDED } else { 0 },
+        size: wanted << 32 | align.max(LEAST_ALIGN) as u64,
+    };
+    // SAFETY: by this function's contract.
+    unsafe { heap.table.bin(key, block as usize) }
+}
+
+/// The fast path; null where there is more to do.
+#[inline(always)]
+fn at_hand(size: usize) -> *mut Block {
+    let heap = local::heap();
+    if size > DIRECT_MOST || heap.is_null() {
+        return null_mut();
+    }
+    // SAFETY: the thread's own heap, whose table has a span for each such size.
+    unsafe {
+        let span = *(*heap).direct.get_unchecked(size.div_ceil(16));
+        (*span).take()
+    }
+}
+
+/// Usable bytes of a block of ours.
+#[inline]
+fn size_of_block(address: usize) -> usize {
+    let span = arena::span_of(address);
+    if span.is_null() {
+        return huge::size_of_block(address)
+            .unwrap_or_else(|| fatal::abort(b"invalid pointer", address));
+    }
+    // SAFETY: spans of segments in use can be read.
+    unsafe {
+        if !(*span).starts_block(address) {
+            fatal::abort(b"invalid pointer", address);
+        }
+        (*span).fixed.block
+    }
+}
+
+/// What the exported functions do, once they know who called.
+mod inner {
+    use super::*;
+
+    pub unsafe extern "C-unwind" fn malloc(size: usize, sp: *const u64) -> *mut c_void {
+        let block = at_hand(size);
+        if !block.is_null() {
+            return block.cast();
+        }
+        aligned(size, LEAST_ALIGN, Caller { sp })
+    }
+
+    #[inline]
+    fn aligned(size: usize, align: usize, caller: Caller) -> *mut c_void {
+        let (block, _) = allocate(size, align, caller);
+        if block.is_null() {
+            return out_of_memory();
+        }
+        block.cast()
+    }
+
+    pub unsafe extern "C-unwind" fn new(size: usize, sp: *const u64) -> *mut c_void {
+        let block = at_hand(size);
+        if !block.is_null() {
+            return block.cast();
+        }
+        let block = aligned(size, LEAST_ALIGN, Caller { sp });
+        if block.is_null() {
+            return new_failed(size);
+        }
+        block
+    }
+
+    /// The C++ library knows how to call the handler and to throw.
+    #[cold]
+    fn new_failed(size: usize) -> *mut c_void {
+        // SAFETY: the name is a C string; the function has this type.
+        unsafe {
+            let real = libc::dlsym(libc::RTLD_NEXT, c"_Znwm".as_ptr());
+            if real.is_null() {
+                return null_mut();
+            }
+            let real: unsafe extern "C-unwind" fn(usize) -> *mut c_void =
+                core::mem::transmute(real);
+            real(size)
+        }
+    }
+
+    pub unsafe extern "C-unwind" fn valloc(size: usize, sp: *const u64) -> *mut c_void {
+        aligned(size, PAGE, Caller { sp })
+    }
+
+    pub unsafe extern "C-unwind" fn pvalloc(size: usize, sp: *const u64) -> *mut c_void {
+        match size.checked_next_multiple_of(PAGE) {
+            Some(size) => aligned(size.max(PAGE), PAGE, Caller { sp }),
+            None => out_of_memory(),
+        }
+    }
+
+    pub unsafe extern "C-unwind" fn calloc(
+        count: usize,
+        size: usize,
+        sp: *const u64,
+    ) -> *mut c_void {
+        let Some(total) = count.checked_mul(size) else {
+            return out_of_memory();
+        };
+        let (mut block, mut zero) = (at_hand(total).cast::<u8>(), false);
+        if block.is_null() {
+            (block, zero) = allocate(total, LEAST_ALIGN, Caller { sp });
+            if block.is_null() {
+                return out_of_memory();
+            }
+        }
+        if !zero {
+            // SAFETY: the block has as many bytes.
+            unsafe { block.write_bytes(0, total) };
+        }
+        block.cast()
+    }
+
+    pub unsafe extern "C-unwind" fn aligned_alloc(
+        alignment: usize,
+        size: usize,
+        sp: *const u64,
+    ) -> *mut c_void {
+        // As glibc: an odd alignment is rounded up.
+        match alignment.checked_next_power_of_two() {
+            Some(align) if align <= 1 << 47 => aligned(size, align.max(LEAST_ALIGN), Caller { sp }),
+            _ => {
+                // SAFETY: the C library's thread-local errno.
+                unsafe { *libc::__errno_location() = libc::EINVAL };
+                null_mut()
+            }
+        }
+    }
+
+    pub unsafe extern "C-unwind" fn posix_memalign(
+        place: *mut *mut c_void,
+        alignment: usize,
+        size: usize,
+        sp: *const u64,
+    ) -> c_int {
+        if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<usize>()) {
+            return libc::EINVAL;
+        }
+        if alignment > 1 << 47 {
+            return libc::ENOMEM;
+        }
+        let (block, _) = allocate(size, alignment.max(LEAST_ALIGN), Caller { sp });
+        if block.is_null() {
+            return libc::ENOMEM;
+        }
+        // SAFETY: the caller passes a valid place.
+        unsafe { *place = block.cast() };
+        0
+    }
+
+    pub unsafe extern "C-unwind" fn reallocarray(
+        block: *mut c_void,
+        count: usize,
+        size: usize,
+        sp: *const u64,
+    ) -> *mut c_void {
+        match count.checked_mul(size) {
+            // SAFETY: handed on.
+            Some(total) => unsafe { realloc(block, total, sp) },
+            None => out_of_memory(),
+        }
+    }
+
+    pub unsafe extern "C-unwind" fn realloc(
+        block: *mut c_void,
+        size: usize,
+        sp: *const u64,
+    ) -> *mut c_void {
+        if block.is_null() {
+            // SAFETY: handed on.
+            return unsafe { malloc(size, sp) };
+        }
+        if size == 0 {
+            // SAFETY: as glibc does: freed, and no block returned.
+            unsafe { free(block) };
+            return null_mut();
+        }
+        let old = size_of_block(block as usize);
+        if size <= old && (size > old / 2 || old <= 64) {
+            return block;
+        }
+        let in_arena = !arena::span_of(block as usize).is_null();
+        if !in_arena && size > BLOCK_MOST {
+            // SAFETY: the block is the program's to move.
+            if let Some(new) = unsafe { huge::resize(block as usize, size) } {
+                return new.cast();
+            }
+        }
+        // A large block that grows will grow again: memory that is not touched
+        // costs nothing.
+        let ask = if size > old && old > BLOCK_MOST {
+            size.max(old.saturating_add(old / 4))
+        } else {
+            size
+        };
+        // SAFETY: the new block has at least the bytes that are copied.
+        unsafe {
+            let mut new = malloc(ask, sp);
+            if new.is_null() && ask > size {
+                new = malloc(size, sp);
+            }
+            if new.is_null() {
+                return null_mut();
+            }
+            new.cast::<u8>()
+                .copy_from_nonoverlapping(block.cast(), old.min(size));
+            free(block);
+            new
+        }
+    }
+
+    #[inline(always)]
+    pub unsafe fn free(block: *mut c_void) {
+        let span = arena::span_of(block as usize);
+        if span.is_null() {
+            return free_elsewhere(block as usize);
+        }
+        let heap = local::heap();
+        // SAFETY: spans of segments in use can be read; if the address is the
+        // start of a block, the span is live.
+        unsafe {
+            if !(*span).starts_block(block as usize) {
+                fatal::abort(b"invalid pointer", block as usize);
+            }
+            if (*span).fixed.owner == heap && !heap.is_null() {
+                (*span).give(block.cast());
+                if (*span).own.used == 0 || (*span).own.full {
+                    (*heap).settle(span);
+                }
+            } else if (*span).fixed.capacity == 1 {
+                large::free(span);
+            } else {
+                span::give_remote(span, block.cast());
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_elsewhere(address: usize) {
+        if address != 0 && !huge::free(address) {
+            fatal::abort(b"invalid pointer", address);
+        }
+    }
+}

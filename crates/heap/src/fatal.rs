@@ -1,0 +1,36 @@
+//! One line on standard error, then the end: what the program did to the heap
+//! can't be mended.
+
+use crate::system;
+
+/// Says what was wrong with `block`, and aborts.
+#[cold]
+#[inline(never)]
+pub fn abort(what: &[u8], block: usize) -> ! {
+    let mut line = [0u8; 96];
+    let mut len = 0;
+    let mut put = |bytes: &[u8]| {
+        for &byte in bytes {
+            if let Some(place) = line.get_mut(len) {
+                *place = byte;
+                len += 1;
+            }
+        }
+    };
+    put(b"sunder: ");
+    put(what);
+    put(b": 0x");
+    let digits = (16 - (block.leading_zeros() / 4) as usize).max(1);
+    for i in (0..digits).rev() {
+        let digit = (block >> (i * 4)) as u8 & 15;
+        put(&[if digit < 10 {
+            b'0' + digit
+        } else {
+            b'a' + digit - 10
+        }]);
+    }
+    put(b"\n");
+    system::write(2, line.get(..len).unwrap_or_default());
+    // SAFETY: async-signal-safe and takes nothing.
+    unsafe { libc::abort() }
+}

@@ -1,0 +1,37 @@
+//! The one heap of the process under the policy `general`: objects of all
+//! threads lie side by side, which is what the other policies are compared with.
+
+use crate::heap::Heap;
+use crate::lock::Lock;
+use core::ptr::null_mut;
+
+struct One(*mut Heap);
+
+// SAFETY: used under the lock alone.
+unsafe impl Send for One {}
+
+static HEAP: Lock<One> = Lock::new(One(null_mut()));
+
+/// Holds the lock across a fork.
+pub fn before_fork() {
+    HEAP.acquire();
+}
+
+/// # Safety
+/// After [`before_fork`], by the same thread or its copy in the child.
+pub unsafe fn after_fork() {
+    // SAFETY: by this function's contract.
+    unsafe { HEAP.release() };
+}
+
+/// Lets the caller use the heap alone. None if there is no memory for it.
+pub fn with<T>(call: impl FnOnce(*mut Heap) -> T) -> Option<T> {
+    let mut one = HEAP.lock();
+    if one.0.is_null() {
+        let memory = crate::system::map_memory(size_of::<Heap>())?;
+        one.0 = memory as *mut Heap;
+        // SAFETY: fresh zeroed pages.
+        unsafe { Heap::set_up(one.0, false) };
+    }
+    Some(call(one.0))
+}

@@ -1,0 +1,275 @@
+//! A span: some slices of a segment, cut into blocks of one size, all of them
+//! allocated by one heap. Free blocks are linked through their own memory; the
+//! second word of a free block is its seal, by which a second free is noticed.
+//!
+//! The owner takes and gives blocks without synchronisation. Others push onto
+//! `remote`; the owner takes that whole list when it needs blocks. A span
+//! without free blocks leaves its bin and has [`FULL`] in `remote`: whoever
+//! pushes the first block there tells the heap, through its `returned` list.
+
+use crate::bin::Bin;
+use crate::fatal;
+use crate::heap::Heap;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// In `remote`: the span is out of its bin, and the next to push must tell.
+pub const FULL: usize = 1;
+
+/// A free block.
+#[repr(C)]
+pub struct Block {
+    pub next: *mut Block,
+    pub seal: usize,
+}
+
+/// A secret of this process, so that data don't look like a seal. Set once,
+/// before the first block; never changed, since free blocks carry it.
+static SECRET: AtomicUsize = AtomicUsize::new(0x7a5e_91c3_d208_4fb6);
+
+/// The seal of the free block at `block`.
+#[inline(always)]
+fn seal(block: *mut Block) -> usize {
+    SECRET.load(Ordering::Relaxed) ^ block as usize
+}
+
+/// Chooses the secret.
+pub fn set_secret(secret: usize) {
+    SECRET.store(secret, Ordering::Relaxed);
+}
+
+/// What everybody may read: fixed while the span lives.
+#[repr(C, align(64))]
+pub struct Fixed {
+    /// The heap that allocates here.
+    pub owner: *mut Heap,
+    /// The first block.
+    pub start: usize,
+    /// 2^64 / block, rounded up: tells whether an offset is a multiple.
+    inverse: u64,
+    /// Bytes of a block.
+    pub block: usize,
+    /// How many blocks there is room for.
+    pub capacity: u32,
+    /// Slices that it covers, of as many segments as that takes.
+    pub slices: u32,
+}
+
+/// What the owner alone uses.
+#[repr(C, align(64))]
+pub struct Own {
+    pub free: *mut Block,
+    /// Blocks that are out, as far as the owner knows.
+    pub used: u32,
+    /// Blocks that have been made so far.
+    pub carved: u32,
+    pub next: *mut Span,
+    pub prev: *mut Span,
+    pub bin: *mut Bin,
+    /// Not in its bin: [`FULL`] is or was set.
+    pub full: bool,
+    /// The heap's generation when the span was made. Under another one, nothing
+    /// is allocated here until the span is empty.
+    pub generation: u32,
+}
+
+/// What other threads write.
+#[repr(C, align(64))]
+pub struct Shared {
+    /// Blocks freed by others, or [`FULL`].
+    pub remote: AtomicUsize,
+    /// The next in the heap's list of spans with news.
+    pub next_returned: AtomicPtr<Span>,
+}
+
+#[repr(C)]
+pub struct Span {
+    pub fixed: Fixed,
+    pub own: Own,
+    pub shared: Shared,
+}
+
+/// Bytes of blocks that are made at a time: a page, so that memory is touched
+/// as it is needed.
+const CARVED: usize = 4096;
+
+impl Span {
+    /// An empty span without blocks, to start from.
+    #[allow(clippy::declare_interior_mutable_const)] // copied, never referred to
+    pub const NONE: Self = Self {
+        fixed: Fixed {
+            owner: null_mut(),
+            start: 0,
+            inverse: 0,
+            block: 0,
+            capacity: 0,
+            slices: 0,
+        },
+        own: Own {
+            free: null_mut(),
+            used: 0,
+            carved: 0,
+            next: null_mut(),
+            prev: null_mut(),
+            bin: null_mut(),
+            full: false,
+            generation: 0,
+        },
+        shared: Shared {
+            remote: AtomicUsize::new(0),
+            next_returned: AtomicPtr::new(null_mut()),
+        },
+    };
+
+    /// A span of `slices` slices at `start` with blocks of `block` bytes.
+    pub fn set(&mut self, owner: *mut Heap, start: usize, slices: u32, block: usize, room: usize) {
+        *self = Self::NONE;
+        self.fixed = Fixed {
+            owner,
+            start,
+            inverse: (u64::MAX / block.max(1) as u64).wrapping_add(1),
+            block,
+            capacity: (room / block.max(1)).max(1) as u32,
+            slices,
+        };
+    }
+
+    /// Whether `address` is the start of one of its blocks.
+    #[inline(always)]
+    pub fn starts_block(&self, address: usize) -> bool {
+        let offset = address.wrapping_sub(self.fixed.start) as u64;
+        // Exact for offsets below 2^32 (Lemire, Kaser and Kurz, "Faster
+        // remainder by direct computation"), and none is larger.
+        offset.wrapping_mul(self.fixed.inverse) < self.fixed.inverse
+            && offset < self.fixed.block as u64 * u64::from(self.fixed.capacity)
+    }
+
+    /// Takes a free block, if there is one at hand.
+    ///
+    /// # Safety
+    /// The caller owns the span.
+    #[inline(always)]
+    pub unsafe fn take(&mut self) -> *mut Block {
+        let block = self.own.free;
+        if !block.is_null() {
+            // SAFETY: free blocks are ours, and linked by us.
+            unsafe {
+                self.own.free = (*block).next;
+                (*block).seal = 0;
+            }
+            self.own.used += 1;
+        }
+        block
+    }
+
+    /// Gives a block back; what is left to do is the caller's.
+    ///
+    /// # Safety
+    /// The caller owns the span, and `block` is one of its blocks.
+    #[inline(always)]
+    pub unsafe fn give(&mut self, block: *mut Block) {
+        // SAFETY: the block is the program's to free, and from now on ours.
+        unsafe {
+            if (*block).seal == seal(block) {
+                fatal::abort(b"double free", block as usize);
+            }
+            (*block).next = self.own.free;
+            (*block).seal = seal(block);
+        }
+        self.own.free = block;
+        self.own.used = self.own.used.wrapping_sub(1);
+    }
+
+    /// Makes more blocks, if there is room.
+    ///
+    /// # Safety
+    /// The caller owns the span.
+    pub unsafe fn carve(&mut self) {
+        let room = (self.fixed.capacity - self.own.carved) as usize;
+        let wanted = (CARVED / self.fixed.block).max(1).min(room);
+        let first = self.fixed.start + self.own.carved as usize * self.fixed.block;
+        for i in (0..wanted).rev() {
+            let block = (first + i * self.fixed.block) as *mut Block;
+            // SAFETY: the span's memory, never handed out.
+            unsafe {
+                (*block).next = self.own.free;
+                (*block).seal = seal(block);
+            }
+            self.own.free = block;
+        }
+        self.own.carved += wanted as u32;
+    }
+
+    /// Takes what others have freed.
+    ///
+    /// # Safety
+    /// The caller owns the span, which is not marked [`FULL`].
+    pub unsafe fn collect(&mut self) {
+        if self.shared.remote.load(Ordering::Relaxed) & !FULL == 0 {
+            return;
+        }
+        let mut block = self.shared.remote.swap(0, Ordering::Acquire) as *mut Block;
+        while !block.is_null() {
+            // SAFETY: blocks in the list are free, sealed and ours now.
+            unsafe {
+                let next = (*block).next;
+                (*block).next = self.own.free;
+                self.own.free = block;
+                block = next;
+            }
+            self.own.used = self.own.used.wrapping_sub(1);
+        }
+    }
+
+    /// Marks the span as out of its bin; false if others have freed blocks
+    /// meanwhile.
+    pub fn mark_full(&self) -> bool {
+        self.shared
+            .remote
+            .compare_exchange(0, FULL, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Takes the mark away; false if somebody else just did, who will tell.
+    pub fn unmark_full(&self) -> bool {
+        self.shared
+            .remote
+            .compare_exchange(FULL, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
+/// Gives back a block of another thread's heap.
+///
+/// # Safety
+/// `block` is a block of `span`, and the program's to free.
+#[inline(never)]
+pub unsafe fn give_remote(span: *mut Span, block: *mut Block) {
+    // SAFETY: the span lives as long as one of its blocks is out, which this
+    // one is until the exchange succeeds; after that it lives on if it was
+    // full, since it is only looked at once it is in the heap's list.
+    unsafe {
+        if (*block).seal == seal(block) {
+            fatal::abort(b"double free", block as usize);
+        }
+        (*block).seal = seal(block);
+        let remote = &raw const (*span).shared.remote;
+        let owner = (*span).fixed.owner;
+        let mut old = (*remote).load(Ordering::Relaxed);
+        loop {
+            (*block).next = (old & !FULL) as *mut Block;
+            match (*remote).compare_exchange_weak(
+                old,
+                block as usize,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        if old == FULL {
+            Heap::tell(owner, span);
+        }
+    }
+}

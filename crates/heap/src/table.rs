@@ -1,0 +1,155 @@
+//! A heap's bins by what a policy tells apart: a hash table in memory of its
+//! own. Bins are never taken out, so that spans may point to them.
+
+use crate::bin::Bin;
+use crate::system;
+
+/// What the blocks of a bin have in common.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// The call site, or 0 where sites share.
+    pub site: u64,
+    /// The size as the policy sees it, and the alignment where it matters.
+    pub size: u64,
+}
+
+#[repr(C)]
+struct Entry {
+    key: Key,
+    bin: *mut Bin,
+}
+
+/// Starts as zeroed memory: without bins.
+#[repr(C)]
+pub struct Table {
+    entries: *mut Entry,
+    /// A power of two, or 0.
+    capacity: usize,
+    len: usize,
+    /// Memory for more bins.
+    spare: *mut Bin,
+    spare_len: usize,
+}
+
+const FIRST_CAPACITY: usize = 256;
+const CHUNK: usize = 16 << 10;
+
+const fn hash(key: Key) -> usize {
+    let mixed = (key.site ^ key.size.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 29) as usize
+}
+
+impl Table {
+    /// The bin for `key`, made with blocks of `block` bytes if it is new; none
+    /// if there is no memory.
+    ///
+    /// # Safety
+    /// The heap's owner calls.
+    pub unsafe fn bin(&mut self, key: Key, block: usize) -> Option<*mut Bin> {
+        if self.capacity > 0 {
+            // SAFETY: the table is allocated.
+            let entry = unsafe { &mut *self.place(key) };
+            if !entry.bin.is_null() {
+                return Some(entry.bin);
+            }
+        }
+        if (self.len + 1) * 2 > self.capacity {
+            self.grow()?;
+        }
+        let bin = self.new_bin()?;
+        // SAFETY: new memory, and a place that is free.
+        unsafe {
+            *bin = Bin {
+                block,
+                ..Bin::EMPTY
+            };
+            *self.place(key) = Entry { key, bin };
+        }
+        self.len += 1;
+        Some(bin)
+    }
+
+    /// Where `key` is or belongs.
+    fn place(&self, key: Key) -> *mut Entry {
+        let mut at = hash(key) & (self.capacity - 1);
+        loop {
+            let entry = self.entries.wrapping_add(at);
+            // SAFETY: within the table, which is never full.
+            let there = unsafe { &*entry };
+            if there.bin.is_null() || there.key == key {
+                return entry;
+            }
+            at = (at + 1) & (self.capacity - 1);
+        }
+    }
+
+    fn grow(&mut self) -> Option<()> {
+        let capacity = (self.capacity * 2).max(FIRST_CAPACITY);
+        let new = system::map_memory(capacity * size_of::<Entry>())? as *mut Entry;
+        let (old, old_capacity) = (self.entries, self.capacity);
+        (self.entries, self.capacity) = (new, capacity);
+        for i in 0..old_capacity {
+            // SAFETY: within the old table; the new one has room.
+            unsafe {
+                let entry = old.wrapping_add(i);
+                if !(*entry).bin.is_null() {
+                    self.place((*entry).key).copy_from(entry, 1);
+                }
+            }
+        }
+        if old_capacity > 0 {
+            // SAFETY: nobody has a pointer into the old table.
+            unsafe { system::unmap(old as usize, old_capacity * size_of::<Entry>()) };
+        }
+        Some(())
+    }
+
+    fn new_bin(&mut self) -> Option<*mut Bin> {
+        if self.spare_len == 0 {
+            self.spare = system::map_memory(CHUNK)? as *mut Bin;
+            self.spare_len = CHUNK / size_of::<Bin>();
+        }
+        let bin = self.spare;
+        self.spare = self.spare.wrapping_add(1);
+        self.spare_len -= 1;
+        Some(bin)
+    }
+
+    /// Hands over every bin.
+    pub fn each(&self, mut with: impl FnMut(*mut Bin)) {
+        for i in 0..self.capacity {
+            // SAFETY: within the table.
+            let bin = unsafe { (*self.entries.wrapping_add(i)).bin };
+            if !bin.is_null() {
+                with(bin);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_keeps_its_bin_while_the_table_grows() {
+        // SAFETY: plain data, for which zeroes are valid.
+        let mut table: Table = unsafe { core::mem::zeroed() };
+        let keys = (0..2000).map(|i| Key {
+            site: i % 40,
+            size: i / 40,
+        });
+        // SAFETY: one thread.
+        let bins: Vec<_> = keys
+            .clone()
+            .map(|key| unsafe { table.bin(key, 16) }.expect("memory"))
+            .collect();
+        for (key, bin) in keys.zip(&bins) {
+            // SAFETY: as above.
+            assert_eq!(unsafe { table.bin(key, 16) }, Some(*bin));
+        }
+        let mut count = 0;
+        table.each(|_| count += 1);
+        assert_eq!(count, 2000);
+    }
+}

@@ -1,0 +1,155 @@
+//! The live heap under real programs: what they print must not change, blocks
+//! must keep what they hold, and misuse must be told.
+
+// Runs outside the target.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
+
+mod support;
+
+use std::process::Command;
+use support::{compiled, installed, policies, preloaded, run};
+
+#[test]
+fn blocks_keep_what_they_hold_under_every_policy() {
+    let program = compiled("gcc", "stress.c", &["-O1"]);
+    for policy in policies() {
+        let output = run(preloaded(&mut Command::new(&program), policy));
+        assert_eq!(output.stdout, b"ok\n", "under {policy}");
+    }
+}
+
+#[test]
+fn misuse_ends_the_program_with_one_line() {
+    let program = compiled("gcc", "misuse.c", &["-O0", "-w"]);
+    let cases = [
+        ("double", "double free"),
+        ("double-remote", "double free"),
+        ("double-large", "pointer"),
+        ("inside", "invalid pointer"),
+        ("inside-large", "invalid pointer"),
+        ("stack", "invalid pointer"),
+        ("usable", "invalid pointer"),
+    ];
+    for (case, line) in cases {
+        let output = preloaded(Command::new(&program).arg(case), "hoard")
+            .output()
+            .expect("runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(
+            output.status.signal(),
+            Some(libc::SIGABRT),
+            "{case}: {text}"
+        );
+        assert!(
+            text.starts_with("sunder: ") && text.contains(line),
+            "{case}: {text}"
+        );
+        assert_eq!(text.lines().count(), 1, "{case}: {text}");
+    }
+}
+
+#[test]
+fn children_of_threaded_programs_can_allocate() {
+    let program = compiled("gcc", "forks.c", &["-O1"]);
+    for policy in ["hoard", "general", "sized-call-site"] {
+        let output = run(preloaded(&mut Command::new(&program), policy));
+        assert_eq!(output.stdout, b"ok\n", "under {policy}");
+    }
+}
+
+#[test]
+fn memory_is_used_again_and_given_back() {
+    let program = compiled("gcc", "memory.c", &["-O1"]);
+    let output = run(preloaded(&mut Command::new(&program), "hoard"));
+    assert_eq!(output.stdout, b"ok\n");
+}
+
+#[test]
+fn cpp_programs_allocate_and_throw_as_ever() {
+    let program = compiled("g++", "containers.cc", &["-O1", "-std=c++17"]);
+    let plain = run(&mut Command::new(&program));
+    for policy in policies() {
+        let output = run(preloaded(&mut Command::new(&program), policy));
+        assert_eq!(output.stdout, plain.stdout, "under {policy}");
+    }
+}
+
+/// Pages and lines hold what the policy allows, in a real process.
+#[test]
+fn lines_and_pages_are_shared_as_the_policy_says() {
+    let program = compiled("gcc", "apart.c", &["-O0"]);
+    let said = |policy: &str| {
+        let output = run(preloaded(&mut Command::new(&program), policy));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let line = |text: &str, what: &str| -> u64 {
+        let found = text.lines().find_map(|l| l.strip_prefix(what));
+        found.and_then(|n| n.trim().parse().ok()).expect("a count")
+    };
+    // What the program counts: lines with blocks of two threads, pages with
+    // blocks of two sizes, pages with blocks of two call sites.
+    assert_eq!(line(&said("hoard"), "threads"), 0);
+    assert!(line(&said("general"), "threads") > 0);
+    assert_eq!(line(&said("sized"), "sizes"), 0);
+    assert_eq!(line(&said("call-site"), "sites"), 0);
+    let both = said("sized-call-site");
+    assert_eq!((line(&both, "sizes"), line(&both, "sites")), (0, 0));
+    // Call sites share pages where nobody asks for them.
+    assert!(line(&said("sized"), "sites") > 0);
+}
+
+/// Real programs of Debian: the output must be that of a run without us.
+#[test]
+fn real_programs_print_what_they_print_without_us() {
+    let shell = [
+        (
+            "xz",
+            "head -c 3000000 /usr/bin/perl | xz -T2 -2 | xz -d | sha256sum",
+        ),
+        (
+            "zstd",
+            "head -c 3000000 /usr/bin/perl | zstd -T2 -q | zstd -dq | sha256sum",
+        ),
+        (
+            "pigz",
+            "head -c 3000000 /usr/bin/perl | pigz -p 4 | pigz -d | sha256sum",
+        ),
+        (
+            "sqlite3",
+            "sqlite3 :memory: 'create table t(a,b); with recursive n(x) as \
+             (select 1 union all select x+1 from n where x<20000) insert into t \
+             select x, hex(x*x) from n; create index i on t(b); \
+             select count(*), max(b), sum(a) from t where b > 5;'",
+        ),
+        (
+            "python3",
+            "python3 -c 'import json,re,threading\n\
+             d={str(i):[i]*(i%50) for i in range(5000)}\n\
+             t=[threading.Thread(target=lambda: json.dumps(d)) for _ in range(4)]\n\
+             [x.start() for x in t]; [x.join() for x in t]\n\
+             print(len(json.dumps(d)), len(re.findall(\"1\", json.dumps(d))))'",
+        ),
+        (
+            "gcc",
+            "echo 'int main(void){return 0;}' | gcc -O2 -S -x c - -o -",
+        ),
+        (
+            "perl",
+            "perl -e 'my %h; $h{$_}=\"x\"x($_%99) for 1..20000; print scalar(keys %h)'",
+        ),
+    ];
+    for (program, line) in shell {
+        if !installed(program) {
+            println!("SKIP: {program} is not installed");
+            continue;
+        }
+        let plain = run(Command::new("sh").args(["-c", line]));
+        assert!(!plain.stdout.is_empty(), "{program} prints something");
+        for policy in ["hoard", "sized-call-site"] {
+            let ours = run(preloaded(Command::new("sh").args(["-c", line]), policy));
+            assert_eq!(ours.stdout, plain.stdout, "{program} under {policy}");
+            assert_eq!(ours.stderr, plain.stderr, "{program} under {policy}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Building the library and the programs, and running them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, OnceLock};
+
+/// The library, built once for each run of the tests, in a target folder of
+/// its own (the outer cargo holds the lock of the usual one).
+pub fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("heap");
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--release", "--quiet", "--manifest-path"])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target)
+            // In tests a debug assertion is worth more than speed.
+            .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true")
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env_remove("CARGO_BUILD_TARGET")
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "the library does not build");
+        target.join("release/libsunder_heap.so")
+    })
+}
+
+/// Compiles `tests/programs/SOURCE`, once.
+pub fn compiled(compiler: &str, source: &str, arguments: &[&str]) -> PathBuf {
+    static COMPILING: Mutex<()> = Mutex::new(());
+    let _one = COMPILING.lock().expect("no test panics while it compiles");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.replace('.', "-"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/programs")
+        .join(source);
+    let status = Command::new(compiler)
+        .args(arguments)
+        .args(["-g", "-pthread", "-o"])
+        .args([&path, &source])
+        .status()
+        .expect("the compiler runs");
+    assert!(status.success(), "{} does not compile", source.display());
+    path
+}
+
+/// The names of all policies.
+pub fn policies() -> [&'static str; 5] {
+    ["general", "hoard", "sized", "call-site", "sized-call-site"]
+}
+
+/// `command` with the library preloaded.
+pub fn preloaded<'a>(command: &'a mut Command, policy: &str) -> &'a mut Command {
+    command
+        .env("LD_PRELOAD", library())
+        .env("SUNDER_HEAP", format!("{policy},64"))
+}
+
+/// Runs it to its end, which must be a success.
+pub fn run(command: &mut Command) -> Output {
+    let output = command.output().expect("it can be started");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// Whether there is such a program.
+pub fn installed(name: &str) -> bool {
+    Path::new("/usr/bin").join(name).exists()
+}
