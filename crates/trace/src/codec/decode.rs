@@ -1,0 +1,192 @@
+//! A block's payload to slots, one at a time. Trusts nothing: what does not add
+//! up ends the block.
+
+use super::{COLUMNS, LENGTHS, Site};
+use crate::block::BlockHeader;
+use crate::slot::{Key, PAYLOAD, Slot};
+use crate::varint::{Numbers, unzigzag};
+
+/// The slots of one block with their times.
+#[derive(Debug)]
+pub struct Decoder {
+    payload: Vec<u8>,
+    sites: Vec<Site>,
+    stamps: Numbers,
+    keys: Numbers,
+    order: Numbers,
+    hits: Numbers,
+    deltas: Numbers,
+    /// Slots that are still to come.
+    left: u32,
+    /// Right guesses of keys before the next correction; `None`: not read yet.
+    run: Option<u64>,
+    hit_run: Option<u64>,
+    previous: Option<usize>,
+    value: u64,
+    segment: Segment,
+    last: u64,
+    damaged: bool,
+}
+
+/// The slots between two stamps, over which time is spread evenly.
+#[derive(Clone, Copy, Debug, Default)]
+struct Segment {
+    left: u64,
+    time: u64,
+    step: u64,
+    end: u64,
+}
+
+impl Segment {
+    /// `slots` slots from `start` to before `end`.
+    const fn new(slots: u64, start: u64, end: u64) -> Self {
+        let length = end.saturating_sub(start);
+        Self {
+            left: slots,
+            time: start,
+            step: match length.checked_div(slots) {
+                Some(step) => step,
+                None => 0,
+            },
+            end,
+        }
+    }
+}
+
+impl Decoder {
+    /// Decodes `payload`, unpacked, of the block with this header; `None` if it
+    /// has not even the outline of one.
+    pub fn new(header: &BlockHeader, payload: Vec<u8>) -> Option<Self> {
+        let mut columns = [Numbers::default(); COLUMNS];
+        let mut start = LENGTHS;
+        for (i, column) in columns.iter_mut().enumerate() {
+            let length = payload.get(i * 4..i * 4 + 4)?.try_into().ok()?;
+            let end = start.checked_add(u32::from_le_bytes(length) as usize)?;
+            *column = Numbers::new(start, end);
+            start = end;
+        }
+        if start != payload.len() {
+            return None;
+        }
+        let [stamps, keys, order, hits, deltas] = columns;
+        Some(Self {
+            payload,
+            sites: Vec::new(),
+            stamps,
+            keys,
+            order,
+            hits,
+            deltas,
+            left: header.count,
+            run: None,
+            hit_run: None,
+            previous: None,
+            value: 0,
+            segment: Segment::new(0, header.first, header.first),
+            last: header.last,
+            damaged: false,
+        })
+    }
+
+    /// Whether decoding ended because the block is not what its header says.
+    pub const fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
+    /// The next slot and its time in ticks; `None` at the end.
+    #[inline]
+    pub fn next_slot(&mut self) -> Option<(u64, Slot)> {
+        if self.left == 0 {
+            return None;
+        }
+        let slot = self.time().and_then(|time| Some((time, self.slot()?)));
+        if slot.is_none() {
+            self.damaged = true;
+            self.left = 0;
+        } else {
+            self.left -= 1;
+        }
+        slot
+    }
+
+    #[inline]
+    fn time(&mut self) -> Option<u64> {
+        while self.segment.left == 0 {
+            self.next_segment()?;
+        }
+        let time = self.segment.time;
+        self.segment.time += self.segment.step;
+        self.segment.left -= 1;
+        Some(time)
+    }
+
+    fn next_segment(&mut self) -> Option<()> {
+        let start = self.segment.end;
+        self.segment = if self.stamps.is_empty() {
+            Segment::new(u64::from(self.left), start, self.last)
+        } else {
+            let slots = self.stamps.next(&self.payload)?;
+            let end = start.checked_add(self.stamps.next(&self.payload)?)?;
+            // Times may not leave the block: the merge relies on it.
+            if slots > u64::from(self.left) || end > self.last {
+                return None;
+            }
+            Segment::new(slots, start, end)
+        };
+        Some(())
+    }
+
+    #[inline]
+    fn slot(&mut self) -> Option<Slot> {
+        let run = match self.run {
+            Some(run) => run,
+            // After the last correction all guesses are right.
+            None if self.order.is_empty() => u64::MAX,
+            None => self.order.next(&self.payload)?,
+        };
+        let index = if run > 0 {
+            self.run = Some(run - 1);
+            let before = self.sites.get(self.previous?)?;
+            (before.next as usize).checked_sub(1)?
+        } else {
+            self.run = None;
+            let index = match self.order.next(&self.payload)?.checked_sub(1) {
+                Some(index) => usize::try_from(index).ok()?,
+                None => self.new_site()?,
+            };
+            if let Some(before) = self.previous.and_then(|p| self.sites.get_mut(p)) {
+                before.next = u32::try_from(index).ok()?.checked_add(1)?;
+            }
+            index
+        };
+        self.previous = Some(index);
+        let hits = match self.hit_run {
+            Some(hits) => hits,
+            None if self.hits.is_empty() => u64::MAX,
+            None => self.hits.next(&self.payload)?,
+        };
+        let site = self.sites.get_mut(index)?;
+        self.value = if hits > 0 {
+            self.hit_run = Some(hits - 1);
+            let value = site.guess();
+            site.hit();
+            value
+        } else {
+            self.hit_run = None;
+            site.miss(unzigzag(self.deltas.next(&self.payload)?) as u64)
+        };
+        Some(Slot::new(self.value, Key(site.key)))
+    }
+
+    fn new_site(&mut self) -> Option<usize> {
+        let before = self.sites.last().map_or(0, |s| s.key & PAYLOAD);
+        let step = unzigzag(self.keys.next(&self.payload)?) as u64;
+        let top = self.keys.next(&self.payload)?;
+        if top > 0xffff {
+            return None;
+        }
+        let key = before.wrapping_add(step) & PAYLOAD | top << 48;
+        self.sites.push(Site::new(key, self.value, 0));
+        Some(self.sites.len() - 1)
+    }
+}

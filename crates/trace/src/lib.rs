@@ -1,0 +1,34 @@
+//! The trace file: a complete record of a program's memory accesses,
+//! allocations, threads and synchronisation (design 4.6). `docs/design/trace.md`
+//! describes it byte by byte.
+//!
+//! Two sides. [`record`] runs inside the program that is recorded (the
+//! instrumented runtime, an emulator's plugin): it never panics, never uses the
+//! heap, and makes raw system calls only. [`read`] runs outside and trusts
+//! nothing in the file. Between them lie the pieces that both use: [`slot`],
+//! [`block`], the codec and [`meta`].
+//!
+//! This crate must not know who records or what is asked of a trace.
+
+pub mod block;
+mod codec;
+mod error;
+mod fields;
+pub mod meta;
+pub mod read;
+pub mod record;
+pub mod slot;
+mod varint;
+mod zstandard;
+
+pub use codec::decode::Decoder;
+pub use codec::encode::Encoder;
+pub use error::TraceError;
+pub use read::{Event, Filter, Trace, What};
+
+/// The first bytes of every trace.
+pub const MAGIC: [u8; 8] = *b"SUNDERTR";
+
+/// The version of the format that this crate writes, and the newest that it
+/// reads.
+pub const VERSION: u32 = 1;

@@ -1,0 +1,207 @@
+//! The first look at a trace: every block's header, and the payloads that are
+//! not events. Steps over what is damaged.
+
+use super::read_payload;
+use crate::block::{BLOCK_MAGIC, BlockHeader, HEADER_BYTES, Kind};
+use crate::meta::{End, Header, Module, PREFIX_BYTES, parse_stacks};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use sunder_access::CodeAddress;
+
+/// Where a block is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub offset: u64,
+    pub header: BlockHeader,
+    pub checksum: u64,
+}
+
+/// What is in a trace and what is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Bytes of blocks of events, headers included.
+    pub event_bytes: u64,
+    /// Sound headers of blocks of events.
+    pub blocks: u64,
+    /// Events in these blocks.
+    pub events: u64,
+    /// The record of totals is there: the recording came to its end.
+    pub ended: bool,
+    /// Places where no block could be read, each of any length.
+    pub gaps: u64,
+    /// Bytes in these places.
+    pub gap_bytes: u64,
+    /// Blocks that must have been there, by the numbers of those that are.
+    pub missing_blocks: u64,
+    /// Blocks of other kinds than events whose payload is damaged.
+    pub damaged_blocks: u64,
+    /// Blocks of kinds that this version does not know.
+    pub unknown_blocks: u64,
+}
+
+impl Summary {
+    /// Whether the trace is whole, as far as headers tell.
+    pub const fn is_complete(&self) -> bool {
+        self.ended && self.gaps == 0 && self.missing_blocks == 0 && self.damaged_blocks == 0
+    }
+}
+
+/// What [`Index::scan`] finds.
+#[derive(Debug, Default)]
+pub struct Index {
+    pub header: Option<Header>,
+    pub threads: Vec<(u32, Vec<Block>)>,
+    pub stacks: HashMap<u32, Vec<CodeAddress>>,
+    pub modules: Vec<(u64, Vec<Module>)>,
+    pub end: Option<End>,
+    pub summary: Summary,
+    /// Ticks and nanoseconds at the latest place known.
+    pub last: (u64, u64),
+}
+
+impl Index {
+    /// Reads the headers of a file of `length` bytes.
+    ///
+    /// # Errors
+    /// If the system can't read it.
+    pub fn scan(file: &File, length: u64) -> io::Result<Self> {
+        let mut index = Self::default();
+        let mut threads = BTreeMap::new();
+        index.summary.bytes = length;
+        let mut at = PREFIX_BYTES as u64;
+        while at < length {
+            if let Some(block) = block_at(file, at, length)? {
+                at += HEADER_BYTES as u64 + u64::from(block.header.stored);
+                index.add(file, block, &mut threads);
+            } else {
+                let next = next_block(file, at + 1, length)?;
+                index.summary.gaps += 1;
+                index.summary.gap_bytes += next - at;
+                at = next;
+            }
+        }
+        index.finish(threads);
+        Ok(index)
+    }
+
+    fn add(&mut self, file: &File, block: Block, threads: &mut BTreeMap<u32, Vec<Block>>) {
+        let header = &block.header;
+        if header.clock > 0 && header.last > self.last.0 {
+            self.last = (header.last, header.clock);
+        }
+        let Some(kind) = header.kind else {
+            self.summary.unknown_blocks += 1;
+            return;
+        };
+        if kind == Kind::Events {
+            self.summary.blocks += 1;
+            self.summary.events += u64::from(header.count);
+            self.summary.event_bytes += HEADER_BYTES as u64 + u64::from(header.stored);
+            threads.entry(header.thread).or_default().push(block);
+            return;
+        }
+        let read = read_payload(file, &block).and_then(|p| self.keep(kind, &block, &p));
+        if read.is_none() {
+            self.summary.damaged_blocks += 1;
+        }
+    }
+
+    fn keep(&mut self, kind: Kind, block: &Block, payload: &[u8]) -> Option<()> {
+        let count = block.header.count;
+        match kind {
+            Kind::Header => {
+                let header = Header::parse(payload)?;
+                self.header.get_or_insert(header);
+            }
+            Kind::Stacks => {
+                for (id, frames) in parse_stacks(payload, count)? {
+                    let frames = frames.into_iter().map(CodeAddress).collect();
+                    self.stacks.insert(id, frames);
+                }
+            }
+            Kind::Modules => {
+                let modules = Module::parse_all(payload, count)?;
+                self.modules.push((block.header.first, modules));
+            }
+            Kind::End => {
+                self.end = Some(End::parse(payload)?);
+                self.summary.ended = true;
+            }
+            Kind::Events => {}
+        }
+        Some(())
+    }
+
+    fn finish(&mut self, threads: BTreeMap<u32, Vec<Block>>) {
+        for (thread, mut blocks) in threads {
+            blocks.sort_by_key(|b| b.header.sequence);
+            blocks.dedup_by_key(|b| b.header.sequence);
+            let last = blocks
+                .last()
+                .map_or(0, |b| u64::from(b.header.sequence) + 1);
+            self.summary.missing_blocks += last - blocks.len() as u64;
+            self.threads.push((thread, blocks));
+        }
+        // What is missing at a thread's end is known from the totals only.
+        if let Some(end) = &self.end {
+            let known = self.summary.blocks + self.summary.missing_blocks;
+            self.summary.missing_blocks += end.blocks.saturating_sub(known);
+        }
+    }
+}
+
+/// The block at `at`, if its header is sound and its payload lies in the file.
+fn block_at(file: &File, at: u64, length: u64) -> io::Result<Option<Block>> {
+    let mut bytes = [0; HEADER_BYTES];
+    if length - at < HEADER_BYTES as u64 {
+        return Ok(None);
+    }
+    file.read_exact_at(&mut bytes, at)?;
+    let Some((header, checksum)) = BlockHeader::from_bytes(&bytes) else {
+        return Ok(None);
+    };
+    let end = at + HEADER_BYTES as u64 + u64::from(header.stored);
+    Ok((end <= length).then_some(Block {
+        offset: at,
+        header,
+        checksum,
+    }))
+}
+
+/// Where the next sound block begins, from `from` on; the file's end if there is
+/// none.
+fn next_block(file: &File, from: u64, length: u64) -> io::Result<u64> {
+    const CHUNK: usize = 1 << 20;
+    let mut chunk = vec![0; CHUNK];
+    let mut at = from;
+    while at < length {
+        let have = CHUNK.min(usize::try_from(length - at).unwrap_or(CHUNK));
+        let bytes = &mut chunk[..have];
+        file.read_exact_at(bytes, at)?;
+        for place in places_of_magic(bytes) {
+            if block_at(file, at + place as u64, length)?.is_some() {
+                return Ok(at + place as u64);
+            }
+        }
+        // The magic may lie across the border of two chunks.
+        let kept = if have == CHUNK {
+            BLOCK_MAGIC.len() - 1
+        } else {
+            0
+        };
+        at += (have - kept) as u64;
+    }
+    Ok(length)
+}
+
+fn places_of_magic(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let first = BLOCK_MAGIC[0];
+    let places = bytes.iter().enumerate().filter(move |(_, b)| **b == first);
+    places
+        .map(|(place, _)| place)
+        .filter(|&place| bytes[place..].starts_with(&BLOCK_MAGIC))
+}

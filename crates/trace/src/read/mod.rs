@@ -1,0 +1,258 @@
+//! The reading side: opens a trace, looks at the header of every block once,
+//! and gives the events of all threads in the order of time, with memory for one
+//! block of each living thread. Trusts nothing in the file.
+//!
+//! Called by the program and by whatever replays. What is damaged is left out
+//! and counted; [`Summary`] and [`Events::damaged_blocks`] say so.
+
+mod events;
+mod filter;
+mod index;
+
+pub use events::{Event, Events, What};
+pub use filter::{Filter, Kinds};
+pub use index::Summary;
+
+use crate::block::{HEADER_BYTES, checksum};
+use crate::error::TraceError;
+use crate::meta::{Clock, End, Header, Module, PREFIX_BYTES, Progress};
+use crate::{MAGIC, VERSION, zstandard};
+use index::{Block, Index};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use sunder_access::{CodeAddress, ThreadId, Time};
+
+/// An opened trace.
+#[derive(Debug)]
+pub struct Trace {
+    file: File,
+    path: PathBuf,
+    header: Header,
+    progress: Option<Progress>,
+    threads: Vec<Thread>,
+    stacks: HashMap<u32, Vec<CodeAddress>>,
+    modules: Vec<(Time, Vec<Module>)>,
+    end: Option<End>,
+    summary: Summary,
+    scale: Scale,
+}
+
+/// A thread of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its index, from 1 in the order of creation.
+    pub index: u32,
+    /// The kernel's number; another thread of the trace may have had it before.
+    pub tid: u32,
+    /// The number that accesses carry: the kernel's, and for the nth later
+    /// thread with the same one n times 2^22 more (the kernel gives none that
+    /// large), so that it is unique in the trace.
+    pub id: ThreadId,
+    /// Events, the stamps not counted.
+    pub events: u64,
+    blocks: Vec<Block>,
+}
+
+/// Ticks to nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    ticks: u64,
+    nanoseconds: u64,
+    each: f64,
+}
+
+impl Scale {
+    fn new(header: &Header, last: (u64, u64)) -> Self {
+        let ticks = last.0.saturating_sub(header.ticks);
+        let nanoseconds = last.1.saturating_sub(header.monotonic);
+        let known = header.clock == Clock::Tsc && ticks > 0 && nanoseconds > 0;
+        Self {
+            ticks: header.ticks,
+            nanoseconds: header.monotonic,
+            each: if known {
+                nanoseconds as f64 / ticks as f64
+            } else {
+                1.0
+            },
+        }
+    }
+
+    #[inline]
+    fn time(&self, ticks: u64) -> Time {
+        // Never back in time: a thread may have begun before the header's ticks
+        // were read only on a clock that is not one.
+        let since = ticks.saturating_sub(self.ticks) as f64 * self.each;
+        Time(self.nanoseconds.saturating_add(since as u64))
+    }
+}
+
+impl Trace {
+    /// Opens the trace at `path` and reads all that is not events.
+    ///
+    /// # Errors
+    /// If there is no trace, or none that this version reads. A trace that is
+    /// only damaged opens.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        let here = || path.to_owned();
+        let failed = |source| TraceError::File {
+            path: path.to_owned(),
+            source,
+        };
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(TraceError::NotAFile { path: here() });
+        }
+        let length = metadata.len();
+        if length == 0 {
+            return Err(TraceError::Empty { path: here() });
+        }
+        let mut prefix = [0; PREFIX_BYTES];
+        let have = PREFIX_BYTES.min(usize::try_from(length).unwrap_or(PREFIX_BYTES));
+        file.read_exact_at(&mut prefix[..have], 0).map_err(failed)?;
+        let magic = MAGIC.len().min(have);
+        if prefix[..magic] != MAGIC[..magic] {
+            return Err(TraceError::Foreign { path: here() });
+        }
+        if have < PREFIX_BYTES {
+            return Err(TraceError::NoHeader { path: here() });
+        }
+        let version = u32::from_le_bytes([prefix[8], prefix[9], prefix[10], prefix[11]]);
+        if version > VERSION {
+            return Err(TraceError::Newer {
+                path: here(),
+                version,
+                newest: VERSION,
+            });
+        }
+        if version == 0 {
+            return Err(TraceError::Foreign { path: here() });
+        }
+        let progress = Progress::from_prefix(&prefix);
+        let index = Index::scan(&file, length).map_err(failed)?;
+        let header = index
+            .header
+            .ok_or_else(|| TraceError::NoHeader { path: here() })?;
+        let scale = Scale::new(&header, index.last);
+        let modules = index.modules.into_iter();
+        Ok(Self {
+            threads: name_threads(index.threads),
+            modules: modules.map(|(t, list)| (scale.time(t), list)).collect(),
+            stacks: index.stacks,
+            end: index.end,
+            summary: index.summary,
+            path: here(),
+            file,
+            header,
+            progress,
+            scale,
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Who was recorded.
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// What the recorder last said of its progress; it tells why a recording
+    /// ended early.
+    pub const fn progress(&self) -> Option<&Progress> {
+        self.progress.as_ref()
+    }
+
+    /// The totals, if the recording came to its end.
+    pub const fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// What is there and what is missing, as far as the blocks' headers tell.
+    /// Damaged payloads are found when events are read, or by
+    /// [`Trace::verify`].
+    pub const fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// The threads, by index.
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// The loaded files: each list holds from its time on.
+    pub fn modules(&self) -> &[(Time, Vec<Module>)] {
+        &self.modules
+    }
+
+    /// The return addresses of a call stack, the innermost first. `None` if it
+    /// is unknown: number 0, or lost with a block.
+    pub fn stack(&self, id: u32) -> Option<&[CodeAddress]> {
+        self.stacks.get(&id).map(Vec::as_slice)
+    }
+
+    /// All call stacks, in no order.
+    pub fn stacks(&self) -> impl Iterator<Item = (u32, &[CodeAddress])> {
+        self.stacks
+            .iter()
+            .map(|(&id, frames)| (id, frames.as_slice()))
+    }
+
+    /// The events that pass `filter`, in the order of time. Any number of these
+    /// may be read at the same time.
+    pub fn events(&self, filter: Filter) -> Events<'_> {
+        Events::new(self, filter)
+    }
+
+    /// Checks the payload of every block of events; how many are damaged.
+    pub fn verify(&self) -> u64 {
+        let blocks = self.threads.iter().flat_map(|t| &t.blocks);
+        blocks.filter(|b| self.payload(b).is_none()).count() as u64
+    }
+
+    /// A block's payload unpacked; `None` if it is damaged.
+    fn payload(&self, block: &Block) -> Option<Vec<u8>> {
+        read_payload(&self.file, block)
+    }
+}
+
+fn read_payload(file: &File, block: &Block) -> Option<Vec<u8>> {
+    let mut stored = vec![0; block.header.stored as usize];
+    file.read_exact_at(&mut stored, block.offset + HEADER_BYTES as u64)
+        .ok()?;
+    if checksum(&stored) != block.checksum {
+        return None;
+    }
+    let bytes = block.header.unpacked as usize;
+    if block.header.compressed {
+        zstandard::decompress(&stored, bytes)
+    } else {
+        (stored.len() == bytes).then_some(stored)
+    }
+}
+
+/// Gives the threads their unique numbers.
+fn name_threads(found: Vec<(u32, Vec<Block>)>) -> Vec<Thread> {
+    let mut seen: HashMap<u32, u32> = HashMap::new();
+    let mut threads: Vec<Thread> = Vec::new();
+    for (index, blocks) in found {
+        let tid = blocks.first().map_or(0, |b| b.header.tid);
+        let before = seen.entry(tid).or_default();
+        threads.push(Thread {
+            index,
+            tid,
+            id: ThreadId(tid.wrapping_add(*before << 22)),
+            events: blocks.iter().map(|b| u64::from(b.header.count)).sum(),
+            blocks,
+        });
+        *before += 1;
+    }
+    threads
+}
+
+#[cfg(test)]
+mod tests;

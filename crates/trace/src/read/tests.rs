@@ -1,0 +1,187 @@
+//! Damaged files: each truncation and random damage must give an error or the
+//! good part, said to be partial; never a panic, never an event that was not
+//! recorded.
+
+use super::*;
+use crate::meta::{Reason, Via};
+use crate::record::{Place, Recorder, Start};
+use crate::slot::{Key, Slot, tag};
+use proptest::prelude::*;
+use sunder_access::Span;
+
+const THREADS: u64 = 2;
+const EACH: u64 = 33_000;
+
+/// A trace of two threads, one after the other in the file, with several blocks
+/// each.
+fn sample() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    let c = format!("{}\0", path.display());
+    let recorder = Recorder::new();
+    let start = Start {
+        path: c.as_bytes(),
+        via: Via::Other,
+        line_size: 64,
+        program: Some((b"/p", b"p\0")),
+    };
+    recorder.start(&start).unwrap();
+    for t in 0..THREADS {
+        let place = Place::default();
+        // SAFETY: the place outlives the record.
+        unsafe {
+            let buffer = recorder.attach(&raw const place, 0).unwrap();
+            recorder.stack(buffer, &[1, t + 2]);
+            for i in 0..EACH {
+                let value = (t << 40) + i.wrapping_mul(0x9e37_79b9) % 5000;
+                recorder.push(buffer, Slot::new(value, Key::new(tag::READ, 8, 16 + i % 7)));
+            }
+            recorder.detach(buffer);
+        }
+    }
+    recorder.finish(Reason::Exit);
+    (folder, path)
+}
+
+fn write(folder: &tempfile::TempDir, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join("damaged");
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn all(trace: &Trace) -> (Vec<(u32, What)>, u64) {
+    let mut events = trace.events(Filter::default());
+    let list = events.by_ref().map(|e| (e.thread, strip(e.what))).collect();
+    (list, events.damaged_blocks())
+}
+
+/// Times come from the last block that is there, so damage may change them.
+fn strip(what: What) -> What {
+    match what {
+        What::Access { mut access, atomic } => {
+            access.time = Time(0);
+            What::Access { access, atomic }
+        }
+        other => other,
+    }
+}
+
+/// Whether `part` is `whole` with some left out.
+fn is_part(part: &[(u32, What)], whole: &[(u32, What)]) -> bool {
+    let mut rest = whole.iter();
+    part.iter().all(|event| rest.any(|e| e == event))
+}
+
+fn check(damaged: &Path, whole: &[(u32, What)]) {
+    let trace = match Trace::open(damaged) {
+        Ok(trace) => trace,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return;
+        }
+    };
+    let (events, damaged) = all(&trace);
+    assert!(is_part(&events, whole));
+    let whole_said = trace.summary().is_complete() && damaged == 0;
+    assert!(!whole_said || events.len() == whole.len());
+    assert_eq!(trace.verify() > 0, damaged > 0);
+}
+
+#[test]
+fn every_truncation_gives_the_part_before_it_and_says_so() {
+    let (folder, path) = sample();
+    let bytes = std::fs::read(&path).unwrap();
+    let (whole, _) = all(&Trace::open(&path).unwrap());
+    assert_eq!(whole.len() as u64, THREADS * (EACH + 2));
+    let mut cuts: Vec<usize> = (0..bytes.len()).step_by(9973).collect();
+    cuts.extend((100..300).step_by(7));
+    cuts.extend((bytes.len() - 200..bytes.len()).step_by(7));
+    for cut in cuts {
+        let path = write(&folder, &bytes[..cut]);
+        check(&path, &whole);
+        if let Ok(trace) = Trace::open(&path) {
+            assert!(!trace.summary().is_complete(), "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn files_that_are_no_traces_are_refused_by_what_they_are() {
+    let (folder, path) = sample();
+    let bytes = std::fs::read(&path).unwrap();
+    let open = |bytes: &[u8]| Trace::open(&write(&folder, bytes)).unwrap_err();
+    assert!(matches!(open(b""), TraceError::Empty { .. }));
+    assert!(matches!(open(b"PERFILE2"), TraceError::Foreign { .. }));
+    assert!(matches!(open(&[0; 500]), TraceError::Foreign { .. }));
+    assert!(matches!(open(&bytes[..60]), TraceError::NoHeader { .. }));
+    assert!(matches!(open(&bytes[..128]), TraceError::NoHeader { .. }));
+    let mut newer = bytes;
+    newer[8] = 2;
+    assert!(matches!(open(&newer), TraceError::Newer { version: 2, .. }));
+    let missing = Trace::open(Path::new("/nowhere/at/all")).unwrap_err();
+    assert!(matches!(missing, TraceError::File { .. }));
+    let device = Trace::open(Path::new("/dev/null")).unwrap_err();
+    assert!(matches!(device, TraceError::NotAFile { .. }));
+}
+
+#[test]
+fn a_hole_in_the_middle_costs_what_it_covers_and_no_more() {
+    let (folder, path) = sample();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let trace = Trace::open(&path).unwrap();
+    let block = trace.threads()[0].blocks[0].clone();
+    let lost = u64::from(block.header.count);
+    let from = block.offset as usize;
+    bytes[from..from + HEADER_BYTES + 10].fill(0);
+    let damaged = Trace::open(&write(&folder, &bytes)).unwrap();
+    assert_eq!(damaged.summary().gaps, 1);
+    assert_eq!(damaged.summary().missing_blocks, 1);
+    assert!(!damaged.summary().is_complete());
+    let (events, _) = all(&damaged);
+    assert_eq!(events.len() as u64, THREADS * (EACH + 2) - lost);
+}
+
+#[test]
+fn filters_take_what_they_name() {
+    let (_folder, path) = sample();
+    let trace = Trace::open(&path).unwrap();
+    let count = |filter: Filter| trace.events(filter).count() as u64;
+    let one = Filter {
+        threads: Some(vec![2]),
+        ..Filter::default()
+    };
+    assert_eq!(count(one.clone()), EACH + 2);
+    let reads = Filter {
+        kinds: Kinds::READS,
+        ..one
+    };
+    assert_eq!(count(reads), EACH);
+    let none = Filter {
+        kinds: Kinds::WRITES,
+        ..Filter::default()
+    };
+    assert_eq!(count(none), 0);
+    let range = Span::new(sunder_access::Address(1 << 40), 100);
+    let near = Filter {
+        range: Some(range),
+        kinds: Kinds::ACCESSES,
+        ..Filter::default()
+    };
+    let expected = (0..EACH).filter(|i| i.wrapping_mul(0x9e37_79b9) % 5000 < 100);
+    assert_eq!(count(near), expected.count() as u64);
+}
+
+#[test]
+fn damage_anywhere_is_never_taken_for_data() {
+    let (folder, path) = sample();
+    let bytes = std::fs::read(&path).unwrap();
+    let (whole, _) = all(&Trace::open(&path).unwrap());
+    let config = ProptestConfig::with_cases(24);
+    proptest!(config, |(damage in prop::collection::vec((any::<prop::sample::Index>(), 1..=255u8), 1..5))| {
+        let mut damaged = bytes.clone();
+        for (at, flip) in damage {
+            damaged[at.index(bytes.len())] ^= flip;
+        }
+        check(&write(&folder, &damaged), &whole);
+    });
+}

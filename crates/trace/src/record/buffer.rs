@@ -1,0 +1,245 @@
+//! A thread's buffer: slots, a cursor that lies wherever the recorder's hooks
+//! reach it fastest, and the call stacks that the thread met first.
+//!
+//! The owner writes slots without any lock. Who empties the buffer (the owner
+//! when it is full, or whoever ends the recording) holds it meanwhile; the owner
+//! may go on writing behind what is being packed, but not turn back to the
+//! start.
+
+use super::stacks::MOST_FRAMES;
+use super::system;
+use crate::codec::SLOTS;
+use crate::fields::Fields;
+use crate::meta::write_stack;
+use crate::slot::Slot;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+/// Where a thread's next slot goes; null: it is not recorded. At a multiple of
+/// [`PAGE_SLOTS`] slots [`super::Recorder::turn_page`] must be called first.
+pub type Place = AtomicPtr<Slot>;
+
+/// Slots between two stamps, the stamp included: a page of memory.
+pub const PAGE_SLOTS: usize = 256;
+
+const SLOT_BYTES: usize = SLOTS * size_of::<Slot>();
+
+/// Bytes for call stacks that are not written yet: at least one of any size.
+const DEFINED: usize = 16 << 10;
+const _: () = assert!(DEFINED >= MOST_FRAMES * 8 + 8);
+const _: () = assert!(SLOT_BYTES.is_power_of_two());
+
+/// See the module. Lies behind its slots, in memory that a forked child finds
+/// zeroed.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Buffer {
+    slots: AtomicPtr<Slot>,
+    /// The thread's [`Place`]; null while nobody has the buffer.
+    place: AtomicPtr<Place>,
+    next: AtomicPtr<Buffer>,
+    taken: AtomicBool,
+    held: AtomicBool,
+    thread: AtomicU32,
+    tid: AtomicU32,
+    process: AtomicU32,
+    sequence: AtomicU32,
+    extra: AtomicPtr<u8>,
+    defined: UnsafeCell<Defined>,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+struct Defined {
+    bytes: usize,
+    count: u32,
+    memory: [u8; DEFINED],
+}
+
+// SAFETY: `defined` belongs to whoever holds the buffer.
+unsafe impl Sync for Buffer {}
+
+/// Holds a buffer until dropped.
+#[derive(Debug)]
+pub struct Held<'a>(&'a Buffer);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.store(false, Ordering::Release);
+    }
+}
+
+impl Buffer {
+    /// A buffer that nobody has, from the list or new.
+    pub(super) fn take(list: &AtomicPtr<Self>) -> Option<&'static Self> {
+        let mut next = list.load(Ordering::Acquire);
+        // SAFETY: what is in the list is never unmapped.
+        while let Some(buffer) = unsafe { next.as_ref() } {
+            if !buffer.taken.swap(true, Ordering::Acquire) {
+                return Some(buffer);
+            }
+            next = buffer.next();
+        }
+        let memory = system::map(SLOT_BYTES + size_of::<Self>(), SLOT_BYTES)?;
+        // SAFETY: the mapping has room for both, zeroes are a valid buffer, and
+        // nobody else knows it yet.
+        let buffer = unsafe { &*memory.as_ptr().add(SLOT_BYTES).cast::<Self>() };
+        buffer
+            .slots
+            .store(memory.as_ptr().cast(), Ordering::Relaxed);
+        buffer.taken.store(true, Ordering::Relaxed);
+        let mut head = list.load(Ordering::Relaxed);
+        loop {
+            buffer.next.store(head, Ordering::Relaxed);
+            let own = core::ptr::from_ref(buffer).cast_mut();
+            match list.compare_exchange_weak(head, own, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Some(buffer),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Makes the buffer a thread's.
+    ///
+    /// # Safety
+    /// The buffer was just taken; `place` as [`super::Recorder::attach`] demands.
+    pub(super) unsafe fn begin(&self, place: *const Place, thread: u32, tid: u32, process: u32) {
+        let _held = self.hold();
+        self.thread.store(thread, Ordering::Relaxed);
+        self.tid.store(tid, Ordering::Relaxed);
+        self.process.store(process, Ordering::Relaxed);
+        self.sequence.store(0, Ordering::Relaxed);
+        self.place.store(place.cast_mut(), Ordering::Relaxed);
+        self.set_cursor(self.first_slot());
+    }
+
+    /// Gives the buffer back. The caller holds it.
+    pub(super) fn end(&self) {
+        self.stop();
+        self.place.store(core::ptr::null_mut(), Ordering::Relaxed);
+        self.taken.store(false, Ordering::Release);
+    }
+
+    /// Waits until nobody else empties the buffer. Only with signals held off:
+    /// a handler on top of the holder would wait for ever.
+    pub(super) fn hold(&self) -> Held<'_> {
+        while self.held.swap(true, Ordering::Acquire) {
+            system::give_way();
+        }
+        Held(self)
+    }
+
+    #[inline]
+    fn place(&self) -> Option<&Place> {
+        // SAFETY: valid while it is set, by `Recorder::attach`'s contract.
+        unsafe { self.place.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Where the next slot goes; null if the thread is not recorded.
+    #[inline]
+    pub fn cursor(&self) -> *mut Slot {
+        self.place()
+            .map_or(core::ptr::null_mut(), |p| p.load(Ordering::Acquire))
+    }
+
+    /// Sets the cursor, after the slot before it was written.
+    #[inline]
+    pub fn set_cursor(&self, cursor: *mut Slot) {
+        if let Some(place) = self.place() {
+            place.store(cursor, Ordering::Release);
+        }
+    }
+
+    /// The thread is not recorded any more.
+    pub(super) fn stop(&self) {
+        self.set_cursor(core::ptr::null_mut());
+    }
+
+    pub(super) fn first_slot(&self) -> *mut Slot {
+        self.slots.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_full(&self, cursor: *mut Slot) -> bool {
+        cursor as usize >= self.first_slot() as usize + SLOT_BYTES
+    }
+
+    /// The slots written so far. Whoever asks holds the buffer.
+    pub(super) fn filled(&self) -> Option<&[Slot]> {
+        let start = self.first_slot();
+        let bytes = (self.cursor() as usize).checked_sub(start as usize)?;
+        let count = (bytes / size_of::<Slot>()).min(SLOTS);
+        // SAFETY: the owner has written these and, while the buffer is held, goes
+        // on behind them.
+        Some(unsafe { core::slice::from_raw_parts(start, count) })
+    }
+
+    /// Wipes the slots. A hook that a signal interrupted before it stored its
+    /// cursor may set it back to where it was before the handler filled and
+    /// emptied the buffer; then what lies below is empty slots, not old ones.
+    pub(super) fn empty(&self) {
+        if let Some(count) = self.filled().map(<[Slot]>::len) {
+            // SAFETY: as in `filled`; no reference to the slots is left.
+            unsafe { core::ptr::write_bytes(self.first_slot(), 0, count) };
+        }
+    }
+
+    /// The thread's index in the trace.
+    pub fn thread(&self) -> u32 {
+        self.thread.load(Ordering::Relaxed)
+    }
+
+    /// Memory that the recorder's user has put beside the buffer; it stays there
+    /// for the next thread that gets the buffer. Null at first.
+    pub fn extra(&self) -> *mut u8 {
+        self.extra.load(Ordering::Relaxed)
+    }
+
+    /// See [`Buffer::extra`].
+    pub fn set_extra(&self, memory: *mut u8) {
+        self.extra.store(memory, Ordering::Relaxed);
+    }
+
+    pub(super) fn tid(&self) -> u32 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn next_sequence(&self) -> u32 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn next(&self) -> *mut Self {
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// Keeps a new call stack for the next flush; false if there is no room. The
+    /// caller holds the buffer.
+    pub(super) fn define(&self, id: u32, frames: &[u64]) -> bool {
+        // SAFETY: held.
+        let defined = unsafe { &mut *self.defined.get() };
+        let mut fields = Fields::new(defined.memory.get_mut(defined.bytes..).unwrap_or_default());
+        write_stack(&mut fields, id, frames);
+        let Some(bytes) = fields.written().map(<[u8]>::len) else {
+            return false;
+        };
+        defined.bytes += bytes;
+        defined.count += 1;
+        true
+    }
+
+    /// The call stacks kept. Whoever asks holds the buffer.
+    pub(super) fn defined(&self) -> Option<(&[u8], u32)> {
+        // SAFETY: held.
+        let defined = unsafe { &*self.defined.get() };
+        let bytes = defined.memory.get(..defined.bytes)?;
+        (defined.count > 0).then_some((bytes, defined.count))
+    }
+
+    /// Forgets them.
+    pub(super) fn forget_defined(&self) {
+        // SAFETY: held, and the slice of `defined` is not used any more.
+        unsafe {
+            (*self.defined.get()).bytes = 0;
+            (*self.defined.get()).count = 0;
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The file that is written: blocks are appended by all threads at once, each at
+//! a place of its own. The descriptor has a high number and is looked at before
+//! each write, because programs close descriptors that they did not open.
+
+use super::{Refusal, system};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+const LONGEST_PATH: usize = 4096;
+
+/// The most that a descriptor's number need be above those of the program.
+const HIGH: u64 = 1000;
+
+/// See the module.
+#[derive(Debug)]
+pub struct File {
+    fd: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    /// Where the next block goes.
+    end: AtomicU64,
+    path: UnsafeCell<[u8; LONGEST_PATH]>,
+    reopening: AtomicBool,
+}
+
+// SAFETY: `path` is written once, by `open`, before anybody else uses the file.
+unsafe impl Sync for File {}
+
+impl File {
+    pub const fn new() -> Self {
+        Self {
+            fd: AtomicI32::new(-1),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+            end: AtomicU64::new(crate::meta::PREFIX_BYTES as u64),
+            path: UnsafeCell::new([0; LONGEST_PATH]),
+            reopening: AtomicBool::new(false),
+        }
+    }
+
+    /// Opens the file and makes it ours, which only one process can.
+    pub fn open(&self, path: &[u8]) -> Result<(), Refusal> {
+        let fd = system::open(path, libc::O_RDWR | libc::O_CREAT).map_err(Refusal::File)?;
+        let identity = system::identity(fd).filter(|i| i.regular);
+        let free = system::try_lock(fd) && system::identity(fd).is_some_and(|i| i.size == 0);
+        let refusal = match identity {
+            None => Some(Refusal::File(libc::EINVAL as u32)),
+            Some(_) if !free => Some(Refusal::Taken),
+            Some(_) if path.len() > LONGEST_PATH => Some(Refusal::File(libc::ENAMETOOLONG as u32)),
+            Some(_) => None,
+        };
+        if let Some(refusal) = refusal {
+            system::close(fd);
+            return Err(refusal);
+        }
+        if let Some(identity) = identity {
+            self.device.store(identity.file.0, Ordering::Relaxed);
+            self.inode.store(identity.file.1, Ordering::Relaxed);
+        }
+        // SAFETY: nobody else uses the file before this function returns.
+        let kept = unsafe { &mut *self.path.get() };
+        for (to, from) in kept.iter_mut().zip(path) {
+            *to = *from;
+        }
+        self.fd.store(lift(fd), Ordering::Release);
+        Ok(())
+    }
+
+    /// Bytes that are written or reserved.
+    pub fn bytes(&self) -> u64 {
+        self.end.load(Ordering::Relaxed)
+    }
+
+    /// Writes over the first bytes.
+    pub fn write_start(&self, bytes: &[u8]) -> Result<(), u32> {
+        system::write_at(self.descriptor()?, bytes, 0)
+    }
+
+    /// Appends a block, given in parts.
+    ///
+    /// # Errors
+    /// The system's error number. The place stays reserved.
+    pub fn append(&self, parts: &[&[u8]]) -> Result<(), u32> {
+        let bytes: u64 = parts.iter().map(|p| p.len() as u64).sum();
+        let mut at = self.end.fetch_add(bytes, Ordering::Relaxed);
+        // Beyond the limit the program would get a signal that it did not ask
+        // for.
+        if at.saturating_add(bytes) > system::limits().0 {
+            return Err(libc::EFBIG as u32);
+        }
+        let fd = self.descriptor()?;
+        for part in parts {
+            system::write_at(fd, part, at)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self, fd: i32) -> bool {
+        let ours = (
+            self.device.load(Ordering::Relaxed),
+            self.inode.load(Ordering::Relaxed),
+        );
+        system::identity(fd).is_some_and(|i| i.file == ours)
+    }
+
+    /// The descriptor; opened again if the program has closed it.
+    fn descriptor(&self) -> Result<i32, u32> {
+        let fd = self.fd.load(Ordering::Acquire);
+        if self.is_ours(fd) {
+            return Ok(fd);
+        }
+        while self.reopening.swap(true, Ordering::Acquire) {
+            system::give_way();
+        }
+        let result = self.reopen();
+        self.reopening.store(false, Ordering::Release);
+        result
+    }
+
+    fn reopen(&self) -> Result<i32, u32> {
+        let fd = self.fd.load(Ordering::Acquire);
+        if self.is_ours(fd) {
+            return Ok(fd);
+        }
+        // SAFETY: not written any more.
+        let path = unsafe { &*self.path.get() };
+        let end = path.iter().position(|&b| b == 0).unwrap_or(0);
+        let fd = lift(system::open(
+            path.get(..=end).unwrap_or_default(),
+            libc::O_RDWR,
+        )?);
+        if !self.is_ours(fd) {
+            system::close(fd);
+            return Err(libc::ESTALE as u32);
+        }
+        self.fd.store(fd, Ordering::Release);
+        Ok(fd)
+    }
+}
+
+/// Moves a descriptor out of the program's way.
+fn lift(fd: i32) -> i32 {
+    let least = system::limits().1.saturating_sub(16).min(HIGH);
+    match system::duplicate(fd, least) {
+        Some(high) => {
+            system::close(fd);
+            high
+        }
+        None => fd,
+    }
+}

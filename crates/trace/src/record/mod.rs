@@ -1,0 +1,545 @@
+//! The recording side, for whatever sees a program's accesses: it gives each
+//! thread a buffer, packs full buffers into blocks in the thread that filled
+//! them, and appends these to the file at places reserved by an atomic addition.
+//! No lock is common to threads that record.
+//!
+//! Called by recorders (the instrumented runtime, an emulator's plugin) inside
+//! the recorded process: no heap, no panic, raw system calls; where recording
+//! fails it stops and says why in the file's first bytes, and the program goes
+//! on. Memory is bounded: one buffer for each living thread and twice as many
+//! encoders as processors; who finds none free waits.
+
+mod buffer;
+mod file;
+mod pool;
+mod stacks;
+pub mod system;
+mod ticks;
+
+pub use buffer::{Buffer, PAGE_SLOTS, Place};
+pub use stacks::MOST_FRAMES;
+
+use crate::block::{BlockHeader, Kind};
+use crate::codec::SLOTS;
+use crate::codec::encode::Of;
+use crate::meta::{Clock, End, HeaderParts, ModuleWriter, Progress, Reason, State, Via};
+use crate::slot::{Key, Slot, tag};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use file::File;
+use pool::Pool;
+use stacks::Stacks;
+use system::NoSignals;
+
+/// What to record into, and what to say of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// The file, which must not exist or be empty; absolute, with a zero byte at
+    /// the end.
+    pub path: &'a [u8],
+    /// How it is recorded.
+    pub via: Via,
+    /// Bytes of the machine's cache line; 0: unknown.
+    pub line_size: u32,
+    /// The program's file and its arguments, each with a zero byte after it;
+    /// `None`: those of this process.
+    pub program: Option<(&'a [u8], &'a [u8])>,
+}
+
+/// Why nothing is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// This process records or has recorded already.
+    Twice,
+    /// The file has contents: another process records into it.
+    Taken,
+    /// The file can't be opened or written: the system's error number.
+    File(u32),
+    /// There is no memory.
+    Memory,
+}
+
+const IDLE: u32 = 0;
+const STARTING: u32 = 1;
+const RECORDING: u32 = 2;
+const ENDED: u32 = 3;
+const FAILED: u32 = 4;
+
+/// One recording; a process has one, as a static value.
+#[derive(Debug)]
+pub struct Recorder {
+    state: AtomicU32,
+    process: AtomicU32,
+    tsc: AtomicBool,
+    file: File,
+    pool: Pool,
+    stacks: Stacks,
+    buffers: AtomicPtr<Buffer>,
+    threads: AtomicU32,
+    blocks: AtomicU64,
+    accesses: AtomicU64,
+    others: AtomicU64,
+    lost: AtomicU64,
+    errno: AtomicU32,
+    progress: AtomicBool,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Recorder {
+    /// A recorder that does not record yet.
+    pub const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(IDLE),
+            process: AtomicU32::new(0),
+            tsc: AtomicBool::new(false),
+            file: File::new(),
+            pool: Pool::new(),
+            stacks: Stacks::new(),
+            buffers: AtomicPtr::new(core::ptr::null_mut()),
+            threads: AtomicU32::new(0),
+            blocks: AtomicU64::new(0),
+            accesses: AtomicU64::new(0),
+            others: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            errno: AtomicU32::new(0),
+            progress: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins to record. Threads are recorded from [`Recorder::attach`] on.
+    ///
+    /// # Errors
+    /// See [`Refusal`]; nothing was changed then but, at most, a new empty file.
+    pub fn start(&self, start: &Start<'_>) -> Result<(), Refusal> {
+        self.state
+            .compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Relaxed)
+            .map_err(|_| Refusal::Twice)?;
+        let begun = self.begin(start);
+        let state = if begun.is_ok() { RECORDING } else { IDLE };
+        self.state.store(state, Ordering::Release);
+        begun
+    }
+
+    fn begin(&self, start: &Start<'_>) -> Result<(), Refusal> {
+        const SCRATCH: usize = 256 << 10;
+        let clock = Clock::of_this_machine();
+        self.tsc.store(clock == Clock::Tsc, Ordering::Relaxed);
+        self.process.store(system::process_id(), Ordering::Relaxed);
+        if !self.stacks.prepare() || !self.pool.prepare() {
+            return Err(Refusal::Memory);
+        }
+        self.file.open(start.path)?;
+        let memory = system::map(SCRATCH, 4096).ok_or(Refusal::Memory)?;
+        // SAFETY: fresh zeroed memory that nobody else has. It is kept: a header
+        // is written once in a process.
+        let scratch = unsafe { core::slice::from_raw_parts_mut(memory.as_ptr(), SCRATCH) };
+        let (program, rest) = scratch.split_at_mut(8 << 10);
+        let (arguments, payload) = rest.split_at_mut(96 << 10);
+        let (program, arguments) = match start.program {
+            Some(known) => known,
+            None => own_program(program, arguments),
+        };
+        let parts = HeaderParts {
+            via: start.via,
+            clock,
+            line_size: start.line_size,
+            process: system::process_id(),
+            ticks: clock.before(),
+            monotonic: system::nanoseconds(libc::CLOCK_MONOTONIC),
+            realtime: system::nanoseconds(libc::CLOCK_REALTIME),
+            program,
+            arguments,
+        };
+        let bytes = parts.write(payload).ok_or(Refusal::Memory)?;
+        let payload = payload.get(..bytes).unwrap_or_default();
+        let header = BlockHeader {
+            first: parts.ticks,
+            last: parts.ticks,
+            clock: parts.monotonic,
+            ..BlockHeader::plain(Kind::Header, bytes as u32, 1)
+        };
+        self.file
+            .write_start(&Progress::default().prefix())
+            .and_then(|()| self.file.append(&[&header.encoded(payload), payload]))
+            .map_err(Refusal::File)
+    }
+
+    /// Whether it records now.
+    #[inline]
+    pub fn is_recording(&self) -> bool {
+        self.state.load(Ordering::Acquire) == RECORDING
+    }
+
+    /// Whether the calling process is the one that it was started in, not a child
+    /// of it.
+    pub fn is_own_process(&self) -> bool {
+        self.process.load(Ordering::Relaxed) == system::process_id()
+    }
+
+    /// What its ticks are.
+    #[inline]
+    pub fn clock(&self) -> Clock {
+        if self.tsc.load(Ordering::Relaxed) {
+            Clock::Tsc
+        } else {
+            Clock::Monotonic
+        }
+    }
+
+    /// Begins to record the thread whose cursor is `place`; `parent` is the
+    /// index of its creator or 0. Sets the cursor. `None` if nothing is recorded
+    /// or there is no memory.
+    ///
+    /// # Safety
+    /// `place` stays valid until [`Recorder::detach`] or, if that is never
+    /// called, as long as the process lives. It is used by one thread at a time.
+    pub unsafe fn attach(&self, place: *const Place, parent: u32) -> Option<&Buffer> {
+        if !self.is_recording() {
+            return None;
+        }
+        let _signals = NoSignals::hold();
+        let Some(buffer) = Buffer::take(&self.buffers) else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let tid = system::thread_id();
+        let thread = self.threads.fetch_add(1, Ordering::Relaxed) + 1;
+        // SAFETY: by this function's contract.
+        unsafe { buffer.begin(place, thread, tid, system::process_id()) };
+        // SAFETY: the buffer is the calling thread's now.
+        unsafe {
+            self.push_after(
+                buffer,
+                Slot::new(
+                    u64::from(parent),
+                    Key::new(tag::THREAD_START, 0, u64::from(tid)),
+                ),
+            );
+        }
+        Some(buffer)
+    }
+
+    /// Ends the record of the calling thread and gives its buffer back. Its
+    /// cursor is null afterwards.
+    ///
+    /// # Safety
+    /// `buffer` is the calling thread's, and is not used after this.
+    pub unsafe fn detach(&self, buffer: &Buffer) {
+        // SAFETY: by this function's contract.
+        unsafe {
+            self.push_before(buffer, Slot::new(0, Key::new(tag::THREAD_END, 0, 0)));
+        }
+        let _signals = NoSignals::hold();
+        let _held = buffer.hold();
+        self.flush(buffer);
+        buffer.end();
+    }
+
+    /// Makes room: called with a cursor that stands at a page's border, before a
+    /// slot is written there. Flushes a full buffer, writes a stamp, and returns
+    /// the new cursor, which the caller must store after it wrote its slot; null,
+    /// to be stored at once, if nothing is recorded any more.
+    ///
+    /// # Safety
+    /// `buffer` is the calling thread's and `cursor` its cursor.
+    pub unsafe fn turn_page(&self, buffer: &Buffer, mut cursor: *mut Slot) -> *mut Slot {
+        // Wiped memory: this is a forked child that nobody told so.
+        if !self.is_recording() || buffer.first_slot().is_null() {
+            buffer.stop();
+            return core::ptr::null_mut();
+        }
+        if buffer.is_full(cursor) {
+            let _signals = NoSignals::hold();
+            let _held = buffer.hold();
+            self.flush(buffer);
+            cursor = buffer.first_slot();
+            buffer.set_cursor(cursor);
+            if !self.is_recording() {
+                buffer.stop();
+                return core::ptr::null_mut();
+            }
+        }
+        // SAFETY: the cursor is at the start of a page of the buffer.
+        unsafe {
+            cursor.write(Slot::stamp(self.clock().before()));
+            cursor.add(1)
+        }
+    }
+
+    /// Records a slot.
+    ///
+    /// # Safety
+    /// `buffer` is the calling thread's.
+    #[inline]
+    pub unsafe fn push(&self, buffer: &Buffer, slot: Slot) {
+        let mut cursor = buffer.cursor();
+        if cursor as usize & (PAGE_SLOTS * size_of::<Slot>() - 1) == 0 {
+            if cursor.is_null() {
+                return;
+            }
+            // SAFETY: by this function's contract.
+            cursor = unsafe { self.turn_page(buffer, cursor) };
+            if cursor.is_null() {
+                return;
+            }
+        }
+        // SAFETY: a cursor that is not at a border has room before it.
+        unsafe {
+            cursor.write(slot);
+            buffer.set_cursor(cursor.add(1));
+        }
+    }
+
+    /// Sees to it that the next `slots` slots come without [`Recorder::turn_page`]
+    /// between them.
+    ///
+    /// # Safety
+    /// As [`Recorder::push`].
+    pub unsafe fn make_room(&self, buffer: &Buffer, slots: usize) {
+        const PAGE: usize = PAGE_SLOTS * size_of::<Slot>();
+        let cursor = buffer.cursor();
+        let used = cursor as usize % PAGE;
+        if cursor.is_null() || used != 0 && used + slots * size_of::<Slot>() <= PAGE {
+            return;
+        }
+        // What is left of the page stays empty.
+        let border = (cursor as usize).next_multiple_of(PAGE) - cursor as usize;
+        // SAFETY: a border lies within the buffer or at its end; the rest by this
+        // function's contract.
+        unsafe {
+            let cursor = self.turn_page(buffer, cursor.byte_add(border));
+            buffer.set_cursor(cursor);
+        }
+    }
+
+    /// Records what is about to be released: a stamp, then the slot.
+    ///
+    /// # Safety
+    /// As [`Recorder::push`].
+    pub unsafe fn push_before(&self, buffer: &Buffer, slot: Slot) {
+        // SAFETY: by this function's contract.
+        unsafe {
+            self.push(buffer, Slot::stamp(self.clock().before()));
+            self.push(buffer, slot);
+        }
+    }
+
+    /// Records what was just acquired: a stamp, then the slot.
+    ///
+    /// # Safety
+    /// As [`Recorder::push`].
+    pub unsafe fn push_after(&self, buffer: &Buffer, slot: Slot) {
+        // SAFETY: by this function's contract.
+        unsafe {
+            self.push(buffer, Slot::stamp(self.clock().after()));
+            self.push(buffer, slot);
+        }
+    }
+
+    /// The number of the call stack with these return addresses, the innermost
+    /// first; 0 for an empty one or if there is no room.
+    ///
+    /// # Safety
+    /// As [`Recorder::push`].
+    pub unsafe fn stack(&self, buffer: &Buffer, frames: &[u64]) -> u32 {
+        let frames = frames.get(..MOST_FRAMES).unwrap_or(frames);
+        match self.stacks.intern(frames) {
+            stacks::Found::Known(id) => id,
+            stacks::Found::None => 0,
+            stacks::Found::New(id) => {
+                let _signals = NoSignals::hold();
+                let _held = buffer.hold();
+                if !buffer.define(id, frames) {
+                    self.write_stacks(buffer);
+                    // There is room for any stack now.
+                    buffer.define(id, frames);
+                }
+                id
+            }
+        }
+    }
+
+    /// Writes the list of loaded files, which holds from now on. `fill` gets the
+    /// writer.
+    pub fn modules(&self, fill: impl FnOnce(&mut ModuleWriter<'_>)) {
+        if !self.is_recording() {
+            return;
+        }
+        let _signals = NoSignals::hold();
+        let Some(mut encoder) = self.pool.take() else {
+            return;
+        };
+        let memory = encoder.scratch();
+        let mut writer = ModuleWriter::new(memory);
+        fill(&mut writer);
+        let (bytes, count) = writer.done();
+        let now = self.clock().before();
+        let header = BlockHeader {
+            first: now,
+            last: now,
+            clock: system::nanoseconds(libc::CLOCK_MONOTONIC),
+            ..BlockHeader::plain(Kind::Modules, bytes as u32, count)
+        };
+        let payload = memory.get(..bytes).unwrap_or_default();
+        self.append(&[&header.encoded(payload), payload]);
+    }
+
+    /// Ends the recording: writes what all threads have, and the totals. Threads
+    /// that go on are not recorded any more. Does nothing in another process
+    /// than the one that started it, or if it ended already.
+    pub fn finish(&self, reason: Reason) {
+        let mine = self.process.load(Ordering::Relaxed) == system::process_id();
+        if !mine
+            || self
+                .state
+                .compare_exchange(RECORDING, ENDED, Ordering::AcqRel, Ordering::Relaxed)
+                .is_err()
+        {
+            return;
+        }
+        let _signals = NoSignals::hold();
+        let mut next = self.buffers.load(Ordering::Acquire);
+        // SAFETY: buffers are never unmapped.
+        while let Some(buffer) = unsafe { next.as_ref() } {
+            let _held = buffer.hold();
+            self.flush(buffer);
+            next = buffer.next();
+        }
+        let end = End {
+            reason,
+            threads: self.threads.load(Ordering::Relaxed),
+            blocks: self.blocks.load(Ordering::Relaxed),
+            accesses: self.accesses.load(Ordering::Relaxed),
+            others: self.others.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
+            ticks: self.clock().after(),
+            monotonic: system::nanoseconds(libc::CLOCK_MONOTONIC),
+        };
+        let payload = end.to_bytes();
+        let header = BlockHeader {
+            first: end.ticks,
+            last: end.ticks,
+            clock: end.monotonic,
+            ..BlockHeader::plain(Kind::End, payload.len() as u32, 1)
+        };
+        self.append(&[&header.encoded(&payload), &payload]);
+        self.tell_progress(true);
+    }
+
+    /// In a forked child: it does not record. Its threads' cursors must be set
+    /// to null by the caller.
+    pub fn forked(&self) {
+        self.state.store(ENDED, Ordering::Release);
+    }
+
+    /// Packs and writes what `buffer` holds, and empties it. The caller holds the
+    /// buffer and no signals.
+    fn flush(&self, buffer: &Buffer) {
+        let mine = self.process.load(Ordering::Relaxed) == system::process_id();
+        let Some(slots) = buffer.filled().filter(|_| mine) else {
+            return;
+        };
+        if slots.is_empty() || self.errno.load(Ordering::Relaxed) != 0 {
+            self.lost.fetch_add(slots.len() as u64, Ordering::Relaxed);
+            return;
+        }
+        self.write_stacks(buffer);
+        let written = self.pool.take().and_then(|mut encoder| {
+            let of = Of {
+                thread: buffer.thread(),
+                tid: buffer.tid(),
+                sequence: buffer.next_sequence(),
+                end: self.clock().after(),
+                clock: system::nanoseconds(libc::CLOCK_MONOTONIC),
+            };
+            let (block, counts) = encoder.pack(slots, &of)?;
+            self.append(&[block]).then_some(counts)
+        });
+        match written {
+            Some(counts) => {
+                self.blocks.fetch_add(1, Ordering::Relaxed);
+                self.accesses.fetch_add(counts.accesses, Ordering::Relaxed);
+                self.others.fetch_add(counts.others, Ordering::Relaxed);
+            }
+            None => {
+                self.lost.fetch_add(slots.len() as u64, Ordering::Relaxed);
+            }
+        }
+        buffer.empty();
+        self.tell_progress(false);
+    }
+
+    fn write_stacks(&self, buffer: &Buffer) {
+        if let Some((payload, count)) = buffer.defined() {
+            let header = BlockHeader::plain(Kind::Stacks, payload.len() as u32, count);
+            self.append(&[&header.encoded(payload), payload]);
+            buffer.forget_defined();
+        }
+    }
+
+    /// Appends a block; if that fails, recording stops.
+    fn append(&self, parts: &[&[u8]]) -> bool {
+        match self.file.append(parts) {
+            Ok(()) => true,
+            Err(error) => {
+                self.errno.store(error.max(1), Ordering::Relaxed);
+                self.state.store(FAILED, Ordering::Release);
+                self.tell_progress(true);
+                false
+            }
+        }
+    }
+
+    /// Writes the progress record, unless another thread is at it and this one
+    /// need not be the last.
+    fn tell_progress(&self, wait: bool) {
+        while self.progress.swap(true, Ordering::Acquire) {
+            if !wait {
+                return;
+            }
+            system::give_way();
+        }
+        let progress = Progress {
+            state: match self.state.load(Ordering::Relaxed) {
+                FAILED => State::Failed,
+                ENDED if self.errno.load(Ordering::Relaxed) != 0 => State::Failed,
+                ENDED if wait => State::Complete,
+                _ => State::Recording,
+            },
+            errno: self.errno.load(Ordering::Relaxed),
+            bytes: self.file.bytes(),
+            accesses: self.accesses.load(Ordering::Relaxed),
+            others: self.others.load(Ordering::Relaxed),
+            threads: self.threads.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
+        };
+        // If even this can't be written, the file's end tells that it is partial.
+        let _ = self.file.write_start(&progress.prefix());
+        self.progress.store(false, Ordering::Release);
+    }
+}
+
+/// The most events that one buffer holds before it is written.
+pub const BUFFER_SLOTS: usize = SLOTS;
+
+/// The program and the arguments of this process.
+fn own_program<'a>(program: &'a mut [u8], arguments: &'a mut [u8]) -> (&'a [u8], &'a [u8]) {
+    let length = system::read_link(b"/proc/self/exe\0", program);
+    let mut read = 0;
+    if let Ok(fd) = system::open(b"/proc/self/cmdline\0", libc::O_RDONLY) {
+        read = system::read(fd, arguments);
+        system::close(fd);
+    }
+    (
+        program.get(..length).unwrap_or_default(),
+        arguments.get(..read).unwrap_or_default(),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Call stacks by number: a table of fingerprints without locks. The number of a
+//! stack is its place in the table.
+
+use super::system;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use twox_hash::XxHash3_64;
+
+/// Frames that are kept of a stack, the innermost ones.
+pub const MOST_FRAMES: usize = 64;
+
+const PLACES: usize = 1 << 19;
+/// How far from its place a stack may lie.
+const FAR: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Stacks {
+    table: AtomicPtr<AtomicU64>,
+}
+
+/// What became of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It has this number and was met before.
+    Known(u32),
+    /// It has this number, and nobody else has got it as new.
+    New(u32),
+    /// It is empty, or there is no room.
+    None,
+}
+
+impl Stacks {
+    pub const fn new() -> Self {
+        Self {
+            table: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Before the first stack; false if there is no memory.
+    pub fn prepare(&self) -> bool {
+        if self.table.load(Ordering::Relaxed).is_null() {
+            let memory = system::map(PLACES * size_of::<AtomicU64>(), 4096);
+            let memory = memory.map_or(core::ptr::null_mut(), |m| m.as_ptr().cast());
+            self.table.store(memory, Ordering::Release);
+        }
+        !self.table.load(Ordering::Relaxed).is_null()
+    }
+
+    /// The number of the stack with these frames.
+    pub fn intern(&self, frames: &[u64]) -> Found {
+        let table = self.table.load(Ordering::Acquire);
+        if table.is_null() || frames.is_empty() {
+            return Found::None;
+        }
+        // SAFETY: the mapping has this many, zeroes are valid, and it is never
+        // unmapped.
+        let table = unsafe { core::slice::from_raw_parts(table, PLACES) };
+        let hash = fingerprint(frames);
+        for i in 0..FAR {
+            let place = (hash as usize).wrapping_add(i) % PLACES;
+            let Some(entry) = table.get(place) else {
+                break;
+            };
+            let id = place as u32 + 1;
+            match entry.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Found::New(id),
+                Err(old) if old == hash => return Found::Known(id),
+                Err(_) => {}
+            }
+        }
+        Found::None
+    }
+}
+
+/// 64 bits that no two stacks of a program have in common, and not 0.
+fn fingerprint(frames: &[u64]) -> u64 {
+    // SAFETY: any eight bytes can be read as bytes.
+    let bytes =
+        unsafe { core::slice::from_raw_parts(frames.as_ptr().cast::<u8>(), size_of_val(frames)) };
+    XxHash3_64::oneshot(bytes).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_new_once_and_keeps_its_number() {
+        let stacks = Stacks::new();
+        assert_eq!(stacks.intern(&[1]), Found::None);
+        assert!(stacks.prepare());
+        let Found::New(id) = stacks.intern(&[1, 2]) else {
+            panic!("it was never seen");
+        };
+        assert_eq!(stacks.intern(&[1, 2]), Found::Known(id));
+        assert!(matches!(stacks.intern(&[2, 1]), Found::New(other) if other != id));
+        assert_eq!(stacks.intern(&[]), Found::None);
+    }
+}

@@ -1,0 +1,214 @@
+//! The unit of recording: sixteen bytes for each event, which every recorder
+//! writes and the codec packs. A value (mostly a data address) and a key that
+//! says what it is (mostly an instruction, with the kind and the width of the
+//! access).
+
+use sunder_access::Kind;
+
+/// One event, or a part of one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// The address touched, or what the tag says.
+    pub value: u64,
+    /// Bits 0 to 47: instruction address or payload; 48 to 55: width or code;
+    /// 56 to 63: tag. Zero: the slot is empty.
+    pub key: Key,
+}
+
+/// See [`Slot::key`].
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Key(pub u64);
+
+/// The bits of a payload.
+pub const PAYLOAD: u64 = (1 << 48) - 1;
+
+impl Key {
+    /// A key of these parts; bits of the payload beyond 48 are cut off.
+    pub const fn new(tag: u8, code: u8, payload: u64) -> Self {
+        Self((tag as u64) << 56 | (code as u64) << 48 | payload & PAYLOAD)
+    }
+
+    /// See [`tag`].
+    pub const fn tag(self) -> u8 {
+        (self.0 >> 56) as u8
+    }
+
+    /// The width of an access in bytes; the kind of synchronisation.
+    pub const fn code(self) -> u8 {
+        (self.0 >> 48) as u8
+    }
+
+    /// The instruction's address, or what the tag says.
+    pub const fn payload(self) -> u64 {
+        self.0 & PAYLOAD
+    }
+}
+
+/// What a slot is.
+pub mod tag {
+    /// A plain load. Value: address; code: width; payload: instruction.
+    pub const READ: u8 = 1;
+    /// A plain store.
+    pub const WRITE: u8 = 2;
+    /// A load and a store by one instruction that is not locked.
+    pub const UPDATE: u8 = 3;
+    /// A locked read-modify-write.
+    pub const ATOMIC: u8 = 4;
+    /// An atomic load: a plain load to the machine, synchronisation to the
+    /// program.
+    pub const ATOMIC_READ: u8 = 5;
+    /// An atomic store.
+    pub const ATOMIC_WRITE: u8 = 6;
+    /// The size of the allocation in the next slot. Payload: call stack.
+    pub const SIZE: u8 = 16;
+    /// An allocation. Value: address; the slot before it is [`SIZE`].
+    pub const ALLOCATE: u8 = 17;
+    /// A free. Value: address.
+    pub const FREE: u8 = 18;
+    /// The first event of a thread. Value: index of its creator, or 0; payload:
+    /// kernel thread id.
+    pub const THREAD_START: u8 = 19;
+    /// The last event of a thread.
+    pub const THREAD_END: u8 = 20;
+    /// Synchronisation. Value: the object's address; code: [`super::Sync`].
+    pub const SYNC: u8 = 21;
+    /// A mark that the program set. Value: its number.
+    pub const MARK: u8 = 22;
+    /// Ticks of the clock at this place. Not an event: the codec takes these out
+    /// of the stream and gives every slot a time.
+    pub const STAMP: u8 = 32;
+}
+
+/// The tag of an access; `None` for other slots.
+pub const fn access_kind(tag: u8) -> Option<(Kind, bool)> {
+    match tag {
+        tag::READ => Some((Kind::Read, false)),
+        tag::WRITE => Some((Kind::Write, false)),
+        tag::UPDATE => Some((Kind::Update, false)),
+        tag::ATOMIC => Some((Kind::Atomic, true)),
+        tag::ATOMIC_READ => Some((Kind::Read, true)),
+        tag::ATOMIC_WRITE => Some((Kind::Write, true)),
+        _ => None,
+    }
+}
+
+impl Slot {
+    /// A slot with this value and key.
+    pub const fn new(value: u64, key: Key) -> Self {
+        Self { value, key }
+    }
+
+    /// Ticks of the clock.
+    pub const fn stamp(ticks: u64) -> Self {
+        Self::new(ticks, Key::new(tag::STAMP, 0, 0))
+    }
+
+    /// Synchronisation on the object at `object`.
+    pub const fn sync(kind: Sync, object: u64) -> Self {
+        Self::new(object, Key::new(tag::SYNC, kind as u8, 0))
+    }
+}
+
+macro_rules! sync_kinds {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
+        /// What a thread did to a synchronisation object.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum Sync {
+            $($(#[$doc])* $name = $code,)*
+        }
+
+        impl Sync {
+            /// All kinds.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The kind with this code.
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// As `sunder trace dump` prints it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+sync_kinds! {
+    /// A mutex was locked.
+    MutexLock = 1, "mutex-lock";
+    /// A mutex is about to be unlocked.
+    MutexUnlock = 2, "mutex-unlock";
+    /// A read-write lock was taken for reading.
+    ReadLock = 3, "read-lock";
+    /// A read-write lock was taken for writing.
+    WriteLock = 4, "write-lock";
+    /// A read-write lock is about to be released.
+    RwUnlock = 5, "rw-unlock";
+    /// A condition variable is about to be waited for; its mutex is released.
+    ConditionWait = 6, "condition-wait";
+    /// The wait is over and the mutex is held again.
+    ConditionWoken = 7, "condition-woken";
+    /// A condition variable is about to be signalled.
+    ConditionSignal = 8, "condition-signal";
+    /// A barrier was reached.
+    BarrierReached = 9, "barrier-reached";
+    /// A barrier was left.
+    BarrierLeft = 10, "barrier-left";
+    /// A semaphore is about to be raised.
+    SemaphorePost = 11, "semaphore-post";
+    /// A semaphore was lowered.
+    SemaphoreWait = 12, "semaphore-wait";
+    /// A one-time initialisation is complete.
+    OnceDone = 13, "once-done";
+    /// A one-time initialisation was found complete.
+    OncePassed = 14, "once-passed";
+    /// A spin lock was taken.
+    SpinLock = 15, "spin-lock";
+    /// A spin lock is about to be released.
+    SpinUnlock = 16, "spin-unlock";
+    /// A thread is about to be created. The object is the thread's index in the
+    /// trace, where it is known.
+    ThreadCreate = 17, "thread-create";
+    /// A thread was joined.
+    ThreadJoin = 18, "thread-join";
+    /// A fence.
+    Fence = 19, "fence";
+    /// An annotation: what was done before happens before what follows the
+    /// [`Sync::HappensAfter`] of the same object.
+    HappensBefore = 20, "happens-before";
+    /// See [`Sync::HappensBefore`].
+    HappensAfter = 21, "happens-after";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_gives_its_parts_back_and_sheds_what_is_too_large() {
+        let key = Key::new(tag::WRITE, 64, 0xffff_7fff_1234_5678);
+        assert_eq!(
+            (key.tag(), key.code(), key.payload()),
+            (tag::WRITE, 64, 0x7fff_1234_5678)
+        );
+    }
+
+    #[test]
+    fn every_kind_of_synchronisation_has_one_code_and_one_name() {
+        for (i, &kind) in Sync::ALL.iter().enumerate() {
+            assert_eq!(kind as usize, i + 1);
+            assert_eq!(Sync::from_code(kind as u8), Some(kind));
+        }
+        assert_eq!(Sync::from_code(0), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! Zstandard without the heap: the context lives in memory of ours. The only
+//! place that calls the C library.
+
+use core::ptr::{NonNull, null_mut};
+
+/// The level: 3 is where the size stops falling much and the time has not begun
+/// to rise.
+const LEVEL: i32 = 3;
+
+/// Bytes for a context of that level, with some to spare; asked for when the
+/// context is made.
+const MEMORY: usize = 2 << 20;
+
+/// A compressor in place. All zeroes is a valid value: nothing was made yet.
+/// It must not be moved once used, which [`crate::Encoder`] sees to.
+#[repr(C, align(64))]
+pub struct Compressor {
+    memory: [u8; MEMORY],
+    /// Points into `memory`.
+    context: Option<NonNull<zstd_sys::ZSTD_CCtx>>,
+    /// Where `memory` was when the context was made.
+    made_at: usize,
+}
+
+impl Compressor {
+    fn context(&mut self) -> Option<NonNull<zstd_sys::ZSTD_CCtx>> {
+        let here = self.memory.as_ptr() as usize;
+        if self.context.is_none() || self.made_at != here {
+            // SAFETY: a function of one integer.
+            let needed = unsafe { zstd_sys::ZSTD_estimateCCtxSize(LEVEL) };
+            let context = if needed <= MEMORY {
+                // SAFETY: the memory is ours, aligned to more than 8 bytes and
+                // of this size.
+                unsafe { zstd_sys::ZSTD_initStaticCCtx(self.memory.as_mut_ptr().cast(), MEMORY) }
+            } else {
+                null_mut()
+            };
+            self.context = NonNull::new(context);
+            self.made_at = here;
+        }
+        self.context
+    }
+
+    /// Compresses `from` into the front of `to`; how many bytes, or `None` if it
+    /// does not fit.
+    pub fn compress(&mut self, from: &[u8], to: &mut [u8]) -> Option<usize> {
+        let context = self.context()?;
+        // SAFETY: the context was made in memory that has not moved since, and
+        // both slices are valid for their lengths.
+        let result = unsafe {
+            zstd_sys::ZSTD_compressCCtx(
+                context.as_ptr(),
+                to.as_mut_ptr().cast(),
+                to.len(),
+                from.as_ptr().cast(),
+                from.len(),
+                LEVEL,
+            )
+        };
+        // SAFETY: a function of one integer.
+        (unsafe { zstd_sys::ZSTD_isError(result) } == 0).then_some(result)
+    }
+}
+
+/// Unpacks `from`, which must give exactly `bytes` bytes.
+pub fn decompress(from: &[u8], bytes: usize) -> Option<Vec<u8>> {
+    let mut to = vec![0; bytes];
+    // SAFETY: both are valid for their lengths.
+    let result = unsafe {
+        zstd_sys::ZSTD_decompress(
+            to.as_mut_ptr().cast(),
+            to.len(),
+            from.as_ptr().cast(),
+            from.len(),
+        )
+    };
+    (result == bytes).then_some(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_compressed_comes_back_and_nothing_else() {
+        let memory = crate::record::system::map(size_of::<Compressor>(), 4096).unwrap();
+        // SAFETY: zeroes are valid, as the type says, and the mapping is not used
+        // otherwise.
+        let compressor = unsafe { memory.cast::<Compressor>().as_mut() };
+        let data = b"abcabcabcabcabcabcabcabcabcabc".repeat(100);
+        let mut out = vec![0; 4096];
+        for _ in 0..2 {
+            let n = compressor.compress(&data, &mut out).unwrap();
+            assert!(n < 100);
+            assert_eq!(
+                decompress(&out[..n], data.len()).as_deref(),
+                Some(&data[..])
+            );
+            assert_eq!(decompress(&out[..n], data.len() + 1), None);
+            assert_eq!(decompress(&out[..n - 1], data.len()), None);
+        }
+        assert_eq!(compressor.compress(&data, &mut out[..4]), None);
+    }
+}

@@ -1,0 +1,236 @@
+//! The allocation functions: each calls the real one and records what came of
+//! it. `operator new` and `delete` come here through the C++ library.
+//!
+//! A free is recorded before it happens and an allocation after it, so that an
+//! address that is used again is never allocated before it was freed.
+
+use crate::hooks::call_stack;
+use crate::local::{RECORDER, recorded};
+use crate::real;
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use sunder_trace::record::MOST_FRAMES;
+use sunder_trace::slot::{Key, Slot, tag};
+
+/// Who called: return address and stack pointer.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Caller {
+    stack: *const u64,
+}
+
+fn allocated(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
+    if block.is_null() {
+        return block;
+    }
+    if let Some(buffer) = recorded() {
+        let mut frames = [0; MOST_FRAMES];
+        // SAFETY: the exported function passed its own stack pointer, at which
+        // its return address is.
+        let own = unsafe { *caller.stack };
+        let count = call_stack(own, caller.stack as u64, &mut frames);
+        // SAFETY: the calling thread's buffer.
+        unsafe {
+            let stack = RECORDER.stack(buffer, frames.get(..count).unwrap_or_default());
+            let size = Slot::new(size as u64, Key::new(tag::SIZE, 0, u64::from(stack)));
+            RECORDER.push_after(buffer, size);
+            RECORDER.push(
+                buffer,
+                Slot::new(block as u64, Key::new(tag::ALLOCATE, 0, 0)),
+            );
+        }
+    }
+    block
+}
+
+fn freeing(block: *mut c_void) {
+    if !block.is_null() {
+        crate::local::before(Slot::new(block as u64, Key::new(tag::FREE, 0, 0)));
+    }
+}
+
+macro_rules! exported {
+    ($register:literal, $($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+        /// Interposed; see its manual.
+        ///
+        /// # Safety
+        /// As the manual demands.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
+            naked_asm!(concat!("mov ", $register, ", rsp"), "jmp {}", sym inner::$name)
+        }
+    )*};
+}
+
+exported! { "rsi",
+    malloc(size: usize) -> *mut c_void;
+    valloc(size: usize) -> *mut c_void;
+    pvalloc(size: usize) -> *mut c_void;
+}
+exported! { "rdx",
+    calloc(count: usize, size: usize) -> *mut c_void;
+    realloc(block: *mut c_void, size: usize) -> *mut c_void;
+    aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
+    memalign(alignment: usize, size: usize) -> *mut c_void;
+}
+exported! { "rcx",
+    reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void;
+    posix_memalign(block: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
+}
+
+/// Interposed; see its manual.
+///
+/// # Safety
+/// As the manual demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
+    if block.is_null() || real::is_early(block) {
+        return;
+    }
+    freeing(block);
+    if let Some(real) = real::free() {
+        // SAFETY: handed on.
+        unsafe { real(block) }
+    }
+}
+
+mod inner {
+    use super::*;
+
+    pub unsafe extern "C-unwind" fn malloc(size: usize, caller: Caller) -> *mut c_void {
+        match real::malloc() {
+            // SAFETY: handed on, here and below.
+            Some(real) => allocated(unsafe { real(size) }, size, caller),
+            None => real::early(size),
+        }
+    }
+
+    pub unsafe extern "C-unwind" fn valloc(size: usize, caller: Caller) -> *mut c_void {
+        let Some(real) = real::valloc() else {
+            return null_mut();
+        };
+        // SAFETY: handed on.
+        allocated(unsafe { real(size) }, size, caller)
+    }
+
+    pub unsafe extern "C-unwind" fn pvalloc(size: usize, caller: Caller) -> *mut c_void {
+        let Some(real) = real::pvalloc() else {
+            return null_mut();
+        };
+        // SAFETY: handed on.
+        allocated(unsafe { real(size) }, size, caller)
+    }
+
+    pub unsafe extern "C-unwind" fn calloc(
+        count: usize,
+        size: usize,
+        caller: Caller,
+    ) -> *mut c_void {
+        match real::calloc() {
+            Some(real) => {
+                // SAFETY: handed on.
+                let block = unsafe { real(count, size) };
+                allocated(block, count.wrapping_mul(size), caller)
+            }
+            None => real::early(count.saturating_mul(size)),
+        }
+    }
+
+    pub unsafe extern "C-unwind" fn aligned_alloc(
+        alignment: usize,
+        size: usize,
+        caller: Caller,
+    ) -> *mut c_void {
+        let Some(real) = real::aligned_alloc() else {
+            return null_mut();
+        };
+        // SAFETY: handed on.
+        allocated(unsafe { real(alignment, size) }, size, caller)
+    }
+
+    pub unsafe extern "C-unwind" fn memalign(
+        alignment: usize,
+        size: usize,
+        caller: Caller,
+    ) -> *mut c_void {
+        let Some(real) = real::memalign() else {
+            return null_mut();
+        };
+        // SAFETY: handed on.
+        allocated(unsafe { real(alignment, size) }, size, caller)
+    }
+
+    pub unsafe extern "C-unwind" fn posix_memalign(
+        block: *mut *mut c_void,
+        alignment: usize,
+        size: usize,
+        caller: Caller,
+    ) -> c_int {
+        let Some(real) = real::posix_memalign() else {
+            return libc::ENOMEM;
+        };
+        // SAFETY: handed on.
+        let result = unsafe { real(block, alignment, size) };
+        if result == 0 {
+            // SAFETY: it succeeded, so the place is valid.
+            allocated(unsafe { *block }, size, caller);
+        }
+        result
+    }
+
+    pub unsafe extern "C-unwind" fn realloc(
+        block: *mut c_void,
+        size: usize,
+        caller: Caller,
+    ) -> *mut c_void {
+        let Some(real) = real::realloc() else {
+            return null_mut();
+        };
+        if real::is_early(block) {
+            // SAFETY: the block is the arena's; not more is read than it has.
+            return unsafe { leave_arena(block, size) };
+        }
+        // Recorded before, because afterwards the block may be another thread's.
+        // If it fails, the block lives on: it is allocated again.
+        freeing(block);
+        // SAFETY: handed on.
+        let new = unsafe { real(block, size) };
+        allocated(new, size, caller)
+    }
+
+    pub unsafe extern "C-unwind" fn reallocarray(
+        block: *mut c_void,
+        count: usize,
+        size: usize,
+        caller: Caller,
+    ) -> *mut c_void {
+        let Some(real) = real::reallocarray() else {
+            return null_mut();
+        };
+        if real::is_early(block) {
+            // SAFETY: as in `realloc`.
+            return unsafe { leave_arena(block, count.saturating_mul(size)) };
+        }
+        freeing(block);
+        // SAFETY: handed on.
+        let new = unsafe { real(block, count, size) };
+        allocated(new, count.wrapping_mul(size), caller)
+    }
+}
+
+unsafe fn leave_arena(block: *mut c_void, size: usize) -> *mut c_void {
+    let Some(malloc) = real::malloc() else {
+        return null_mut();
+    };
+    // SAFETY: the new block has `size` bytes, the arena as many as are asked.
+    unsafe {
+        let new = malloc(size);
+        if !new.is_null() {
+            let bytes = size.min(real::early_rest(block));
+            core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), bytes);
+        }
+        new
+    }
+}

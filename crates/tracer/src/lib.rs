@@ -1,0 +1,24 @@
+//! The runtime of programs that were compiled with `-fsanitize=thread` and
+//! linked with this in place of libtsan: the compilers' hooks, and the C
+//! library's functions for threads, synchronisation and memory, all recorded
+//! through `sunder-trace` when `SUNDER_TRACE` names a file.
+//!
+//! It runs inside the program: it never panics, never allocates from the heap
+//! that it watches, leaves `errno` alone, and where it cannot record, the program
+//! goes on. A program that is not recorded pays one load and one branch for each
+//! access.
+//!
+//! - `hooks`: plain accesses, in assembly; `local`: what they keep for a thread
+//! - `atomics`: the compilers' atomic operations
+//! - `heap`, `threads`, `synchronise`: interposed functions
+//! - `start`: begin and end of the recording; `real`: the functions behind ours
+
+mod atomics;
+mod heap;
+mod hooks;
+mod local;
+mod modules;
+mod real;
+mod start;
+mod synchronise;
+mod threads;

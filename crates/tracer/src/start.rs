@@ -1,0 +1,181 @@
+//! Begin and end of the recording: before the first constructor, and after the
+//! last destructor or at the ways around them.
+
+use crate::local::{RECORDER, local};
+use crate::{hooks, modules, real, threads};
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_trace::meta::{Reason, Via};
+use sunder_trace::record::Start;
+
+/// The variable that names the file, which must be absolute.
+const VARIABLE: &[u8] = b"SUNDER_TRACE=";
+
+type Strings = *const *const c_char;
+
+unsafe extern "C" {
+    /// The program's environment, as the C library has it.
+    static environ: Strings;
+}
+
+/// The file's path, while it is not used yet.
+static PATH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+#[used]
+#[unsafe(link_section = ".preinit_array")]
+static FIRST: unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = first;
+
+#[used]
+#[unsafe(link_section = ".fini_array.00000")]
+static LAST: extern "C" fn() = last;
+
+/// Runs before all constructors. The variable is taken out of the environment:
+/// the program and its children need not see it.
+unsafe extern "C" fn first(_: c_int, _: *mut *mut c_char, environment: *mut *mut c_char) {
+    let mut at = environment;
+    // SAFETY: an environment is an array of strings with a null at its end.
+    unsafe {
+        while !at.is_null() && !(*at).is_null() {
+            if CStr::from_ptr(*at).to_bytes().starts_with(VARIABLE) {
+                PATH.store((*at).add(VARIABLE.len()), Ordering::Relaxed);
+                let mut to = at;
+                while !(*to).is_null() {
+                    *to = *to.add(1);
+                    to = to.add(1);
+                }
+                break;
+            }
+            at = at.add(1);
+        }
+    }
+    start();
+}
+
+/// Begins to record, once, if a file is named.
+pub fn start() {
+    let path = PATH.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    if path.is_null() {
+        return;
+    }
+    // SAFETY: a string of the environment; the function takes an integer.
+    let (path, line) = unsafe {
+        (
+            CStr::from_ptr(path).to_bytes_with_nul(),
+            libc::sysconf(libc::_SC_LEVEL1_DCACHE_LINESIZE),
+        )
+    };
+    let start = Start {
+        path,
+        via: Via::Instrumented,
+        line_size: u32::try_from(line).unwrap_or(0),
+        program: None,
+    };
+    // Whoever wants to know why nothing was recorded finds an empty file.
+    if RECORDER.start(&start).is_err() {
+        return;
+    }
+    threads::prepare();
+    // SAFETY: the handler is a function without arguments.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    modules::write();
+    threads::begin(0);
+}
+
+/// A forked child is not recorded.
+unsafe extern "C" fn in_child() {
+    RECORDER.forked();
+    // SAFETY: the calling thread's own memory.
+    unsafe { hooks::stop(local()) };
+}
+
+/// Ends the recording.
+fn finish(reason: Reason) {
+    if RECORDER.is_recording() && RECORDER.is_own_process() {
+        modules::write();
+        RECORDER.finish(reason);
+    }
+}
+
+extern "C" fn last() {
+    finish(Reason::Exit);
+}
+
+macro_rules! ends {
+    ($($name:ident => $real:ident;)*) => {$(
+        /// Interposed; see its manual.
+        ///
+        /// # Safety
+        /// As the manual demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(status: c_int) -> ! {
+            finish(Reason::Exit);
+            match real::$real() {
+                // SAFETY: handed on.
+                Some(real) => unsafe { real(status) },
+                None => real::missing(),
+            }
+        }
+    )*};
+}
+
+ends! {
+    _exit => _exit;
+    _Exit => _exit;
+    quick_exit => quick_exit;
+}
+
+/// Interposed; see its manual. The trace ends here: another program follows.
+///
+/// # Safety
+/// As the manual demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    finish(Reason::Exec);
+    match real::execve() {
+        // SAFETY: handed on.
+        Some(real) => unsafe { real(path, arguments, environment) },
+        None => real::missing(),
+    }
+}
+
+/// Interposed; see its manual.
+///
+/// # Safety
+/// As the manual demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: `execv` is `execve` with the current environment.
+    unsafe { execve(path, arguments, environ) }
+}
+
+/// Interposed; see its manual.
+///
+/// # Safety
+/// As the manual demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvpe(
+    file: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    finish(Reason::Exec);
+    match real::execvpe() {
+        // SAFETY: handed on.
+        Some(real) => unsafe { real(file, arguments, environment) },
+        None => real::missing(),
+    }
+}
+
+/// Interposed; see its manual.
+///
+/// # Safety
+/// As the manual demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: `execvp` is `execvpe` with the current environment.
+    unsafe { execvpe(file, arguments, environ) }
+}

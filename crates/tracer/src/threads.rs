@@ -1,0 +1,239 @@
+//! Threads: how they begin, end and wait for each other.
+
+use crate::hooks;
+use crate::local::{Frame, RECORDER, after, before, buffer, local, recorded, set_buffer};
+use crate::real::{self, C11Start, Start};
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use libc::{pthread_attr_t, pthread_t, timespec};
+use sunder_trace::record::system;
+use sunder_trace::slot::{Slot, Sync};
+
+/// What a new thread needs to know, from its creator.
+#[derive(Clone, Copy)]
+struct Run {
+    start: Option<Start>,
+    c11: Option<C11Start>,
+    argument: *mut c_void,
+    parent: u32,
+}
+
+struct Note {
+    taken: AtomicBool,
+    run: UnsafeCell<Run>,
+}
+
+// SAFETY: who has set `taken` has the note, and hands it to one new thread.
+unsafe impl core::marker::Sync for Note {}
+
+const NOTES: usize = 128;
+
+static NOTE: [Note; NOTES] = [const {
+    Note {
+        taken: AtomicBool::new(false),
+        run: UnsafeCell::new(Run {
+            start: None,
+            c11: None,
+            argument: null_mut(),
+            parent: 0,
+        }),
+    }
+}; NOTES];
+
+/// The key whose destructor tells of a thread's end, plus 1.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Takes a note and writes it. New threads read theirs at once, so one becomes
+/// free soon.
+fn write(run: Run) -> &'static Note {
+    loop {
+        for note in &NOTE {
+            if !note.taken.swap(true, Ordering::Acquire) {
+                // SAFETY: the note is ours.
+                unsafe { *note.run.get() = run };
+                return note;
+            }
+        }
+        system::give_way();
+    }
+}
+
+/// Before the first thread is recorded.
+pub fn prepare() {
+    let mut key = 0;
+    // SAFETY: the destructor is of the demanded type.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0 {
+        KEY.store(key + 1, Ordering::Release);
+    }
+}
+
+/// Begins to record the calling thread.
+pub fn begin(parent: u32) {
+    // SAFETY: the thread's memory lives until `ended` or as long as the process.
+    let Some(buffer) = (unsafe { RECORDER.attach(&raw const (*local()).place, parent) }) else {
+        return;
+    };
+    set_buffer(buffer);
+    const BYTES: usize = crate::local::FRAMES * size_of::<Frame>();
+    if buffer.extra().is_null()
+        && let Some(memory) = system::map(BYTES, 4096)
+    {
+        buffer.set_extra(memory.as_ptr());
+    }
+    if !buffer.extra().is_null() {
+        // SAFETY: the memory goes with the buffer, which is this thread's.
+        unsafe { hooks::set_frames(buffer.extra().cast(), crate::local::FRAMES) };
+    }
+    arm(4);
+}
+
+/// The destructor is to run this many rounds later: those of the program may
+/// use memory too.
+fn arm(rounds: usize) {
+    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
+        // SAFETY: the key was made by `prepare`.
+        unsafe { libc::pthread_setspecific(key, core::ptr::without_provenance(rounds)) };
+    }
+}
+
+unsafe extern "C" fn ended(rounds: *mut c_void) {
+    if rounds as usize > 1 {
+        return arm(rounds as usize - 1);
+    }
+    if let Some(own) = recorded() {
+        // SAFETY: the calling thread's buffer and memory.
+        unsafe {
+            RECORDER.detach(own);
+            hooks::stop(local());
+        }
+        set_buffer(null_mut::<sunder_trace::record::Buffer>());
+    }
+}
+
+/// Runs on the new thread.
+fn arrive(note: *mut c_void) -> Run {
+    // SAFETY: `write` made it for this thread.
+    let note = unsafe { &*note.cast::<Note>() };
+    // SAFETY: as above.
+    let run = unsafe { *note.run.get() };
+    note.taken.store(false, Ordering::Release);
+    begin(run.parent);
+    run
+}
+
+unsafe extern "C-unwind" fn run(note: *mut c_void) -> *mut c_void {
+    let run = arrive(note);
+    match run.start {
+        // SAFETY: what the program wanted to run.
+        Some(start) => unsafe { start(run.argument) },
+        None => null_mut(),
+    }
+}
+
+unsafe extern "C-unwind" fn run_c11(note: *mut c_void) -> c_int {
+    let run = arrive(note);
+    // SAFETY: what the program wanted to run.
+    run.c11.map_or(0, |start| unsafe { start(run.argument) })
+}
+
+fn own_index() -> u32 {
+    // SAFETY: buffers are never unmapped.
+    unsafe { buffer().as_ref() }.map_or(0, |b| b.thread())
+}
+
+/// Interposed; see its manual.
+///
+/// # Safety
+/// As the manual demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_create(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    start: Start,
+    argument: *mut c_void,
+) -> c_int {
+    let Some(real) = real::pthread_create() else {
+        return libc::EAGAIN;
+    };
+    if !RECORDER.is_recording() {
+        // SAFETY: handed on.
+        return unsafe { real(thread, attributes, start, argument) };
+    }
+    before(Slot::sync(Sync::ThreadCreate, 0));
+    let note = write(Run {
+        start: Some(start),
+        c11: None,
+        argument,
+        parent: own_index(),
+    });
+    let place = core::ptr::from_ref(note).cast_mut().cast();
+    // SAFETY: handed on; the note is the new thread's.
+    let result = unsafe { real(thread, attributes, run, place) };
+    if result != 0 {
+        note.taken.store(false, Ordering::Release);
+    }
+    result
+}
+
+/// Interposed; see its manual.
+///
+/// # Safety
+/// As the manual demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn thrd_create(
+    thread: *mut pthread_t,
+    start: C11Start,
+    argument: *mut c_void,
+) -> c_int {
+    let Some(real) = real::thrd_create() else {
+        real::missing();
+    };
+    if !RECORDER.is_recording() {
+        // SAFETY: handed on.
+        return unsafe { real(thread, start, argument) };
+    }
+    before(Slot::sync(Sync::ThreadCreate, 0));
+    let note = write(Run {
+        start: None,
+        c11: Some(start),
+        argument,
+        parent: own_index(),
+    });
+    let place = core::ptr::from_ref(note).cast_mut().cast();
+    // SAFETY: handed on; the note is the new thread's.
+    let result = unsafe { real(thread, run_c11, place) };
+    if result != 0 {
+        note.taken.store(false, Ordering::Release);
+    }
+    result
+}
+
+macro_rules! join {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        /// Interposed; see its manual.
+        ///
+        /// # Safety
+        /// As the manual demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(thread: pthread_t, $($argument: $type),*) -> c_int {
+            let Some(real) = real::$name() else {
+                real::missing();
+            };
+            // SAFETY: handed on.
+            let result = unsafe { real(thread, $($argument),*) };
+            if result == 0 {
+                after(Slot::sync(Sync::ThreadJoin, thread as u64));
+            }
+            result
+        }
+    )*};
+}
+
+join! {
+    pthread_join(value: *mut *mut c_void);
+    pthread_tryjoin_np(value: *mut *mut c_void);
+    pthread_timedjoin_np(value: *mut *mut c_void, until: *const timespec);
+    thrd_join(value: *mut c_int);
+}
