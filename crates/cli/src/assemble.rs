@@ -91,11 +91,13 @@ fn join(
     };
     let sharing = joint_sharing(lines.iter().map(|(v, _)| v));
     let first = &lines[0].1;
-    let object = show_object(process, &first.parts[0].name, first.seen_through.as_ref());
-    let neighbour = first
+    let mut shown = first
         .parts
-        .get(1)
-        .map(|part| show_object(process, &part.name, None));
+        .iter()
+        .zip(&first.seen_through)
+        .map(|(part, seen)| show_object(process, &part.name, seen.as_ref()));
+    let object = shown.next().unwrap_or_default();
+    let neighbour = shown.next();
     let key = first.parts[0].key.clone();
     let mut timeline = vec![0.0; SLICES];
     let slice_seconds = (end.since(start) as f64 / 1e9 / SLICES as f64).max(1e-9);

@@ -44,8 +44,8 @@ pub struct NamedLine {
     pub words: Vec<findings::Word>,
     /// The instructions, as the result shows them.
     pub sites: Vec<findings::Site>,
-    /// The pointer or type that the first object was reached through.
-    pub seen_through: Option<Seen>,
+    /// The pointers or types that these objects were reached through.
+    pub seen_through: Vec<Option<Seen>>,
 }
 
 /// The typed pointer that most accesses to an object went through.
@@ -93,10 +93,11 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
         of_word.push(index);
     }
     let order = ranked(&parts);
-    let seen: Vec<Option<Seen>> = parts
+    let mut seen: Vec<Option<Seen>> = parts
         .iter()
         .map(|part| seen_through(process, verdict, &part.name))
         .collect();
+    share_types(&parts, &mut seen);
     let words = verdict
         .words
         .iter()
@@ -128,12 +129,25 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
         .iter()
         .map(|site| name_site(process, site, &words))
         .collect();
-    let seen_through = order.first().and_then(|&i| seen[i].clone());
+    let seen_through = order.iter().map(|&i| seen[i].clone()).collect();
     NamedLine {
         parts: order.into_iter().map(|i| parts[i].clone()).collect(),
         words,
         sites,
         seen_through,
+    }
+}
+
+/// Blocks from one call stack and of one size have one type: where only one of
+/// them was seen through a typed pointer, it tells that of the others.
+fn share_types(parts: &[Part], seen: &mut [Option<Seen>]) {
+    for i in 0..parts.len() {
+        let same = |j: &usize| {
+            matches!(parts[i].key, ObjectKey::CallSite(..)) && parts[*j].key == parts[i].key
+        };
+        if seen[i].is_none() {
+            seen[i] = (0..parts.len()).filter(same).find_map(|j| seen[j].clone());
+        }
     }
 }
 
@@ -257,7 +271,7 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
             continue;
         }
         let seen = Seen {
-            variable: typed.variable.filter(|_| !foreign),
+            variable: typed.variable.filter(|v| !foreign && is_telling(v)),
             type_name: typed.type_name,
             handle: typed.type_handle,
             size: typed.type_size,
@@ -275,6 +289,12 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
         .max_by_key(|(own, count, seen)| (*own, *count, seen.size))
         .filter(|(own, _, _)| *own || object.type_handle.is_none())
         .map(|(_, _, seen)| seen)
+}
+
+/// Whether a pointer's name says something of the object: every method calls its
+/// own `this`, and libraries name their parameters by their own business.
+fn is_telling(variable: &str) -> bool {
+    !matches!(variable, "this" | "self") && !variable.starts_with("__")
 }
 
 fn field(
@@ -311,12 +331,12 @@ fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) ->
         .filter(|f| !f.is_empty())
         .collect();
     fields.dedup();
+    let at = frame.file.as_deref().zip(frame.line);
+    let excerpt = at.map_or_else(Vec::new, |(file, line)| source_around(file, line));
+    let own = excerpt.iter().find(|l| Some(l.line) == frame.line);
     findings::Site {
-        source: frame
-            .file
-            .as_deref()
-            .zip(frame.line)
-            .and_then(|(file, line)| source_line(file, line)),
+        source: own.map(|l| l.text.trim().to_owned()),
+        excerpt,
         function: frame.function.clone(),
         file: frame.file.clone(),
         line: frame.line,
@@ -353,15 +373,24 @@ fn user_frame(frames: &[CodeFrame]) -> &CodeFrame {
         .unwrap_or_else(|| &frames[0])
 }
 
-/// The text of a source line, if the file can be read here and is not huge.
-fn source_line(file: &str, line: u32) -> Option<String> {
+/// A source line and those around it, if the file can be read here and is not
+/// huge.
+fn source_around(file: &str, line: u32) -> Vec<findings::SourceLine> {
     const LARGEST: u64 = 8 << 20;
-    if std::fs::metadata(file).ok()?.len() > LARGEST {
-        return None;
-    }
-    let text = std::fs::read_to_string(file).ok()?;
-    let index = usize::try_from(line).ok()?.checked_sub(1)?;
-    text.lines().nth(index).map(|l| l.trim().to_owned())
+    const AROUND: u32 = 2;
+    let small = std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.len() <= LARGEST);
+    let Some(text) = small.then(|| std::fs::read_to_string(file).ok()).flatten() else {
+        return Vec::new();
+    };
+    let wanted = line.saturating_sub(AROUND)..=line.saturating_add(AROUND);
+    (1..)
+        .zip(text.lines())
+        .filter(|(number, _)| wanted.contains(number))
+        .map(|(line, text)| findings::SourceLine {
+            line,
+            text: text.trim_end().to_owned(),
+        })
+        .collect()
 }
 
 /// An object as the result shows it.
@@ -391,7 +420,10 @@ pub fn show_object(process: &Process, name: &ObjectName, seen: Option<&Seen>) ->
             .or_else(|| seen.and_then(|s| s.variable.clone())),
         type_name,
         size: name.size,
-        element_size: seen.map(|s| s.size).filter(|&s| s > 0),
+        element_size: seen
+            .map(|s| s.size)
+            .or(name.element_size)
+            .filter(|&s| s > 0),
         address: name.start.to_string(),
         declared: name.declared.as_ref().map(|d| findings::Location {
             file: d.file.clone(),

@@ -32,6 +32,8 @@ pub struct Process {
     pub threads: Threads,
     /// Keeps the folder that `names` look files up in.
     _root: Option<File>,
+    /// Keeps the program's file, which may be replaced or deleted while it runs.
+    _executable: Option<File>,
     mappings: Mappings,
     heap: Option<Rc<Segment>>,
     /// Blocks that were freed while their line was watched; the judge's owner
@@ -71,7 +73,11 @@ impl Process {
     /// A process of which nothing has been seen yet.
     pub fn new(id: ProcessId, config: Config) -> Self {
         let root = other_root(id);
+        let executable = File::open(format!("/proc/{id}/exe")).ok();
         let names = NameOptions {
+            executable: executable
+                .as_ref()
+                .map(|f| format!("/proc/self/fd/{}", f.as_raw_fd()).into()),
             root: root
                 .as_ref()
                 .map(|r| format!("/proc/self/fd/{}", r.as_raw_fd()).into()),
@@ -79,6 +85,7 @@ impl Process {
         };
         Self {
             _root: root,
+            _executable: executable,
             id,
             judge: Judge::new(config),
             names: Names::new(names),

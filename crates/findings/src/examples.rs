@@ -76,7 +76,27 @@ pub fn site(
         module: Some("/home/user/phoenix/linear_regression".to_owned()),
         fields: fields.iter().map(|&f| f.to_owned()).collect(),
         source: (!source.is_empty()).then(|| source.to_owned()),
+        excerpt: excerpt(at.1, source),
     }
+}
+
+/// A source line between two that surround every line of these examples.
+fn excerpt(line: u32, source: &str) -> Vec<SourceLine> {
+    if line < 2 || source.is_empty() {
+        return Vec::new();
+    }
+    let texts = [
+        "    /* before */",
+        &format!("    {source}"),
+        "    /* after */",
+    ];
+    (line - 1..)
+        .zip(texts)
+        .map(|(line, text)| SourceLine {
+            line,
+            text: text.to_owned(),
+        })
+        .collect()
 }
 
 fn global(name: &str, of: &str, size: u64, address: u64, declared: (&str, u32)) -> Object {

@@ -340,6 +340,19 @@ pub struct Site {
     pub fields: Vec<String>,
     /// The text of the source line, where the file was readable.
     pub source: Option<String>,
+    /// The source around that line, by ascending line number; empty in results
+    /// of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excerpt: Vec<SourceLine>,
+}
+
+/// A line of a source file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceLine {
+    /// Its number, from 1.
+    pub line: u32,
+    /// Its text, with its indent.
+    pub text: String,
 }
 
 /// What an instruction does to memory.

@@ -142,6 +142,9 @@ pub struct ObjectName {
     pub type_handle: Option<TypeHandle>,
     /// Its size in bytes, where known.
     pub size: Option<u64>,
+    /// The size of an element: of a block, of the type that the allocation
+    /// tells; of a variable that is an array, of its elements.
+    pub element_size: Option<u64>,
     /// Its first byte.
     pub start: Address,
     /// Where it was declared, for variables.

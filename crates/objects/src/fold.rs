@@ -64,7 +64,33 @@ fn demangle(raw: &str) -> Cow<'_, str> {
     {
         return name.into();
     }
+    if let Some(name) = plain_names(base) {
+        return name.into();
+    }
     base.into()
+}
+
+/// The qualified name at the start of a mangled C++ name whose rest is not
+/// understood (Itanium C++ ABI, section 5.1.2): template arguments are left out.
+fn plain_names(mangled: &str) -> Option<String> {
+    let mut rest = mangled.strip_prefix("_Z")?;
+    rest = rest.strip_prefix('N').unwrap_or(rest);
+    rest = rest.trim_start_matches(['r', 'V', 'K']);
+    let mut parts = Vec::new();
+    if let Some(after) = rest.strip_prefix("St") {
+        parts.push("std");
+        rest = after;
+    }
+    let mut named = false;
+    while rest.starts_with(|c: char| c.is_ascii_digit()) {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let length: usize = rest[..digits].parse().ok()?;
+        let end = digits.checked_add(length)?;
+        parts.push(rest.get(digits..end)?);
+        rest = rest.get(end..)?;
+        named = true;
+    }
+    named.then(|| parts.join("::"))
 }
 
 /// gcc's names of parts and copies of functions: `f.part.0`, `f.constprop.1`.
@@ -328,6 +354,10 @@ mod tests {
                 "std::vector<int>::push_back",
             ),
             ("_Znwm", "operator new"),
+            // What follows the name is nothing that anybody demangles.
+            ("_ZSt11make_sharedI?broken", "std::make_shared"),
+            ("_ZN3app4Pool4growI?broken", "app::Pool::grow"),
+            ("_ZN3app99Pool", "_ZN3app99Pool"),
             (
                 "_ZN4core3ptr13drop_in_place17h0123456789abcdefE",
                 "core::ptr::drop_in_place",

@@ -16,7 +16,7 @@ use crate::options::NameOptions;
 use crate::path;
 use crate::types::TypeId;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use sunder_access::{Address, CodeAddress, Mapping, Mappings};
 
 /// Names of one process image. Loads lazily, owns all caches.
@@ -206,6 +206,7 @@ impl Names {
             type_name: ty.and_then(|ty| self.type_name(ty)),
             type_handle: ty,
             size: Some(block.span.len),
+            element_size: ty.and_then(|ty| self.type_size(ty)),
             start: block.span.start,
             allocation,
             thread: block.thread,
@@ -237,6 +238,7 @@ impl Names {
             type_handle: Some(handle),
             name: Some(variable.name),
             size: Some(variable.size),
+            element_size: self.element_size(handle),
             start,
             declared: variable.declared,
             module: self
@@ -387,6 +389,13 @@ impl Names {
         debug.types.size(TypeId(ty.ty))
     }
 
+    /// The size of an element of the array `ty`.
+    fn element_size(&self, ty: TypeHandle) -> Option<u64> {
+        let debug = self.modules.get(ty.module as usize)?.debug.as_ref()?;
+        let types = &debug.as_ref()?.types;
+        types.element(TypeId(ty.ty)).and_then(|e| types.size(e))
+    }
+
     fn loaded(&mut self, ty: TypeHandle) -> Option<&mut Debug> {
         self.modules
             .get_mut(ty.module as usize)?
@@ -516,9 +525,11 @@ impl Names {
 
     fn open(&mut self, mapping: &Mapping) -> Option<Image> {
         let path = self.options.rooted(Path::new(&mapping.path));
-        let opened = match is_replaced(&path, mapping) {
-            true => Err(ImageError::Replaced),
-            false => Image::open(&path),
+        let gone = is_replaced(&path, mapping) || !path.exists();
+        let opened = match (gone, self.running_image(mapping)) {
+            (true, Some(path)) => Image::open(&path),
+            (true, None) => Err(ImageError::Replaced),
+            (false, _) => Image::open(&path),
         };
         // Data files are mapped too; only code without names is worth a word.
         let same = |m: &Mapping| m.execute && m.path == mapping.path;
@@ -532,6 +543,15 @@ impl Names {
             self.limits.sentences.push(sentence);
         }
         opened.ok()
+    }
+
+    /// The way to the program's own file, if `mapping` is of that. On overlays
+    /// the device's number says nothing, but the inode's does.
+    fn running_image(&self, mapping: &Mapping) -> Option<PathBuf> {
+        use std::os::unix::fs::MetadataExt;
+        let path = self.options.executable.as_ref()?;
+        let found = std::fs::metadata(path).ok()?;
+        (mapping.inode != 0 && found.ino() == mapping.inode).then(|| path.clone())
     }
 
     /// The debug information of a module, loaded at the first call, and the

@@ -11,6 +11,9 @@ pub struct NameOptions {
     /// The target's root folder as we see it, `/proc/PID/root` for a container;
     /// `None` if it is ours.
     pub root: Option<PathBuf>,
+    /// A way to the program's own file that works where its path leads to
+    /// another file by now, or to none: `/proc/PID/exe` while it lives.
+    pub executable: Option<PathBuf>,
 }
 
 impl Default for NameOptions {
@@ -18,6 +21,7 @@ impl Default for NameOptions {
         Self {
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
             root: None,
+            executable: None,
         }
     }
 }

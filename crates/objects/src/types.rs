@@ -278,6 +278,14 @@ impl TypeTable {
         }
     }
 
+    /// The element of an array of one dimension.
+    pub(crate) fn element(&self, id: TypeId) -> Option<TypeId> {
+        match &self.get(self.plain(id))?.shape {
+            Shape::Array { element, counts } if counts.len() == 1 => Some(*element),
+            _ => None,
+        }
+    }
+
     /// `offset` from a pointer to `id` as an offset within one value of it.
     pub(crate) fn reduced(&self, id: TypeId, offset: i64) -> u64 {
         match self.size(id) {

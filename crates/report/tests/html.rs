@@ -31,6 +31,9 @@ fn hostile() -> Findings {
         site.function = bad();
         site.file = Some(bad());
         site.source = Some(bad());
+        for line in &mut site.excerpt {
+            line.text = bad();
+        }
         site.fields = vec![bad()];
         site.line = None;
         site.address = bad();
@@ -124,6 +127,42 @@ fn every_finding_has_its_parts() {
             "{part:?} is missing"
         );
     }
+}
+
+#[test]
+fn code_stands_in_its_source() {
+    let mut finding = examples::linear_regression();
+    finding.sites.truncate(1);
+    finding.sites[0].line = Some(40);
+    finding.sites[0].excerpt = [(39, "\tif (x)"), (40, "\t\tadd(x);"), (41, "\telse")]
+        .map(|(line, text)| sunder_findings::SourceLine {
+            line,
+            text: text.into(),
+        })
+        .to_vec();
+    let page = html(&advised(vec![finding]));
+    let row = |number: &str, text: &str| {
+        let at = page.find(&format!(">{number}</td>")).expect(number);
+        let source = page[at..].find("class=\"source\">").expect("a cell") + at + 15;
+        let after = &page[source..];
+        let expected = format!("{text}</td>");
+        assert!(after.starts_with(&expected), "{number}: {}", &after[..60]);
+    };
+    row("39", "if (x)");
+    row("40", "        add(x);");
+    row("41", "else");
+    assert_eq!(page.matches("class=\"context\"").count(), 2);
+}
+
+#[test]
+fn limits_show_code_and_a_folded_overview_has_no_head() {
+    let mut all = advised(vec![examples::true_sharing()]);
+    all.limits = vec!["Build with `-g` for more.".into()];
+    let page = html(&all);
+    assert!(page.contains("Build with <code>-g</code> for more."));
+    assert!(page.contains("class=\"overview folded\""));
+    let page = html(&everything());
+    assert!(page.contains("class=\"overview\""));
 }
 
 #[test]

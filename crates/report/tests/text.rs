@@ -393,3 +393,26 @@ fn pictures_of_whole_reports() {
     );
     insta::assert_snapshot!("nothing", text(&advised(vec![]), &with(80)));
 }
+
+#[test]
+fn words_of_one_field_share_its_name() {
+    let mut finding = examples::global_array();
+    let mut word = finding.lines[0].words[0].clone();
+    word.size = 8;
+    word.field = Some("locks[0].guard".into());
+    finding.lines.truncate(1);
+    finding.lines[0].words = (0..5)
+        .map(|i| {
+            let mut one = word.clone();
+            one.offset = i * 8;
+            one
+        })
+        .collect();
+    let page = text(&advised(vec![finding]), &TextOptions::default());
+    let names = page.lines().filter(|l| l.contains("guard"));
+    let counts: Vec<usize> = names.map(|l| l.matches("guard").count()).collect();
+    assert!(
+        !counts.is_empty() && counts.iter().all(|&n| n == 1),
+        "{page}"
+    );
+}

@@ -84,6 +84,7 @@ impl Program {
         self.names_with(NameOptions {
             debug_dirs: Vec::new(),
             root: None,
+            executable: None,
         })
     }
 

@@ -296,3 +296,19 @@ fn memory_that_no_module_has_is_a_mapping_or_unknown() {
     let header = names.object_at(Address(BIAS), &ObjectContext::default());
     assert_eq!(header.kind, ObjectKind::Mapping);
 }
+
+#[test]
+fn an_array_tells_the_size_of_its_elements() {
+    let Some(program) = compile("counters.c", &["-g", "-O0"]) else {
+        return;
+    };
+    let mut names = program.names();
+    let mut element = |name| {
+        let object = names.object_at(program.address(name), &ObjectContext::default());
+        object.element_size
+    };
+    // struct counter has 24 bytes; a matrix has rows and elements; a long none.
+    assert_eq!(element("counters"), Some(24));
+    assert_eq!(element("matrix"), None);
+    assert_eq!(element("total"), None);
+}

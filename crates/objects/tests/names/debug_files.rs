@@ -88,6 +88,7 @@ fn a_build_id_leads_to_the_debug_folder() {
     let options = NameOptions {
         debug_dirs: vec![program.folder.path().join("debug")],
         root: None,
+        executable: None,
     };
     let mut names = program.names_with(options);
     assert_eq!(
@@ -187,6 +188,7 @@ fn a_container_s_files_are_read_below_its_root() {
     let mut names = Names::new(NameOptions {
         debug_dirs: Vec::new(),
         root: Some(root.path().to_owned()),
+        executable: None,
     });
     names.set_mappings(mappings.clone());
     assert_eq!(
@@ -241,6 +243,7 @@ fn broken_files_are_an_answer_and_no_panic() {
         let mut names = Names::new(NameOptions {
             debug_dirs: Vec::new(),
             root: None,
+            executable: None,
         });
         names.set_mappings(mappings.clone());
         assert!(!names.frames(bump).is_empty());
@@ -258,10 +261,47 @@ fn broken_files_are_an_answer_and_no_panic() {
         let mut names = Names::new(NameOptions {
             debug_dirs: Vec::new(),
             root: None,
+            executable: None,
         });
         names.set_mappings(mappings.clone());
         assert!(!names.frames(bump).is_empty());
         let _ = names.object_at(start, &ObjectContext::default());
         let _ = names.typed_access(bump);
     }
+}
+
+#[test]
+fn a_deleted_program_is_read_through_what_still_runs() {
+    let Some(program) = compile("counters.c", &["-g", "-O0"]) else {
+        return;
+    };
+    let address = program.address("counters");
+    let mut mappings = sunder_access::Mappings::new();
+    for mut mapping in program.mappings().iter().cloned() {
+        if !mapping.path.is_empty() {
+            mapping.path.push_str(" (deleted)");
+        }
+        mappings.insert(mapping);
+    }
+    // Open, the file stays what it is when it loses its name.
+    let kept = std::fs::File::open(&program.file).expect("readable");
+    std::fs::remove_file(&program.file).expect("removable");
+    let told = |executable| {
+        let mut names = Names::new(NameOptions {
+            debug_dirs: Vec::new(),
+            root: None,
+            executable,
+        });
+        names.set_mappings(mappings.clone());
+        let object = names.object_at(address, &ObjectContext::default());
+        (object.name, names.limits().concat())
+    };
+    let (name, limits) = told(None);
+    assert_eq!(name.as_deref().filter(|n| *n == "counters"), None);
+    assert!(limits.contains("replaced or deleted"), "{limits}");
+    assert!(!limits.contains("-g"), "{limits}");
+    use std::os::fd::AsRawFd;
+    let way = format!("/proc/self/fd/{}", kept.as_raw_fd());
+    let (name, limits) = told(Some(way.into()));
+    assert_eq!((name.as_deref(), limits.as_str()), (Some("counters"), ""));
 }

@@ -5,6 +5,7 @@ use super::timeline::Timeline;
 use crate::clean::clean;
 use crate::describe;
 use crate::figures::{counted, grouped, percent, short};
+use std::collections::BTreeMap;
 use sunder_findings::{Advice, Finding, Findings, Object, Sharing, Site, Standing, file_name};
 
 /// Maps that are shown at once, and with the folded ones; the rest is counted.
@@ -46,7 +47,7 @@ pub(super) struct AdviceView {
     pub(super) growth: Option<String>,
 }
 
-/// A piece of advice: what stands in backquotes is code.
+/// A piece of a sentence: what stands in backquotes is code.
 pub(super) struct Part {
     pub(super) code: bool,
     pub(super) text: String,
@@ -58,7 +59,9 @@ pub(super) struct Function {
     pub(super) rows: Vec<Instruction>,
 }
 
+/// A row of the table of code: an instruction, or a source line around some.
 pub(super) struct Instruction {
+    pub(super) context: bool,
     pub(super) at: String,
     pub(super) kind: &'static str,
     pub(super) share: String,
@@ -151,54 +154,109 @@ fn origins(finding: &Finding) -> Vec<String> {
     }
 }
 
+/// `text` cut at its backquotes.
+pub(super) fn parts(text: &str) -> Vec<Part> {
+    clean(text)
+        .split('`')
+        .enumerate()
+        .map(|(i, part)| Part {
+            code: i % 2 == 1,
+            text: part.to_owned(),
+        })
+        .filter(|p| !p.text.is_empty())
+        .collect()
+}
+
 impl AdviceView {
     fn new(advice: &Advice) -> Self {
-        let text = clean(&advice.text);
-        let parts = text
-            .split('`')
-            .enumerate()
-            .map(|(i, part)| Part {
-                code: i % 2 == 1,
-                text: part.to_owned(),
-            })
-            .filter(|p| !p.text.is_empty())
-            .collect();
         Self {
-            parts,
+            parts: parts(&advice.text),
             growth: advice.grows_by.filter(|&b| b > 0).map(grouped),
         }
     }
 }
 
-/// Sites in runs of one function.
+/// Sites by function, the busiest first, with the source around them.
 fn functions(sites: &[Site]) -> Vec<Function> {
     let total = sites
         .iter()
         .fold(0_u64, |sum, s| sum.saturating_add(s.accesses));
-    let mut out: Vec<Function> = Vec::new();
+    let mut groups: Vec<((&str, &str), Vec<&Site>)> = Vec::new();
     for site in sites {
-        let function = clean(&site.function);
         let file = site.file.as_deref().or(site.module.as_deref());
-        let file = clean(file.unwrap_or_default());
-        let row = Instruction::new(site, total);
-        match out.last_mut() {
-            Some(last) if (&last.function, &last.file) == (&function, &file) => {
-                last.rows.push(row);
-            }
-            _ => out.push(Function {
-                function,
-                file,
-                rows: vec![row],
-            }),
+        let key = (site.function.as_str(), file.unwrap_or_default());
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(site),
+            None => groups.push((key, vec![site])),
         }
     }
-    out
+    groups
+        .into_iter()
+        .map(|((function, file), group)| Function {
+            function: clean(function),
+            file: clean(file),
+            rows: rows(&group, total),
+        })
+        .collect()
+}
+
+/// The rows of one function: source lines by number where they are known, then
+/// what has none.
+fn rows(sites: &[&Site], total: u64) -> Vec<Instruction> {
+    let source: BTreeMap<u32, String> = sites
+        .iter()
+        .flat_map(|s| &s.excerpt)
+        .map(|l| (l.line, l.text.replace('\t', "        ")))
+        .collect();
+    let indent = |text: &String| text.len() - text.trim_start().len();
+    let written = source.values().filter(|t| !t.trim().is_empty());
+    let common = written.map(indent).min().unwrap_or(0);
+    let mut rows = Vec::new();
+    let mut before: Option<u32> = None;
+    for (&line, text) in &source {
+        if before.is_some_and(|b| b.saturating_add(1) < line) {
+            rows.push(Instruction::context(String::new(), "\u{22ee}"));
+        }
+        before = Some(line);
+        let text = text.get(common..).unwrap_or_default();
+        let here: Vec<&&Site> = sites.iter().filter(|s| s.line == Some(line)).collect();
+        if here.is_empty() {
+            rows.push(Instruction::context(line.to_string(), text));
+        }
+        for site in here {
+            rows.push(Instruction {
+                source: clean(text),
+                ..Instruction::new(site, total)
+            });
+        }
+    }
+    let shown = |s: &Site| s.line.is_some_and(|l| source.contains_key(&l));
+    rows.extend(
+        sites
+            .iter()
+            .filter(|s| !shown(s))
+            .map(|s| Instruction::new(s, total)),
+    );
+    rows
 }
 
 impl Instruction {
+    /// A line of source that touches nothing.
+    fn context(at: String, text: &str) -> Self {
+        Self {
+            context: true,
+            at,
+            kind: "",
+            share: String::new(),
+            threads: String::new(),
+            source: clean(text),
+        }
+    }
+
     fn new(site: &Site, total: u64) -> Self {
         let fields = || site.fields.join(", ");
         Self {
+            context: false,
             at: describe::site_place(site),
             kind: describe::access_kind(site.kind),
             share: percent(site.accesses as f64 * 100.0 / total.max(1) as f64),

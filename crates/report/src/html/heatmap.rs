@@ -271,19 +271,27 @@ fn names(
 ) -> (Vec<Name>, Vec<Name>) {
     let mut fields = Vec::new();
     let mut elements: Vec<(u32, u32, String)> = Vec::new();
-    for (i, word) in words.iter().enumerate() {
+    // The words of one lock have one name.
+    for run in words.chunk_by(|a, b| a.field == b.field) {
+        let (Some(word), Some(last)) = (run.first(), run.last()) else {
+            continue;
+        };
         let Some(field) = &word.field else { continue };
         let path = inner_field(field, object);
         let (parent, leaf) = path.rsplit_once('.').unwrap_or(("", &path));
         let from = word.offset.max(bytes.start);
-        let end = word.offset.saturating_add(word.size.max(1)).min(bytes.end);
-        let next = words.get(i + 1).map_or(bytes.end, |w| w.offset);
+        let end = last.offset.saturating_add(last.size.max(1)).min(bytes.end);
+        let after = words.iter().map(|w| w.offset).filter(|&o| o > last.offset);
+        let next = after.min().unwrap_or(bytes.end);
         fields.push(Name {
             x: x_of(from, bytes),
             y: top + 16,
             width: (end.saturating_sub(from) * BYTE).saturating_sub(2),
             text: cut(leaf, room(next.saturating_sub(from))),
-            title: describe::word_name(word),
+            title: describe::word_name(&Word {
+                size: last.offset.saturating_add(last.size.max(1)) - word.offset,
+                ..(*word).clone()
+            }),
         });
         match elements.last_mut() {
             Some((_, last, name)) if *name == parent => *last = end,

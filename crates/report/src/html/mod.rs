@@ -25,9 +25,12 @@ struct Report {
     /// Sentences for a run that found nothing significant.
     looked_at: Vec<String>,
     cards: Vec<Card>,
+    /// Whether all findings are folded away.
+    folded: bool,
     /// What is folded away.
     hidden: Option<String>,
-    limits: Vec<String>,
+    /// Sentences, cut at their backquotes.
+    limits: Vec<Vec<card::Part>>,
     machine: Vec<(&'static str, String)>,
 }
 
@@ -35,7 +38,13 @@ struct Report {
 pub fn html(findings: &Findings) -> String {
     let threshold = findings.run.threshold_percent;
     let counts = Counts::of(findings, threshold);
+    let cards: Vec<Card> = findings
+        .findings
+        .iter()
+        .map(|f| Card::new(findings, f, threshold))
+        .collect();
     let report = Report {
+        folded: cards.iter().all(|c| c.minor),
         title: format!("Sunder: {}", describe::command(findings)),
         tool: clean(&findings.tool),
         command: describe::command(findings),
@@ -47,13 +56,9 @@ pub fn html(findings: &Findings) -> String {
         } else {
             Vec::new()
         },
-        cards: findings
-            .findings
-            .iter()
-            .map(|f| Card::new(findings, f, threshold))
-            .collect(),
+        cards,
         hidden: describe::hidden(counts, threshold),
-        limits: findings.limits.iter().map(|l| clean(l)).collect(),
+        limits: findings.limits.iter().map(|l| card::parts(l)).collect(),
         machine: machine(findings),
     };
     // Writing to a string fails only if a field's `Display` does, and all are

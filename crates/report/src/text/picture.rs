@@ -196,9 +196,18 @@ fn fields(
 ) {
     let mut parents: Vec<Label> = Vec::new();
     let mut leaves: Vec<Label> = Vec::new();
+    let mut last = String::new();
     for word in words {
-        let Some(field) = &word.field else { continue };
+        let Some(field) = &word.field else {
+            last.clear();
+            continue;
+        };
         let path = inner_field(field, object);
+        // The words of one lock have one name.
+        if path == last {
+            continue;
+        }
+        last.clone_from(&path);
         let (parent, leaf) = match path.rsplit_once('.') {
             Some((parent, leaf)) => (parent.to_owned(), leaf.to_owned()),
             None => (String::new(), path),
