@@ -117,6 +117,7 @@ fn join(
         latent: false,
         latent_on: None,
         confirmed,
+        processes: vec![process.reference()],
         object,
         neighbour,
         lines: shown,

@@ -15,16 +15,16 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
+use sunder_access::ProcessId;
 use sunder_findings as findings;
 use sunder_findings::Findings;
 use sunder_observe::launch::{Child, Launch, Prepared};
 use sunder_observe::machine::{self, Machine};
 use sunder_observe::monotonic_now;
 use sunder_observe::{ObserveError, proc};
-use sunder_wire::{RuntimeStatus, Segment, SegmentOptions};
+use sunder_wire::{Registry, RuntimeStatus, SegmentOptions};
 
 /// Runs the command; the value is the status to exit with.
 ///
@@ -115,7 +115,7 @@ pub fn observe(
     let Started {
         prepared,
         sampler,
-        segment,
+        registry,
         observer,
     } = start(
         program,
@@ -131,14 +131,11 @@ pub fn observe(
     } else {
         Follow::Only(pid)
     };
-    let mut session = Session::new(config, follow);
-    if let Some(segment) = &segment {
-        session.set_heap(pid, Rc::clone(segment));
-    }
+    let recorded = registry.is_some();
     let mut live = Live::new(
-        session,
+        Session::new(config, follow),
         sampler,
-        segment.clone(),
+        registry,
         pid,
         options.watch_budget / 100.0,
     );
@@ -158,8 +155,16 @@ pub fn observe(
     limits.extend(live.watch_limit());
     let children = children || live.session.left_children_out();
     limits.extend(children_limit(children, observer, follow_children));
-    if let Some(segment) = &segment {
-        limits.extend(runtime_limits(&segment.status(), path.as_deref()));
+    let status = live.session.runtime_status(pid);
+    if recorded {
+        limits.extend(runtime_limits(&status, path.as_deref()));
+        limits.extend(heap_limits(&live, pid));
+        if !live.session.saw_allocations() && status.loaded.is_some() && status.refusal.is_none() {
+            limits.push(
+                "No heap object was seen: the program allocates none or brings its own malloc."
+                    .into(),
+            );
+        }
     }
     let run = findings::Run {
         seconds: elapsed.as_secs_f64(),
@@ -168,7 +173,7 @@ pub fn observe(
         threshold_percent: threshold.unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
         first_contention_seconds: live.first_suspect.map(|t| t.as_secs_f64()),
         observer_cpu_seconds: own_cpu_seconds(),
-        lost_samples: segment.as_ref().map_or(0, |s| s.status().samples_dropped),
+        lost_samples: live.session.samples_dropped(),
         ..findings::Run::default()
     };
     let observed = Observed {
@@ -232,26 +237,68 @@ fn watch_to_the_end(live: &mut Live, child: &mut Child) -> Result<Ended, Observe
 /// What to say of processes that the program started.
 fn children_limit(any: bool, observer: observers::Chosen, follow_children: bool) -> Option<String> {
     let text = match (observer.name, follow_children) {
-        ("timer", _) => {
-            "The program started other processes, which the timer observer can't follow."
-        }
         (_, false) => {
             "The program started other processes, which were not looked at; --follow-children \
              follows them."
         }
-        (_, true) => {
-            "Heap objects of the processes that the program started have no call stacks: the \
-             runtime library records the program's own."
+        ("timer", true) => {
+            "Processes that did not load the runtime library, such as statically linked programs, \
+             were not seen by the timer observer."
         }
+        _ => return None,
     };
     any.then(|| text.to_owned())
 }
+
+/// What is not known of the heaps of followed processes.
+fn heap_limits(live: &Live, root: ProcessId) -> Vec<String> {
+    let mut limits = Vec::new();
+    let without = live.session.without_heap(root);
+    let shown: Vec<_> = without.iter().take(MOST_NAMED).cloned().collect();
+    match (without.len(), without.len() - shown.len()) {
+        (0, _) => {}
+        (1, _) => limits.push(format!(
+            "Heap objects of process {} have no names and call stacks: it ran without the runtime \
+             library.",
+            shown.join(", ")
+        )),
+        (_, 0) => limits.push(format!(
+            "Heap objects of the processes {} have no names and call stacks: they ran without the \
+             runtime library.",
+            shown.join(", ")
+        )),
+        (_, more) => limits.push(format!(
+            "Heap objects of the processes {} and {more} more have no names and call stacks: they \
+             ran without the runtime library.",
+            shown.join(", ")
+        )),
+    }
+    let registry = live.registry();
+    let missed = registry.map_or(0, |r| r.missed());
+    if missed > 0 {
+        limits.push(format!(
+            "{missed} processes came faster than segments could be made for them; their heap \
+             objects have no names."
+        ));
+    }
+    if registry.is_some_and(|r| r.foreign() > 0) {
+        limits.push(
+            "Heap objects of processes in another process namespace have no names: their numbers \
+             are not known there."
+                .into(),
+        );
+    }
+    limits
+}
+
+/// Processes that a limit names; a server may have hundreds.
+const MOST_NAMED: usize = 4;
 
 /// What is needed to let the program go.
 struct Started {
     prepared: Prepared,
     sampler: Sampler,
-    segment: Option<Rc<Segment>>,
+    registry: Option<Registry>,
     observer: observers::Chosen,
 }
 
@@ -275,14 +322,19 @@ fn start(
             "Heap objects have no names and call stacks: nothing was preloaded, because {why}."
         ));
     }
-    let segment = Segment::create(&SegmentOptions {
+    let options_wanted = SegmentOptions {
         timer_hz: (wanted == observers::Kind::Timer).then_some(timer_hz),
         heap: true,
         keep_environment: false,
-    });
-    let segment = match segment {
+    };
+    let spare = if follow_children {
+        observers::descriptors(SPARE_SEGMENTS)
+    } else {
+        2
+    };
+    let registry = match Registry::create(options_wanted, follow_children, spare) {
         Ok(_) if hindrance.is_some() => None,
-        Ok(segment) => Some(Rc::new(segment)),
+        Ok(registry) => Some(registry),
         Err(error) if wanted != observers::Kind::Timer => {
             limits.push(format!("Heap objects are not named: {error}."));
             None
@@ -290,22 +342,29 @@ fn start(
         Err(error) => return Err(error.into()),
     };
     let mut launch = Launch::new(name.clone()).arguments(arguments.to_vec());
-    if let Some(segment) = &segment {
+    if let Some(registry) = &registry {
         let existing = std::env::var_os("LD_PRELOAD");
-        for (name, value) in segment.environment(&library.path(), existing.as_deref()) {
+        for (name, value) in registry.environment(&library.path(), existing.as_deref()) {
             launch = launch.environment(name, value);
         }
     }
     let prepared = launch.prepare()?;
+    if let Some(registry) = &registry {
+        registry.set_root(prepared.pid());
+    }
     let (sampler, observer) =
         observers::open(wanted, prepared.pid(), options.frequency, follow_children)?;
     Ok(Started {
         prepared,
         sampler,
-        segment,
+        registry,
         observer,
     })
 }
+
+/// Segments that wait for processes to come: as many as a server forks at once.
+/// Each takes a descriptor until it is used.
+const SPARE_SEGMENTS: u32 = 64;
 
 /// What the runtime could not do, for the report.
 fn runtime_limits(status: &RuntimeStatus, program: Option<&std::path::Path>) -> Vec<String> {
@@ -325,10 +384,6 @@ fn runtime_limits(status: &RuntimeStatus, program: Option<&std::path::Path>) -> 
         limits.push(format!(
             "Heap objects have no names and call stacks: the runtime library stayed passive ({refusal:?})."
         ));
-    } else if !status.allocations_seen {
-        limits.push(
-            "No heap object was seen: the program allocates none or brings its own malloc.".into(),
-        );
     }
     let mut count = |number: u64, what: &str| {
         if number > 0 {

@@ -141,6 +141,7 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
         sharing: Sharing::False,
         latent: true,
         latent_on: Some(on),
+        processes: vec![process.reference()],
         object: show_object(process, &object, None),
         lines: lines.into_values().collect(),
         false_share: 1.0,

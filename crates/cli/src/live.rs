@@ -2,9 +2,9 @@
 //! clock, spends the watch budget on suspects. It knows nothing of how the
 //! target was started and prints nothing.
 
+use crate::heap::Heap;
 use crate::session::Session;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 use sunder_access::{Address, ProcessId, ThreadId, Time};
 use sunder_observe::perf::{PerfSampler, Wait};
@@ -12,7 +12,7 @@ use sunder_observe::pmu::PmuSampler;
 use sunder_observe::watch::{Budget, BurstRequest, CodeDecoder, ProcessCode, WatchError, Watcher};
 use sunder_observe::{ObserveError, RawSample, Registers, monotonic_now, proc};
 use sunder_sharing::Burst;
-use sunder_wire::Segment;
+use sunder_wire::{Claim, Registry};
 
 /// Who takes the samples.
 pub enum Sampler {
@@ -56,7 +56,7 @@ pub struct Live {
     /// What has been seen.
     pub session: Session,
     sampler: Sampler,
-    segment: Option<Rc<Segment>>,
+    registry: Option<Registry>,
     root: ProcessId,
     budget: Budget,
     watchers: HashMap<ProcessId, Watcher>,
@@ -75,7 +75,7 @@ impl Live {
     pub fn new(
         mut session: Session,
         sampler: Sampler,
-        segment: Option<Rc<Segment>>,
+        registry: Option<Registry>,
         root: ProcessId,
         watch_share: f64,
     ) -> Self {
@@ -83,7 +83,7 @@ impl Live {
         Self {
             session,
             sampler,
-            segment,
+            registry,
             root,
             budget: Budget {
                 share: watch_share,
@@ -180,9 +180,11 @@ impl Live {
     }
 
     fn drain(&mut self, last: bool) {
+        self.claims();
         // The epoch must begin before the samples that it is compared with.
-        if let Some(segment) = &self.segment {
-            segment.advance_epoch(monotonic_now());
+        let now = monotonic_now();
+        for heap in self.session.heaps() {
+            heap.segment.advance_epoch(now);
         }
         let session = &mut self.session;
         let mut sink = |event| session.event(event);
@@ -193,23 +195,10 @@ impl Live {
             Sampler::Pmu(sampler) => sampler.drain(&mut sink),
             Sampler::Timer => {}
         }
-        if matches!(self.sampler, Sampler::Timer)
-            && let Some(segment) = self.segment.clone()
-        {
-            let process = self.root;
-            segment.drain_samples(&mut |s| {
-                self.session.sample(&RawSample {
-                    time: s.time,
-                    process,
-                    thread: s.thread,
-                    cpu: s.cpu,
-                    period_ns: s.period_ns,
-                    registers: Registers {
-                        general: s.registers,
-                        ip: s.ip,
-                    },
-                });
-            });
+        if matches!(self.sampler, Sampler::Timer) {
+            for heap in self.session.heaps() {
+                self.timer_samples(&heap);
+            }
         }
         // Before heap events: what they say of the past must find its samples.
         if last {
@@ -218,6 +207,56 @@ impl Live {
             self.session.flush(monotonic_now());
         }
         self.session.heap_events();
+    }
+
+    /// Takes in the images that have loaded the runtime.
+    fn claims(&mut self) {
+        let Some(registry) = &mut self.registry else {
+            return;
+        };
+        let timer = matches!(self.sampler, Sampler::Timer);
+        for claim in registry.poll() {
+            if timer {
+                // The image that this one replaces has ended: all of its samples
+                // are there.
+                self.last_samples(&claim);
+            }
+            self.session.claim(&claim, timer);
+            // What is read now and then would come late for a short process.
+            if timer
+                && !claim.refused
+                && let Ok(mappings) = proc::mappings(claim.process)
+                && mappings.iter().next().is_some()
+            {
+                self.session.set_mappings(claim.process, mappings);
+                self.session.refresh_code(claim.process);
+            }
+        }
+    }
+
+    fn last_samples(&mut self, claim: &Claim) {
+        let before = self.session.heaps();
+        for heap in before.iter().filter(|h| h.process == claim.process) {
+            self.timer_samples(heap);
+        }
+        self.session.pass_on();
+    }
+
+    fn timer_samples(&mut self, heap: &Heap) {
+        let process = heap.process;
+        heap.segment.drain_samples(&mut |s| {
+            self.session.sample(&RawSample {
+                time: s.time,
+                process,
+                thread: s.thread,
+                cpu: s.cpu,
+                period_ns: s.period_ns,
+                registers: Registers {
+                    general: s.registers,
+                    ip: s.ip,
+                },
+            });
+        });
     }
 
     /// Mappings that perf does not tell (data, or all of them for the timer
@@ -235,28 +274,35 @@ impl Live {
             living.push(self.root);
         }
         for process in living {
-            if let Ok(mappings) = proc::mappings(process)
+            if !proc::is_alive(process) {
+                self.session.ended(process);
+            } else if let Ok(mappings) = proc::mappings(process)
                 && mappings.iter().next().is_some()
             {
                 self.session.set_mappings(process, mappings);
                 if matches!(self.sampler, Sampler::Timer) {
                     self.session.refresh_code(process);
-                    self.refresh_threads();
+                    self.refresh_threads(process);
                 }
             }
         }
     }
 
     /// The timer observer has no events for threads' beginnings and names.
-    fn refresh_threads(&mut self) {
-        for thread in proc::threads(self.root).unwrap_or_default() {
-            let name = proc::thread_name(self.root, thread);
-            let process = self.session.process(self.root);
+    fn refresh_threads(&mut self, process: ProcessId) {
+        for thread in proc::threads(process).unwrap_or_default() {
+            let name = proc::thread_name(process, thread);
+            let process = self.session.process(process);
             process.threads.started(thread);
             if let Ok(name) = name {
                 process.threads.name(thread, name);
             }
         }
+    }
+
+    /// What runtimes claim their segments from.
+    pub const fn registry(&self) -> Option<&Registry> {
+        self.registry.as_ref()
     }
 
     /// One burst on the dearest suspect that is not yet settled.

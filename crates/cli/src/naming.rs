@@ -115,6 +115,7 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
                     .map(|u| findings::ThreadUse {
                         id: u.thread.0,
                         name: process.threads.label(u.thread).name,
+                        process: None,
                         reads: u.reads,
                         writes: u.writes,
                         updates: u.updates,

@@ -156,6 +156,19 @@ fn ticks_per_second() -> u32 {
     }
 }
 
+/// How many descriptors, at most `wanted`, can be spent beside the observers'
+/// own: an eighth of what this process may have.
+pub fn descriptors(wanted: u32) -> u32 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid place for the answer.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    let share = u32::try_from(limit.rlim_cur / 8).unwrap_or(u32::MAX);
+    if known { wanted.min(share) } else { 2 }
+}
+
 /// Something to wait on for the end of a process; none on kernels before 5.3.
 pub fn pidfd(process: ProcessId) -> Option<OwnedFd> {
     // SAFETY: the call takes two integers.

@@ -4,18 +4,22 @@
 //! It is fed by `session`, whoever observes; it must not open or wait for
 //! anything that the target could notice.
 
+use crate::heap::Heap;
+use crate::shared::has_common_memory;
 use crate::threads::Threads;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use sunder_access::{Address, CodeAddress, Granule, Mapping, Mappings, ProcessId, Time};
+use sunder_findings as findings;
+use sunder_findings::ProcessName;
 use sunder_objects::{
     HeapBlock, NameOptions, Names, ObjectContext, StackFrame, ThreadPointer, ThreadStack,
 };
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::{Burst, Config, Judge, Sample};
-use sunder_wire::{HeapEventKind, Segment};
+use sunder_wire::HeapEventKind;
 
 /// The tag for memory that changed owner when nobody knows who had it.
 const OWNER_NONE: u64 = 0;
@@ -35,7 +39,15 @@ pub struct Process {
     /// Keeps the program's file, which may be replaced or deleted while it runs.
     _executable: Option<File>,
     mappings: Mappings,
-    heap: Option<Rc<Segment>>,
+    common_memory: bool,
+    heap: Option<Rc<Heap>>,
+    /// Blocks from before a fork, kept when their lines came under suspicion: the
+    /// records of the process that they come from go on changing.
+    inherited: Vec<sunder_wire::HeapBlock>,
+    /// When this image began; 0 if that was not seen.
+    pub began: Time,
+    /// The process that started it.
+    pub parent: Option<ProcessId>,
     /// Blocks that were freed while their line was watched; the judge's owner
     /// tags count them from 1.
     freed: Vec<HeapBlock>,
@@ -91,7 +103,11 @@ impl Process {
             names: Names::new(names),
             threads: Threads::of(id),
             mappings: Mappings::new(),
+            common_memory: false,
             heap: None,
+            inherited: Vec::new(),
+            began: Time(0),
+            parent: None,
             freed: Vec::new(),
             watched: std::collections::HashSet::new(),
             accesses: Vec::new(),
@@ -100,19 +116,53 @@ impl Process {
         }
     }
 
-    /// Its heap is recorded there.
-    pub fn set_heap(&mut self, heap: Rc<Segment>) {
-        self.heap = Some(heap);
+    /// Its heap is recorded there, or is not to be known.
+    pub fn set_heap(&mut self, heap: Option<Rc<Heap>>) {
+        self.heap = heap;
+    }
+
+    /// Its heap, if that is recorded.
+    pub const fn heap(&self) -> Option<&Rc<Heap>> {
+        self.heap.as_ref()
     }
 
     /// Something was mapped.
     pub fn map(&mut self, mapping: Mapping) {
         self.mappings.insert(mapping);
+        self.common_memory = has_common_memory(&self.mappings);
     }
 
     /// What is mapped, read anew as a whole.
     pub fn set_mappings(&mut self, mappings: Mappings) {
         self.mappings = mappings;
+        self.common_memory = has_common_memory(&self.mappings);
+    }
+
+    /// Whether it may share memory with other processes.
+    pub const fn has_common_memory(&self) -> bool {
+        self.common_memory
+    }
+
+    /// What a finding calls it.
+    pub fn reference(&self) -> ProcessName {
+        ProcessName {
+            id: self.id.0,
+            name: self.threads.process_name(),
+            parent: self.parent.map(|p| p.0),
+        }
+    }
+
+    /// What the result says of it.
+    pub fn describe(&self) -> findings::Process {
+        let ProcessName { id, name, parent } = self.reference();
+        findings::Process {
+            id,
+            parent,
+            name,
+            threads: self.threads.count(),
+            samples: self.figures.samples,
+            heap_recorded: self.heap.is_some(),
+        }
     }
 
     /// What is mapped.
@@ -169,20 +219,22 @@ impl Process {
         if !self.watched.insert(line) {
             return;
         }
-        heap.watch_line(line);
+        heap.segment.watch_line(line);
         let mut at = line;
         let end = line.0 + granule.bytes();
         while at.0 < end {
-            match heap.block_at(at) {
-                Some(block) => {
-                    if block.freed.is_none() && block.born.earliest > since {
-                        self.judge
-                            .retire(block.span, block.born.earliest, OWNER_NONE);
-                    }
-                    at = Address(block.span.end().0.max(at.0 + 8));
+            let mut next = at.0 + 8;
+            if let Some(block) = heap.segment.block_at(at) {
+                if block.freed.is_none() && block.born.earliest > since {
+                    self.judge
+                        .retire(block.span, block.born.earliest, OWNER_NONE);
                 }
-                None => at = Address(at.0 + 8),
+                next = next.max(block.span.end().0);
+            } else if let Some(block) = heap.inherited(at) {
+                next = next.max(block.span.end().0);
+                self.inherited.push(block);
             }
+            at = Address(next);
         }
     }
 
@@ -191,21 +243,22 @@ impl Process {
         let Some(heap) = self.heap.clone() else {
             return;
         };
-        heap.drain_heap_events(&mut |event| match event.kind {
-            HeapEventKind::Allocated => {
-                self.judge.retire(event.span, event.time, OWNER_NONE);
-            }
-            HeapEventKind::Freed => {
-                self.freed.push(HeapBlock {
-                    span: event.span,
-                    allocation: event.stack,
-                    thread: None,
-                    freed: true,
-                });
-                let owner = self.freed.len() as u64;
-                self.judge.retire(event.span, event.time, owner);
-            }
-        });
+        heap.segment
+            .drain_heap_events(&mut |event| match event.kind {
+                HeapEventKind::Allocated => {
+                    self.judge.retire(event.span, event.time, OWNER_NONE);
+                }
+                HeapEventKind::Freed => {
+                    self.freed.push(HeapBlock {
+                        span: event.span,
+                        allocation: event.stack,
+                        thread: None,
+                        freed: true,
+                    });
+                    let owner = self.freed.len() as u64;
+                    self.judge.retire(event.span, event.time, owner);
+                }
+            });
     }
 
     /// The heap block that held `address`: one that was freed, if the judge's
@@ -217,7 +270,12 @@ impl Process {
         {
             return Some(block.clone());
         }
-        let block = self.heap.as_ref()?.block_at(address)?;
+        let heap = self.heap.as_ref()?;
+        let kept = || {
+            let kept = self.inherited.iter().find(|b| b.span.contains(address));
+            kept.cloned().or_else(|| heap.inherited(address))
+        };
+        let block = heap.segment.block_at(address).or_else(kept)?;
         Some(HeapBlock {
             span: block.span,
             allocation: block.stack,
@@ -239,7 +297,7 @@ impl Process {
 
     /// The frames that hold `address` of those that threads were created in.
     fn frames(&self, address: Address) -> Vec<StackFrame> {
-        let creations = self.heap.iter().flat_map(|heap| heap.creations());
+        let creations = self.heap.iter().flat_map(|heap| heap.segment.creations());
         creations
             .flat_map(|made| {
                 let ends: Vec<_> = made
@@ -270,7 +328,7 @@ impl Process {
         let told: Vec<_> = self
             .heap
             .iter()
-            .flat_map(|heap| heap.threads())
+            .flat_map(|heap| heap.segment.threads())
             .filter(|t| t.stack.len > 0)
             .map(|t| ThreadStack {
                 thread: t.thread,
@@ -296,7 +354,7 @@ impl Process {
     fn thread_pointers(&self) -> Vec<ThreadPointer> {
         self.heap
             .iter()
-            .flat_map(|heap| heap.threads())
+            .flat_map(|heap| heap.segment.threads())
             .filter(|t| t.fs_base.0 != 0)
             .map(|t| ThreadPointer {
                 thread: t.thread,

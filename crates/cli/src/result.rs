@@ -39,6 +39,7 @@ impl Building {
                 program: observed.program,
                 machine: observed.machine,
                 run,
+                processes: Vec::new(),
                 findings: Vec::new(),
                 limits: observed.limits,
             },
@@ -58,6 +59,9 @@ impl Building {
         run.accesses += process.figures.accesses;
         run.watched_accesses += process.figures.watched;
         run.threads += process.threads.count();
+        if process.figures.samples + process.figures.accesses > 0 {
+            self.findings.processes.push(process.describe());
+        }
         self.weak += assembled.weak;
         self.findings.findings.extend(assembled.findings);
         for limit in process.names.limits() {
@@ -65,6 +69,12 @@ impl Building {
                 self.findings.limits.push(limit);
             }
         }
+    }
+
+    /// Adds what processes share with each other.
+    pub fn add_common(&mut self, assembled: Assembled) {
+        self.weak += assembled.weak;
+        self.findings.findings.extend(assembled.findings);
     }
 
     /// The result, ranked and with advice.

@@ -3,9 +3,11 @@
 //! wait, print, or look at the target beyond reading what `/proc` tells.
 
 use crate::assemble::assemble;
+use crate::heap::Heap;
 use crate::latent::predict;
 use crate::process::Process;
 use crate::result::{Building, Observed};
+use crate::shared::Shared;
 use crate::slots::Held;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,7 +16,7 @@ use sunder_findings::Findings;
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_observe::{Decoded, Decoder, Event, ProcessCode, RawSample};
 use sunder_sharing::Config;
-use sunder_wire::Segment;
+use sunder_wire::{Claim, Origin, RuntimeStatus};
 
 /// See the module's head.
 pub struct Session {
@@ -29,7 +31,12 @@ pub struct Session {
     processes: HashMap<ProcessId, Process>,
     /// Images that ended by an exec or with their process.
     past: Vec<Process>,
-    heap: Option<(ProcessId, Rc<Segment>)>,
+    /// What processes have in common.
+    shared: Shared,
+    /// The images that loaded the runtime, by process, in the order of time.
+    heaps: HashMap<ProcessId, Vec<Rc<Heap>>>,
+    /// The same by the number that the registry gave them.
+    images: HashMap<u32, Rc<Heap>>,
     lost: u64,
     /// Processes that a followed one started and that are not followed.
     not_followed: u64,
@@ -67,16 +74,117 @@ impl Session {
             code: ProcessCode::new(),
             processes: HashMap::new(),
             past: Vec::new(),
-            heap: None,
+            shared: Shared::new(config),
+            heaps: HashMap::new(),
+            images: HashMap::new(),
             lost: 0,
             not_followed: 0,
         }
     }
 
-    /// The heap of `process` is recorded in `segment`.
-    pub fn set_heap(&mut self, process: ProcessId, segment: Rc<Segment>) {
-        self.process(process).set_heap(Rc::clone(&segment));
-        self.heap = Some((process, segment));
+    /// An image has loaded the runtime. With `tells` nobody else tells of new
+    /// processes and programs.
+    pub fn claim(&mut self, claim: &Claim, tells: bool) {
+        if claim.refused || !self.follows(claim.process) {
+            return;
+        }
+        let (id, since) = (claim.process, claim.time);
+        let origin = match claim.origin {
+            Origin::Fork { image, epoch } => {
+                self.images.get(&image).map(|heap| (Rc::clone(heap), epoch))
+            }
+            Origin::Program => None,
+        };
+        if tells {
+            self.begin(claim, origin.as_ref().map(|(heap, _)| heap.process));
+        }
+        let segment = Rc::clone(&claim.segment);
+        let heap = Rc::new(Heap::new(segment, id, since, origin));
+        self.images.insert(claim.image, Rc::clone(&heap));
+        self.heaps.entry(id).or_default().push(heap);
+        self.give_heap(id);
+    }
+
+    /// A new process or program, told by its claim alone.
+    fn begin(&mut self, claim: &Claim, origin: Option<ProcessId>) {
+        let id = claim.process;
+        if self.processes.get(&id).is_some_and(|p| p.heap().is_some()) {
+            self.exec(id, claim.time);
+        }
+        let origin = origin.filter(|origin| self.processes.contains_key(origin));
+        if let Some(origin) = origin {
+            self.fork(origin, id);
+        }
+        let process = self.process(id);
+        process.began = claim.time;
+        // The first process is our own child, which nobody wants to know.
+        if claim.parent.0 != std::process::id() {
+            process.parent.get_or_insert(claim.parent);
+        }
+    }
+
+    /// An image has the first heap that was claimed after its beginning. A later
+    /// one is that of a later image, whose beginning is still to be told.
+    fn give_heap(&mut self, id: ProcessId) {
+        let began = self.process(id).began;
+        let heaps = self.heaps.get(&id);
+        let heap = heaps.and_then(|h| h.iter().find(|h| h.since >= began).cloned());
+        self.process(id).set_heap(heap);
+    }
+
+    /// The heaps of the images that have not ended.
+    pub fn heaps(&self) -> Vec<Rc<Heap>> {
+        let all = self.processes.values();
+        all.filter_map(|p| p.heap().cloned()).collect()
+    }
+
+    /// What the runtime says of itself in the last image of `process`.
+    pub fn runtime_status(&self, process: ProcessId) -> RuntimeStatus {
+        let last = self.heaps.get(&process).and_then(|heaps| heaps.last());
+        last.map_or_else(RuntimeStatus::default, |heap| heap.segment.status())
+    }
+
+    /// Whether any image recorded a heap block.
+    pub fn saw_allocations(&self) -> bool {
+        let mut all = self.heaps.values().flatten();
+        all.any(|heap| heap.segment.status().allocations_seen)
+    }
+
+    /// The processes other than `root` that were seen running and whose heap is
+    /// not recorded, by number and name.
+    pub fn without_heap(&self, root: ProcessId) -> Vec<String> {
+        let all = self.past.iter().chain(self.processes.values());
+        let mut names: Vec<_> = all
+            .filter(|p| p.id != root && p.heap().is_none())
+            .filter(|p| p.figures.samples + p.figures.accesses > 0)
+            .map(|p| match p.threads.process_name() {
+                Some(name) => format!("{} ({name})", p.id),
+                None => p.id.to_string(),
+            })
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Timer samples that were lost because they were not drained in time.
+    pub fn samples_dropped(&self) -> u64 {
+        let all = self.heaps.values().flatten();
+        all.map(|heap| heap.segment.status().samples_dropped).sum()
+    }
+
+    /// A process has ended: if nothing was seen of it, its heap is not needed.
+    pub fn ended(&mut self, id: ProcessId) {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
+        if process.figures.samples + process.figures.accesses == 0
+            && let Some(heap) = process.heap().cloned()
+        {
+            process.set_heap(None);
+            self.images.retain(|_, h| !Rc::ptr_eq(h, &heap));
+            self.heaps.remove(&id);
+        }
     }
 
     /// Takes in one event.
@@ -102,13 +210,15 @@ impl Session {
                 process,
                 parent,
                 thread,
-                ..
+                time,
             } => {
                 if process != parent && self.follows(parent) && !self.follows(process) {
                     self.not_followed += 1;
                 }
                 if self.follows(process) {
                     if process != parent && self.processes.contains_key(&parent) {
+                        // The number may have been another process's before.
+                        self.exec(process, time);
                         self.fork(parent, process);
                     }
                     self.process(process).threads.started(thread);
@@ -119,12 +229,12 @@ impl Session {
                 thread,
                 name,
                 exec,
-                ..
+                time,
             } => {
                 if self.follows(process) {
                     if exec {
                         self.pass_on();
-                        self.exec(process);
+                        self.exec(process, time);
                     }
                     let process = self.process(process);
                     process.threads.started(thread);
@@ -153,8 +263,21 @@ impl Session {
             return;
         }
         let decoded = std::mem::take(&mut self.decoded);
-        self.process(sample.process).sample(sample, &decoded);
+        self.judge(sample, &decoded);
         self.decoded = decoded;
+    }
+
+    fn judge(&mut self, sample: &RawSample, decoded: &Decoded) {
+        let several = self.follow == Follow::All;
+        let config = self.config;
+        let process = self
+            .processes
+            .entry(sample.process)
+            .or_insert_with(|| Process::new(sample.process, config));
+        process.sample(sample, decoded);
+        if several && process.has_common_memory() {
+            self.shared.sample(process.mappings(), sample, decoded);
+        }
     }
 
     /// The target lives: its samples are held until [`Session::flush`], because
@@ -178,7 +301,7 @@ impl Session {
             return;
         };
         for (sample, decoded) in &samples {
-            self.process(sample.process).sample(sample, decoded);
+            self.judge(sample, decoded);
         }
         if let Some(held) = &mut self.held {
             held.reuse(samples);
@@ -203,8 +326,8 @@ impl Session {
 
     /// Takes in what the runtime tells of the heap.
     pub fn heap_events(&mut self) {
-        if let Some((process, _)) = self.heap {
-            self.process(process).heap_events();
+        for process in self.processes.values_mut() {
+            process.heap_events();
         }
     }
 
@@ -250,8 +373,14 @@ impl Session {
         all.extend(self.processes.drain().map(|(_, process)| process));
         all.sort_by_key(|p| p.id);
         let mut result = Building::new(observed, self.lost);
+        let (common, told) = self.shared.finish(&all, start, end);
+        result.add_common(common);
         for process in &mut all {
             let mut assembled = assemble(process, start, end);
+            let mappings = process.mappings();
+            let shared = &mut self.shared;
+            let findings = &mut assembled.findings;
+            findings.retain(|f| !shared.is_told(mappings, f, &told));
             let threshold = result.threshold_percent();
             let granule = self.config.granule();
             let latent = predict(process, granule, threshold, &assembled.findings);
@@ -268,29 +397,37 @@ impl Session {
         }
     }
 
-    /// A new program in an old process: nothing of the old image is valid.
-    fn exec(&mut self, id: ProcessId) {
+    /// A new program in an old process, or a new process with an old number:
+    /// nothing of the old image is valid.
+    fn exec(&mut self, id: ProcessId, time: Time) {
         if let Some(held) = &mut self.held {
             held.forget(id);
         }
-        let Some(old) = self.processes.remove(&id) else {
-            return;
-        };
-        let keep_heap = old.figures.samples == 0;
-        if !keep_heap {
-            self.past.push(old);
+        let mut parent = None;
+        if let Some(mut old) = self.processes.remove(&id) {
+            parent = old.parent;
+            if old.heap().is_some_and(|heap| heap.since > time) {
+                old.set_heap(None);
+            }
+            if old.figures.samples + old.figures.accesses > 0 {
+                self.past.push(old);
+            }
         }
-        if let Some((process, segment)) = self.heap.clone()
-            && process == id
-            && keep_heap
-        {
-            self.process(id).set_heap(segment);
-        }
+        let new = self.process(id);
+        (new.began, new.parent) = (time, parent);
+        self.give_heap(id);
     }
 
     /// A child begins with its parent's address space.
     fn fork(&mut self, parent: ProcessId, child: ProcessId) {
-        let mappings = self.process(parent).mappings().clone();
-        self.set_mappings(child, mappings);
+        let parent = self.process(parent);
+        let (id, mappings) = (parent.id, parent.mappings().clone());
+        let name = parent.threads.process_name();
+        let child = self.process(child);
+        child.set_mappings(mappings);
+        child.parent = Some(id);
+        if let Some(name) = name {
+            child.threads.inherit_name(name);
+        }
     }
 }

@@ -37,6 +37,25 @@ impl Threads {
         }
     }
 
+    /// The name of the process: that of its first thread.
+    pub fn process_name(&self) -> Option<String> {
+        self.names.get(&self.first).cloned()
+    }
+
+    /// The same process under a new number has the same name at first.
+    pub fn inherit_name(&mut self, name: String) {
+        self.names.entry(self.first).or_insert(name);
+    }
+
+    /// Takes over the names of another process's threads.
+    pub fn take_names(&mut self, others: &Self) {
+        let names = others.seen.keys().filter_map(|id| {
+            let name = others.label(*id).name?;
+            Some((*id, name))
+        });
+        self.names.extend(names);
+    }
+
     /// A thread is known to exist.
     pub fn started(&mut self, thread: ThreadId) {
         self.seen.entry(thread).or_default();

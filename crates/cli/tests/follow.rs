@@ -5,8 +5,9 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use sunder_findings::{Findings, Sharing};
+use sunder_findings::{Finding, Findings, ObjectKind, Sharing};
 use sunder_workloads::Variant;
+use support::confine::refuse_perf;
 use support::targets::{
     alone, as_expected, build, falsely_shared, global, open, side_by_side, workload,
 };
@@ -98,12 +99,8 @@ fn without_the_option_children_are_left_out_and_this_is_said() {
             }
             let result = detect(&["--observer", observer], &program, &[how]);
             let result = result.expect("a result");
-            let wanted = match observer {
-                "perf" => NOT_LOOKED_AT,
-                _ => "which the timer observer can't follow",
-            };
             assert!(
-                says(&result, wanted),
+                says(&result, NOT_LOOKED_AT),
                 "{how} {observer}: {:#?}",
                 result.limits
             );
@@ -112,16 +109,129 @@ fn without_the_option_children_are_left_out_and_this_is_said() {
     }
 }
 
+/// The one finding about a heap block with its allocation in `allocate`, which
+/// `caller` called.
+fn heap_of<'a>(result: &'a Findings, caller: &str) -> Result<&'a Finding, String> {
+    let is_heap = |f: &Finding| f.object.kind == ObjectKind::Heap;
+    let finding = falsely_shared(result, is_heap)?;
+    let stack = &finding.object.allocation;
+    let functions: Vec<_> = stack.iter().map(|f| f.function.as_str()).collect();
+    if functions.get(..2) != Some(&["allocate", caller][..]) {
+        return Err(format!("allocated in {functions:?}"));
+    }
+    Ok(finding)
+}
+
+/// A finding in another process than the first, which is known.
+fn in_a_child(result: &Findings, finding: &Finding) -> Result<(), String> {
+    let [process] = &finding.processes[..] else {
+        return Err(format!("processes: {:?}", finding.processes));
+    };
+    let known = result.processes.iter().find(|p| p.id == process.id);
+    let known = known.ok_or("the process is not among those of the run")?;
+    if process.name.as_deref() != Some("forks") || known.parent.is_none() || known.threads != 3 {
+        return Err(format!("{known:?}"));
+    }
+    assert!(known.heap_recorded);
+    Ok(())
+}
+
 #[test]
-fn the_timer_observer_says_that_it_cannot_follow() {
+fn heap_objects_of_children_are_named_with_their_call_stacks() {
+    let program = forks();
+    for (how, caller) in [
+        ("fork-heap", "share_heap"),
+        ("before-heap", "share_inherited"),
+        ("daemon-heap", "share_heap"),
+    ] {
+        side_by_side(how, || {
+            let result = detect(&["--follow-children"], &program, &[how])?;
+            assert!(!says(&result, "call stacks"), "{:#?}", result.limits);
+            in_a_child(&result, heap_of(&result, caller)?)
+        });
+    }
+}
+
+/// However a child executes its program, that program records its heap.
+#[test]
+fn every_way_to_execute_a_program_is_followed() {
+    let program = forks();
+    for way in [
+        "execv", "execl", "execlp", "execle", "many", "fexecve", "syscall", "closed", "spawn",
+        "vfork",
+    ] {
+        let _alone = alone();
+        let arguments = ["exec-heap", way];
+        let result = detect(&["--follow-children"], &program, &arguments).expect("a result");
+        let children = result.processes.iter().filter(|p| p.threads == 3);
+        let recorded: Vec<_> = children.map(|p| p.heap_recorded).collect();
+        if recorded.is_empty() {
+            println!("SKIP: {way}: the child was not sampled");
+        } else {
+            assert_eq!(recorded, [true], "{way}: {:#?}", result.processes);
+        }
+    }
+}
+
+#[test]
+fn an_exec_in_place_uses_no_record_of_the_old_program() {
+    let program = forks();
+    for way in ["execv", "execl", "execle", "syscall"] {
+        side_by_side(way, || {
+            let result = detect(&[], &program, &["become-heap", way])?;
+            heap_of(&result, "share_heap").map(|_| ())
+        });
+    }
+}
+
+#[test]
+fn the_timer_observer_follows_children() {
+    let program = forks();
+    for (arguments, caller) in [
+        (&["fork-heap"][..], "share_heap"),
+        (&["before-heap"], "share_inherited"),
+        (&["exec-heap", "execv"], "share_heap"),
+    ] {
+        side_by_side(arguments[0], || {
+            let folder = tempfile::tempdir().expect("a folder");
+            let file = folder.path().join("result.json");
+            let mut command = plain_sunder();
+            refuse_perf(&mut command, libc::EPERM);
+            command.args(["detect", "--quiet", "--follow-children", "-o"]);
+            command.arg(&file).arg("--").arg(&program).args(arguments);
+            let seen = command.output().expect("sunder starts");
+            assert_eq!(seen.status.code(), Some(0));
+            let result = open(&file)?;
+            assert_eq!(result.run.observer, "timer");
+            in_a_child(&result, heap_of(&result, caller)?)
+        });
+    }
+}
+
+#[test]
+fn false_sharing_between_processes_is_found_in_memory_that_they_share() {
+    let program = forks();
+    side_by_side("serve", || {
+        let result = detect(&["--follow-children"], &program, &["serve"])?;
+        let finding = falsely_shared(&result, |f| f.object.kind == ObjectKind::Mapping)?;
+        assert_eq!(finding.processes.len(), 2, "{:?}", finding.processes);
+        let words = finding.lines.iter().flat_map(|l| &l.words);
+        for user in words.flat_map(|w| &w.threads) {
+            // Each child has one thread, which has the process's number.
+            assert_eq!(user.process, Some(user.id));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn processes_that_share_no_line_share_nothing() {
     let _alone = alone();
-    let result = detect(
-        &["--observer", "timer", "--follow-children"],
-        &forks(),
-        &["fork"],
-    );
-    let result = result.expect("a result");
-    assert!(says(&result, "can't follow"), "{:#?}", result.limits);
+    let program = forks();
+    for how in ["serve-apart", "twins"] {
+        let result = detect(&["--follow-children"], &program, &[how]).expect("a result");
+        assert!(nothing_found(&result), "{how}: {:#?}", result.findings);
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub fn word(offset: u32, size: u32, field: &str, uses: &[Use]) -> Word {
             .map(|&(id, reads, writes, updates, atomics)| ThreadUse {
                 id,
                 name: name_of(id),
+                process: None,
                 reads,
                 writes,
                 updates,

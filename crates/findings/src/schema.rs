@@ -30,6 +30,10 @@ pub struct Findings {
     pub machine: Machine,
     /// How it was observed.
     pub run: Run,
+    /// The processes that were seen running, in the order of their numbers. One
+    /// that executed several programs is there once for each.
+    #[serde(default)]
+    pub processes: Vec<Process>,
     /// Ranked by cost, the dearest first; latent ones after the present ones.
     pub findings: Vec<Finding>,
     /// What the run could not see, one sentence each.
@@ -45,6 +49,7 @@ impl Default for Findings {
             program: Program::default(),
             machine: Machine::default(),
             run: Run::default(),
+            processes: Vec::new(),
             findings: Vec::new(),
             limits: Vec::new(),
         }
@@ -72,6 +77,24 @@ pub enum Exit {
     Signal(i32),
 }
 
+/// A process of the program: one address space, from its fork or `exec` to the
+/// next `exec` or its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Process {
+    /// The kernel's process id.
+    pub id: u32,
+    /// The process that started it, where known.
+    pub parent: Option<u32>,
+    /// Its name: that of its first thread.
+    pub name: Option<String>,
+    /// Threads that were seen of it.
+    pub threads: u32,
+    /// Samples taken of it.
+    pub samples: u64,
+    /// Whether its heap blocks were recorded.
+    pub heap_recorded: bool,
+}
+
 /// The machine that the program ran on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
@@ -94,7 +117,7 @@ pub struct Machine {
 pub struct Run {
     /// Seconds of wall time observed.
     pub seconds: f64,
-    /// Threads that were seen.
+    /// Threads that were seen, of all processes.
     pub threads: u32,
     /// Samples taken.
     pub samples: u64,
@@ -133,6 +156,10 @@ pub struct Finding {
     /// Whether hardware watchpoints (or an exact stream) confirmed the bytes and
     /// the interleaving; otherwise it rests on samples.
     pub confirmed: bool,
+    /// Whose threads they are. More than one process where they meet in memory that
+    /// these have in common.
+    #[serde(default)]
+    pub processes: Vec<ProcessName>,
     /// The object that the threads share falsely.
     pub object: Object,
     /// The other object on the line, when two distinct objects meet there.
@@ -272,6 +299,17 @@ pub struct Thread {
     pub name: Option<String>,
 }
 
+/// A process, as a finding refers to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessName {
+    /// The kernel's process id.
+    pub id: u32,
+    /// Its name, where known.
+    pub name: Option<String>,
+    /// The process that started it, where known.
+    pub parent: Option<u32>,
+}
+
 /// One contended line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Line {
@@ -307,6 +345,9 @@ pub struct ThreadUse {
     pub id: u32,
     /// The thread's name.
     pub name: Option<String>,
+    /// Its process, where a finding has threads of several.
+    #[serde(default)]
+    pub process: Option<u32>,
     /// Plain loads.
     pub reads: u64,
     /// Plain stores.

@@ -3,8 +3,8 @@
 use crate::clean::clean;
 use crate::figures::{counted, grouped, percent, seconds, short};
 use sunder_findings::{
-    AccessKind, Exit, Finding, Findings, LatentOn, Line, Location, Object, ObjectKind, Sharing,
-    Site, Standing, ThreadUse, Word, file_name,
+    AccessKind, Exit, Finding, Findings, LatentOn, Line, Location, Object, ObjectKind, ProcessName,
+    Sharing, Site, Standing, ThreadUse, Word, file_name,
 };
 
 /// Below this many samples, finding nothing says little.
@@ -57,6 +57,39 @@ pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
     }
 }
 
+/// How many threads were seen; with several processes, of how many.
+fn threads(all: &Findings) -> String {
+    let threads = counted(all.run.threads as usize, "thread");
+    match all.processes.len() {
+        0 | 1 => threads,
+        many => format!("{threads} of {many} processes"),
+    }
+}
+
+/// Which processes a finding is about, if it is not plain: `in process 71
+/// (worker, started by 70)`.
+fn processes(all: &Findings, finding: &Finding) -> Option<String> {
+    if all.processes.len() < 2 || finding.processes.is_empty() {
+        return None;
+    }
+    let one = |p: &ProcessName| match (&p.name, p.parent) {
+        (Some(name), Some(parent)) => format!("{} ({}, started by {parent})", p.id, clean(name)),
+        (Some(name), None) => format!("{} ({})", p.id, clean(name)),
+        (None, Some(parent)) => format!("{} (started by {parent})", p.id),
+        (None, None) => p.id.to_string(),
+    };
+    let shown: Vec<String> = finding.processes.iter().take(PROCESSES).map(one).collect();
+    let left = finding.processes.len() - shown.len();
+    Some(match (finding.processes.len(), left) {
+        (1, _) => format!("in process {}", shown.join("")),
+        (_, 0) => format!("between processes {}", shown.join(", ")),
+        _ => format!("between processes {} and {left} more", shown.join(", ")),
+    })
+}
+
+/// Processes of one finding that are named; a server may have hundreds.
+const PROCESSES: usize = 4;
+
 /// What was looked at, for a run that found nothing: sentences.
 pub(crate) fn looked_at(all: &Findings) -> Vec<String> {
     let run = &all.run;
@@ -71,7 +104,7 @@ pub(crate) fn looked_at(all: &Findings) -> Vec<String> {
     let mut out = vec![format!(
         "Looked at {} samples of {} in {}, which gave {} accesses with known addresses{watched}.",
         grouped(run.samples),
-        counted(run.threads as usize, "thread"),
+        threads(all),
         seconds(run.seconds),
         grouped(run.accesses),
     )];
@@ -91,7 +124,7 @@ pub(crate) fn run_facts(all: &Findings) -> Vec<String> {
     let run = &all.run;
     let mut facts = vec![
         seconds(run.seconds),
-        counted(run.threads as usize, "thread"),
+        threads(all),
         format!(
             "{} samples ({})",
             grouped(run.samples),
@@ -216,7 +249,7 @@ pub(crate) fn origin(object: &Object) -> String {
 }
 
 /// How the threads meet, and how sure we are.
-pub(crate) fn evidence(finding: &Finding) -> String {
+pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
     let verb = if finding.latent { "would pass" } else { "pass" };
     let mut out = format!(
         "{} {verb} {} back and forth {} times a second",
@@ -228,6 +261,10 @@ pub(crate) fn evidence(finding: &Finding) -> String {
         },
         short(finding.interleavings_per_second),
     );
+    if let Some(processes) = processes(all, finding) {
+        out.push(' ');
+        out.push_str(&processes);
+    }
     if finding.sharing == Sharing::Mixed {
         out.push_str(&format!(
             ", {} of it falsely",

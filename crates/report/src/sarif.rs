@@ -96,7 +96,7 @@ fn log(findings: &Findings, places: &Places) -> String {
     let results: Vec<Value> = findings
         .findings
         .iter()
-        .map(|f| result(f, threshold, places))
+        .map(|f| result(findings, f, threshold, places))
         .collect();
     let mut run = json!({
         "tool": {"driver": {
@@ -149,14 +149,14 @@ fn invocation(all: &Findings) -> Value {
     out
 }
 
-fn result(finding: &Finding, threshold: f64, places: &Places) -> Value {
+fn result(all: &Findings, finding: &Finding, threshold: f64, places: &Places) -> Value {
     let rule = Rule::index_of(finding);
     let (main, related) = locations(finding, places);
     let mut out = json!({
         "ruleId": RULES[rule].id,
         "ruleIndex": rule,
         "level": level(finding, threshold),
-        "message": {"text": message(finding)},
+        "message": {"text": message(all, finding)},
         "locations": main.into_iter().collect::<Vec<_>>(),
         "relatedLocations": related,
         "partialFingerprints": {"sunder/v1": fingerprint(finding)},
@@ -167,6 +167,7 @@ fn result(finding: &Finding, threshold: f64, places: &Places) -> Value {
             "interleavingsPerSecond": finite(finding.interleavings_per_second),
             "confirmed": finding.confirmed,
             "threads": finding.threads().len(),
+            "processes": finding.processes.iter().map(|p| p.id).collect::<Vec<_>>(),
         },
     });
     // A rank says "more important than"; a latent finding has none.
@@ -191,7 +192,7 @@ fn level(finding: &Finding, threshold: f64) -> &'static str {
 
 /// What, how dear, and what to do, as plain text. `[text](target)` would be a
 /// link in SARIF's messages (section 3.11.6), so names can't make one.
-fn message(finding: &Finding) -> String {
+fn message(all: &Findings, finding: &Finding) -> String {
     let price = if finding.latent {
         format!("{}.", describe::cost(finding))
     } else {
@@ -204,7 +205,7 @@ fn message(finding: &Finding) -> String {
         "{}: {} {price} {}.",
         describe::kind(finding),
         clean(&finding.subject()),
-        describe::evidence(finding),
+        describe::evidence(all, finding),
     );
     if let Some(advice) = finding.advice.first() {
         text.push(' ');

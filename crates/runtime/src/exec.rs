@@ -1,21 +1,23 @@
 //! A process that executes another program (`env`, `taskset`, `nice`, a shell's
 //! `exec`) stays observed: the new program is told of the library and the
-//! segment as the first was. Children are not: in a forked child the runtime
-//! is passive, and a vforked one has another process number. Contexts: normal,
-//! post-fork.
+//! registry as the first was. So are the programs that children execute, if
+//! children are followed. Contexts: normal, post-fork; also in a vforked child,
+//! which has its parent's memory.
 //!
-//! The variadic `execl` functions and raw system calls are not seen; a program
-//! that is started so is not recorded.
+//! Its other ways in are in [`crate::raw`]. Not seen are system calls that the
+//! program makes itself, and `system` and `popen`, which call the C library's own
+//! functions; a program that is started so is not recorded.
 
 #![cfg(not(test))]
 
-use crate::{environment, real, state, system};
+use crate::{environment, follow, real, system};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-type Strings = *const *mut c_char;
+/// An array of C strings that ends with null.
+pub type Strings = *const *mut c_char;
 
 unsafe extern "C" {
     /// The program's environment, as the C library has it.
@@ -87,12 +89,6 @@ struct Extended {
     bytes: usize,
 }
 
-impl Extended {
-    const fn strings(&self) -> Strings {
-        self.memory.as_ptr().cast_const().cast()
-    }
-}
-
 impl Drop for Extended {
     fn drop(&mut self) {
         // SAFETY: the memory is ours alone.
@@ -100,29 +96,48 @@ impl Drop for Extended {
     }
 }
 
-/// `strings` with our two variables; nothing if this process is not observed
-/// or there is no memory.
+/// How many entries an array of strings has.
 ///
 /// # Safety
-/// `strings` is null or an environment.
-unsafe fn extended(strings: Strings) -> Option<Extended> {
-    let view = state::segment()?;
-    let owner = view.status().process.load(Ordering::Relaxed);
-    if owner != system::process_id() || !KEPT.valid.load(Ordering::Acquire) {
-        return None;
-    }
-    let mut count = 0usize;
+/// `strings` is null or an array of strings that ends with null.
+pub unsafe fn count(strings: Strings) -> usize {
+    let mut count = 0;
     // SAFETY: counts to the null that ends an environment.
     while !strings.is_null() && unsafe { !(*strings.wrapping_add(count)).is_null() } {
         count += 1;
     }
+    count
+}
+
+/// Bytes that `strings` with our two variables takes.
+///
+/// # Safety
+/// As [`count`].
+unsafe fn bytes(strings: Strings) -> usize {
+    // SAFETY: by this function's contract; a value is a C string.
+    unsafe {
+        let user = environment::find(strings.cast_mut(), PRELOAD);
+        let user = user.map_or(0, |user| environment::length(user));
+        let library = environment::length(KEPT.library.get().cast());
+        let segment = environment::length(KEPT.segment.get().cast());
+        (count(strings) + 3) * 8 + library + segment + user + 64
+    }
+}
+
+/// Writes `strings` with our two variables to `memory`.
+///
+/// # Safety
+/// As [`count`]; `memory` has [`bytes`] bytes, aligned for pointers, and
+/// [`KEPT`] is valid.
+unsafe fn extend(strings: Strings, memory: *mut u8) {
     // SAFETY: by this function's contract.
-    let user = unsafe { environment::find(strings.cast_mut(), PRELOAD) };
-    // SAFETY: a value is a C string.
-    let user_bytes = user.map_or(0, |user| unsafe { environment::length(user) });
-    let bytes = (count + 3) * 8 + 2 * LONGEST + user_bytes + 64;
-    let memory = system::map_anonymous(bytes)?;
-    let array = memory.as_ptr().cast::<*mut c_char>();
+    let (count, user) = unsafe {
+        (
+            count(strings),
+            environment::find(strings.cast_mut(), PRELOAD),
+        )
+    };
+    let array = memory.cast::<*mut c_char>();
     let mut text = array.wrapping_add(count + 3).cast::<u8>();
     let mut put = |parts: [&[u8]; 4]| {
         let start = text;
@@ -155,22 +170,66 @@ unsafe fn extended(strings: Strings) -> Option<Extended> {
             }
         }
     }
-    Some(Extended { memory, bytes })
+}
+
+/// Whether a program that this process executes will find what it is told of:
+/// the process may have changed its root folder or its user since it loaded us.
+/// The dynamic linker complains aloud of a library that is not there.
+fn reachable() -> bool {
+    [KEPT.library.get(), KEPT.segment.get()]
+        .into_iter()
+        .all(|path| {
+            // SAFETY: both are C strings once they are valid.
+            let fd = unsafe { system::open_to_read(path.cast()) };
+            fd.map(system::close).is_some()
+        })
 }
 
 /// Calls `execute` with the environment that the new program gets.
 ///
 /// # Safety
 /// `strings` is null or an environment.
-unsafe fn with(strings: Strings, execute: impl FnOnce(Strings) -> c_int) -> c_int {
-    // SAFETY: by this function's contract.
-    match unsafe { extended(strings) } {
-        Some(ours) => execute(ours.strings()),
-        None => execute(strings),
+pub unsafe fn with(strings: Strings, execute: impl FnOnce(Strings) -> c_int) -> c_int {
+    if !KEPT.valid.load(Ordering::Acquire) || !follow::passes_on() || !reachable() {
+        return execute(strings);
     }
+    // SAFETY: by this function's contract.
+    let bytes = unsafe { bytes(strings) };
+    if follow::is_guest() {
+        // What a vforked child maps stays with its parent.
+        // SAFETY: as above.
+        return unsafe { with_on_stack(strings, bytes, execute) };
+    }
+    let Some(memory) = system::map_anonymous(bytes) else {
+        return execute(strings);
+    };
+    let extended = Extended { memory, bytes };
+    // SAFETY: the memory is new and large enough.
+    unsafe { extend(strings, extended.memory.as_ptr()) };
+    execute(extended.memory.as_ptr().cast_const().cast())
 }
 
-fn fails() -> c_int {
+/// As [`with`], for environments that fit: threads may have small stacks.
+///
+/// # Safety
+/// As [`with`]; `bytes` is what it takes.
+#[inline(never)]
+unsafe fn with_on_stack(
+    strings: Strings,
+    bytes: usize,
+    execute: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    let mut words = [0u64; 1024];
+    if bytes > size_of_val(&words) {
+        return execute(strings);
+    }
+    // SAFETY: the array is large enough and aligned.
+    unsafe { extend(strings, words.as_mut_ptr().cast()) };
+    execute(words.as_ptr().cast())
+}
+
+/// What a function returns that the C library does not have.
+pub fn fails() -> c_int {
     // SAFETY: the C library's thread-local errno.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     -1

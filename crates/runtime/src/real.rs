@@ -2,7 +2,7 @@
 //! order, be they the C library's or those of a preloaded allocator. Contexts:
 //! pre-init, normal.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// What a thread runs.
@@ -20,6 +20,11 @@ static LOOKING: AtomicU32 = AtomicU32::new(0);
 /// Whether the calling thread is in the middle of a look-up.
 pub fn is_looking() -> bool {
     LOOKING.load(Ordering::Relaxed) == crate::system::thread_id()
+}
+
+/// In a forked child: whoever was looking something up is not here.
+pub fn forget_looking() {
+    LOOKING.store(0, Ordering::Relaxed);
 }
 
 #[cold]
@@ -103,6 +108,18 @@ real! {
     execve: fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int;
     /// See [`malloc`].
     execvpe: fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int;
+    /// See [`malloc`].
+    fexecve: fn(c_int, *const *mut c_char, *const *mut c_char) -> c_int;
+    /// See [`malloc`]. None before glibc 2.34.
+    execveat: fn(c_int, *const c_char, *const *mut c_char, *const *mut c_char, c_int) -> c_int;
+    /// See [`malloc`].
+    posix_spawn: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, *const *mut c_char, *const *mut c_char) -> c_int;
+    /// See [`malloc`].
+    posix_spawnp: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, *const *mut c_char, *const *mut c_char) -> c_int;
+    /// See [`malloc`]. As if all arguments were there; it reads what it needs.
+    syscall: fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+    /// See [`malloc`]. As `syscall`.
+    prctl: fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
     /// Not interposed: finds the object that holds an instruction, without a
     /// lock. None before glibc 2.35.
     _dl_find_object: fn(*mut c_void, *mut c_void) -> c_int;

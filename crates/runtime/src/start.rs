@@ -2,7 +2,7 @@
 //! environment. Context: normal, before `main`, one thread.
 
 use crate::local::local;
-use crate::{frames, state, system, thread, timer};
+use crate::{follow, frames, state, system, thread, timer};
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
@@ -10,19 +10,12 @@ use sunder_wire::layout::{
     LARGE, MAGIC, OPTION_HEAP, OPTION_KEEP_ENVIRONMENT, PAGE, Refusal, SAMPLES, THREADS, TOTAL,
     VERSION, View,
 };
+use sunder_wire::registry;
 
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = start;
-
-/// What became of the attempt to map the segment.
-enum Mapped {
-    /// Recording can start.
-    Whole(View),
-    /// Only the first pages, to say why not.
-    Refused,
-}
 
 extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *mut *mut c_char) {
     // SAFETY: the dynamic linker passes the environment, which ends with null.
@@ -30,53 +23,72 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
         return;
     };
     // SAFETY: a value in the environment is a C string.
-    let mapped = unsafe { map_segment(path) };
-    let keep = match mapped {
-        Some(Mapped::Whole(view)) => {
-            let options = view.header().options.load(Ordering::Relaxed);
-            // SAFETY: the environment, as above.
-            #[cfg(not(test))]
-            unsafe {
-                crate::exec::keep(environment);
-            }
-            begin(view, options);
-            options & OPTION_KEEP_ENVIRONMENT != 0
+    let mapped = unsafe { system::open(path) }.and_then(|fd| {
+        // SAFETY: the environment, as above.
+        #[cfg(not(test))]
+        unsafe {
+            crate::exec::keep(environment);
         }
-        _ => false,
-    };
+        let mapped = map_file(fd);
+        system::close(fd);
+        mapped
+    });
+    let mut keep = false;
+    if let Some((view, owned)) = mapped {
+        let options = view.header().options.load(Ordering::Relaxed);
+        begin(view, owned);
+        keep = options & OPTION_KEEP_ENVIRONMENT != 0;
+    }
     if !keep {
         // SAFETY: as above; no other thread runs yet.
         unsafe { crate::environment::remove_ours(environment) };
     }
 }
 
-fn begin(view: View, options: u32) {
-    let status = view.status();
-    let process = system::process_id();
-    // The segment belongs to the first process that loads the runtime, and to
+/// Starts recording; `owned` says that the segment is this image's alone.
+fn begin(view: View, owned: bool) {
+    // Otherwise it belongs to the first process that loads the runtime, and to
     // the programs that this process executes after it.
-    match status
-        .process
-        .compare_exchange(0, process, Ordering::AcqRel, Ordering::Relaxed)
-    {
-        Ok(_) => {}
-        Err(owner) if owner == process => forget_last_program(view),
-        Err(_) => return,
+    let process = system::process_id();
+    let owner = &view.status().process;
+    if !owned {
+        match owner.compare_exchange(0, process, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => {}
+            Err(owner) if owner == process => forget_last_program(view),
+            Err(_) => return,
+        }
     }
+    if record(view, true) {
+        thread::register(view, local());
+        follow::prepare();
+    }
+}
+
+/// Makes `view` what is recorded into; whether that went well. `new` is true for
+/// a program and false for a forked child.
+pub fn record(view: View, new: bool) -> bool {
+    let status = view.status();
+    status
+        .process
+        .store(system::process_id(), Ordering::Release);
     status.programs.fetch_add(1, Ordering::Release);
     if !state::activate(view) {
         status
             .refusal
             .store(Refusal::WipeOnFork as u32, Ordering::Relaxed);
-        return;
+        return false;
     }
-    frames::prepare();
-    thread::prepare();
-    timer::prepare(view);
-    if options & OPTION_HEAP != 0 {
+    if new {
+        frames::prepare();
+        thread::prepare();
+        timer::prepare(view);
+    } else {
+        timer::again(view);
+    }
+    if view.header().options.load(Ordering::Relaxed) & OPTION_HEAP != 0 {
         state::record_heap();
     }
-    thread::register(view, local());
+    true
 }
 
 /// Empties what describes the address space of the program that this process
@@ -94,36 +106,45 @@ fn forget_last_program(view: View) {
     }
 }
 
-/// # Safety
-/// `path` is a C string.
-unsafe fn map_segment(path: *const u8) -> Option<Mapped> {
-    // SAFETY: by this function's contract.
-    let fd = unsafe { system::open(path) }?;
-    let mapped = map_file(fd);
-    system::close(fd);
-    mapped
+/// Maps what the environment names: a segment, or the registry that has one for
+/// this image. The second value is true for the latter.
+fn map_file(fd: c_int) -> Option<(View, bool)> {
+    match words(&head(fd)?) {
+        [MAGIC, ..] => Some((map_segment(fd)?, false)),
+        [registry::MAGIC, version, total]
+            if version as u32 == VERSION && total == registry::BYTES as u64 =>
+        {
+            Some((follow::begin(fd)?, true))
+        }
+        _ => None,
+    }
 }
 
-fn map_file(fd: c_int) -> Option<Mapped> {
+fn head(fd: c_int) -> Option<[u8; 24]> {
     let mut head = [0; 24];
-    if !system::read_start(fd, &mut head) {
-        return None;
-    }
-    let [magic, version, total] = words(&head);
+    system::read_start(fd, &mut head).then_some(head)
+}
+
+/// Maps the segment in `fd`. If it is one that this runtime can't use, the
+/// segment learns why.
+pub fn map_segment(fd: c_int) -> Option<View> {
+    let [magic, version, total] = words(&head(fd)?);
     if magic != MAGIC {
         return None;
     }
     if version as u32 != VERSION || total != TOTAL as u64 {
-        return Some(refuse(fd, Refusal::Version));
+        refuse(fd, Refusal::Version);
+        return None;
     }
     let Some(base) = system::map_shared(fd, TOTAL) else {
-        return Some(refuse(fd, Refusal::AddressSpace));
+        refuse(fd, Refusal::AddressSpace);
+        return None;
     };
     // SAFETY: the mapping is ours; a core file without it is what the program
     // would have left.
     unsafe { system::advise(base, TOTAL, libc::MADV_DONTDUMP) };
     // SAFETY: just mapped, and never unmapped.
-    Some(Mapped::Whole(unsafe { View::new(base) }))
+    Some(unsafe { View::new(base) })
 }
 
 fn words(head: &[u8; 24]) -> [u64; 3] {
@@ -133,7 +154,7 @@ fn words(head: &[u8; 24]) -> [u64; 3] {
 
 /// Says in the segment why the runtime stays passive. The first pages have had
 /// the same shape in all versions.
-fn refuse(fd: c_int, why: Refusal) -> Mapped {
+fn refuse(fd: c_int, why: Refusal) {
     if let Some(base) = system::map_shared(fd, 4 * PAGE) {
         // SAFETY: the status page is the third; the view is used for nothing
         // else.
@@ -144,5 +165,4 @@ fn refuse(fd: c_int, why: Refusal) -> Mapped {
             .process
             .store(system::process_id(), Ordering::Release);
     }
-    Mapped::Refused
 }

@@ -2,7 +2,8 @@
 //!
 //! The one word that says so lies in a page that the kernel wipes in every
 //! forked child, however it was forked: the child is passive from its first
-//! instruction and leaves its parent's records alone.
+//! instruction and leaves its parent's records alone, until it has a segment of
+//! its own ([`crate::follow`]).
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -51,6 +52,13 @@ pub fn segment() -> Option<View> {
 /// forked children, in which case the runtime stays passive.
 pub fn activate(view: View) -> bool {
     const PAGE: usize = 4096;
+    let base = view.base().as_ptr() as usize;
+    let old = STATE.load(Ordering::Acquire);
+    if !core::ptr::eq(old, &raw const PASSIVE) {
+        // In a forked child: the page is there and wiped.
+        state().segment.store(base, Ordering::Release);
+        return true;
+    }
     let Some(page) = crate::system::map_anonymous(PAGE) else {
         return false;
     };
@@ -61,7 +69,6 @@ pub fn activate(view: View) -> bool {
     let new = page.as_ptr().cast::<State>();
     // SAFETY: the page is mapped, aligned and zeroed.
     unsafe {
-        let base = view.base().as_ptr() as usize;
         (*new).segment.store(base, Ordering::Release);
     }
     STATE.store(new, Ordering::Release);

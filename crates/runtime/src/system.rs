@@ -247,3 +247,34 @@ pub fn clock(clock: libc::clockid_t) -> u64 {
         .wrapping_mul(1_000_000_000)
         .wrapping_add(now.tv_nsec as u64)
 }
+
+/// The number of the calling process's parent.
+pub fn parent_id() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { call(libc::SYS_getppid, [0; 6]) as u32 }
+}
+
+/// The number of the calling process as `/proc` has it, which is that of the
+/// namespace it was mounted for.
+pub fn process_in_proc() -> Option<u32> {
+    let mut name = [0u8; 12];
+    // SAFETY: the path is a C string, and the buffer valid for its length.
+    let result = unsafe {
+        call(
+            libc::SYS_readlinkat,
+            [
+                libc::AT_FDCWD as usize,
+                c"/proc/self".as_ptr() as usize,
+                name.as_mut_ptr() as usize,
+                name.len(),
+                0,
+                0,
+            ],
+        )
+    };
+    let digits = name.get(..usize::try_from(result).ok()?)?;
+    digits.iter().try_fold(0u32, |number, &digit| {
+        let digit = (digit as char).to_digit(10)?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}

@@ -131,6 +131,13 @@ fn give_back(tables: *mut Thread) {
     });
 }
 
+/// In a forked child: the other threads' tables are wiped, and whoever changed
+/// the pool is not here.
+pub fn forget_others() {
+    POOL.store(null_mut(), Ordering::Relaxed);
+    POOL_HELD.store(false, Ordering::Release);
+}
+
 /// Prepares for threads to end. Before the first is registered.
 pub fn prepare() {
     let mut key = 0;
@@ -216,7 +223,13 @@ fn describe(record: &ThreadRecord, low: u64, high: u64, start: u64) {
 /// The calling thread's stack.
 fn stack_bounds() -> (u64, u64) {
     if system::thread_id() == system::process_id() {
-        return first_stack_bounds();
+        let (low, high) = first_stack_bounds();
+        // The first thread of a forked child goes on with the stack of the thread
+        // that forked.
+        let here = (&raw const low) as u64;
+        if (low..high).contains(&here) || high == 0 {
+            return (low, high);
+        }
     }
     let mut bounds = (0, 0);
     // SAFETY: an attribute object of plain data, filled by the first call and

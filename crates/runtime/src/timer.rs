@@ -56,6 +56,15 @@ pub fn prepare(view: View) {
     }
 }
 
+/// In a forked child: signal and handler are as they were, and its threads get
+/// timers of their own.
+pub fn again(view: View) {
+    if let Some(signal) = signal() {
+        let taken = &view.status().timer_signal;
+        taken.store(signal as u32, Ordering::Relaxed);
+    }
+}
+
 /// Installs the handler if the signal is at its default.
 fn install(signal: c_int) -> bool {
     let Some(sigaction) = real::sigaction() else {

@@ -37,6 +37,18 @@ pub struct HeapBlock {
     pub stack: Vec<CodeAddress>,
 }
 
+/// What is known of the block that an address belonged to when its process was
+/// forked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inherited {
+    /// This one, with its address and call stack.
+    Block(HeapBlock),
+    /// Other blocks have been there since, or before: it can't be told.
+    Unknown,
+    /// No block was ever recorded there.
+    Never,
+}
+
 /// What happened to a block on a watched line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapEventKind {
@@ -100,8 +112,13 @@ impl Segment {
             return;
         }
         next.store(now.0, Ordering::Relaxed);
+        // If the runtime has begun one at the same moment, that one will do.
         let hot = &self.view().control().hot;
-        hot.fetch_add(HOT_NEXT_EPOCH, Ordering::Release);
+        let seen = hot.load(Ordering::Acquire);
+        if hot_epoch(seen) == epoch {
+            let new = seen.wrapping_add(HOT_NEXT_EPOCH);
+            let _ = hot.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Relaxed);
+        }
     }
 
     fn bounds(&self, epoch: u32) -> TimeBounds {
@@ -149,7 +166,49 @@ impl Segment {
         }
     }
 
+    /// What `address` belonged to when the epoch `fork` began, which a fork did:
+    /// the new process has that block too.
+    pub fn block_before(&self, address: Address, fork: u32) -> Inherited {
+        let before = |start: u64, size: u64, thread: u32, stack: u32, born: u32| {
+            Inherited::Block(HeapBlock {
+                span: Span::new(Address(start), size),
+                thread: self.tid(thread),
+                born: self.bounds(born),
+                freed: None,
+                stack: self.frames(stack),
+            })
+        };
+        if let Some((start, e)) = self.small_entry_at(address) {
+            return match e.state() {
+                EntryState::Live if e.epoch() < fork => {
+                    before(start, e.size(), e.thread(), e.stack(), e.epoch())
+                }
+                // Older than the end of its first epoch after the fork, and so
+                // older than the fork.
+                EntryState::FreedOld if e.epoch() == fork => {
+                    before(start, e.size(), e.thread(), e.stack(), 0)
+                }
+                // What was there before it is overwritten, or it may be younger.
+                _ => Inherited::Unknown,
+            };
+        }
+        match self.large_entry_at(address) {
+            Some(b) if b.born < fork && b.freed.is_none_or(|end| end >= fork) => {
+                before(b.start, b.size, b.thread, b.stack, b.born)
+            }
+            Some(_) => Inherited::Unknown,
+            None => Inherited::Never,
+        }
+    }
+
     fn small_at(&self, address: Address) -> Option<HeapBlock> {
+        let (start, entry) = self.small_entry_at(address)?;
+        Some(self.small_block(start, entry))
+    }
+
+    /// The record of the live small block that holds `address`, else of the one
+    /// freed last, with the block's start.
+    fn small_entry_at(&self, address: Address) -> Option<(u64, Entry)> {
         let mut freed: Option<(u64, Entry)> = None;
         let first = address.0.saturating_sub(MAX_SMALL) >> SLOT_SHIFT;
         for granule in (first..=address.0 >> SLOT_SHIFT).rev() {
@@ -167,7 +226,7 @@ impl Segment {
                 // Live blocks do not overlap, so nothing that starts earlier
                 // can be live here.
                 if inside {
-                    return Some(self.small_block(start, entry));
+                    return Some((start, entry));
                 }
                 break;
             }
@@ -175,7 +234,7 @@ impl Segment {
                 freed = Some((start, entry));
             }
         }
-        freed.map(|(start, entry)| self.small_block(start, entry))
+        freed
     }
 
     fn small_block(&self, start: u64, entry: Entry) -> HeapBlock {
@@ -201,6 +260,17 @@ impl Segment {
     }
 
     fn large_block_at(&self, address: Address) -> Option<HeapBlock> {
+        let found = self.large_entry_at(address)?;
+        Some(HeapBlock {
+            span: Span::new(Address(found.start), found.size),
+            thread: self.tid(found.thread),
+            born: self.bounds(found.born),
+            freed: found.freed.map(|epoch| self.bounds(epoch)),
+            stack: self.frames(found.stack),
+        })
+    }
+
+    fn large_entry_at(&self, address: Address) -> Option<LargeBlock> {
         let changes = self.view().status().large_changes.load(Ordering::Acquire);
         let mut snapshot = self.large_snapshot();
         if snapshot.changes != changes {
@@ -215,16 +285,9 @@ impl Segment {
         }
         let inside = |b: &LargeBlock| address.0 >= b.start && address.0 - b.start < b.size;
         let live = snapshot.live.range(..=address.0).next_back();
-        let found = live.map(|(_, b)| *b).filter(inside).or_else(|| {
+        live.map(|(_, b)| *b).filter(inside).or_else(|| {
             let freed = snapshot.freed.iter().filter(|b| inside(b));
             freed.max_by_key(|b| b.freed).copied()
-        })?;
-        Some(HeapBlock {
-            span: Span::new(Address(found.start), found.size),
-            thread: self.tid(found.thread),
-            born: self.bounds(found.born),
-            freed: found.freed.map(|epoch| self.bounds(epoch)),
-            stack: self.frames(found.stack),
         })
     }
 

@@ -392,6 +392,32 @@ impl View {
         unsafe { self.at(CONTROL) }
     }
 
+    /// Begins an epoch at `now`, for a fork that follows: what is recorded with an
+    /// earlier epoch was there before the fork. The epoch's number. When the
+    /// numbers that forks may use up are gone, it is the present one's, and what
+    /// that one recorded counts as later.
+    pub fn fork_epoch(&self, now: u64) -> u32 {
+        let hot = &self.control().hot;
+        loop {
+            let seen = hot.load(Ordering::Acquire);
+            let epoch = hot_epoch(seen);
+            let Some(next) = self.epochs().get(epoch as usize + 1) else {
+                return epoch;
+            };
+            if epoch >= MAX_EPOCHS / 2 {
+                return epoch;
+            }
+            next.store(now, Ordering::Relaxed);
+            let new = seen.wrapping_add(HOT_NEXT_EPOCH);
+            if hot
+                .compare_exchange(seen, new, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return epoch + 1;
+            }
+        }
+    }
+
     /// Forgets where the tables of the target's address space end. For the
     /// runtime, when its process executes another program.
     pub fn forget_target(&self) {

@@ -11,13 +11,15 @@ mod environment;
 mod heap;
 pub mod large;
 pub mod layout;
+pub mod registry;
 pub mod ring;
 mod segment;
 pub mod stacks;
 
 pub use creation::{Creation, CreatorFrame};
 pub use environment::{PRELOAD_VARIABLE, SEGMENT_VARIABLE};
-pub use heap::{HeapBlock, HeapEvent, HeapEventKind, TimeBounds};
+pub use heap::{HeapBlock, HeapEvent, HeapEventKind, Inherited, TimeBounds};
+pub use registry::{Claim, Origin, Registry};
 pub use segment::{RuntimeStatus, Segment, SegmentOptions, TargetThread, TimerSample};
 
 /// What can go wrong on the tool's side.
@@ -27,6 +29,9 @@ pub enum Error {
     /// The kernel gave no memory for the segment.
     #[error("cannot make the segment shared with the target: {0}")]
     Create(#[source] std::io::Error),
+    /// All places for segments are in use.
+    #[error("more processes at a time than can be recorded")]
+    NoPlace,
     /// The file is not a segment, or is cut off.
     #[error("this file is not a sunder segment (wrong magic number or too short)")]
     NotASegment,

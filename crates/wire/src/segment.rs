@@ -30,7 +30,8 @@ pub struct SegmentOptions {
 
 /// A segment, mapped in the tool.
 pub struct Segment {
-    file: File,
+    /// None once nobody needs to find it any more.
+    file: Mutex<Option<File>>,
     view: View,
     large: Mutex<LargeSnapshot>,
 }
@@ -113,16 +114,7 @@ impl Segment {
     /// If the kernel refuses the memory file or the mapping.
     pub fn create(options: &SegmentOptions) -> Result<Self> {
         forbid_file_limit()?;
-        // SAFETY: the name is a valid C string; the call has no other argument
-        // in memory.
-        let fd = unsafe { libc::memfd_create(c"sunder-segment".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(Error::Create(io::Error::last_os_error()));
-        }
-        // SAFETY: the descriptor is new and ours.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(TOTAL as u64).map_err(Error::Create)?;
-        let segment = Self::map(file)?;
+        let segment = Self::map(memory_file(c"sunder-segment", TOTAL)?)?;
         segment.initialize(options);
         Ok(segment)
     }
@@ -160,26 +152,12 @@ impl Segment {
     }
 
     fn map(file: File) -> Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                TOTAL,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        let base = (base != libc::MAP_FAILED)
-            .then(|| NonNull::new(base.cast::<u8>()))
-            .flatten()
-            .ok_or_else(|| Error::Create(io::Error::last_os_error()))?;
+        let base = map(&file, TOTAL)?;
         // A core file of ours need not hold it. Failure costs nothing.
         // SAFETY: the range was just mapped.
         unsafe { libc::madvise(base.as_ptr().cast(), TOTAL, libc::MADV_DONTDUMP) };
         Ok(Self {
-            file,
+            file: Mutex::new(Some(file)),
             // SAFETY: mapped above; unmapped only when the segment is dropped.
             view: unsafe { View::new(base) },
             large: Mutex::default(),
@@ -221,8 +199,19 @@ impl Segment {
     /// Where another process of the same user finds the segment for as long as
     /// this one lives.
     pub fn fd_path(&self) -> PathBuf {
-        let fd = self.file.as_raw_fd();
+        let fd = self.descriptor().unwrap_or(u32::MAX);
         format!("/proc/{}/fd/{fd}", std::process::id()).into()
+    }
+
+    /// Our descriptor of its file, if it is still open.
+    pub(crate) fn descriptor(&self) -> Option<u32> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        u32::try_from(file.as_ref()?.as_raw_fd()).ok()
+    }
+
+    /// Whoever needs the segment has it mapped: it is not to be found any more.
+    pub(crate) fn close_file(&self) {
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Changes how often the timers sample; 0 stops them. Each thread follows
@@ -319,9 +308,42 @@ fn monotonic_now() -> Time {
     Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
+/// A sparse file of `bytes` bytes without a place in the file system.
+pub(crate) fn memory_file(name: &std::ffi::CStr, bytes: usize) -> Result<File> {
+    // SAFETY: the name is a valid C string; the call has no other argument in
+    // memory.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(Error::Create(io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor is new and ours.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(bytes as u64).map_err(Error::Create)?;
+    Ok(file)
+}
+
+/// Maps the first `bytes` bytes of `file`, shared.
+pub(crate) fn map(file: &File, bytes: usize) -> Result<NonNull<u8>> {
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_NORESERVE,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    (base != libc::MAP_FAILED)
+        .then(|| NonNull::new(base.cast::<u8>()))
+        .flatten()
+        .ok_or_else(|| Error::Create(io::Error::last_os_error()))
+}
+
 /// A file-size limit below the segment's (sparse) size would end the process
 /// by SIGXFSZ when the file is sized.
-fn forbid_file_limit() -> Result<()> {
+pub(crate) fn forbid_file_limit() -> Result<()> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

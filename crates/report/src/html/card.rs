@@ -111,7 +111,7 @@ impl Card {
             },
             bar: bar(finding),
             origins: origins(finding),
-            evidence: describe::evidence(finding),
+            evidence: describe::evidence(all, finding),
             folded_text: counted(folded_maps.len(), "more line"),
             maps,
             folded_maps,

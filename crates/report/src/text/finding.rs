@@ -25,7 +25,7 @@ pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: 
         "   ",
         "   ",
         Paint::Plain,
-        &format!("{}.", describe::evidence(finding)),
+        &format!("{}.", describe::evidence(all, finding)),
     );
     pictures(page, all, finding, options);
     code(page, finding, options);

@@ -1,0 +1,210 @@
+//! A segment for every process image: claims one from the registry when a
+//! program loads the runtime and, if children are followed, when a process is
+//! forked. Contexts: normal (before `main`), post-fork.
+//!
+//! What goes wrong here costs the names of one image's heap objects, never
+//! more: a process that has confined itself (seccomp) is left alone, since a
+//! system call that its filter does not know may end it.
+
+use crate::{local, real, state, system, thread};
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use sunder_wire::layout::View;
+use sunder_wire::registry::{BYTES, OPTION_FOLLOW, RegistryView};
+
+/// The registry's address; null without one.
+static REGISTRY: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+/// The process that this memory belongs to, for telling a vforked child.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// 1 + the number of this image.
+static IMAGE: AtomicU32 = AtomicU32::new(0);
+/// The epoch that the latest fork began.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+/// The program has installed a filter of system calls.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// The registry, if there is one.
+pub fn registry() -> Option<RegistryView> {
+    let base = NonNull::new(REGISTRY.load(Ordering::Acquire))?;
+    // SAFETY: stored once it was mapped, for good.
+    Some(unsafe { RegistryView::new(base) })
+}
+
+/// Whether children are followed.
+pub fn follows(registry: RegistryView) -> bool {
+    registry.header().options.load(Ordering::Relaxed) & OPTION_FOLLOW != 0
+}
+
+/// The program confines itself: from now on the runtime makes no call that it
+/// has not made before.
+pub fn confine() {
+    CONFINED.store(true, Ordering::Release);
+}
+
+/// The calling process is the one that this memory belongs to.
+pub fn own() {
+    PROCESS.store(system::process_id(), Ordering::Relaxed);
+}
+
+/// Whether the calling process borrows another one's memory (vfork), or is a
+/// child that the C library does not know.
+#[cfg(not(test))]
+pub fn is_guest() -> bool {
+    PROCESS.load(Ordering::Relaxed) != system::process_id()
+}
+
+/// Whether a program that this process executes may load the runtime.
+#[cfg(not(test))]
+pub fn passes_on() -> bool {
+    let Some(registry) = registry() else {
+        // A segment by itself belongs to one process.
+        return state::segment().is_some_and(|view| {
+            view.status().process.load(Ordering::Relaxed) == system::process_id()
+        });
+    };
+    let root = registry.header().root.load(Ordering::Relaxed);
+    !CONFINED.load(Ordering::Acquire) && (follows(registry) || root == system::process_id())
+}
+
+/// Whether a program that a child of this process executes may load the runtime.
+#[cfg(not(test))]
+pub fn passes_to_children() -> bool {
+    registry().is_some_and(follows) && passes_on()
+}
+
+/// Maps the registry in `fd`, and claims the segment of a new program.
+pub fn begin(fd: i32) -> Option<View> {
+    let base = system::map_shared(fd, BYTES)?;
+    REGISTRY.store(base.as_ptr(), Ordering::Release);
+    let registry = registry()?;
+    own();
+    let process = system::process_id();
+    if !follows(registry) && registry.header().root.load(Ordering::Acquire) != process {
+        return None;
+    }
+    claim(registry, 0, 0)
+}
+
+/// From now on forked children get segments of their own.
+pub fn prepare() {
+    if registry().is_some_and(follows) {
+        // SAFETY: functions of the demanded types, in a library that stays.
+        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+    }
+}
+
+/// Claims a segment and maps it.
+fn claim(registry: RegistryView, origin: u32, epoch: u32) -> Option<View> {
+    let header = registry.header();
+    let process = system::process_id();
+    if system::process_in_proc() != Some(process) {
+        header.foreign.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    let image = registry.claim()?;
+    let place = registry.place(image);
+    let tool = header.tool.load(Ordering::Relaxed);
+    let path = descriptor_path(tool, place.descriptor.load(Ordering::Relaxed));
+    // SAFETY: the path ends with a zero byte.
+    let view = unsafe { system::open(path.as_ptr()) }.and_then(|fd| {
+        let view = crate::start::map_segment(fd);
+        system::close(fd);
+        view
+    });
+    place.origin.store(origin, Ordering::Relaxed);
+    place.epoch.store(epoch, Ordering::Relaxed);
+    place
+        .refused
+        .store(u32::from(view.is_none()), Ordering::Relaxed);
+    place.parent.store(system::parent_id(), Ordering::Relaxed);
+    let now = system::clock(libc::CLOCK_MONOTONIC);
+    place.time.store(now, Ordering::Relaxed);
+    place.process.store(process, Ordering::Release);
+    let view = view?;
+    IMAGE.store(image.wrapping_add(1), Ordering::Relaxed);
+    if follows(registry) {
+        // A child that the C library does not know has nothing of it.
+        // SAFETY: the mapping is ours, and its contents stay.
+        unsafe { system::advise(view.base(), sunder_wire::layout::TOTAL, libc::MADV_DONTFORK) };
+    }
+    Some(view)
+}
+
+/// Runs before a fork, on the forking thread.
+extern "C" fn before_fork() {
+    if let Some(view) = state::segment() {
+        let now = system::clock(libc::CLOCK_MONOTONIC);
+        // Of two threads that fork at once either's number serves both: it
+        // began before the memory was copied that it is read from.
+        EPOCH.store(view.fork_epoch(now), Ordering::Relaxed);
+    }
+}
+
+/// Runs in a forked child, on its only thread, before the program goes on.
+extern "C" fn in_child() {
+    let was_recorded = PROCESS.swap(system::process_id(), Ordering::Relaxed) != 0;
+    real::forget_looking();
+    thread::forget_others();
+    let Some(registry) = registry().filter(|_| was_recorded) else {
+        return;
+    };
+    let origin = IMAGE.swap(0, Ordering::Relaxed);
+    if CONFINED.load(Ordering::Acquire) {
+        return;
+    }
+    if let Some(view) = claim(registry, origin, EPOCH.load(Ordering::Relaxed)) {
+        crate::start::record(view, false);
+        // The tables that the thread had are wiped.
+        let local = local::local();
+        // SAFETY: the thread's own words.
+        unsafe { (*local).thread = null_mut() };
+        thread::register(view, local);
+    }
+}
+
+/// `/proc/TOOL/fd/DESCRIPTOR`, ended by a zero byte.
+fn descriptor_path(tool: u32, descriptor: u32) -> [u8; 40] {
+    let mut path = [0; 40];
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        for &byte in bytes {
+            if let Some(place) = path.get_mut(at) {
+                *place = byte;
+                at += 1;
+            }
+        }
+    };
+    put(b"/proc/");
+    put(decimal(tool, &mut [0; 10]));
+    put(b"/fd/");
+    put(decimal(descriptor, &mut [0; 10]));
+    path
+}
+
+/// The digits of `number`.
+fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
+    let mut first = digits.len();
+    for (i, digit) in digits.iter_mut().enumerate().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+        first = i;
+        if number == 0 {
+            break;
+        }
+    }
+    digits.get(first..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_a_descriptor_is_text() {
+        let path = descriptor_path(4_194_303, 7);
+        assert_eq!(&path[..19], b"/proc/4194303/fd/7\0");
+        let longest = descriptor_path(u32::MAX, u32::MAX);
+        assert_eq!(&longest[..31], b"/proc/4294967295/fd/4294967295\0");
+        assert_eq!(decimal(0, &mut [0; 10]), b"0");
+    }
+}
