@@ -167,9 +167,12 @@ fn result(all: &Findings, finding: &Finding, threshold: f64, places: &Places) ->
             "interleavingsPerSecond": finite(finding.interleavings_per_second),
             "confirmed": finding.confirmed,
             "threads": finding.threads().len(),
-            "processes": finding.processes.iter().map(|p| p.id).collect::<Vec<_>>(),
         },
     });
+    if !finding.processes.is_empty() {
+        let ids: Vec<u32> = finding.processes.iter().map(|p| p.id).collect();
+        out["properties"]["processes"] = json!(ids);
+    }
     // A rank says "more important than"; a latent finding has none.
     if let (false, Some(out)) = (finding.latent, out.as_object_mut()) {
         let rank = finite(finding.cost_percent).clamp(0.0, 100.0);

@@ -10,7 +10,8 @@
 
 #![cfg(not(test))]
 
-use crate::{environment, follow, real, system};
+use crate::program::Program;
+use crate::{environment, follow, program, real, system};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
@@ -188,9 +189,15 @@ fn reachable() -> bool {
 /// Calls `execute` with the environment that the new program gets.
 ///
 /// # Safety
-/// `strings` is null or an environment.
-pub unsafe fn with(strings: Strings, execute: impl FnOnce(Strings) -> c_int) -> c_int {
-    if !KEPT.valid.load(Ordering::Acquire) || !follow::passes_on() || !reachable() {
+/// `strings` is null or an environment, a path in `program` null or a C string.
+pub unsafe fn with(
+    program: Program,
+    strings: Strings,
+    execute: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    let wanted = KEPT.valid.load(Ordering::Acquire) && follow::passes_on() && reachable();
+    // SAFETY: by this function's contract; `PATH` is this process's own.
+    if !wanted || unsafe { !program::accepts(program, environ.cast_mut()) } {
         return execute(strings);
     }
     // SAFETY: by this function's contract.
@@ -249,7 +256,11 @@ pub unsafe extern "C-unwind" fn execve(
         return fails();
     };
     // SAFETY: handed on.
-    unsafe { with(strings, |strings| real(path, arguments, strings)) }
+    unsafe {
+        with(Program::Path(path), strings, |strings| {
+            real(path, arguments, strings)
+        })
+    }
 }
 
 /// Interposed; see the C library's manual.
@@ -276,7 +287,11 @@ pub unsafe extern "C-unwind" fn execvpe(
         return fails();
     };
     // SAFETY: handed on.
-    unsafe { with(strings, |strings| real(file, arguments, strings)) }
+    unsafe {
+        with(Program::Search(file), strings, |strings| {
+            real(file, arguments, strings)
+        })
+    }
 }
 
 /// Interposed; see the C library's manual.

@@ -30,6 +30,7 @@ mod follow;
 mod frames;
 mod local;
 mod lock;
+mod program;
 mod raw;
 mod real;
 mod record;

@@ -4,6 +4,7 @@
 
 #![cfg(not(test))]
 
+use crate::program::Program;
 use crate::{exec, follow, real};
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -91,12 +92,16 @@ unsafe extern "C-unwind" fn ours(
     // SAFETY: handed on; an exec's environment is what the call demands.
     unsafe {
         match number {
-            libc::SYS_execve => c_long::from(exec::with(c as exec::Strings, |strings| {
-                real(number, a, b, strings as usize, d, e, f) as c_int
-            })),
-            libc::SYS_execveat => c_long::from(exec::with(d as exec::Strings, |strings| {
-                real(number, a, b, c, strings as usize, e, f) as c_int
-            })),
+            libc::SYS_execve => c_long::from(exec::with(
+                Program::Path(a as *const c_char),
+                c as exec::Strings,
+                |strings| real(number, a, b, strings as usize, d, e, f) as c_int,
+            )),
+            libc::SYS_execveat => c_long::from(exec::with(
+                Program::At(a as c_int, b as *const c_char),
+                d as exec::Strings,
+                |strings| real(number, a, b, c, strings as usize, e, f) as c_int,
+            )),
             _ => {
                 if number == libc::SYS_seccomp || a == libc::PR_SET_SECCOMP as usize {
                     follow::confine();
@@ -215,7 +220,11 @@ pub unsafe extern "C-unwind" fn fexecve(
         return exec::fails();
     };
     // SAFETY: handed on.
-    unsafe { exec::with(strings, |strings| real(fd, arguments, strings)) }
+    unsafe {
+        exec::with(Program::Descriptor(fd), strings, |strings| {
+            real(fd, arguments, strings)
+        })
+    }
 }
 
 /// Interposed; see the C library's manual.
@@ -234,7 +243,11 @@ pub unsafe extern "C-unwind" fn execveat(
         return exec::fails();
     };
     // SAFETY: handed on.
-    unsafe { exec::with(strings, |strings| real(fd, path, arguments, strings, flags)) }
+    unsafe {
+        exec::with(Program::At(fd, path), strings, |strings| {
+            real(fd, path, arguments, strings, flags)
+        })
+    }
 }
 
 type Spawn = unsafe extern "C-unwind" fn(
@@ -251,24 +264,27 @@ type Spawn = unsafe extern "C-unwind" fn(
 unsafe fn spawn(
     real: Option<Spawn>,
     child: *mut libc::pid_t,
-    program: *const c_char,
+    program: Program,
     actions: [*const c_void; 2],
     lists: [exec::Strings; 2],
 ) -> c_int {
     let [files, attributes] = actions;
     let [arguments, strings] = lists;
+    let (Program::Path(name) | Program::Search(name)) = program else {
+        return libc::EINVAL;
+    };
     let Some(real) = real else {
         return libc::ENOSYS;
     };
     // The child is another process, so this says nothing of the first one.
     if !follow::passes_to_children() {
         // SAFETY: handed on.
-        return unsafe { real(child, program, files, attributes, arguments, strings) };
+        return unsafe { real(child, name, files, attributes, arguments, strings) };
     }
     // SAFETY: handed on.
     unsafe {
-        exec::with(strings, |strings| {
-            real(child, program, files, attributes, arguments, strings)
+        exec::with(program, strings, |strings| {
+            real(child, name, files, attributes, arguments, strings)
         })
     }
 }
@@ -288,7 +304,15 @@ pub unsafe extern "C-unwind" fn posix_spawn(
 ) -> c_int {
     let (actions, lists) = ([files, attributes], [arguments, strings]);
     // SAFETY: handed on.
-    unsafe { spawn(real::posix_spawn(), child, path, actions, lists) }
+    unsafe {
+        spawn(
+            real::posix_spawn(),
+            child,
+            Program::Path(path),
+            actions,
+            lists,
+        )
+    }
 }
 
 /// Interposed; see the C library's manual.
@@ -306,5 +330,13 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
 ) -> c_int {
     let (actions, lists) = ([files, attributes], [arguments, strings]);
     // SAFETY: handed on.
-    unsafe { spawn(real::posix_spawnp(), child, file, actions, lists) }
+    unsafe {
+        spawn(
+            real::posix_spawnp(),
+            child,
+            Program::Search(file),
+            actions,
+            lists,
+        )
+    }
 }

@@ -137,15 +137,32 @@ pub unsafe fn open_to_read(path: *const u8) -> Option<i32> {
     unsafe { open_for(path, libc::O_RDONLY) }
 }
 
+/// Opens an existing file for reading, from the folder `folder`.
+///
+/// # Safety
+/// As [`open`].
+#[cfg(not(test))]
+pub unsafe fn open_at(folder: i32, path: *const u8) -> Option<i32> {
+    // SAFETY: by this function's contract.
+    unsafe { open_from(folder, path, libc::O_RDONLY | libc::O_NONBLOCK) }
+}
+
 /// # Safety
 /// As [`open`].
 unsafe fn open_for(path: *const u8, mode: i32) -> Option<i32> {
+    // SAFETY: by this function's contract.
+    unsafe { open_from(libc::AT_FDCWD, path, mode) }
+}
+
+/// # Safety
+/// As [`open`].
+unsafe fn open_from(folder: i32, path: *const u8, mode: i32) -> Option<i32> {
     // SAFETY: by this function's contract.
     let result = unsafe {
         call(
             libc::SYS_openat,
             [
-                libc::AT_FDCWD as usize,
+                folder as usize,
                 path as usize,
                 (mode | libc::O_CLOEXEC) as usize,
                 0,
@@ -277,4 +294,41 @@ pub fn process_in_proc() -> Option<u32> {
         let digit = (digit as char).to_digit(10)?;
         number.checked_mul(10)?.checked_add(digit)
     })
+}
+
+/// Reads from `fd` at `offset`; how many bytes, 0 at the end or on an error.
+#[cfg(not(test))]
+pub fn read_at(fd: i32, bytes: &mut [u8], offset: u64) -> usize {
+    // SAFETY: the buffer is valid for its length.
+    let result = unsafe {
+        call(
+            libc::SYS_pread64,
+            [
+                fd as usize,
+                bytes.as_mut_ptr() as usize,
+                bytes.len(),
+                offset as usize,
+                0,
+                0,
+            ],
+        )
+    };
+    usize::try_from(result).unwrap_or(0)
+}
+
+/// Whether this process may execute the file.
+///
+/// # Safety
+/// `path` points to a string that ends with a zero byte.
+#[cfg(not(test))]
+pub unsafe fn is_executable(path: *const u8) -> bool {
+    let folder = libc::AT_FDCWD as usize;
+    // SAFETY: by this function's contract.
+    let result = unsafe {
+        call(
+            libc::SYS_faccessat,
+            [folder, path as usize, libc::X_OK as usize, 0, 0, 0],
+        )
+    };
+    result == 0
 }
