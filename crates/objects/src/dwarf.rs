@@ -31,6 +31,11 @@ pub(crate) struct DieRef {
     pub(crate) offset: usize,
 }
 
+/// How far back a line is looked for that an instruction itself has not: bytes
+/// of code and rows of the line table. Farther away it would be another thing.
+const BORROW_BYTES: u64 = 512;
+const BORROW_ROWS: usize = 32;
+
 /// Which section a unit was read from; references by section offset stay
 /// within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -153,12 +158,58 @@ impl DebugInfo {
     }
 
     /// The functions at `address`, innermost first: name as it stands in the
-    /// debug information (linkage name if there is one), file, line.
+    /// debug information (linkage name if there is one), file, line. Where the
+    /// compiler gave an instruction no line (line 0), the one before it in the
+    /// same function.
     pub(crate) fn frames(
         &mut self,
         address: LinkAddress,
         limits: &mut Vec<String>,
     ) -> Vec<RawFrame> {
+        let mut frames = self.frames_as_told(address, limits);
+        if frames.iter().any(|f| f.line.is_none() && f.file.is_some()) {
+            self.borrow_lines(address, &mut frames, limits);
+        }
+        frames
+    }
+
+    /// Fills in the lines that `frames`, those at `address`, lack.
+    fn borrow_lines(
+        &mut self,
+        address: LinkAddress,
+        frames: &mut [RawFrame],
+        limits: &mut Vec<String>,
+    ) {
+        let low = address.0.saturating_sub(BORROW_BYTES);
+        let rows: Vec<u64> = match &self.lines {
+            Some(lines) => match lines.find_location_range(low, address.0) {
+                Ok(rows) => rows.map(|(start, ..)| start).collect(),
+                Err(_) => return,
+            },
+            None => return,
+        };
+        let function = |frames: &[RawFrame]| frames.last().and_then(|f| f.function.clone());
+        for &row in rows.iter().rev().take(BORROW_ROWS) {
+            let before = self.frames_as_told(LinkAddress(row), limits);
+            if function(&before) != function(frames) {
+                return;
+            }
+            for frame in frames.iter_mut().filter(|f| f.line.is_none()) {
+                let same = before
+                    .iter()
+                    .find(|b| b.function == frame.function && b.line.is_some());
+                if let Some(same) = same {
+                    frame.file.clone_from(&same.file);
+                    frame.line = same.line;
+                }
+            }
+            if frames.iter().all(|f| f.line.is_some()) {
+                return;
+            }
+        }
+    }
+
+    fn frames_as_told(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> Vec<RawFrame> {
         let Some(lines) = &self.lines else {
             return Vec::new();
         };

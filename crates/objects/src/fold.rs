@@ -213,6 +213,10 @@ pub(crate) fn cpp(name: &str) -> String {
     ] {
         name = name.replace(long, short);
     }
+    // What clang says of a number's type: `std::array<long, 8UL>`.
+    for (typed, plain) in [("UL>", ">"), ("UL,", ","), ("U>", ">"), ("U,", ",")] {
+        name = without_suffix(&name, typed, plain);
+    }
     for policy in [
         ", (__gnu_cxx::_Lock_policy)2",
         "<(__gnu_cxx::_Lock_policy)2>",
@@ -235,6 +239,21 @@ pub(crate) fn cpp(name: &str) -> String {
         .replace("std::_Sp_counted_base", "std::shared_ptr control block");
     name.replace("std::basic_string<char>", "std::string")
         .replace("std::basic_string_view<char>", "std::string_view")
+}
+
+/// Replaces `suffix` after a digit by `plain`.
+fn without_suffix(name: &str, suffix: &str, plain: &str) -> String {
+    let mut kept = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(at) = rest.find(suffix) {
+        kept.push_str(&rest[..at]);
+        let number = kept.rsplit([' ', '<', ',']).next().unwrap_or("");
+        let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+        kept.push_str(if digits { plain } else { suffix });
+        rest = &rest[at + suffix.len()..];
+    }
+    kept.push_str(rest);
+    kept
 }
 
 /// Removes template arguments `, KEY…>` from `name`.
@@ -384,6 +403,10 @@ mod tests {
                 "std::map<int, Node>",
             ),
             ("std::allocator<Node>", "std::allocator<Node>"),
+            (
+                "std::array<std::array<V2U, 4UL>, 3UL>",
+                "std::array<std::array<V2U, 4>, 3>",
+            ),
             (
                 "std::_Sp_counted_ptr_inplace<Node, std::allocator<void>, (__gnu_cxx::_Lock_policy)2>",
                 "std::make_shared<Node>",

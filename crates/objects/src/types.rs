@@ -349,6 +349,13 @@ impl TypeTable {
         id
     }
 
+    /// Whether `ty` is the base class of what `make_shared` allocates: the head
+    /// of a larger block, never one element of several.
+    pub(crate) fn is_shared_head(&self, ty: TypeId) -> bool {
+        let name = self.get(self.plain(ty)).and_then(|t| t.name.as_deref());
+        name.is_some_and(|name| name.starts_with("std::_Sp_counted_base"))
+    }
+
     /// Whether `id` is a record that the program itself declares.
     pub(crate) fn is_own_record(&self, id: TypeId) -> bool {
         self.get(self.plain(id)).is_some_and(|t| {

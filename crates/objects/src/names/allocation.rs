@@ -32,9 +32,9 @@ impl Names {
             let call = self.call_before(placed)?;
             let types = &self.debug(placed.module)?.0.types;
             let fits = |ty: &TypeId| {
-                types
-                    .size(*ty)
-                    .is_some_and(|s| s > 1 && size.is_multiple_of(s))
+                types.size(*ty).is_some_and(|s| {
+                    s == size || (s > 1 && size.is_multiple_of(s) && !types.is_shared_head(*ty))
+                })
             };
             let found = call.result.filter(fits).or(call.returned.filter(fits));
             if let Some(ty) = found {

@@ -117,3 +117,13 @@ fn names_can_be_made_in_one_thread_and_asked_in_another() {
         sunder_objects::NameOptions::default(),
     ));
 }
+
+#[test]
+fn an_instruction_without_a_line_has_that_of_the_one_before() {
+    let Some(program) = compile("no_line.c", &["-g", "-O1"]) else {
+        return;
+    };
+    let frames = program.names().frames(program.store_in("bump"));
+    assert_eq!(frames[0].function, "bump");
+    assert_eq!(frames[0].line, Some(program.line("asm")), "{frames:?}");
+}
