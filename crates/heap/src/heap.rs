@@ -20,6 +20,11 @@ const SMALL_MOST: usize = 8 << 10;
 /// Slices of the spans for larger ones.
 const MEDIUM_SLICES: usize = 8;
 
+/// Slices whose spans a heap does not give back when they become empty, beside
+/// the last of each bin: a program that fills and empties some spans in turn
+/// would otherwise make their blocks anew each time. 1 MiB a thread.
+const MOST_KEPT: u32 = 16;
+
 /// A span without blocks, where a thread has none.
 struct Nothing(Span);
 
@@ -45,6 +50,8 @@ pub struct Heap {
     pub table: Table,
     /// Changes when the heap gets another owner.
     generation: u32,
+    /// Slices of spans that stay when they are empty.
+    kept: u32,
     /// In the pool, the next.
     pub next: *mut Heap,
     returned: Returned,
@@ -235,7 +242,12 @@ impl Heap {
         // SAFETY: by this function's contract.
         unsafe {
             let bin = (*span).own.bin;
-            if (*bin).first == span && (*span).own.next.is_null() {
+            if (*span).own.kept || (*bin).first == span && (*span).own.next.is_null() {
+                return;
+            }
+            if self.kept + (*span).fixed.slices <= MOST_KEPT {
+                self.kept += (*span).fixed.slices;
+                (*span).own.kept = true;
                 return;
             }
             (*bin).remove(span);
@@ -304,6 +316,7 @@ impl Heap {
         unsafe {
             self.drain();
             self.generation = self.generation.wrapping_add(1);
+            self.kept = 0;
             let heap: *mut Self = self;
             for bin in &mut (*heap).bins {
                 (*heap).empty(bin);
@@ -344,6 +357,9 @@ impl Heap {
                     let next = (*span).own.next;
                     (*span).collect();
                     if (*span).own.used == 0 {
+                        if (*span).own.kept {
+                            (*heap).kept -= (*span).fixed.slices;
+                        }
                         bin.remove(span);
                         arena::free(span);
                     }

@@ -68,6 +68,8 @@ pub struct Own {
     pub bin: *mut Bin,
     /// Not in its bin: [`FULL`] is or was set.
     pub full: bool,
+    /// Stays with its heap when it is empty.
+    pub kept: bool,
     /// The heap's generation when the span was made. Under another one, nothing
     /// is allocated here until the span is empty.
     pub generation: u32,
@@ -113,6 +115,7 @@ impl Span {
             prev: null_mut(),
             bin: null_mut(),
             full: false,
+            kept: false,
             generation: 0,
         },
         shared: Shared {
