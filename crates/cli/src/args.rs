@@ -40,6 +40,8 @@ pub enum Command {
     Report(Report),
     /// Compare two results: what appeared, went away, grew or shrank
     Diff(Diff),
+    /// Run a program with an allocator that keeps its objects apart
+    Run(Run),
     /// Say what can be observed on this machine, and how to get more
     Doctor(Doctor),
     /// Build and run a small program with false sharing, and its repaired variant
@@ -93,6 +95,47 @@ pub struct Detect {
         value_name = "PROGRAM"
     )]
     pub program: Vec<OsString>,
+}
+
+/// `sunder run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder run --placement hoard -- ./server
+  sunder detect --format json -o findings.json -- ./server
+  sunder run --fix findings.json -- ./server
+
+The program's exit status, signals and standard streams are its own. The
+processes that it starts get the allocator too.")]
+pub struct Run {
+    /// Which objects may share lines and pages [default: hoard]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub placement: Option<PlacementChoice>,
+    /// Give the heap objects of a saved result (`detect --format json`) lines of their own
+    #[arg(long, value_name = "FILE", required_unless_present = "placement")]
+    pub fix: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// What `--placement` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlacementChoice {
+    /// One heap for all threads; objects lie as they come
+    General,
+    /// A heap for each thread: no line has objects of two threads
+    Hoard,
+    /// Only objects of one size on a page
+    Sized,
+    /// Only objects of one call site on a page
+    CallSite,
+    /// Only objects of one size and call site on a page
+    SizedCallSite,
 }
 
 /// `sunder attach`.

@@ -2,7 +2,7 @@
 //! exits as the program did.
 
 use crate::args::{Detect, ObserveOptions, ObserverChoice};
-use crate::embed::RuntimeLibrary;
+use crate::embed::MemoryFile;
 use crate::live::{Live, Sampler};
 use crate::observers;
 use crate::output::{Output, complain};
@@ -62,7 +62,7 @@ pub fn exit_code(exit: ExitStatus) -> u8 {
 }
 
 /// Tells why the program did not start; the status that says so.
-fn start_failure(error: &anyhow::Error) -> u8 {
+pub fn start_failure(error: &anyhow::Error) -> u8 {
     if let Some(ObserveError::Execute { program, source }) = error.downcast_ref() {
         let (why, code) = match source.raw_os_error() {
             Some(libc::ENOENT) => ("it was not found".to_owned(), status::NOT_FOUND),
@@ -109,7 +109,7 @@ pub fn observe(
     let wanted = wanted?;
     let transfer = transfer.map(|t| t.nanoseconds);
     let config = judge_config(line, transfer)?;
-    let library = RuntimeLibrary::new().context("cannot make the runtime library available")?;
+    let library = MemoryFile::runtime().context("cannot make the runtime library available")?;
     // The target's own dispositions are those that we were started with.
     let signals = Signals::hold();
     let Started {
@@ -307,7 +307,7 @@ fn start(
     wanted: observers::Kind,
     options: &ObserveOptions,
     follow_children: bool,
-    library: &RuntimeLibrary,
+    library: &MemoryFile,
     limits: &mut Vec<String>,
 ) -> Result<Started> {
     let timer_hz = observers::timer_frequency(options.frequency);

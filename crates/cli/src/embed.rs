@@ -1,34 +1,52 @@
-//! The runtime library that this program carries within itself. It is handed to
-//! the target as a memory file, so that nothing is written to disk and a
-//! `noexec` temporary folder does not matter.
+//! The libraries that this program carries within itself: the runtime and the
+//! live heap. They are handed to the target as memory files, so that nothing is
+//! written to disk and a `noexec` temporary folder does not matter.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::PathBuf;
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_runtime.so"));
+static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_heap.so"));
 
-/// The library as a file of this process. It lasts as long as this value; the
+/// Bytes as a file of this process: one of the libraries, or what it reads. It lasts as long as this value; the
 /// target must have started by then.
-pub struct RuntimeLibrary {
+pub struct MemoryFile {
     file: File,
 }
 
-impl RuntimeLibrary {
-    /// Makes the memory file.
+impl MemoryFile {
+    /// The runtime library.
     ///
     /// # Errors
     /// If the kernel has no memory files or no memory.
-    pub fn new() -> io::Result<Self> {
+    pub fn runtime() -> io::Result<Self> {
+        Self::holding(c"sunder-runtime", LIBRARY)
+    }
+
+    /// The live heap.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn heap() -> io::Result<Self> {
+        Self::holding(c"sunder-heap", HEAP)
+    }
+
+    /// A memory file of these bytes; `name` shows in `/proc`.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn holding(name: &CStr, bytes: &[u8]) -> io::Result<Self> {
         // SAFETY: the name is a valid C string; the call takes no other pointer.
-        let fd = unsafe { libc::memfd_create(c"sunder-runtime".as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` was just opened and belongs to nobody else.
         let mut file = unsafe { File::from_raw_fd(fd) };
-        file.write_all(LIBRARY)?;
+        file.write_all(bytes)?;
         Ok(Self { file })
     }
 
@@ -43,10 +61,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_embedded_library_is_an_elf_file_that_can_be_opened_by_its_path() {
-        let library = RuntimeLibrary::new().expect("memory files exist since Linux 3.17");
-        let bytes = std::fs::read(library.path()).expect("our own descriptor");
-        assert!(bytes.starts_with(b"\x7fELF"));
-        assert_eq!(bytes, LIBRARY);
+    fn the_embedded_libraries_are_elf_files_that_can_be_opened_by_their_paths() {
+        for (library, embedded) in [(MemoryFile::runtime(), LIBRARY), (MemoryFile::heap(), HEAP)] {
+            let library = library.expect("memory files exist since Linux 3.17");
+            let bytes = std::fs::read(library.path()).expect("our own descriptor");
+            assert!(bytes.starts_with(b"\x7fELF"));
+            assert_eq!(bytes, embedded);
+        }
     }
 }

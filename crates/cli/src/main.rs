@@ -17,6 +17,7 @@ mod observers;
 mod output;
 mod process;
 mod result;
+mod run;
 mod saved;
 mod session;
 mod shared;
@@ -47,6 +48,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Import(options) => saved::import(options),
         Command::Report(options) => saved::report(options),
         Command::Diff(options) => saved::diff(options),
+        Command::Run(options) => run::run(options),
         Command::Doctor(options) => doctor::run(options),
         Command::Demo(options) => demo::run(options),
         Command::Completions { shell } => {

@@ -439,6 +439,7 @@ pub fn show_object(process: &Process, name: &ObjectName, seen: Option<&Seen>) ->
                 line: f.line,
                 inlined: f.inlined,
                 module: f.module.clone(),
+                offset: f.offset.map(|offset| format!("{offset:#x}")),
             })
             .collect(),
         thread: name.thread.map(|t| process.threads.label(t)),

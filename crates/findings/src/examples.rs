@@ -53,6 +53,7 @@ pub fn frame(function: &str, file: &str, line: u32) -> Frame {
         line: (line > 0).then_some(line),
         inlined: false,
         module: Some("/home/user/phoenix/linear_regression".to_owned()),
+        offset: None,
     }
 }
 

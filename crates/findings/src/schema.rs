@@ -288,6 +288,10 @@ pub struct Frame {
     pub inlined: bool,
     /// The file that holds the code.
     pub module: Option<String>,
+    /// Where the call returns to, `0x…`: the address less what the loader added
+    /// to the file's own; the same for functions inlined into each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<String>,
 }
 
 /// A thread of the program.

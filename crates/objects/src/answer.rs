@@ -17,6 +17,8 @@ pub struct CodeFrame {
     pub inlined: bool,
     /// The file that holds the code.
     pub module: Option<String>,
+    /// The address, as asked for, less what the loader added to the file's own.
+    pub offset: Option<u64>,
 }
 
 /// A source position of a declaration.

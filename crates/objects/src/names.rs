@@ -98,6 +98,7 @@ impl Names {
                 format!("{name}+{:#x}", shown.0.wrapping_sub(placed.bias))
             }
         };
+        let offset = Some(shown.0.wrapping_sub(placed.bias));
         let count = raw.len();
         let mut frames: Vec<CodeFrame> = raw
             .into_iter()
@@ -112,12 +113,14 @@ impl Names {
                 line: frame.line,
                 inlined: i + 1 < count,
                 module: Some(file.clone()),
+                offset,
             })
             .collect();
         if frames.is_empty() {
             frames.push(CodeFrame {
                 function: by_symbol(),
                 module: Some(file.clone()),
+                offset,
                 ..CodeFrame::default()
             });
         }

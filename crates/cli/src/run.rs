@@ -1,0 +1,245 @@
+//! `sunder run`: starts a program with our heap in place of its own, which
+//! places objects by a policy or gives the objects of a saved result lines of
+//! their own. Nothing is observed; the exit status is the program's.
+
+use crate::args::{PlacementChoice, Run};
+use crate::detect::{exit_code, start_failure};
+use crate::embed::MemoryFile;
+use crate::observers::{self, Linkage};
+use crate::output::note;
+use crate::signals::Signals;
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitStatus;
+use sunder_findings::{Findings, Frame, Object, ObjectKind, Sharing};
+use sunder_observe::launch::Launch;
+
+/// The variable that the heap reads: policy, bytes of a line, file of the call
+/// sites to be padded.
+const HEAP_VARIABLE: &str = "SUNDER_HEAP";
+
+/// Bytes of a line where no result says otherwise.
+const LINE: u32 = 64;
+
+/// Runs the command; the value is the status to exit with.
+///
+/// # Errors
+/// If the program can't be given another heap, or the result can't be read.
+pub fn run(options: &Run) -> Result<u8> {
+    let (name, arguments) = options
+        .program
+        .split_first()
+        .context("no program was given")?;
+    can_be_preloaded(name)?;
+    let mut line = LINE;
+    let mut sites = None;
+    if let Some(file) = &options.fix {
+        let findings =
+            Findings::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        if findings.machine.line_size > 0 {
+            line = findings.machine.line_size;
+        }
+        let list = call_sites(&findings);
+        for what in &list.left_out {
+            note(what);
+        }
+        ensure!(
+            !list.sites.is_empty(),
+            "{} has no heap object whose call site is known, so there is nothing to pad",
+            file.display()
+        );
+        let text = list.text();
+        let made = MemoryFile::holding(c"sunder-call-sites", text.as_bytes());
+        sites = Some(made.context("cannot hand the call sites over")?);
+    }
+    let heap = MemoryFile::heap().context("cannot make the heap available")?;
+    let policy = policy_name(options.placement.unwrap_or(PlacementChoice::Hoard));
+    let mut wanted = OsString::from(format!("{policy},{line}"));
+    if let Some(sites) = &sites {
+        wanted.push(",");
+        wanted.push(sites.path());
+    }
+    let launch = Launch::new(name.clone())
+        .arguments(arguments.to_vec())
+        .environment("LD_PRELOAD", Some(preload(&heap.path())))
+        .environment(HEAP_VARIABLE, Some(wanted));
+    match wait_for(&launch) {
+        Ok(exit) => Ok(exit_code(exit)),
+        Err(error) => Ok(start_failure(&error)),
+    }
+}
+
+fn wait_for(launch: &Launch) -> Result<ExitStatus> {
+    let signals = Signals::hold();
+    let prepared = launch.prepare()?;
+    let pid = prepared.pid();
+    let mut child = prepared.go()?;
+    signals.forward_to(pid);
+    let exit = child.wait()?;
+    signals.release();
+    Ok(exit)
+}
+
+/// # Errors
+/// If nothing can be loaded into the program, with the reason.
+fn can_be_preloaded(name: &OsStr) -> Result<()> {
+    if let Some(why) = observers::preload_hindrance(name) {
+        anyhow::bail!("the program can't be given another heap: {why}");
+    }
+    let why = match observers::find(name).map(|path| observers::linkage(&path)) {
+        Some(Linkage::Static) => "the program is statically linked",
+        Some(Linkage::Privileged) => "the program has set-user-id or other privileges",
+        _ => return Ok(()),
+    };
+    anyhow::bail!("the program can't be given another heap: {why}")
+}
+
+/// Ours first: the loader takes the first definition of `malloc`.
+fn preload(heap: &Path) -> OsString {
+    let mut all = heap.as_os_str().to_owned();
+    if let Some(own) = std::env::var_os("LD_PRELOAD") {
+        all.push(":");
+        all.push(own);
+    }
+    all
+}
+
+const fn policy_name(choice: PlacementChoice) -> &'static str {
+    match choice {
+        PlacementChoice::General => "general",
+        PlacementChoice::Hoard => "hoard",
+        PlacementChoice::Sized => "sized",
+        PlacementChoice::CallSite => "call-site",
+        PlacementChoice::SizedCallSite => "sized-call-site",
+    }
+}
+
+/// The call sites of a result.
+#[derive(Debug, Default)]
+struct CallSites {
+    /// Where the calls return to, and in which file.
+    sites: BTreeSet<(String, String)>,
+    /// What could not be used, one sentence each.
+    left_out: Vec<String>,
+}
+
+impl CallSites {
+    /// As the heap reads it: a line for each, offset and file.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (offset, file) in &self.sites {
+            // A string takes whatever is written to it.
+            let _ = writeln!(text, "{offset} {file}");
+        }
+        text
+    }
+}
+
+/// Where the heap objects that share lines falsely were allocated.
+fn call_sites(findings: &Findings) -> CallSites {
+    let mut found = CallSites::default();
+    let shared = findings
+        .findings
+        .iter()
+        .filter(|finding| finding.sharing != Sharing::True);
+    for finding in shared {
+        let objects = std::iter::once(&finding.object).chain(finding.neighbour.as_ref());
+        for object in objects.filter(|object| object.kind == ObjectKind::Heap) {
+            match site(object) {
+                Some(site) => {
+                    found.sites.insert(site);
+                }
+                None => found.left_out.push(format!(
+                    "finding {}: the call site of its heap object is not known, or was recorded \
+                     by an older sunder",
+                    finding.rank
+                )),
+            }
+        }
+    }
+    found
+}
+
+/// Where the call that allocated `object` returns to. The C++ library's
+/// `operator new` is not a place of the program's: our heap takes its part, so
+/// the caller's address counts.
+fn site(object: &Object) -> Option<(String, String)> {
+    let caller = object
+        .allocation
+        .iter()
+        .find(|frame| !is_operator_new(frame))?;
+    Some((caller.offset.clone()?, caller.module.clone()?))
+}
+
+fn is_operator_new(frame: &Frame) -> bool {
+    frame.function.starts_with("operator new")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_findings::Finding;
+
+    fn frame(function: &str, offset: Option<&str>) -> Frame {
+        Frame {
+            function: function.into(),
+            module: Some("/usr/bin/server".into()),
+            offset: offset.map(str::to_owned),
+            ..Frame::default()
+        }
+    }
+
+    fn heap(allocation: Vec<Frame>) -> Object {
+        Object {
+            kind: ObjectKind::Heap,
+            allocation,
+            ..Object::default()
+        }
+    }
+
+    fn result(findings: Vec<Finding>) -> Findings {
+        Findings {
+            findings,
+            ..Findings::default()
+        }
+    }
+
+    #[test]
+    fn call_sites_are_those_of_the_programs_own_calls() {
+        let list = call_sites(&result(vec![
+            Finding {
+                object: heap(vec![
+                    frame("operator new(unsigned long)", Some("0xa95")),
+                    frame("make", Some("0x1234")),
+                    frame("main", Some("0x1300")),
+                ]),
+                neighbour: Some(heap(vec![frame("main", Some("0x1310"))])),
+                ..Finding::default()
+            },
+            Finding {
+                sharing: Sharing::True,
+                object: heap(vec![frame("other", Some("0x99"))]),
+                ..Finding::default()
+            },
+        ]));
+        assert_eq!(
+            list.text(),
+            "0x1234 /usr/bin/server\n0x1310 /usr/bin/server\n"
+        );
+        assert!(list.left_out.is_empty());
+    }
+
+    #[test]
+    fn a_result_without_offsets_is_said_to_be_of_no_use() {
+        let list = call_sites(&result(vec![Finding {
+            rank: 3,
+            object: heap(vec![frame("main", None)]),
+            ..Finding::default()
+        }]));
+        assert!(list.sites.is_empty());
+        assert!(list.left_out[0].starts_with("finding 3"));
+    }
+}

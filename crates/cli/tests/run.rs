@@ -1,0 +1,155 @@
+//! `sunder run`: the heap that it gives a program keeps objects apart, and
+//! nothing else changes. Judged by addresses, never by time.
+
+use assert_cmd::Command;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use sunder_findings::{Finding, Findings, Frame, Object, ObjectKind};
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+fn compiled(name: &str, arguments: &[&str]) -> PathBuf {
+    static COMPILING: Mutex<()> = Mutex::new(());
+    let _one = COMPILING.lock().expect("no test panics while it compiles");
+    let program = folder().join(format!("run-{name}"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/programs")
+        .join(format!("{name}.c"));
+    let status = std::process::Command::new("gcc")
+        .args(["-O1", "-g", "-pthread"])
+        .args(arguments)
+        .arg("-o")
+        .args([&program, &source])
+        .status()
+        .expect("gcc runs");
+    assert!(status.success(), "{name} does not compile");
+    program
+}
+
+fn sunder() -> Command {
+    Command::cargo_bin("sunder").expect("it is built")
+}
+
+/// A result with one heap object, allocated by a call that returns to `offset`.
+fn result(name: &str, program: &Path, offset: &str) -> PathBuf {
+    let frame = Frame {
+        function: "ask".into(),
+        module: Some(program.to_str().expect("our own path").into()),
+        offset: Some(offset.into()),
+        ..Frame::default()
+    };
+    let findings = Findings {
+        findings: vec![Finding {
+            rank: 1,
+            object: Object {
+                kind: ObjectKind::Heap,
+                allocation: vec![frame],
+                ..Object::default()
+            },
+            ..Finding::default()
+        }],
+        ..Findings::default()
+    };
+    let file = folder().join(name);
+    let text = serde_json::to_string(&findings).expect("a result is JSON");
+    std::fs::write(&file, text).expect("our own folder");
+    file
+}
+
+#[test]
+fn threads_that_share_a_line_under_one_heap_do_not_under_hoard() {
+    let program = compiled("one_line", &[]);
+    for (policy, answer) in [("general", "one line\n"), ("hoard", "apart\n")] {
+        sunder()
+            .args(["run", "--placement", policy, "--"])
+            .arg(&program)
+            .arg("threads")
+            .assert()
+            .success()
+            .stdout(answer)
+            .stderr("");
+    }
+}
+
+#[test]
+fn objects_of_a_saved_result_get_lines_of_their_own() {
+    let program = compiled("one_line", &[]);
+    let program = std::fs::canonicalize(program).expect("it was just built");
+    let output = std::process::Command::new(&program)
+        .arg("where")
+        .output()
+        .expect("runs");
+    let offset = String::from_utf8(output.stdout).expect("a number");
+    let main = |arguments: &[&str], answer: &'static str| {
+        sunder()
+            .arg("run")
+            .args(arguments)
+            .arg("--")
+            .arg(&program)
+            .arg("main")
+            .assert()
+            .success()
+            .stdout(answer)
+            .stderr("");
+    };
+    // One thread's blocks lie side by side, whatever threads use them later.
+    main(&["--placement", "hoard"], "one line\n");
+    let right = result("run-right.json", &program, offset.trim());
+    main(&["--fix", right.to_str().expect("ours")], "apart\n");
+    // Only the call sites of the result are padded.
+    let other = result("run-other.json", &program, "0x1");
+    main(&["--fix", other.to_str().expect("ours")], "one line\n");
+}
+
+#[test]
+fn the_programs_status_and_streams_are_its_own() {
+    let program = compiled("one_line", &[]);
+    sunder()
+        .args(["run", "--placement", "hoard", "--"])
+        .arg(&program)
+        .args(["threads", "7"])
+        .assert()
+        .code(7)
+        .stderr("");
+    sunder()
+        .args(["run", "--placement", "sized", "--", "sh", "-c"])
+        .arg("cat; echo err >&2; kill -TERM $$")
+        .write_stdin("in\n")
+        .assert()
+        .code(143)
+        .stdout("in\n")
+        .stderr("err\n");
+    sunder()
+        .args(["run", "--placement", "hoard", "--", "no-such-program-here"])
+        .assert()
+        .code(127);
+}
+
+#[test]
+fn what_cannot_be_given_a_heap_is_refused_with_a_reason() {
+    let program = compiled("static", &["-static"]);
+    let output = sunder()
+        .args(["run", "--placement", "hoard", "--"])
+        .arg(&program)
+        .output()
+        .expect("runs");
+    assert_eq!(output.status.code(), Some(125));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("statically linked"), "{text}");
+
+    let empty = folder().join("run-empty.json");
+    let text = serde_json::to_string(&Findings::default()).expect("a result is JSON");
+    std::fs::write(&empty, text).expect("our own folder");
+    let output = sunder()
+        .arg("run")
+        .arg("--fix")
+        .arg(&empty)
+        .args(["--", "true"])
+        .output()
+        .expect("runs");
+    assert_eq!(output.status.code(), Some(125));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("nothing to pad"), "{text}");
+}
