@@ -1,38 +1,81 @@
-//! Builds the libraries that are loaded into programs, the runtime and the live
-//! heap, and leaves them where `embed.rs` includes them, so that one `cargo run` yields one self-contained program.
+//! Builds what goes into other programs and leaves it where it is included: the
+//! runtime and the live heap, which are loaded (`embed.rs`), and the runtime of
+//! instrumented programs, which is linked (`trace/compile.rs`). So one `cargo run`
+//! yields one self-contained program.
 //!
 //! The nested build has a target folder of its own: with the outer one it would
 //! wait forever for the lock that the outer cargo holds.
 
-use std::{env, path::PathBuf, process::Command};
+use std::path::{Path, PathBuf};
+use std::{env, process::Command};
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let crates = here.parent().expect("the crate lies in crates/");
-    for part in ["runtime", "wire", "access", "heap", "placement"] {
+    for part in [
+        "runtime",
+        "wire",
+        "access",
+        "heap",
+        "placement",
+        "trace",
+        "tracer",
+    ] {
         println!("cargo::rerun-if-changed={}", crates.join(part).display());
     }
-    for (name, variable) in [
-        ("runtime", "SUNDER_RUNTIME"),
-        ("heap", "SUNDER_HEAP_LIBRARY"),
+    for (name, file, variable) in [
+        ("runtime", "libsunder_runtime.so", "SUNDER_RUNTIME"),
+        ("heap", "libsunder_heap.so", "SUNDER_HEAP_LIBRARY"),
+        ("tracer", "libsunder_tracer.a", "SUNDER_TRACER"),
     ] {
         println!("cargo::rerun-if-env-changed={variable}");
-        let file = format!("libsunder_{name}.so");
         let library = match env::var_os(variable) {
             Some(ready) => PathBuf::from(ready),
             None => {
                 let target = out.join(name);
                 build(&crates.join(name).join("Cargo.toml"), &target);
-                target.join("release").join(&file)
+                target.join("release").join(file)
             }
         };
-        std::fs::copy(&library, out.join(&file))
+        if name == "tracer" {
+            let exports = crates.join("tracer/exports.txt");
+            one_object(&library, &exports, &out.join("sunder_tracer.o"));
+            continue;
+        }
+        std::fs::copy(&library, out.join(file))
             .unwrap_or_else(|e| panic!("cannot copy the library {}: {e}", library.display()));
     }
 }
 
-fn build(manifest: &std::path::Path, target: &std::path::Path) {
+/// Makes one object of the archive, in which only what programs are to use is
+/// visible: they may have another Zstandard or Rust library of their own.
+fn one_object(archive: &Path, exports: &Path, to: &Path) {
+    let list = std::fs::read_to_string(exports).expect("the list of exports can be read");
+    let whole = to.with_extension("whole.o");
+    let mut ld = Command::new("ld");
+    ld.args(["-r", "--gc-sections", "-o"]).arg(&whole);
+    for name in list.lines().filter(|l| !l.starts_with('#')) {
+        ld.args(["-u", name]);
+    }
+    run(ld.arg(archive));
+    let mut objcopy = Command::new("objcopy");
+    objcopy
+        .arg("--strip-debug")
+        .arg("--keep-global-symbols")
+        .arg(exports);
+    run(objcopy.arg(&whole).arg(to));
+    let _ = std::fs::remove_file(whole);
+}
+
+fn run(command: &mut Command) {
+    let status = command
+        .status()
+        .unwrap_or_else(|e| panic!("cannot run {command:?}: {e}; install binutils"));
+    assert!(status.success(), "{command:?} failed");
+}
+
+fn build(manifest: &Path, target: &Path) {
     let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"));
     cargo
         .args(["build", "--release", "--manifest-path"])

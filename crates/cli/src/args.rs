@@ -46,6 +46,29 @@ pub enum Command {
     Doctor(Doctor),
     /// Build and run a small program with false sharing, and its repaired variant
     Demo(Demo),
+    /// Record every memory access of a program, or look at a recording
+    Trace(Trace),
+    /// Compile and link C for `sunder trace`
+    #[command(after_help = "Examples:
+  make CC='sunder cc'
+  SUNDER_CC=clang sunder cc -O2 -o server server.c")]
+    Cc {
+        /// What the compiler gets.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Compile and link C++ for `sunder trace`
+    #[command(
+        name = "c++",
+        after_help = "Examples:
+  make CC='sunder cc' CXX='sunder c++'
+  SUNDER_CXX=clang++ sunder c++ -O2 -o server server.cpp"
+    )]
+    Cpp {
+        /// What the compiler gets.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Print shell completions
     #[command(after_help = "Examples:
   sunder completions bash > ~/.local/share/bash-completion/completions/sunder")]
@@ -233,6 +256,92 @@ pub struct Demo {
     pub keep: Option<PathBuf>,
 }
 
+/// `sunder trace`.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  sunder cc -O2 -g -o server server.c
+  sunder trace -o server.trace -- ./server --threads 8
+  sunder trace info server.trace
+  sunder trace dump --thread 2 --kind write server.trace"
+)]
+pub struct Trace {
+    /// Look at a recording.
+    #[command(subcommand)]
+    pub command: Option<TraceCommand>,
+    /// Where to write the trace
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// How to record
+    #[arg(long, value_enum, default_value_t = Via::Auto)]
+    pub via: Via,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+/// What can be done with a recording.
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Summarise a trace
+    Info {
+        /// The trace
+        file: PathBuf,
+    },
+    /// Print the events of a trace in the order of time
+    Dump(Dump),
+}
+
+/// `sunder trace dump`.
+#[derive(Debug, Args)]
+pub struct Dump {
+    /// The trace
+    pub file: PathBuf,
+    /// Only of this thread, by its number in the trace; may be given several times
+    #[arg(long, value_name = "NUMBER")]
+    pub thread: Vec<u32>,
+    /// Only of this kind; may be given several times
+    #[arg(long, value_enum)]
+    pub kind: Vec<DumpKind>,
+    /// Only what touches these addresses: START-END, hexadecimal
+    #[arg(long, value_name = "START-END", value_parser = parse_range)]
+    pub range: Option<(u64, u64)>,
+    /// No more than this many
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<u64>,
+}
+
+/// What `sunder trace dump --kind` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DumpKind {
+    /// Loads
+    Read,
+    /// Stores
+    Write,
+    /// Locked updates
+    Atomic,
+    /// Allocations and frees
+    Heap,
+    /// Starts and ends of threads
+    Thread,
+    /// Synchronisation
+    Sync,
+    /// Marks
+    Mark,
+}
+
+/// What `sunder trace --via` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Via {
+    /// The way that fits the program
+    Auto,
+    /// By the hooks of a program that was built with `sunder cc`
+    Instrumented,
+    /// Under an emulator
+    Emulated,
+}
+
 /// How to observe.
 #[derive(Debug, Args, Clone)]
 pub struct ObserveOptions {
@@ -328,6 +437,14 @@ fn parse_percent(text: &str) -> Result<f64, String> {
         Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
         _ => Err(format!("'{text}' is no percentage from 0 to 100")),
     }
+}
+
+fn parse_range(text: &str) -> Result<(u64, u64), String> {
+    let number = |part: &str| u64::from_str_radix(part.trim_start_matches("0x"), 16).ok();
+    text.split_once('-')
+        .and_then(|(start, end)| Some((number(start)?, number(end)?)))
+        .filter(|(start, end)| start < end)
+        .ok_or_else(|| format!("'{text}' is no range of addresses; write 0x1000-0x2000"))
 }
 
 fn parse_line_size(text: &str) -> Result<u32, String> {

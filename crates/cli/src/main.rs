@@ -25,6 +25,7 @@ mod signals;
 mod slots;
 mod status;
 mod threads;
+mod trace;
 
 use anyhow::{Context, Result};
 use args::{Cli, Command};
@@ -51,6 +52,9 @@ fn run(command: &Command) -> Result<u8> {
         Command::Run(options) => run::run(options),
         Command::Doctor(options) => doctor::run(options),
         Command::Demo(options) => demo::run(options),
+        Command::Trace(options) => trace::run(options),
+        Command::Cc { arguments } => trace::compile::run(trace::compile::Language::C, arguments),
+        Command::Cpp { arguments } => trace::compile::run(trace::compile::Language::Cpp, arguments),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "sunder", &mut text);

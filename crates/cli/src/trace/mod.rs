@@ -1,0 +1,51 @@
+//! `sunder trace`: records every memory access of a program, and looks at what
+//! was recorded.
+
+pub mod compile;
+mod dump;
+mod info;
+mod record;
+
+use crate::args::{Trace, TraceCommand};
+use anyhow::Result;
+use std::path::Path;
+
+/// Runs the command; the value is the status to exit with.
+///
+/// # Errors
+/// If a trace can't be read or the program can't be started.
+pub fn run(options: &Trace) -> Result<u8> {
+    match &options.command {
+        Some(TraceCommand::Info { file }) => info::run(file),
+        Some(TraceCommand::Dump(options)) => dump::run(options),
+        None => record::run(options),
+    }
+}
+
+/// What is wrong with a trace, in a sentence; `None` if it is whole.
+fn damage(trace: &sunder_trace::Trace, damaged: u64) -> Option<String> {
+    use sunder_trace::meta::State;
+    let summary = trace.summary();
+    if summary.is_complete() && damaged == 0 {
+        return None;
+    }
+    let why = match trace.progress() {
+        Some(p) if p.state == State::Failed => format!(
+            "recording stopped: {}",
+            std::io::Error::from_raw_os_error(p.errno as i32)
+        ),
+        _ if !summary.ended => "it was cut off, as when the program is killed".to_owned(),
+        _ => format!(
+            "{} blocks are damaged or missing",
+            damaged + summary.damaged_blocks + summary.missing_blocks.max(summary.gaps)
+        ),
+    };
+    Some(format!(
+        "{} is partial: {why}; what is readable was read",
+        show(trace.path())
+    ))
+}
+
+fn show(path: &Path) -> String {
+    path.display().to_string()
+}
