@@ -1,9 +1,11 @@
 //! The command line. Definitions only; nothing here acts.
 
+use crate::simulate::{parse_caches, parse_place};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+use sunder_coherence::Caches;
 
 /// Find false sharing in running programs, name the data, and say what to do.
 #[derive(Debug, Parser)]
@@ -38,6 +40,8 @@ pub enum Command {
     Import(Import),
     /// Render a saved result again
     Report(Report),
+    /// Replay a trace on another machine: which nodes miss, why, and on whose data
+    Simulate(Simulate),
     /// Compare two results: what appeared, went away, grew or shrank
     Diff(Diff),
     /// Run a program with an allocator that keeps its objects apart
@@ -209,6 +213,48 @@ pub struct Report {
     /// How to report.
     #[command(flatten)]
     pub tell: TellOptions,
+}
+
+/// `sunder simulate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder simulate app.trace
+  sunder simulate app.trace --granule 128 --protocol mesif
+  sunder simulate app.trace --caches 48K/12,2M/16
+  sunder simulate app.trace --granule 4096 --nodes 16 --protocol msi
+  sunder simulate app.trace --format json -o result.json")]
+pub struct Simulate {
+    /// A file that sunder trace wrote
+    pub file: PathBuf,
+    /// Bytes that are kept coherent as a whole: a cache line, or a page
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub granule: u64,
+    /// Nodes with caches of their own; one for each thread if not given
+    #[arg(long, value_name = "COUNT")]
+    pub nodes: Option<u32>,
+    /// How copies are kept coherent
+    #[arg(long, value_enum, default_value_t = ProtocolChoice::Mesi)]
+    pub protocol: ProtocolChoice,
+    /// Private caches of a node: infinite, or bytes and ways of one or two levels
+    #[arg(long, value_name = "L1,L2", value_parser = parse_caches)]
+    pub caches: Option<Caches>,
+    /// Which thread runs on which node, threads from 1 and nodes from 0
+    #[arg(long, value_name = "THREAD:NODE", value_delimiter = ',', value_parser = parse_place)]
+    pub map: Vec<(u32, u32)>,
+    /// How to report.
+    #[command(flatten)]
+    pub tell: TellOptions,
+}
+
+/// What `--protocol` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProtocolChoice {
+    /// Copies are read-only or writable, as pages of a shared memory are
+    Msi,
+    /// A sole clean copy becomes writable in silence
+    Mesi,
+    /// As mesi, and one of several clean copies answers in memory's place
+    Mesif,
 }
 
 /// `sunder diff`.

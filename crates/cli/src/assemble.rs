@@ -4,10 +4,10 @@
 use crate::locks::join_words_of_one_lock;
 use crate::naming::{NamedLine, ObjectKey, name_line, show_object};
 use crate::process::Process;
-use std::collections::BTreeMap;
-use sunder_access::{ThreadId, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use sunder_access::{Address, ThreadId, Time};
 use sunder_findings as findings;
-use sunder_findings::Finding;
+use sunder_findings::{Finding, Simulated};
 use sunder_sharing::{Confidence, MIN_EVIDENCE, Sharing, Verdict};
 
 /// Slices of time in a finding's timeline.
@@ -109,6 +109,7 @@ fn join(
             .for_each(|(t, s)| *t += s / slice_seconds);
     }
     let confirmed = lines.iter().any(|(v, _)| v.confirmed);
+    let simulated = simulated(process, lines.iter().map(|(v, _)| v.line));
     let sites = join_sites(lines.iter_mut().flat_map(|(_, l)| l.sites.drain(..)));
     let shown = join_lines(lines, &key);
     Finding {
@@ -118,6 +119,7 @@ fn join(
         latent_on: None,
         confirmed,
         processes: vec![process.reference()],
+        simulated,
         object,
         neighbour,
         lines: shown,
@@ -128,6 +130,13 @@ fn join(
         timeline,
         advice: Vec::new(),
     }
+}
+
+/// What a simulation counted on `lines`, if there was one.
+fn simulated(process: &Process, lines: impl Iterator<Item = Address>) -> Option<Simulated> {
+    let lines: BTreeSet<Address> = lines.collect();
+    let known = lines.iter().filter_map(|line| process.simulated.get(line));
+    known.copied().reduce(|a, b| a + b)
 }
 
 /// The lines as the result shows them, by address. What was seen of a line before

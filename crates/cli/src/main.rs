@@ -22,6 +22,7 @@ mod saved;
 mod session;
 mod shared;
 mod signals;
+mod simulate;
 mod slots;
 mod status;
 mod threads;
@@ -50,6 +51,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Report(options) => saved::report(options),
         Command::Diff(options) => saved::diff(options),
         Command::Run(options) => run::run(options),
+        Command::Simulate(options) => simulate::run(options),
         Command::Doctor(options) => doctor::run(options),
         Command::Demo(options) => demo::run(options),
         Command::Trace(options) => trace::run(options),

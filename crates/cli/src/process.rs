@@ -6,12 +6,16 @@
 
 use crate::heap::Heap;
 use crate::shared::has_common_memory;
+use crate::simulate::RecordedHeap;
 use crate::threads::Threads;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
-use sunder_access::{Address, CodeAddress, Granule, Mapping, Mappings, ProcessId, Time};
+use sunder_access::{
+    Address, CodeAddress, Granule, Mapping, Mappings, ProcessId, Span, ThreadId, Time,
+};
 use sunder_findings as findings;
 use sunder_findings::ProcessName;
 use sunder_objects::{
@@ -48,6 +52,10 @@ pub struct Process {
     pub began: Time,
     /// The process that started it.
     pub parent: Option<ProcessId>,
+    /// The heap, where a trace tells it.
+    recorded: Option<RecordedHeap>,
+    /// What a simulation counted on the lines that were looked at; empty otherwise.
+    pub simulated: BTreeMap<Address, findings::Simulated>,
     /// Blocks that were freed while their line was watched; the judge's owner
     /// tags count them from 1.
     freed: Vec<HeapBlock>,
@@ -84,7 +92,15 @@ impl Figures {
 impl Process {
     /// A process of which nothing has been seen yet.
     pub fn new(id: ProcessId, config: Config) -> Self {
-        let root = other_root(id);
+        Self::under(id, config, other_root(id))
+    }
+
+    /// A process that was recorded; who has its number today does not matter.
+    pub fn recorded(id: ProcessId, config: Config) -> Self {
+        Self::under(id, config, None)
+    }
+
+    fn under(id: ProcessId, config: Config, root: Option<File>) -> Self {
         let executable = File::open(format!("/proc/{id}/exe")).ok();
         let names = NameOptions {
             executable: executable
@@ -108,6 +124,8 @@ impl Process {
             inherited: Vec::new(),
             began: Time(0),
             parent: None,
+            recorded: None,
+            simulated: BTreeMap::new(),
             freed: Vec::new(),
             watched: std::collections::HashSet::new(),
             accesses: Vec::new(),
@@ -261,6 +279,40 @@ impl Process {
             });
     }
 
+    /// Its heap is told by [`Process::allocated`] and [`Process::freed`].
+    pub fn set_recorded_heap(&mut self, heap: RecordedHeap) {
+        self.recorded = Some(heap);
+    }
+
+    /// A trace says that `thread` allocated a block; `looked_at` since when, if
+    /// accesses to what lay there before were taken in.
+    pub fn allocated(&mut self, span: Span, stack: u32, thread: ThreadId, looked_at: Option<Time>) {
+        if let Some(time) = looked_at {
+            self.judge.retire(span, time, OWNER_NONE);
+        }
+        if let Some(heap) = &mut self.recorded {
+            heap.allocated(span, stack, thread);
+        }
+    }
+
+    /// A trace says that the block at `start` was freed; `looked_at` whether
+    /// accesses to it were taken in.
+    pub fn freed(&mut self, start: Address, time: Time, looked_at: impl Fn(Span) -> bool) {
+        let Some(heap) = &mut self.recorded else {
+            return;
+        };
+        let Some(span) = heap.freed(start) else {
+            return;
+        };
+        if looked_at(span)
+            && let Some(block) = heap.block_at(start)
+        {
+            self.freed.push(block);
+            let owner = self.freed.len() as u64;
+            self.judge.retire(span, time, owner);
+        }
+    }
+
     /// The heap block that held `address`: one that was freed, if the judge's
     /// `owner` says so, or the present one.
     pub fn block_at(&self, address: Address, owner: Option<u64>) -> Option<HeapBlock> {
@@ -269,6 +321,9 @@ impl Process {
             && block.span.contains(address)
         {
             return Some(block.clone());
+        }
+        if let Some(heap) = &self.recorded {
+            return heap.block_at(address);
         }
         let heap = self.heap.as_ref()?;
         let kept = || {

@@ -42,6 +42,7 @@ impl Building {
                 processes: Vec::new(),
                 findings: Vec::new(),
                 limits: observed.limits,
+                simulation: None,
             },
             weak: 0,
         }
@@ -98,7 +99,8 @@ impl Building {
                 run.lost_samples
             ));
         }
-        if run.samples < FEW_SAMPLES && run.threads > 1 {
+        // A trace has all accesses and no samples.
+        if run.samples < FEW_SAMPLES && run.threads > 1 && run.observer != "trace" {
             let number = match run.samples {
                 0 => "No".to_owned(),
                 few => format!("Only {few}"),

@@ -38,6 +38,9 @@ pub struct Findings {
     pub findings: Vec<Finding>,
     /// What the run could not see, one sentence each.
     pub limits: Vec<String>,
+    /// For a replayed trace, the machine that was simulated and what it counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulation: Option<Simulation>,
 }
 
 impl Default for Findings {
@@ -52,6 +55,78 @@ impl Default for Findings {
             processes: Vec::new(),
             findings: Vec::new(),
             limits: Vec::new(),
+            simulation: None,
+        }
+    }
+}
+
+/// A machine on which a trace was replayed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Simulation {
+    /// Bytes that are kept coherent as a whole.
+    pub granule: u64,
+    /// Nodes with caches of their own.
+    pub nodes: u32,
+    /// `MSI`, `MESI` or `MESIF`.
+    pub protocol: String,
+    /// The private caches of a node, in words.
+    pub caches: String,
+    /// Accesses of the trace.
+    pub accesses: u64,
+    /// Granules that were touched.
+    pub granules: u64,
+    /// Seconds that the simulation took.
+    pub seconds: f64,
+    /// Of the whole machine.
+    pub totals: Simulated,
+    /// Of each node, by its number.
+    pub by_node: Vec<Simulated>,
+}
+
+/// What a simulation counted. A reference is the part of an access that lies in
+/// one granule; each is a hit, an upgrade or a miss of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Simulated {
+    /// References.
+    pub references: u64,
+    /// References that needed nobody else.
+    pub hits: u64,
+    /// First misses of a node on a granule.
+    pub cold: u64,
+    /// Misses on granules that were replaced for want of room.
+    pub replacement: u64,
+    /// Misses that bring a word that another node wrote and this one uses.
+    pub true_sharing: u64,
+    /// Useless misses: no word that others wrote is used (Dubois and others, 1993).
+    pub false_sharing: u64,
+    /// Writes to a valid copy that had to ask for ownership.
+    pub upgrades: u64,
+    /// Copies of other nodes that writes destroyed.
+    pub invalidations: u64,
+    /// Misses that another node's dirty copy answered (hit modified).
+    pub hitm: u64,
+    /// Misses that another node's clean copy answered.
+    pub forwards: u64,
+    /// Dirty copies written to memory.
+    pub write_backs: u64,
+}
+
+impl std::ops::Add for Simulated {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            references: self.references + other.references,
+            hits: self.hits + other.hits,
+            cold: self.cold + other.cold,
+            replacement: self.replacement + other.replacement,
+            true_sharing: self.true_sharing + other.true_sharing,
+            false_sharing: self.false_sharing + other.false_sharing,
+            upgrades: self.upgrades + other.upgrades,
+            invalidations: self.invalidations + other.invalidations,
+            hitm: self.hitm + other.hitm,
+            forwards: self.forwards + other.forwards,
+            write_backs: self.write_backs + other.write_backs,
         }
     }
 }
@@ -127,7 +202,7 @@ pub struct Run {
     pub accesses: u64,
     /// Accesses trapped by hardware watchpoints.
     pub watched_accesses: u64,
-    /// `perf`, `timer`, `pmu` or `import`.
+    /// `perf`, `timer`, `pmu`, `import` or `trace`.
     pub observer: String,
     /// Samples a second and thread, highest and lowest used.
     pub frequency_hz: Option<(u32, u32)>,
@@ -160,6 +235,9 @@ pub struct Finding {
     /// these have in common.
     #[serde(default)]
     pub processes: Vec<ProcessName>,
+    /// For a replayed trace, what was counted on its lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Simulated>,
     /// The object that the threads share falsely.
     pub object: Object,
     /// The other object on the line, when two distinct objects meet there.

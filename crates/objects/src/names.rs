@@ -202,6 +202,7 @@ impl Names {
         for &ret in &block.allocation {
             allocation.extend(self.frames_of_return(ret));
         }
+        leave_start_out(&mut allocation);
         let ty = self.allocated_type(&block.allocation, block.span.len);
         ObjectName {
             kind: ObjectKind::Heap,
@@ -597,4 +598,52 @@ pub fn is_c_library(path: &str) -> bool {
     ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-musl"]
         .iter()
         .any(|name| file.starts_with(name))
+}
+
+/// Takes away the outermost frames that are the C library's: they start the
+/// program or a thread, in every stack alike.
+fn leave_start_out(stack: &mut Vec<CodeFrame>) {
+    let own = |frame: &CodeFrame| !frame.module.as_deref().is_some_and(is_c_library);
+    if let Some(last) = stack.iter().rposition(own) {
+        // A stack that was cut short may end anywhere; `_start` is the program's.
+        let last = if stack[last].function.starts_with("_start") {
+            stack[..last].iter().rposition(own).unwrap_or(last)
+        } else {
+            last
+        };
+        stack.truncate(last + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(frames: &[(&str, &str)]) -> Vec<CodeFrame> {
+        let frame = |&(function, module): &(&str, &str)| CodeFrame {
+            function: function.to_owned(),
+            module: Some(module.to_owned()),
+            ..CodeFrame::default()
+        };
+        frames.iter().map(frame).collect()
+    }
+
+    #[test]
+    fn a_stack_ends_with_the_program() {
+        let (app, libc) = ("/usr/bin/app", "/lib/x86_64-linux-gnu/libc.so.6");
+        let mut whole = stack(&[
+            ("make", app),
+            ("qsort", libc),
+            ("main", app),
+            ("__libc_start_call_main", libc),
+            ("__libc_start_main", libc),
+            ("_start+0x21", app),
+        ]);
+        leave_start_out(&mut whole);
+        let left: Vec<_> = whole.iter().map(|f| f.function.as_str()).collect();
+        assert_eq!(left, ["make", "qsort", "main"]);
+        let mut library = stack(&[("getdelim", libc), ("start_thread", libc)]);
+        leave_start_out(&mut library);
+        assert_eq!(library.len(), 2);
+    }
 }

@@ -4,7 +4,7 @@ use crate::clean::clean;
 use crate::figures::{counted, grouped, percent, seconds, short};
 use sunder_findings::{
     AccessKind, Exit, Finding, Findings, LatentOn, Line, Location, Object, ObjectKind, ProcessName,
-    Sharing, Site, Standing, ThreadUse, Word, file_name,
+    Sharing, Simulated, Simulation, Site, Standing, ThreadUse, Word, file_name,
 };
 
 /// Below this many samples, finding nothing says little.
@@ -93,6 +93,15 @@ const PROCESSES: usize = 4;
 /// What was looked at, for a run that found nothing: sentences.
 pub(crate) fn looked_at(all: &Findings) -> Vec<String> {
     let run = &all.run;
+    if let Some(simulation) = &all.simulation {
+        return vec![format!(
+            "Replayed {} accesses of {}: {} misses bring what another thread wrote, {} are useless.",
+            grouped(simulation.accesses),
+            counted(run.threads as usize, "thread"),
+            grouped(simulation.totals.true_sharing),
+            grouped(simulation.totals.false_sharing),
+        )];
+    }
     let watched = if run.watched_accesses > 0 {
         format!(
             "; watchpoints trapped {} more",
@@ -122,15 +131,15 @@ pub(crate) fn looked_at(all: &Findings) -> Vec<String> {
 /// The run in short facts: command, time, threads, samples, how it ended.
 pub(crate) fn run_facts(all: &Findings) -> Vec<String> {
     let run = &all.run;
-    let mut facts = vec![
-        seconds(run.seconds),
-        threads(all),
-        format!(
+    let seen = match &all.simulation {
+        Some(simulation) => format!("{} accesses replayed", grouped(simulation.accesses)),
+        None => format!(
             "{} samples ({})",
             grouped(run.samples),
             clean(&run.observer)
         ),
-    ];
+    };
+    let mut facts = vec![seconds(run.seconds), threads(all), seen];
     if run.lost_samples > 0 {
         facts.push(format!("{} lost", grouped(run.lost_samples)));
     }
@@ -250,6 +259,9 @@ pub(crate) fn origin(object: &Object) -> String {
 
 /// How the threads meet, and how sure we are.
 pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
+    if let Some(counts) = &finding.simulated {
+        return replayed(finding, counts);
+    }
     let verb = if finding.latent { "would pass" } else { "pass" };
     let mut out = format!(
         "{} {verb} {} back and forth {} times a second",
@@ -277,6 +289,55 @@ pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
         (false, false) => "; from samples, not confirmed",
     });
     out
+}
+
+/// What a simulation counted on the lines of a finding.
+fn replayed(finding: &Finding, counts: &Simulated) -> String {
+    format!(
+        "{} missed {} times because another wrote: {} times for nothing, {} times for new values; \
+         {} of {} references hit",
+        counted(finding.threads().len(), "thread"),
+        grouped(counts.false_sharing + counts.true_sharing),
+        grouped(counts.false_sharing),
+        grouped(counts.true_sharing),
+        grouped(counts.hits),
+        grouped(counts.references),
+    )
+}
+
+/// The simulated machine and its totals, each line a label and a figure.
+pub(crate) fn simulated(simulation: &Simulation) -> (String, Vec<(&'static str, String)>) {
+    let machine = format!(
+        "{}, {} bytes kept coherent, {}, caches: {}",
+        counted(simulation.nodes as usize, "node"),
+        simulation.granule,
+        simulation.protocol,
+        simulation.caches,
+    );
+    let totals = &simulation.totals;
+    let all = totals.references.max(1) as f64;
+    let figure = |number: u64| {
+        format!(
+            "{:>15}  {:>6}",
+            grouped(number),
+            percent(number as f64 / all * 100.0)
+        )
+    };
+    let alone = |number: u64| format!("{:>15}", grouped(number));
+    let rows = vec![
+        ("references", alone(totals.references)),
+        ("hits", figure(totals.hits)),
+        ("cold misses", figure(totals.cold)),
+        ("replacement misses", figure(totals.replacement)),
+        ("true-sharing misses", figure(totals.true_sharing)),
+        ("false-sharing misses", figure(totals.false_sharing)),
+        ("upgrades", figure(totals.upgrades)),
+        ("invalidations", alone(totals.invalidations)),
+        ("transfers of dirty lines", alone(totals.hitm)),
+        ("transfers of clean lines", alone(totals.forwards)),
+        ("write-backs", alone(totals.write_backs)),
+    ];
+    (machine, rows)
 }
 
 /// `4701 worker`.

@@ -82,6 +82,14 @@ fn head(page: &mut Page, all: &Findings, threshold: f64, counts: Counts) {
     page.paragraph("", "", paint, &describe::answer(all, threshold));
     page.line(&[(Paint::Dim, &describe::command(all))]);
     page.line(&[(Paint::Dim, &describe::run_facts(all).join(" · "))]);
+    if let Some(simulation) = &all.simulation {
+        let (machine, rows) = describe::simulated(simulation);
+        page.blank();
+        page.line(&[(Paint::Bold, "Simulated "), (Paint::Plain, &machine)]);
+        for (label, figure) in rows {
+            page.line(&[(Paint::Plain, &format!("  {label:<26}{figure}"))]);
+        }
+    }
     if counts.significant == 0 {
         page.blank();
         for sentence in describe::looked_at(all) {

@@ -1,0 +1,62 @@
+//! The simulation's figures in the result's shape.
+
+use super::machine::Machine;
+use sunder_coherence::{CacheSize, Caches, Counts, Outcome, Protocol};
+use sunder_findings as findings;
+
+/// The machine and its totals.
+pub fn simulation(machine: &Machine, outcome: &Outcome, seconds: f64) -> findings::Simulation {
+    let config = &machine.config;
+    findings::Simulation {
+        granule: config.granule,
+        nodes: config.nodes,
+        protocol: match config.protocol {
+            Protocol::Msi => "MSI",
+            Protocol::Mesif => "MESIF",
+            _ => "MESI",
+        }
+        .into(),
+        caches: caches(config.caches),
+        accesses: outcome.accesses(),
+        granules: outcome.touched() as u64,
+        seconds,
+        totals: counts(&outcome.totals()),
+        by_node: outcome.nodes().iter().map(counts).collect(),
+    }
+}
+
+fn caches(caches: Caches) -> String {
+    match caches {
+        Caches::Private { l1, l2 } => {
+            let second = l2.map(|l2| format!(", {}", size(l2))).unwrap_or_default();
+            format!("{}{second}", size(l1))
+        }
+        _ => "infinite".into(),
+    }
+}
+
+fn size(cache: CacheSize) -> String {
+    let bytes = match cache.bytes {
+        b if b % (1 << 20) == 0 => format!("{} MiB", b >> 20),
+        b if b % (1 << 10) == 0 => format!("{} KiB", b >> 10),
+        b => format!("{b} bytes"),
+    };
+    format!("{bytes} in {} ways", cache.ways)
+}
+
+/// Counts of a node, a granule or the machine.
+pub fn counts(of: &Counts) -> findings::Simulated {
+    findings::Simulated {
+        references: of.references,
+        hits: of.hits(),
+        cold: of.cold,
+        replacement: of.replacement,
+        true_sharing: of.true_sharing,
+        false_sharing: of.false_sharing,
+        upgrades: of.upgrades,
+        invalidations: of.invalidations,
+        hitm: of.hitm,
+        forwards: of.forwards,
+        write_backs: of.write_backs,
+    }
+}
