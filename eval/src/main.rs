@@ -32,7 +32,11 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Time and memory of every workload natively and under detect, in turn
-    Overhead,
+    Overhead {
+        /// Make each program work so long that it takes about this many seconds
+        #[arg(long)]
+        seconds: Option<f64>,
+    },
     /// What is found: SHERIFF's Tables 1 and 2 for our workloads
     Detection,
     /// Other sampling frequencies: SHERIFF's Figure 9 and Table 5
@@ -60,7 +64,7 @@ fn main() -> Result<()> {
         scale: cli.scale.max(1),
     };
     match cli.command {
-        Command::Overhead => overhead::run(&options),
+        Command::Overhead { seconds } => overhead::run(&options, seconds),
         Command::Detection => detection::run(&options),
         Command::Sampling => sampling::run(&options),
         Command::Real => real::run(&options),

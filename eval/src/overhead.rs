@@ -47,7 +47,7 @@ fn spread(ratios: &[f64]) -> String {
 ///
 /// # Errors
 /// If a program fails or the record can't be written.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &Options, seconds: Option<f64>) -> Result<()> {
     let sunder = programs::sunder()?;
     let mut targets: Vec<(programs::Target, Option<u64>)> = programs::workloads(options)?
         .into_iter()
@@ -78,8 +78,11 @@ pub fn run(options: &Options) -> Result<()> {
         "| workload | variant | native s | detect s | wall | program's CPU | all CPU | tool's CPU s \
          | peak MiB native | detect |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
+    let start = start_up(&sunder, options)?;
     let (mut walls, mut owns) = (Vec::new(), Vec::new());
-    for (target, pairs) in &targets {
+    for (target, pairs) in &mut targets {
+        let times = seconds.map_or(Ok(1), |wanted| lengthen(target, wanted))?;
+        let pairs = pairs.map(|pairs| pairs * times);
         let (native, detected) = pairs_of_runs(target, &sunder, options, &mut record)?;
         let row = Row::of(&native, &detected);
         let of = |all: &[Measurement], f: fn(&Measurement) -> f64| {
@@ -111,12 +114,39 @@ pub fn run(options: &Options) -> Result<()> {
     record.finish(&format!(
         "Median ratio of wall time {:.3}, worst {:.3}; of the program's own CPU time {:.3}, worst \
          {:.3}; over {} programs. Wanted: 1.01 and 1.05; malloc_steady 1.10. malloc_churn does \
-         nothing but allocate and has no target.\n\n{table}",
+         nothing but allocate and has no target. {start}\n\n{table}",
         median(&walls),
         worst(&walls),
         median(&owns),
         worst(&owns),
         walls.len()
+    ))
+}
+
+/// Makes `target` take about `wanted` seconds; how many times as much it does.
+fn lengthen(target: &mut programs::Target, wanted: f64) -> Result<u64> {
+    let once = measure(&mut target.native())?;
+    // Some programs prepare much and do little: not too many times.
+    let times = (wanted / once.wall.max(1e-3)).round().clamp(1.0, 1000.0) as u64;
+    target.longer(times)?;
+    Ok(times)
+}
+
+/// What the command takes for a program that does nothing: part of every short
+/// run.
+fn start_up(sunder: &std::path::Path, options: &Options) -> Result<String> {
+    let nothing = || std::process::Command::new("true");
+    let mut walls = (Vec::new(), Vec::new());
+    for _ in 0..options.repetitions.max(5) {
+        walls.0.push(measure(&mut nothing())?.wall);
+        let mut detect = std::process::Command::new(sunder);
+        detect.args(["detect", "--quiet", "--", "true"]);
+        walls.1.push(measure(&mut detect)?.wall);
+    }
+    Ok(format!(
+        "A program that does nothing takes {:.1} ms, {:.1} ms with the command around it.",
+        median(&walls.0) * 1e3,
+        median(&walls.1) * 1e3
     ))
 }
 

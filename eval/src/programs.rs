@@ -19,6 +19,17 @@ pub struct Target {
 }
 
 impl Target {
+    /// The same program with `times` as much to do: the size is its last argument.
+    ///
+    /// # Errors
+    /// If that is no number, or becomes too large.
+    pub fn longer(&mut self, times: u64) -> Result<()> {
+        let size = self.arguments.last_mut().context("it has no size")?;
+        let longer = size.parse::<u64>()?.checked_mul(times);
+        *size = longer.context("too large")?.to_string();
+        Ok(())
+    }
+
     /// The command that runs it natively.
     pub fn native(&self) -> Command {
         let mut command = Command::new(&self.program);
