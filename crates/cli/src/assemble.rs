@@ -244,6 +244,7 @@ fn join_sites(sites: impl Iterator<Item = findings::Site>) -> Vec<findings::Site
         match joined.iter_mut().find(same) {
             Some(old) => {
                 old.accesses += site.accesses;
+                old.calls = old.calls.take().filter(|_| old.accesses == 0);
                 old.threads.extend(site.threads);
                 old.threads.sort_unstable();
                 old.threads.dedup();
@@ -255,5 +256,16 @@ fn join_sites(sites: impl Iterator<Item = findings::Site>) -> Vec<findings::Site
         }
     }
     joined.sort_by_key(|s| std::cmp::Reverse(s.accesses));
+    // A line that was sampled needs no other word.
+    let sampled = joined.partition_point(|s| s.accesses > 0);
+    let found = joined.split_off(sampled);
+    for site in found {
+        let same = |s: &findings::Site| {
+            s.function == site.function && s.file == site.file && s.line == site.line
+        };
+        if !joined.iter().any(same) {
+            joined.push(site);
+        }
+    }
     joined
 }

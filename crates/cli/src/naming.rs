@@ -11,6 +11,9 @@ use sunder_objects::{
 };
 use sunder_sharing::{SiteUse, Verdict, WordUse};
 
+/// Calls of lock functions that are kept of one line.
+const MOST_LOCK_SITES: usize = 32;
+
 /// What tells two objects apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ObjectKey {
@@ -125,11 +128,13 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
             }
         })
         .collect::<Vec<_>>();
-    let sites = verdict
+    let mut sites: Vec<_> = verdict
         .sites
         .iter()
         .map(|site| name_site(process, site, &words))
         .collect();
+    let named = of_word.iter().map(|&i| (&parts[i].name, seen[i].as_ref()));
+    sites.extend(lock_sites(process, verdict, &words, named));
     let seen_through = order.iter().map(|&i| seen[i].clone()).collect();
     NamedLine {
         parts: order.into_iter().map(|i| parts[i].clone()).collect(),
@@ -332,15 +337,7 @@ fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) ->
         .filter(|f| !f.is_empty())
         .collect();
     fields.dedup();
-    let at = frame.file.as_deref().zip(frame.line);
-    let excerpt = at.map_or_else(Vec::new, |(file, line)| source_around(file, line));
-    let own = excerpt.iter().find(|l| Some(l.line) == frame.line);
     findings::Site {
-        source: own.map(|l| l.text.trim().to_owned()),
-        excerpt,
-        function: frame.function.clone(),
-        file: frame.file.clone(),
-        line: frame.line,
         kind: match site.kind {
             Kind::Read => findings::AccessKind::Read,
             Kind::Write => findings::AccessKind::Write,
@@ -350,28 +347,100 @@ fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) ->
         threads: site.threads.iter().map(|t| t.0).collect(),
         accesses: site.count,
         address: site.instruction.to_string(),
-        module: frame.module.clone(),
         fields,
+        ..at_frame(frame)
+    }
+}
+
+/// The program's code that calls lock functions on what this line's words are:
+/// where samples show only the inside of such a function, it is what its user can
+/// read. `objects` has for each word its object and the type that it was seen
+/// through.
+fn lock_sites<'a>(
+    process: &mut Process,
+    verdict: &Verdict,
+    words: &[findings::Word],
+    objects: impl Iterator<Item = (&'a ObjectName, Option<&'a Seen>)>,
+) -> Vec<findings::Site> {
+    let mut sites: Vec<findings::Site> = Vec::new();
+    let in_library: Vec<&SiteUse> = verdict
+        .sites
+        .iter()
+        .filter(|site| {
+            let frames = process.names.frames(site.instruction);
+            is_library_frame(user_frame(&frames))
+        })
+        .collect();
+    for (word, (object, seen)) in words.iter().zip(objects) {
+        let bytes = word.offset..word.offset + word.size;
+        let touched = |site: &&SiteUse| bytes.clone().any(|b| site.bytes.contains(u64::from(b)));
+        let address = verdict.line.offset(i64::from(word.offset));
+        let Some(offset) = object.offset_of(address) else {
+            continue;
+        };
+        if !in_library.iter().any(touched) {
+            continue;
+        }
+        let seen = seen.map(|seen| (seen.handle, seen.phase));
+        for call in process.names.lock_calls_on(object, seen, offset) {
+            if sites.len() >= MOST_LOCK_SITES {
+                return sites;
+            }
+            let frames = process.names.frames(call.code);
+            let frame = user_frame(&frames);
+            let known = |s: &findings::Site| {
+                s.function == frame.function && s.file == frame.file && s.line == frame.line
+            };
+            if is_library_frame(frame) || sites.iter().any(known) {
+                continue;
+            }
+            sites.push(findings::Site {
+                kind: findings::AccessKind::Atomic,
+                calls: Some(call.callee),
+                address: call.code.to_string(),
+                fields: word.field.clone().into_iter().collect(),
+                ..at_frame(frame)
+            });
+        }
+    }
+    sites
+}
+
+/// A site with nothing but its place.
+fn at_frame(frame: &CodeFrame) -> findings::Site {
+    let at = frame.file.as_deref().zip(frame.line);
+    let excerpt = at.map_or_else(Vec::new, |(file, line)| source_around(file, line));
+    let own = excerpt.iter().find(|l| Some(l.line) == frame.line);
+    findings::Site {
+        source: own.map(|l| l.text.trim().to_owned()),
+        excerpt,
+        function: frame.function.clone(),
+        file: frame.file.clone(),
+        line: frame.line,
+        module: frame.module.clone(),
+        ..findings::Site::default()
     }
 }
 
 /// The innermost frame that is the user's: a line of `<atomic>` or of Rust's
 /// `core` tells nobody where to look. If all are libraries', the innermost.
 fn user_frame(frames: &[CodeFrame]) -> &CodeFrame {
-    let library = |frame: &&CodeFrame| {
-        let function = frame.function.as_str();
-        let file = frame.file.as_deref().unwrap_or("");
-        ["std::", "__gnu_cxx::", "core::", "alloc::", "boost::"]
-            .iter()
-            .any(|p| function.starts_with(p))
-            || file.starts_with("/usr/include/")
-            || file.starts_with("/rustc/")
-            || file.contains("/rustlib/src/")
-    };
     frames
         .iter()
-        .find(|f| !library(f))
+        .find(|f| !is_library_frame(f))
         .unwrap_or_else(|| &frames[0])
+}
+
+fn is_library_frame(frame: &CodeFrame) -> bool {
+    let function = frame.function.as_str();
+    let file = frame.file.as_deref().unwrap_or("");
+    ["std::", "__gnu_cxx::", "core::", "alloc::", "boost::"]
+        .iter()
+        .any(|p| function.starts_with(p))
+        || file.starts_with("/usr/include/")
+        || file.starts_with("/rustc/")
+        || file.contains("/rustlib/src/")
+        || frame.module.as_deref().is_some_and(is_c_library)
 }
 
 /// A source line and those around it, if the file can be read here and is not

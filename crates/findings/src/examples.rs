@@ -74,6 +74,7 @@ pub fn site(
         kind,
         threads: threads.to_vec(),
         accesses,
+        calls: None,
         address: format!("{:#x}", 0x5555_5555_5000_u64 + u64::from(at.1) * 16),
         module: Some("/home/user/phoenix/linear_regression".to_owned()),
         fields: fields.iter().map(|&f| f.to_owned()).collect(),

@@ -453,8 +453,12 @@ pub struct Site {
     pub kind: AccessKind,
     /// The threads that were seen there.
     pub threads: Vec<u32>,
-    /// Observed accesses.
+    /// Observed accesses; 0 for what was found in the code only.
     pub accesses: u64,
+    /// For a place that was found in the program's code and not sampled: the
+    /// lock function that it calls on the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<String>,
     /// The instruction's address, `0x…`.
     pub address: String,
     /// The file that holds the code.

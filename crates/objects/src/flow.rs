@@ -74,9 +74,17 @@ pub(crate) struct Answers {
     /// Who takes these results, by the address after the call.
     pub(crate) calls: HashMap<u64, Call>,
     names: Vec<String>,
+    /// Where the variables with static storage that origins name start; `None`
+    /// for names of several.
+    statics: HashMap<u32, Option<u64>>,
 }
 
 impl Answers {
+    /// Where the one variable with static storage starts that led to the object.
+    pub(crate) fn static_start(&self, origin: Origin) -> Option<u64> {
+        self.statics.get(&origin.0).copied().flatten()
+    }
+
     /// The variable that led to the object.
     pub(crate) fn name(&self, origin: Origin) -> Option<&str> {
         self.names
@@ -120,6 +128,9 @@ pub(crate) fn analyse(
             }
             if instruction.flow_control() == FlowControl::Return {
                 analysis.note_return(&state);
+            }
+            if analysis.is_tail_call(instruction) {
+                analysis.note_call(instruction, &state);
             }
             analysis.execute(instruction, &mut state);
         }
@@ -239,8 +250,13 @@ impl Analysis<'_> {
         loop {
             let Some(n) = work.pop() else {
                 // What only an indirect jump reaches starts with nothing but
-                // the frame, as the last block before it left it.
-                while entry.get(unreached).is_some_and(Option::is_some) {
+                // the frame, as the last block before it left it. Padding
+                // before a loop is reached by nothing.
+                let padding = |n: usize| {
+                    let of = |b: &Block| is_padding(&instructions[b.first..b.last]);
+                    blocks.get(n).is_some_and(of)
+                };
+                while entry.get(unreached).is_some_and(Option::is_some) || padding(unreached) {
                     unreached += 1;
                 }
                 if unreached >= blocks.len() {
@@ -510,6 +526,11 @@ impl Analysis<'_> {
     fn variable(&mut self, place: StaticPlace, at: u64) -> Option<Value> {
         let variable = self.debug.variable(place, self.limits)?;
         let start = self.start_of(variable.ty, &variable.name, Storage::Global);
+        if let (Value::Inside(touched), StaticPlace::Address(_)) = (start, place) {
+            let known = self.answers.statics.entry(touched.origin.0);
+            let known = known.or_insert(Some(variable.start));
+            *known = known.filter(|&start| start == variable.start);
+        }
         Some(start.plus((at - variable.start) as i64))
     }
 
@@ -576,6 +597,13 @@ impl Function<'_> {
             .iter()
             .filter(move |l| l.begin <= ip && ip < l.end)
     }
+}
+
+/// Whether a block does nothing: what fills the room up to an aligned one.
+fn is_padding(block: &[Instruction]) -> bool {
+    block
+        .iter()
+        .all(|i| matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
 }
 
 /// The encoding number of a general register of any width.

@@ -201,6 +201,57 @@ impl Image {
             .collect()
     }
 
+    /// What may be calls of, or jumps to, the functions at the addresses that
+    /// `direct` has or whose pointers lie at the places that `pointers` has: the
+    /// address of the instruction and that after it, and the function's value in
+    /// the table. Bytes that only look like a call are among them. More than
+    /// [`MAX_SEARCHED`] bytes of code are not searched.
+    pub(crate) fn calls_of(
+        &self,
+        direct: &HashMap<u64, usize>,
+        pointers: &HashMap<u64, usize>,
+    ) -> Vec<(u64, u64, usize)> {
+        let code: Vec<(u64, Vec<u8>)> = self
+            .segments
+            .iter()
+            .filter(|s| s.executable && s.file_size <= MAX_SEARCHED)
+            .filter_map(|s| {
+                let mut bytes = vec![0; usize::try_from(s.file_size).ok()?];
+                self.file.read_exact_at(&mut bytes, s.offset).ok()?;
+                Some((s.address, bytes))
+            })
+            .collect();
+        let mut direct = direct.clone();
+        for (start, bytes) in &code {
+            for at in places_of(bytes, [0xff, 0x25]) {
+                if let Some(&which) = pointers.get(&target(bytes, *start, at, 2)) {
+                    for lead in STUB_LEADS {
+                        if bytes[..at].ends_with(lead) {
+                            direct.insert(start + (at - lead.len()) as u64, which);
+                        }
+                    }
+                }
+            }
+        }
+        let mut found = Vec::new();
+        for (start, bytes) in &code {
+            let mut add = |at: usize, length: usize, which: Option<&usize>| {
+                let ip = start + at as u64;
+                found.extend(which.map(|&w| (ip, ip + length as u64, w)));
+            };
+            for at in 0..bytes.len().saturating_sub(4) {
+                match bytes[at] {
+                    0xe8 | 0xe9 => add(at, 5, direct.get(&target(bytes, *start, at, 1))),
+                    0xff if bytes[at + 1] == 0x15 => {
+                        add(at, 6, pointers.get(&target(bytes, *start, at, 2)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+
     /// Whether `address` is code.
     pub(crate) fn is_code(&self, address: LinkAddress) -> bool {
         let mut code = self.segments.iter().filter(|s| s.executable);
@@ -230,9 +281,35 @@ impl Image {
     }
 }
 
+/// What may precede the jump of a linker's stub: nothing, a prefix, and a landing
+/// pad with or without that prefix.
+const STUB_LEADS: [&[u8]; 4] = [
+    &[],
+    &[0xf2],
+    &[0xf3, 0x0f, 0x1e, 0xfa],
+    &[0xf3, 0x0f, 0x1e, 0xfa, 0xf2],
+];
+
+fn places_of(bytes: &[u8], wanted: [u8; 2]) -> impl Iterator<Item = usize> {
+    (0..bytes.len().saturating_sub(5)).filter(move |&at| bytes[at..at + 2] == wanted)
+}
+
+/// Where the relative operand leads that follows the `opcode` bytes at `at`; 0
+/// beyond the end.
+fn target(bytes: &[u8], start: u64, at: usize, opcode: usize) -> u64 {
+    let operand = bytes.get(at + opcode..at + opcode + 4);
+    let Some(distance) = operand.and_then(|b| Some(i32::from_le_bytes(b.try_into().ok()?))) else {
+        return 0;
+    };
+    (start + (at + opcode + 4) as u64).wrapping_add_signed(i64::from(distance))
+}
+
 const fn page(x: u64) -> u64 {
     x & !0xfff
 }
+
+/// Bytes of code in one segment beyond which calls are not searched.
+const MAX_SEARCHED: u64 = 64 << 20;
 
 /// More code than this is never looked at in one piece: the longest functions
 /// of real programs (interpreters, generated parsers) stay far below.
@@ -341,6 +418,11 @@ impl Symbols {
     /// have no size and reach to the next symbol.
     pub(crate) fn function(&self, address: LinkAddress) -> Option<&Symbol> {
         at(&self.code, address.0, true)
+    }
+
+    /// All functions.
+    pub(crate) fn functions(&self) -> &[Symbol] {
+        &self.code
     }
 
     /// The variable that holds `address`.

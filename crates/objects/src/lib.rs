@@ -35,5 +35,5 @@ pub use answer::{
     ThreadPointer, ThreadStack, TypeHandle, TypedAccess,
 };
 pub use inspect::{ProgramFacts, inspect};
-pub use names::{Names, is_c_library};
+pub use names::{LockCall, Names, is_c_library};
 pub use options::NameOptions;

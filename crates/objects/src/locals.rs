@@ -87,7 +87,13 @@ pub(crate) fn read(debug: &mut DebugInfo, types: &mut TypeTable, die: DieRef) ->
     };
     let _ = reader.walk(die.offset);
     let mut found = reader.found;
-    found.sort_by_key(|l| (l.librarys && l.inlined > 0, std::cmp::Reverse(l.depth)));
+    // What a register holds says more than what a variable's value would be that
+    // the compiler can compute from it.
+    let computed = |l: &Local| matches!(l.place, Place::Sum(..));
+    found.sort_by_key(|l| {
+        let library = l.librarys && l.inlined > 0;
+        (library, computed(l), std::cmp::Reverse(l.depth))
+    });
     found
 }
 

@@ -134,6 +134,29 @@ impl Debug {
         })
     }
 
+    /// Where the first two arguments of the call that returns to `after` point,
+    /// each with the name of the variable that leads there, and that variable's
+    /// start if it has static storage.
+    pub(crate) fn pointers_passed(
+        &mut self,
+        after: LinkAddress,
+        image: &Image,
+        executable: bool,
+        limits: &mut Vec<String>,
+    ) -> Option<[Option<Passed>; 2]> {
+        let inside = LinkAddress(after.0.checked_sub(1)?);
+        let (_, answers) = self.flow(inside, image, executable, limits)?;
+        let call = answers.calls.get(&after.0)?;
+        Some(call.pointers.map(|touched| {
+            let touched = touched?;
+            Some(Passed {
+                touched,
+                variable: answers.name(touched.origin).map(str::to_owned),
+                start: answers.static_start(touched.origin),
+            })
+        }))
+    }
+
     /// The analysis of the function at `address`, made at the first call.
     fn flow(
         &mut self,
@@ -163,6 +186,13 @@ impl Debug {
         }
         Some((die, self.flows.get(&begin)?))
     }
+}
+
+/// A pointer that is passed to a function.
+pub(crate) struct Passed {
+    pub(crate) touched: Touched,
+    pub(crate) variable: Option<String>,
+    pub(crate) start: Option<u64>,
 }
 
 /// What is known of the result of a call.
@@ -239,7 +269,7 @@ impl Limits {
 
 /// Whether a file came with the system, where missing debug information is the
 /// normal case and nothing that the user compiles.
-fn is_system_library(path: &str) -> bool {
+pub(crate) fn is_system_library(path: &str) -> bool {
     const FOLDERS: [&str; 4] = ["/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/"];
     FOLDERS.iter().any(|folder| path.starts_with(folder))
 }

@@ -3,6 +3,7 @@
 //! the pipeline; looks at files only, never at the process.
 
 mod allocation;
+mod lock_calls;
 
 use crate::answer::{
     CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess,
@@ -27,7 +28,11 @@ pub struct Names {
     /// By path and inode; `None` for files that are no use.
     known: HashMap<(String, u64), Option<u32>>,
     limits: Limits,
+    /// `None` until first asked for.
+    lock_calls: Option<Vec<lock_calls::Found>>,
 }
+
+pub use lock_calls::LockCall;
 
 /// An address within a module.
 #[derive(Clone, Copy)]
@@ -47,6 +52,7 @@ impl Names {
             modules: Vec::new(),
             known: HashMap::new(),
             limits: Limits::default(),
+            lock_calls: None,
         }
     }
 
@@ -54,6 +60,7 @@ impl Names {
     /// read stay read.
     pub fn set_mappings(&mut self, mappings: Mappings) {
         self.mappings = mappings;
+        self.lock_calls = None;
     }
 
     /// What could not be found or read so far, one sentence each.

@@ -188,7 +188,7 @@ fn rust_tuple_index(name: &str) -> &str {
 }
 
 /// Typedefs whose inside is the C library's own business.
-fn is_opaque(name: &str) -> bool {
+pub(crate) fn is_opaque(name: &str) -> bool {
     name.starts_with("pthread_") || matches!(name, "FILE" | "sem_t" | "mtx_t" | "cnd_t" | "jmp_buf")
 }
 

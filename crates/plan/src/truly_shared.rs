@@ -113,7 +113,11 @@ pub(crate) fn is_lock(layout: &Layout, part: &Part) -> bool {
     // A nameless word that only the C library's lock functions touch.
     let by_code = field.is_empty()
         && !layout.finding.sites.is_empty()
-        && layout.finding.sites.iter().all(|s| locks(&s.function));
+        && layout
+            .finding
+            .sites
+            .iter()
+            .all(|s| s.calls.is_some() || locks(&s.function));
     by_code
         || std::iter::once(field)
             .chain(of_object)

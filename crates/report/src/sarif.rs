@@ -257,6 +257,7 @@ fn locations(finding: &Finding, places: &Places) -> (Option<Value>, Vec<Value>) 
     for site in rest {
         let physical = places.physical(site.file.as_deref().unwrap_or_default(), site.line);
         let text = match site.kind {
+            _ if site.calls.is_some() => "a lock on it is taken or given back here",
             AccessKind::Read => "also read here",
             AccessKind::Write => "also written here",
             AccessKind::Update => "also updated here",

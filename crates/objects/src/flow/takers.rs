@@ -19,6 +19,8 @@ pub(crate) struct Call {
     pub(crate) returned: bool,
     /// What the first argument is the address of.
     pub(crate) argument: Argument,
+    /// Where the first two arguments point, if into something with a type.
+    pub(crate) pointers: [Option<Touched>; 2],
 }
 
 impl Call {
@@ -171,6 +173,18 @@ impl Analysis<'_> {
         }
         let call = self.answers.calls.entry(instruction.next_ip()).or_default();
         call.argument = argument;
+        call.pointers = [RDI, RSI].map(|r| match state.registers[r] {
+            Value::Inside(touched) => Some(touched),
+            _ => None,
+        });
+    }
+
+    /// Whether `instruction` jumps to another function, as the last call of one
+    /// may be made.
+    pub(super) fn is_tail_call(&self, instruction: &Instruction) -> bool {
+        let end = self.function.begin + self.function.code.len() as u64;
+        instruction.is_jmp_short_or_near()
+            && !(self.function.begin..end).contains(&instruction.near_branch_target())
     }
 
     /// The local variable at `offset` from the frame address: one that there is

@@ -8,4 +8,5 @@ mod debug_files;
 mod frames;
 mod holders;
 mod live;
+mod lock_calls;
 mod pointers;

@@ -258,9 +258,18 @@ impl Instruction {
         Self {
             context: false,
             at: describe::site_place(site),
-            kind: describe::access_kind(site.kind),
-            share: percent(site.accesses as f64 * 100.0 / total.max(1) as f64),
-            threads: counted(site.threads.len(), "thread"),
+            kind: match site.calls {
+                Some(_) => "calls",
+                None => describe::access_kind(site.kind),
+            },
+            share: match site.calls {
+                Some(_) => String::new(),
+                None => percent(site.accesses as f64 * 100.0 / total.max(1) as f64),
+            },
+            threads: match &site.calls {
+                Some(callee) => clean(callee),
+                None => counted(site.threads.len(), "thread"),
+            },
             source: clean(site.source.clone().unwrap_or_else(fields).trim()),
         }
     }

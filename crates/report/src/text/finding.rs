@@ -220,19 +220,31 @@ fn words(page: &mut Page, line: &Line) {
     }
 }
 
-/// The instructions, grouped by function.
+/// The instructions, grouped by function, and then the code that calls lock
+/// functions on the object.
 fn code(page: &mut Page, finding: &Finding, options: &TextOptions) {
-    if finding.sites.is_empty() {
+    let (calls, sampled): (Vec<&Site>, Vec<&Site>) =
+        finding.sites.iter().partition(|s| s.calls.is_some());
+    places(page, "code", &sampled, options);
+    places(
+        page,
+        "lock calls (found in the code, not sampled)",
+        &calls,
+        options,
+    );
+}
+
+fn places(page: &mut Page, title: &str, sites: &[&Site], options: &TextOptions) {
+    if sites.is_empty() {
         return;
     }
     let most = if options.all { usize::MAX } else { SITES };
-    let total: u64 = finding
-        .sites
+    let total: u64 = sites
         .iter()
         .fold(0, |sum, s| sum.saturating_add(s.accesses));
     page.blank();
-    page.line(&[(Paint::Bold, "   code")]);
-    let shown: Vec<&Site> = finding.sites.iter().take(most).collect();
+    page.line(&[(Paint::Bold, "   "), (Paint::Bold, title)]);
+    let shown: Vec<&Site> = sites.iter().copied().take(most).collect();
     let at_width = shown
         .iter()
         .map(|s| columns(&describe::site_place(s)))
@@ -247,8 +259,8 @@ fn code(page: &mut Page, finding: &Finding, options: &TextOptions) {
         }
         instruction(page, site, total, at_width);
     }
-    if finding.sites.len() > shown.len() {
-        let more = finding.sites.len() - shown.len();
+    if sites.len() > shown.len() {
+        let more = sites.len() - shown.len();
         page.line(&[(
             Paint::Dim,
             &format!("     … and {} (--all)", counted(more, "more place")),
@@ -295,6 +307,10 @@ fn instruction(page: &mut Page, site: &Site, total: u64, at_width: usize) {
         format!("  {}", site.fields.join(", "))
     };
     let source = site.source.as_deref().map(str::trim);
+    let (what, how) = match &site.calls {
+        Some(callee) => ("calls ".to_owned(), clean(callee)),
+        None => (what, how),
+    };
     page.line(&[
         (Paint::Plain, "       "),
         (Paint::Dim, &at),

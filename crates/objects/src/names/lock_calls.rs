@@ -1,0 +1,373 @@
+//! Which code takes and gives back a lock: the calls of the C library's and the
+//! languages' lock functions whose argument leads to an object. Samples show
+//! where in such a function the time goes, but not who called it; the program's
+//! code does. Called by the pipeline through [`Names::lock_calls_on`].
+//!
+//! Only what is sure counts: the argument is a variable with static storage, or
+//! a part of a record of the program's own that the object holds there.
+
+use super::{Names, Placed, is_backed};
+use crate::answer::{ObjectKind, ObjectName, Storage, TypeHandle};
+use crate::fold;
+use crate::image::LinkAddress;
+use crate::module::{Debug, Passed, is_system_library};
+use crate::path;
+use crate::types::{Shape, TypeId, TypeTable};
+use std::collections::HashMap;
+use sunder_access::{Address, CodeAddress, Mapping};
+
+/// Functions whose calls are analysed in one file: of programs with more calls
+/// the first ones in the file.
+const MAX_CALLS: usize = 2_000;
+/// Records nested deeper than this are taken for a broken file.
+const MAX_DEPTH: u32 = 64;
+
+/// A call of a lock function on an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockCall {
+    /// The call instruction.
+    pub code: CodeAddress,
+    /// The function that it calls, as people write it.
+    pub callee: String,
+}
+
+/// A call of a lock function, and what it is given.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    call: LockCall,
+    /// For a variable with static storage where that starts, else the record
+    /// that a pointer leads to: its name and size.
+    object: Reached,
+    /// Where in it the lock starts, up to multiples of `modulo` if that is not 0.
+    offset: u64,
+    modulo: u64,
+    /// Bytes of the lock.
+    size: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Reached {
+    Static(Address),
+    Record(String, u64),
+    /// Something of a library's type, through the variable of this name.
+    Named(String, String, u64),
+}
+
+/// A function that takes or gives back a lock.
+#[derive(Clone, Copy)]
+struct LockFunction {
+    /// Which argument is the lock's address.
+    argument: usize,
+    /// Bytes of the lock.
+    size: u64,
+}
+
+impl LockFunction {
+    /// The function with this name, as a symbol table has it or readable.
+    fn by_name(name: &str) -> Option<Self> {
+        let first = |size| Some(Self { argument: 0, size });
+        let second = |size| Some(Self { argument: 1, size });
+        let c = |prefix: &str, ends: &[&str]| {
+            name.strip_prefix(prefix)
+                .is_some_and(|rest| ends.contains(&rest))
+        };
+        // Sizes of the C library's types on x86-64 (bits/pthreadtypes-arch.h).
+        const LOCK: [&str; 5] = ["lock", "trylock", "unlock", "timedlock", "clocklock"];
+        const RW: [&str; 9] = [
+            "rdlock",
+            "wrlock",
+            "tryrdlock",
+            "trywrlock",
+            "timedrdlock",
+            "timedwrlock",
+            "clockrdlock",
+            "clockwrlock",
+            "unlock",
+        ];
+        if c("pthread_mutex_", &LOCK) || c("mtx_", &LOCK) {
+            return first(40);
+        }
+        if c("pthread_rwlock_", &RW) {
+            return first(56);
+        }
+        if c("pthread_spin_", &LOCK) {
+            return first(4);
+        }
+        if c(
+            "sem_",
+            &["wait", "trywait", "timedwait", "clockwait", "post"],
+        ) {
+            return first(32);
+        }
+        if c(
+            "pthread_cond_",
+            &["wait", "timedwait", "clockwait", "signal", "broadcast"],
+        ) {
+            return first(48);
+        }
+        if name == "pthread_barrier_wait" {
+            return first(32);
+        }
+        let (record, method) = name.rsplit_once("::")?;
+        let of = |ends: &[&str]| ends.contains(&method);
+        let guards = ["std::lock_guard<", "std::unique_lock<", "std::scoped_lock<"];
+        if guards.iter().any(|g| record.starts_with(g))
+            && of(&["lock_guard", "unique_lock", "scoped_lock"])
+        {
+            return second(40);
+        }
+        match record {
+            "std::mutex" | "std::recursive_mutex" | "std::timed_mutex"
+                if of(&["lock", "unlock", "try_lock"]) =>
+            {
+                first(40)
+            }
+            "std::shared_mutex" | "std::shared_timed_mutex"
+                if of(&["lock", "unlock", "try_lock", "lock_shared", "unlock_shared"]) =>
+            {
+                first(56)
+            }
+            _ if record.starts_with("std::sync::")
+                && record.ends_with("::Mutex<T>")
+                && method == "lock" =>
+            {
+                // The first is the place for the guard.
+                second(8)
+            }
+            _ if record.starts_with("std::sys::")
+                && record.ends_with("futex::Mutex")
+                && of(&["lock", "lock_contended", "wake", "unlock"]) =>
+            {
+                first(4)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Names {
+    /// The calls of lock functions in the program's code whose argument leads to
+    /// the lock of `object` that covers `offset`, by code address. `seen` is the
+    /// type that the object was seen through and the position of one value of it,
+    /// modulo its size, where that is known better than from the object itself.
+    /// Empty where nothing is sure.
+    pub fn lock_calls_on(
+        &mut self,
+        object: &ObjectName,
+        seen: Option<(TypeHandle, u64)>,
+        offset: u64,
+    ) -> Vec<LockCall> {
+        let wanted = self.ways_to(object, seen, offset);
+        let found = match self.lock_calls.take() {
+            Some(found) => found,
+            None => self.all_lock_calls(),
+        };
+        let hits = found
+            .iter()
+            .filter(|f| {
+                wanted.iter().any(|(reached, at)| {
+                    let at = if f.modulo == 0 { *at } else { at % f.modulo };
+                    *reached == f.object && (f.offset..f.offset + f.size).contains(&at)
+                })
+            })
+            .map(|f| f.call.clone())
+            .collect();
+        self.lock_calls = Some(found);
+        hits
+    }
+
+    /// How code can lead to the byte at `offset` of `object`, each with the
+    /// position that the byte then has.
+    fn ways_to(
+        &mut self,
+        object: &ObjectName,
+        seen: Option<(TypeHandle, u64)>,
+        offset: u64,
+    ) -> Vec<(Reached, u64)> {
+        let mut ways = Vec::new();
+        if object.kind == ObjectKind::Global {
+            ways.push((Reached::Static(object.start), offset));
+        }
+        let (handle, phase) = match (seen, object.type_handle) {
+            (Some(seen), _) => seen,
+            (None, Some(handle)) => (handle, 0),
+            (None, None) => return ways,
+        };
+        let mut at = offset;
+        let mut ty = TypeId(handle.ty);
+        for depth in 0..MAX_DEPTH {
+            let Some(debug) = self.loaded(handle) else {
+                break;
+            };
+            let Some(size) = debug.types.size(ty).filter(|&s| s > 0) else {
+                break;
+            };
+            // An array of the first one is a block of several.
+            if depth == 0 {
+                at = (at % size + size - phase % size) % size;
+            }
+            if is_named_record(&debug.types, ty) {
+                let name = debug.types.name(&mut debug.info, debug.types.plain(ty));
+                ways.push((Reached::Record(name, size), at));
+            } else if depth == 0
+                && let Some(variable) = &object.name
+            {
+                let name = debug.types.name(&mut debug.info, ty);
+                ways.push((Reached::Named(variable.clone(), name, size), at));
+            }
+            let types = &debug.types;
+            match types.get(ty).map(|t| &t.shape) {
+                _ if is_opaque_type(types, ty) => break,
+                Some(Shape::Alias { to: Some(to), .. }) => ty = *to,
+                Some(Shape::Array { element, .. }) => {
+                    let Some(size) = types.size(*element).filter(|&s| s > 0) else {
+                        break;
+                    };
+                    (ty, at) = (*element, at % size);
+                }
+                Some(Shape::Record { members, .. }) => {
+                    let holds = |m: &&crate::types::Member| {
+                        at.checked_sub(m.offset)
+                            .is_some_and(|o| m.size.is_some_and(|size| o < size))
+                    };
+                    let Some(member) = members.iter().find(holds) else {
+                        break;
+                    };
+                    (ty, at) = (member.ty, at - member.offset);
+                }
+                _ => break,
+            }
+        }
+        ways
+    }
+
+    /// All calls of lock functions in the program and its own libraries.
+    fn all_lock_calls(&mut self) -> Vec<Found> {
+        let mut seen: Vec<(String, u64)> = Vec::new();
+        let mut found = Vec::new();
+        let code: Vec<Mapping> = self
+            .mappings
+            .iter()
+            .filter(|m| m.execute && is_backed(m) && !is_system_library(&m.path))
+            .cloned()
+            .collect();
+        for mapping in code {
+            let key = (mapping.path.clone(), mapping.inode);
+            if seen.contains(&key) {
+                continue;
+            }
+            seen.push(key);
+            let placed = self.place(mapping.span.start).or_else(|| {
+                // The code may start inside its first page.
+                self.place(Address(mapping.span.end().0.saturating_sub(1)))
+            });
+            if let Some(placed) = placed {
+                self.lock_calls_in(placed, &mut found);
+            }
+        }
+        found.sort_by_key(|f| f.call.code);
+        found
+    }
+
+    fn lock_calls_in(&mut self, placed: Placed, found: &mut Vec<Found>) {
+        if self.debug(placed.module).is_none() {
+            return;
+        }
+        let executable = self.executable() == Some(placed.module);
+        let Self {
+            modules,
+            options,
+            limits,
+            ..
+        } = self;
+        let Some(module) = modules.get_mut(placed.module) else {
+            return;
+        };
+        let image = &module.image;
+        let mut functions: Vec<(String, LockFunction)> = Vec::new();
+        let mut known = |name: &str| {
+            let readable = fold::function(name);
+            let function = LockFunction::by_name(&readable)?;
+            functions.push((readable, function));
+            Some(functions.len() - 1)
+        };
+        let pointers: HashMap<u64, usize> = image
+            .imports()
+            .iter()
+            .filter_map(|(&place, name)| Some((place, known(name)?)))
+            .collect();
+        let direct: HashMap<u64, usize> = image
+            .symbols
+            .functions()
+            .iter()
+            .filter_map(|s| Some((s.address, known(&s.name)?)))
+            .collect();
+        let calls = image.calls_of(&direct, &pointers);
+        for &(at, after, which) in calls.iter().take(MAX_CALLS) {
+            let Some((debug, image)) = module.debug(options, limits) else {
+                return;
+            };
+            let after = LinkAddress(after);
+            let passed = debug.pointers_passed(after, image, executable, &mut limits.sentences);
+            let (name, function) = &functions[which];
+            let passed = passed.and_then(|p| p.into_iter().nth(function.argument)?);
+            let Some((object, offset, modulo)) =
+                passed.and_then(|passed| reached(debug, &passed, placed.bias))
+            else {
+                continue;
+            };
+            found.push(Found {
+                call: LockCall {
+                    code: CodeAddress(at.wrapping_add(placed.bias)),
+                    callee: name.clone(),
+                },
+                object,
+                offset,
+                modulo,
+                size: function.size,
+            });
+        }
+    }
+}
+
+/// Whether `ty` is a record of the program's own that has a name: what a
+/// `pthread_mutex_t` is inside, is in all of them.
+fn is_named_record(types: &TypeTable, ty: TypeId) -> bool {
+    let named = |ty| types.get(ty).is_some_and(|t| t.name.is_some());
+    types.is_own_record(ty) && named(types.plain(ty)) && !is_opaque_type(types, ty)
+}
+
+fn is_opaque_type(types: &TypeTable, ty: TypeId) -> bool {
+    let name = types.get(ty).and_then(|t| t.name.as_deref());
+    name.is_some_and(path::is_opaque)
+}
+
+/// What `passed` leads to, and where in it.
+fn reached(debug: &mut Debug, passed: &Passed, bias: u64) -> Option<(Reached, u64, u64)> {
+    let touched = passed.touched;
+    match touched.storage {
+        Storage::Frame => None,
+        Storage::Global => {
+            let start = Address(passed.start?.wrapping_add(bias));
+            let offset = u64::try_from(touched.offset).ok()?;
+            let offset = match touched.modulo {
+                0 => offset,
+                modulo => offset % modulo,
+            };
+            Some((Reached::Static(start), offset, touched.modulo))
+        }
+        Storage::Pointer => {
+            let types = &debug.types;
+            let offset = types.known_offset(touched.ty, touched.offset, touched.modulo)?;
+            let (own, plain) = (is_named_record(types, touched.ty), types.plain(touched.ty));
+            let size = types.size(touched.ty)?;
+            let object = if own {
+                Reached::Record(debug.types.name(&mut debug.info, plain), size)
+            } else {
+                let name = debug.types.name(&mut debug.info, touched.ty);
+                Reached::Named(passed.variable.clone()?, name, size)
+            };
+            Some((object, offset, 0))
+        }
+    }
+}

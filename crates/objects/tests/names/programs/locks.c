@@ -1,0 +1,53 @@
+/* Locks that are variables, elements of an array and fields of a record. */
+#include <pthread.h>
+#include <stdlib.h>
+
+struct account {
+    long number;
+    pthread_mutex_t lock;
+    long balance;
+};
+
+struct account bank[4];
+pthread_mutex_t whole = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t other = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t third = PTHREAD_MUTEX_INITIALIZER;
+pthread_spinlock_t spins[8];
+long total;
+
+/* What leads to no object in particular is nobody's. */
+__attribute__((noinline)) static void take(pthread_mutex_t *lock)
+{
+    pthread_mutex_lock(lock);
+}
+
+__attribute__((noinline)) static void deposit(struct account *a, long n)
+{
+    pthread_mutex_lock(&a->lock); /* LINE field_lock */
+    a->balance += n;
+    pthread_mutex_unlock(&a->lock); /* LINE field_unlock */
+}
+
+__attribute__((noinline)) static void loop(long n)
+{
+    for (long i = 0; i < n; i++) {
+        if (i % 2 == 0) {
+            pthread_mutex_lock(&whole); /* LINE whole_lock */
+            total += i;
+            pthread_mutex_unlock(&whole); /* LINE whole_unlock */
+        }
+        deposit(&bank[i & 3], i);
+        pthread_spin_lock(&spins[i & 7]); /* LINE spin_lock */
+        total -= i;
+        pthread_spin_unlock(&spins[i & 7]); /* LINE spin_unlock */
+    }
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    loop(argc);
+    take(argc > 1 ? &other : &third);
+    pthread_mutex_lock(&bank[2].lock); /* LINE element_lock */
+    return bank[2].balance == 0;
+}
