@@ -1,6 +1,7 @@
 //! Joins contended lines to findings: one object, or two neighbours, each. Pure
 //! bookkeeping over the judge's verdicts and their names.
 
+use crate::latent::{on_smaller_lines, show_sharing};
 use crate::locks::join_words_of_one_lock;
 use crate::naming::{NamedLine, ObjectKey, name_line, show_object};
 use crate::process::Process;
@@ -99,6 +100,8 @@ fn join(
     let object = shown.next().unwrap_or_default();
     let neighbour = shown.next();
     let key = first.parts[0].key.clone();
+    let granule = process.judge.config().granule();
+    let on_smaller_lines = on_smaller_lines(granule, lines.iter().map(|(v, _)| v));
     let mut timeline = vec![0.0; SLICES];
     let slice_seconds = (end.since(start) as f64 / 1e9 / SLICES as f64).max(1e-9);
     for (verdict, _) in &lines {
@@ -127,6 +130,7 @@ fn join(
         interleavings_per_second: per_second,
         false_share,
         cost_percent,
+        on_smaller_lines,
         timeline,
         advice: Vec::new(),
     }
@@ -191,15 +195,8 @@ fn join_words(known: &mut Vec<findings::Word>, new: Vec<findings::Word>) {
 
 /// The kind of an object with several lines: false or true only if all are.
 fn joint_sharing<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> findings::Sharing {
-    let one = |s: Sharing| match s {
-        Sharing::False => findings::Sharing::False,
-        Sharing::True => findings::Sharing::True,
-        Sharing::Mixed => findings::Sharing::Mixed,
-    };
-    verdicts
-        .map(|v| one(v.sharing))
-        .reduce(|a, b| if a == b { a } else { findings::Sharing::Mixed })
-        .unwrap_or(findings::Sharing::False)
+    let joint = verdicts.map(|v| v.sharing).reduce(Sharing::and);
+    show_sharing(joint.unwrap_or(Sharing::False))
 }
 
 /// Lost time of all lines, in percent of the CPU time of all threads involved,

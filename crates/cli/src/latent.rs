@@ -7,13 +7,17 @@ use crate::process::Process;
 use std::collections::BTreeMap;
 use sunder_access::{Address, Granule, ThreadId};
 use sunder_findings as findings;
-use sunder_findings::{Finding, LatentOn, Sharing};
+use sunder_findings::{Finding, LatentOn, OnSmallerLines, Sharing};
 use sunder_objects::{ObjectKind, ObjectName};
-use sunder_sharing::{Judge, LatentWord};
+use sunder_sharing::{Judge, LatentWord, Verdict};
 
 /// Line sizes of other machines: 128 bytes on Apple and POWER processors (and
 /// what Intel's prefetcher fetches in pairs), 256 on IBM Z.
 const OTHER_SIZES: [u64; 2] = [128, 256];
+
+/// The lines of small cores and of some accelerators, and the halves that today's
+/// lines are built of. What is shared on lines of 64 bytes may not be there.
+const SMALLER_SIZE: u64 = 32;
 
 /// Predictions that are looked at, the dearest first.
 const MOST: usize = 16;
@@ -158,5 +162,28 @@ fn thread_use(process: &Process, (thread, writes): (ThreadId, bool)) -> findings
         reads: u64::from(!writes),
         writes: u64::from(writes),
         ..findings::ThreadUse::default()
+    }
+}
+
+/// What `SMALLER_SIZE` bytes a line would leave of an object's contended lines, which
+/// have `line` bytes; none if that is not smaller.
+pub fn on_smaller_lines<'a>(
+    line: Granule,
+    verdicts: impl Iterator<Item = &'a Verdict>,
+) -> Option<OnSmallerLines> {
+    let granule = Granule::new(SMALLER_SIZE).ok().filter(|g| *g < line)?;
+    let left = verdicts.filter_map(|v| v.within(granule));
+    Some(OnSmallerLines {
+        line_size: granule.bytes() as u32,
+        sharing: left.reduce(sunder_sharing::Sharing::and).map(show_sharing),
+    })
+}
+
+/// The kind of sharing as the result shows it.
+pub const fn show_sharing(sharing: sunder_sharing::Sharing) -> Sharing {
+    match sharing {
+        sunder_sharing::Sharing::False => Sharing::False,
+        sunder_sharing::Sharing::True => Sharing::True,
+        sunder_sharing::Sharing::Mixed => Sharing::Mixed,
     }
 }

@@ -4,7 +4,7 @@
 use crate::assemble::Assembled;
 use crate::process::Process;
 use sunder_findings as findings;
-use sunder_findings::{Findings, SCHEMA, Sharing, VERSION};
+use sunder_findings::{Findings, SCHEMA, VERSION};
 use sunder_observe::machine::Machine;
 
 /// What the caller knows of the run before the findings are joined.
@@ -120,8 +120,7 @@ impl Building {
                 ),
             });
         }
-        let guessed =
-            |f: &findings::Finding| !f.confirmed && !f.latent && f.sharing != Sharing::True;
+        let guessed = |f: &findings::Finding| !f.confirmed && !f.latent;
         if run.observer != "import" && self.findings.findings.iter().any(guessed) {
             limits.push(
                 "Findings marked as not confirmed rest on samples alone: watchpoints were not \

@@ -372,6 +372,10 @@ pub fn mixed() -> Finding {
         rank: 3,
         sharing: Sharing::Mixed,
         confirmed: true,
+        on_smaller_lines: Some(OnSmallerLines {
+            line_size: 32,
+            sharing: Some(Sharing::Mixed),
+        }),
         object,
         lines: vec![line(
             start,

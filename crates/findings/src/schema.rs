@@ -247,12 +247,17 @@ pub struct Finding {
     /// The instructions that touch them, the busiest first.
     pub sites: Vec<Site>,
     /// Changes of the accessing thread between consecutive accesses, one of the
-    /// two a write, per second of the run.
+    /// two a write, per second of the run: as many as could have happened in the
+    /// time that the threads spent there, an upper bound as the cost is.
     pub interleavings_per_second: f64,
     /// Of these, the share (0 to 1) between threads that touch disjoint bytes.
     pub false_share: f64,
     /// Upper bound of the share of the involved threads' time that it costs.
     pub cost_percent: f64,
+    /// What would be left of it on a machine with smaller lines; none for
+    /// predictions and in results from before it was asked.
+    #[serde(default)]
+    pub on_smaller_lines: Option<OnSmallerLines>,
     /// Interleavings per second over the run, in equal slices of time.
     pub timeline: Vec<f64>,
     /// What to do about it, the best first.
@@ -283,6 +288,15 @@ pub enum Sharing {
     True,
     /// Both on one line.
     Mixed,
+}
+
+/// What would be left of a finding if lines were smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OnSmallerLines {
+    /// The size of these lines in bytes.
+    pub line_size: u32,
+    /// The kind of sharing that would be left; none if no two threads would meet.
+    pub sharing: Option<Sharing>,
 }
 
 /// Where a latent finding would become real.

@@ -262,9 +262,14 @@ pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
     if let Some(counts) = &finding.simulated {
         return replayed(finding, counts);
     }
-    let verb = if finding.latent { "would pass" } else { "pass" };
+    // Only watchpoints show that a line goes to and fro; samples bound how often.
+    let (verb, bound) = match (finding.latent, finding.confirmed) {
+        (true, _) => ("would pass", ""),
+        (false, true) => ("pass", ""),
+        (false, false) => ("may pass", "up to "),
+    };
     let mut out = format!(
-        "{} {verb} {} back and forth {} times a second",
+        "{} {verb} {} back and forth {bound}{} times a second",
         counted(finding.threads().len(), "thread"),
         if finding.lines.len() == 1 {
             "1 line".to_owned()
@@ -338,6 +343,21 @@ pub(crate) fn simulated(simulation: &Simulation) -> (String, Vec<(&'static str, 
         ("write-backs", alone(totals.write_backs)),
     ];
     (machine, rows)
+}
+
+/// What lines of another size would leave of it, if that was asked.
+pub(crate) fn on_smaller_lines(finding: &Finding) -> Option<String> {
+    let smaller = finding.on_smaller_lines?;
+    let left = match smaller.sharing {
+        None => "nothing of this would be left",
+        Some(Sharing::True) if finding.sharing != Sharing::True => {
+            "only true sharing would be left"
+        }
+        Some(Sharing::True) => "it would be true sharing all the same",
+        Some(Sharing::False) => "there would be false sharing all the same",
+        Some(Sharing::Mixed) => "there would be true and false sharing all the same",
+    };
+    Some(format!("On lines of {} bytes {left}.", smaller.line_size))
 }
 
 /// `4701 worker`.

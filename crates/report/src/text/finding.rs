@@ -27,6 +27,9 @@ pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: 
         Paint::Plain,
         &format!("{}.", describe::evidence(all, finding)),
     );
+    if let Some(smaller) = describe::on_smaller_lines(finding).filter(|_| options.all) {
+        page.paragraph("   ", "   ", Paint::Dim, &smaller);
+    }
     pictures(page, all, finding, options);
     code(page, finding, options);
     allocation(page, "allocated", &finding.object, options);
