@@ -80,8 +80,9 @@ pub const CONFIRMING_CHANGES: u64 = 10;
 
 /// Below this share of false interleavings a line with common bytes is called
 /// true sharing, above it mixed. Taking apart what causes less than a tenth of
-/// the interleavings is not worth a line. The share must exceed it by twice its own
-/// standard error, which with 100 samples is of that size.
+/// the interleavings is not worth a line. What was counted must exceed it by twice
+/// its own standard error; what only samples speak for must stay as far below it
+/// to be true sharing, which a report does not show.
 pub const MIXED_FROM: f64 = 0.10;
 
 /// Touches further apart than so many windows never count as simultaneous,

@@ -93,7 +93,10 @@
 //! thread that spins on a flag that it also stores, beside the index that it waits
 //! for), so for the pairs that bursts saw, what the bursts counted holds; a burst is
 //! one moment, in which one pair of many threads may have had the CPUs, so for the
-//! others the samples' estimate does.
+//! others the samples' estimate does. Near the limit, a count is taken at the lower
+//! end of its interval of two standard errors, because traps add false changes, and
+//! the samples' estimate at the upper end: a line in doubt is mixed and not
+//! confirmed rather than not shown.
 //!
 //! # Memory
 //!

@@ -65,15 +65,25 @@ impl Pairs {
 
     /// What the bursts change in the samples' estimate: for a pair that they saw,
     /// the share that they counted takes the place of the one that a random order
-    /// gives, by as much as they saw.
-    pub fn correction(&self) -> Correction {
+    /// gives, by as much as they saw. Of the line the samples expect `changes`, of
+    /// which `separate` would be left; what is not of a pair told apart is one group.
+    pub fn correction(&self, changes: f64, separate: f64) -> Correction {
         let mut sum = Correction::default();
+        let mut others = (changes, separate);
         for pair in &self.0 {
             let (changes, separate) = pair.left();
-            let share = vanishing(changes, separate);
+            others.0 -= pair.sampled.0;
+            others.1 -= pair.sampled.1;
             sum.separate += separate - pair.sampled.1;
-            sum.variance += changes.powi(2) * binomial_variance(share, pair.observations());
+            let variance = variance_of(changes, separate, pair.observations());
+            if pair.confirmed() {
+                sum.counted_variance += variance;
+            } else {
+                sum.sampled_variance += variance;
+            }
         }
+        let others = (others.0.max(0.0), others.1.max(0.0));
+        sum.sampled_variance += variance_of(others.0, others.1, others.0);
         sum
     }
 }
@@ -83,11 +93,23 @@ impl Pairs {
 pub(crate) struct Correction {
     /// To add to the number of changes that would be left.
     pub separate: f64,
-    /// The variance of that number.
-    pub variance: f64,
+    /// The variance of that number, as far as it is of pairs that bursts confirmed.
+    pub counted_variance: f64,
+    /// The rest of its variance, which is of pairs that samples alone speak for.
+    pub sampled_variance: f64,
+}
+
+/// The variance of the number of changes that go away.
+fn variance_of(changes: f64, separate: f64, observations: f64) -> f64 {
+    changes.powi(2) * binomial_variance(vanishing(changes, separate), observations)
 }
 
 impl Pair {
+    /// Whether bursts have seen enough of this pair to overrule its samples.
+    const fn confirmed(&self) -> bool {
+        self.seen.0 >= CONFIRMING_CHANGES
+    }
+
     fn weight(&self) -> f64 {
         (self.seen.0 as f64 / CONFIRMING_CHANGES as f64).min(1.0)
     }
@@ -138,8 +160,10 @@ mod tests {
         pairs.add_sampled((A, C), 100.0, 0.0);
         // The burst saw A and B: nothing of it is false.
         pairs.add_seen((A, B), 20, 20);
-        assert_eq!(pairs.correction().separate, 50.0);
-        assert_eq!(pairs.correction().variance, 0.0);
+        let correction = pairs.correction(200.0, 50.0);
+        assert_eq!(correction.separate, 50.0);
+        assert_eq!(correction.counted_variance, 0.0);
+        assert_eq!(correction.sampled_variance, 0.0);
     }
 
     #[test]
@@ -147,7 +171,7 @@ mod tests {
         let mut pairs = Pairs::default();
         pairs.add_sampled((A, B), 100.0, 50.0);
         pairs.add_seen((A, B), CONFIRMING_CHANGES / 2, 0);
-        assert_eq!(pairs.correction().separate, -25.0);
+        assert_eq!(pairs.correction(100.0, 50.0).separate, -25.0);
     }
 
     #[test]
@@ -156,7 +180,26 @@ mod tests {
         pairs.add_sampled((A, B), 100.0, 50.0);
         pairs.add_seen((A, B), 16, 14);
         // 2 of 16 are false, and the root of 0.125 * 0.875 / 16 is 0.083.
-        let error = pairs.correction().variance.sqrt() / 100.0;
+        let correction = pairs.correction(100.0, 50.0);
+        let error = correction.counted_variance.sqrt() / 100.0;
         assert!((error - 0.083).abs() < 0.001, "{error}");
+        assert_eq!(correction.sampled_variance, 0.0);
+    }
+
+    #[test]
+    fn doubt_about_a_pair_that_bursts_did_not_confirm_is_the_samples_doubt() {
+        let mut pairs = Pairs::default();
+        // Half of 25 changes, so the variance of the number is 25 / 4.
+        pairs.add_sampled((A, B), 25.0, 12.5);
+        let correction = pairs.correction(25.0, 12.5);
+        assert_eq!(correction.sampled_variance, 6.25);
+        assert_eq!(correction.counted_variance, 0.0);
+    }
+
+    #[test]
+    fn what_is_of_no_pair_told_apart_is_uncertain_too() {
+        // Half of 25 changes, known in sum only.
+        let correction = Pairs::default().correction(25.0, 12.5);
+        assert_eq!(correction.sampled_variance, 6.25);
     }
 }
