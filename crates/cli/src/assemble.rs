@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sunder_access::{Address, ThreadId, Time};
 use sunder_findings as findings;
 use sunder_findings::{Finding, Simulated};
-use sunder_sharing::{Confidence, MIN_EVIDENCE, Sharing, Verdict};
+use sunder_sharing::{Confidence, MIN_EVIDENCE, Sharing, Verdict, joint_sharing};
 
 /// Slices of time in a finding's timeline.
 const SLICES: usize = 60;
@@ -90,7 +90,7 @@ fn join(
     } else {
         lines[0].0.false_share
     };
-    let sharing = joint_sharing(lines.iter().map(|(v, _)| v));
+    let sharing = joint_sharing(lines.iter().map(|(v, _)| v)).unwrap_or(Sharing::False);
     let first = &lines[0].1;
     let mut shown = first
         .parts
@@ -117,7 +117,7 @@ fn join(
     let shown = join_lines(lines, &key);
     Finding {
         rank: 0,
-        sharing,
+        sharing: show_sharing(sharing),
         latent: false,
         latent_on: None,
         confirmed,
@@ -191,12 +191,6 @@ fn join_words(known: &mut Vec<findings::Word>, new: Vec<findings::Word>) {
         }
     }
     known.sort_by_key(|w| (w.offset, w.size));
-}
-
-/// The kind of an object with several lines: false or true only if all are.
-fn joint_sharing<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> findings::Sharing {
-    let joint = verdicts.map(|v| v.sharing).reduce(Sharing::and);
-    show_sharing(joint.unwrap_or(Sharing::False))
 }
 
 /// Lost time of all lines, in percent of the CPU time of all threads involved,

@@ -14,8 +14,7 @@ const LOCK_WORD_BYTES: u32 = 4;
 /// Calls a line truly shared if all that its threads meet in is one mutex.
 pub fn join_words_of_one_lock(verdict: &mut Verdict, names: &mut Names) {
     if verdict.sharing != Sharing::True && is_one_mutex(verdict, names) {
-        verdict.sharing = Sharing::True;
-        verdict.false_share = 0.0;
+        verdict.overrule();
     }
 }
 

@@ -96,7 +96,8 @@
 //! others the samples' estimate does. Near the limit, a count is taken at the lower
 //! end of its interval of two standard errors, because traps add false changes, and
 //! the samples' estimate at the upper end: a line in doubt is mixed and not
-//! confirmed rather than not shown.
+//! confirmed rather than not shown. Lines of one object that are in doubt are decided
+//! together ([`joint_sharing`]).
 //!
 //! # Memory
 //!
@@ -113,6 +114,7 @@ mod activity;
 mod burst;
 mod bytes;
 mod config;
+mod false_share;
 mod footprint;
 mod hash;
 mod input;
@@ -131,6 +133,7 @@ mod verdict;
 pub use activity::Timeline;
 pub use bytes::ByteState;
 pub use config::{CONFIRMING_CHANGES, Config, Error, MIN_EVIDENCE, MIXED_FROM, SAMPLES_PER_WINDOW};
+pub use false_share::joint_sharing;
 pub use input::{Burst, Sample};
 pub use judge::{Counts, Judge, ThreadTime};
 pub use latent::{Latent, LatentAlignment, LatentWord};

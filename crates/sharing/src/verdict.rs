@@ -3,9 +3,9 @@
 
 use crate::activity::Timeline;
 use crate::bytes::ByteState;
-use crate::config::{CONFIRMING_CHANGES, MIN_EVIDENCE, MIXED_FROM};
+use crate::config::{CONFIRMING_CHANGES, MIN_EVIDENCE};
+use crate::false_share::FalseShare;
 use crate::line::{BurstTally, Line, User, join};
-use crate::pairs::{binomial_variance, vanishing};
 use sunder_access::{Address, ByteMask, CodeAddress, Kind, ThreadId, Time};
 
 /// The kind of sharing.
@@ -70,6 +70,8 @@ pub struct Verdict {
     pub sites: Vec<SiteUse>,
     /// Interleavings over time.
     pub timeline: Timeline,
+    /// `false_share` and how far it is to be trusted, to be joined with other lines'.
+    pub(crate) falsely: FalseShare,
     /// SHERIFF's status of the line (section 4.3): the last thread seen to
     /// write, and how often consecutive observed writes were of two threads.
     /// Says nothing about rates when accesses are sampled.
@@ -145,6 +147,13 @@ impl Verdict {
         }
     }
 
+    /// Calls it true sharing because of what the caller knows of its words.
+    pub const fn overrule(&mut self) {
+        self.sharing = Sharing::True;
+        self.false_share = 0.0;
+        self.falsely = FalseShare::NONE;
+    }
+
     /// Everyone who took part.
     pub(crate) fn all_threads(&self) -> impl Iterator<Item = ThreadId> + '_ {
         let present = self.threads.iter().map(|t| t.thread);
@@ -165,8 +174,8 @@ impl BurstTally {
         (self.weighted_share + 1.0) / (self.weight + 1.0)
     }
 
-    fn false_share(&self) -> Estimate {
-        Estimate::counted(self.changes as f64, self.separate as f64)
+    fn false_share(&self) -> FalseShare {
+        FalseShare::counted(self.changes as f64, self.separate as f64)
     }
 }
 
@@ -182,7 +191,7 @@ pub(crate) fn verdict(line: &Line, address: Address, transfer_ns: f64) -> Option
     let falsely = if shared {
         false_share(line)
     } else {
-        Estimate::CERTAIN
+        FalseShare::ALL
     };
     let interleaved = interleaved_share(line);
     let (interleavings, cost_ns) = price(line, interleaved, transfer_ns);
@@ -197,11 +206,12 @@ pub(crate) fn verdict(line: &Line, address: Address, transfer_ns: f64) -> Option
         owner: None,
         first: Time(line.first),
         last: Time(line.last),
-        sharing: match (shared, falsely.in_doubt() < MIXED_FROM) {
-            (false, _) => Sharing::False,
-            (true, true) => Sharing::True,
-            (true, false) => Sharing::Mixed,
+        sharing: if shared {
+            falsely.sharing()
+        } else {
+            Sharing::False
         },
+        falsely,
         false_share: falsely.share,
         confirmed: line.bursts.confirms() || line.tally.exact_changes >= CONFIRMING_CHANGES,
         evidence,
@@ -265,60 +275,18 @@ fn byte_states(line: &Line) -> Vec<ByteState> {
     states
 }
 
-/// The false share (0 to 1) and its standard error, in two parts: of what was
-/// counted (in bursts and exact streams), and of what only samples speak for.
-struct Estimate {
-    share: f64,
-    counted_error: f64,
-    sampled_error: f64,
-}
-
-impl Estimate {
-    const CERTAIN: Self = Self {
-        share: 1.0,
-        counted_error: 0.0,
-        sampled_error: 0.0,
-    };
-
-    /// Of so many changes that were counted, so many would be left.
-    fn counted(changes: f64, separate: f64) -> Self {
-        let share = vanishing(changes, separate);
-        Self {
-            share,
-            counted_error: binomial_variance(share, changes).sqrt(),
-            sampled_error: 0.0,
-        }
-    }
-
-    /// The share to hold against the limit: two standard errors off, to the side that
-    /// each kind of doubt is to be decided for. A count errs upwards: a trap
-    /// stretches the time between two stores of one thread, so that another comes
-    /// between them that would not have, and in a burst of 16 changes two such are
-    /// 12%. So a count must exceed the limit clearly. Samples err to both sides, and
-    /// a line called true sharing is not shown. So they must stay below it clearly.
-    /// Where nothing at all was seen to be false there is no doubt.
-    fn in_doubt(&self) -> f64 {
-        self.share - 2.0 * self.counted_error + 2.0 * self.sampled_error
-    }
-}
-
 /// See the crate's page, "False and true". An exact stream knows best. Bursts know
 /// the order of accesses, but only of the threads that they saw; for all others
 /// there is the random order that samples lead to expect.
-fn false_share(line: &Line) -> Estimate {
+fn false_share(line: &Line) -> FalseShare {
     let tally = &line.tally;
     if tally.exact_changes >= CONFIRMING_CHANGES {
-        return Estimate::counted(tally.exact_changes as f64, tally.exact_separate as f64);
+        return FalseShare::counted(tally.exact_changes as f64, tally.exact_separate as f64);
     }
     if tally.changes <= 0.0 {
         return line.bursts.false_share();
     }
-    let corrected = line.pairs.correction(tally.changes, tally.separate);
-    Estimate {
-        share: vanishing(tally.changes, tally.separate + corrected.separate),
-        counted_error: corrected.counted_variance.sqrt() / tally.changes,
-        sampled_error: corrected.sampled_variance.sqrt() / tally.changes,
-    }
+    FalseShare::expected(&line.pairs, tally.changes, tally.separate)
 }
 
 fn involved(line: &Line) -> impl Iterator<Item = &User> {
@@ -426,47 +394,4 @@ fn sites(line: &Line, threads: &[ThreadCost]) -> Vec<SiteUse> {
             .then(a.instruction.cmp(&b.instruction))
     });
     all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pairs::Pairs;
-    use sunder_access::ThreadId;
-
-    const PAIR: (ThreadId, ThreadId) = (ThreadId(1), ThreadId(2));
-
-    fn sampled(changes: f64, falsely: f64) -> Estimate {
-        let separate = changes - falsely;
-        let mut pairs = Pairs::default();
-        pairs.add_sampled(PAIR, changes, separate);
-        let corrected = pairs.correction(changes, separate);
-        Estimate {
-            share: vanishing(changes, separate + corrected.separate),
-            counted_error: corrected.counted_variance.sqrt() / changes,
-            sampled_error: corrected.sampled_variance.sqrt() / changes,
-        }
-    }
-
-    #[test]
-    fn samples_that_leave_a_doubt_do_not_hide_a_line() {
-        // 7.2% of 25, with an error of the root of 0.072 * 0.928 / 25, 0.052: the
-        // share may be 0.176.
-        assert!(sampled(25.0, 1.8).in_doubt() >= MIXED_FROM);
-        // Of 2500, the error is 0.0052: it is at most 0.082.
-        assert!(sampled(2500.0, 180.0).in_doubt() < MIXED_FROM);
-    }
-
-    #[test]
-    fn samples_of_one_variable_only_leave_no_doubt() {
-        assert!(sampled(4.0, 0.0).in_doubt() < MIXED_FROM);
-    }
-
-    #[test]
-    fn a_burst_with_two_changes_too_many_is_of_true_sharing() {
-        // 2 of 16 are 0.125, with an error of 0.083.
-        assert!(Estimate::counted(16.0, 14.0).in_doubt() < MIXED_FROM);
-        // 8 of 16 are a half, with an error of 0.125.
-        assert!(Estimate::counted(16.0, 8.0).in_doubt() >= MIXED_FROM);
-    }
 }
