@@ -84,8 +84,10 @@ impl CodeRange {
         self.id
     }
 
-    /// The position of `at` in the bytes, if it is one.
+    /// The position of `at` in the bytes, if it is one. Bytes that would go on beyond
+    /// the last address are nobody's code, and have none.
     pub(crate) fn offset_of(&self, at: CodeAddress) -> Option<u32> {
+        self.start.0.checked_add(self.bytes.len() as u64)?;
         let offset = at.0.checked_sub(self.start.0)?;
         (offset < self.bytes.len() as u64)
             .then(|| u32::try_from(offset).ok())

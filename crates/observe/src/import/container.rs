@@ -413,6 +413,15 @@ impl Checker<'_> {
     }
 
     fn check_attribute(&self, bytes: &[u8]) -> Result<EventAttr, ImportError> {
+        /// Of the versions of the structure so far; a later one is larger. At any
+        /// size between, the reader would look for what follows in the wrong place,
+        /// and make room for as much as it finds there.
+        const SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
+        let mut fields = Fields(bytes);
+        let size = fields.u32().and_then(|_kind| fields.u32());
+        if size.is_some_and(|size| !SIZES.contains(&size) && size <= SIZES[7]) {
+            return Err(self.damaged("the description of an event has an impossible size"));
+        }
         let parsed = EventAttr::parse(bytes);
         parsed.ok_or_else(|| self.damaged("the description of an event is cut off"))
     }
