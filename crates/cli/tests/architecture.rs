@@ -37,6 +37,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("sunder-workloads", &[]),
     ("sunder-eval", &["sunder-workloads", "sunder-findings"]),
+    (
+        "sunder-entries",
+        &[
+            "sunder-access",
+            "sunder-wire",
+            "sunder-observe",
+            "sunder-objects",
+            "sunder-findings",
+            "sunder-report",
+            "sunder-plan",
+            "sunder-trace",
+        ],
+    ),
 ];
 
 #[test]

@@ -1,0 +1,36 @@
+//! One function for each thing that Sunder reads and did not write itself: it gives
+//! arbitrary bytes to the reader and panics if an answer breaks a promise. Called by
+//! the fuzz targets (`fuzz/fuzz_targets`) and, over the files of `fuzz/corpus` and
+//! random bytes, by this package's tests. Must promise nothing about which errors
+//! come, only that nothing worse does.
+#![forbid(unsafe_code)]
+
+mod code;
+mod file;
+mod input;
+mod program;
+mod recording;
+mod result;
+mod segment;
+mod trace;
+
+pub use code::code;
+pub use program::program;
+pub use recording::recording;
+pub use result::result;
+pub use segment::segment;
+pub use trace::{blocks, trace};
+
+/// An entry.
+pub type Entry = fn(&[u8]);
+
+/// All entries, by the names of their targets and of their folders in the corpus.
+pub const ALL: &[(&str, Entry)] = &[
+    ("blocks", blocks),
+    ("code", code),
+    ("program", program),
+    ("recording", recording),
+    ("result", result),
+    ("segment", segment),
+    ("trace", trace),
+];

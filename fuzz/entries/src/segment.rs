@@ -1,0 +1,71 @@
+//! The segment shared with the target, into which a broken or hostile program may
+//! write anything at any time.
+
+use crate::input::Input;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use sunder_access::Address;
+use sunder_wire::layout;
+use sunder_wire::{Segment, SegmentOptions};
+
+/// Where the runtime writes. All of a region's beginning can be reached by an input.
+const REGIONS: [usize; 12] = [
+    layout::CONTROL,
+    layout::STATUS,
+    layout::WATCH,
+    layout::EPOCHS,
+    layout::THREADS,
+    layout::SAMPLES,
+    layout::EVENTS,
+    layout::LARGE,
+    layout::STACK_INDEX,
+    layout::STACKS,
+    layout::CREATIONS,
+    layout::TOP,
+];
+
+/// The shadow of the first chunk that may be used.
+const SHADOW: usize = layout::SHADOW + layout::CHUNK_BYTES;
+
+/// Writes arbitrary pieces all over a segment and reads all that it tells.
+///
+/// # Panics
+/// If there is no segment to be had: nothing would be tested.
+pub fn segment(bytes: &[u8]) {
+    let segment = Segment::create(&SegmentOptions::default()).expect("a segment");
+    let file = File::options().write(true).open(segment.fd_path());
+    let file = file.expect("our own segment");
+    let mut input = Input(bytes);
+    let mut last = 0;
+    while !input.is_empty() {
+        let region = REGIONS.get(input.byte() as usize % (REGIONS.len() + 1));
+        let base = *region.unwrap_or(&SHADOW);
+        let offset = input.number(2) as usize;
+        let length = input.byte() as usize;
+        let piece = input.take(length);
+        file.write_all_at(piece, (base + offset * 8) as u64)
+            .expect("space in the segment");
+        last = offset as u64 * 32;
+    }
+    // The first time takes out of the rings what is in them.
+    read(&segment, last);
+    read(&segment, 0);
+}
+
+fn read(segment: &Segment, address: u64) {
+    segment.drain_samples(&mut |_| {});
+    segment.drain_heap_events(&mut |_| {});
+    assert!(segment.threads().len() <= layout::MAX_THREADS as usize);
+    segment.status();
+    segment.creations();
+    segment.view().large_blocks();
+    segment.view().large_at(address);
+    for address in [address, address + 40, 1 << 46] {
+        if let Some(block) = segment.block_at(Address(address)) {
+            assert!(block.span.contains(Address(address)), "{block:?}");
+        }
+    }
+    for id in [0, 1, 2, address as u32, u32::MAX] {
+        segment.view().stack(id);
+    }
+}
