@@ -238,12 +238,24 @@ pub struct Simulate {
     /// Private caches of a node: infinite, or bytes and ways of one or two levels
     #[arg(long, value_name = "L1,L2", value_parser = parse_caches)]
     pub caches: Option<Caches>,
+    /// In which order the threads' accesses come
+    #[arg(long, value_enum, default_value_t = OrderChoice::Parallel)]
+    pub order: OrderChoice,
     /// Which thread runs on which node, threads from 1 and nodes from 0
     #[arg(long, value_name = "THREAD:NODE", value_delimiter = ',', value_parser = parse_place)]
     pub map: Vec<(u32, u32)>,
     /// How to report.
     #[command(flatten)]
     pub tell: TellOptions,
+}
+
+/// What `--order` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OrderChoice {
+    /// As if each thread had a processor of its own, all of one speed; synchronisation orders them
+    Parallel,
+    /// As they were recorded, however busy that machine was
+    Recorded,
 }
 
 /// What `--protocol` takes.

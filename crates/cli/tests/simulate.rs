@@ -96,6 +96,12 @@ fn the_misses_are_those_of_the_turns() {
 }
 
 #[test]
+fn turns_are_turns_in_either_order() {
+    let seen = totals(&recorded().near, &["--order", "recorded"]);
+    assert_eq!((seen.false_sharing, seen.true_sharing), (FALSE, 0));
+}
+
+#[test]
 fn words_on_lines_of_their_own_share_on_larger_lines_only() {
     let far = &recorded().far;
     assert_eq!(totals(far, &[]).false_sharing, 0);

@@ -4,6 +4,7 @@
 
 use super::heap::RecordedHeap;
 use super::machine::Machine;
+use super::order::Ordered;
 use super::show;
 use crate::assemble::assemble;
 use crate::process::Process;
@@ -72,7 +73,7 @@ pub fn attribute(trace: &Trace, machine: &Machine, moved: &Moved) -> Result<Shar
             kinds,
             ..Filter::default()
         };
-        for event in trace.events(filter) {
+        for event in Ordered::new(trace, machine.order, filter) {
             let first = span.map_or(event.time, |s| s.0);
             span = Some((first, event.time));
             take(&mut process, granule, moved, &event, trace);

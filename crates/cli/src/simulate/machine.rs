@@ -1,7 +1,7 @@
 //! From options to a machine: which thread runs on which node. Says in one
 //! sentence what machine there cannot be.
 
-use crate::args::{ProtocolChoice, Simulate};
+use crate::args::{OrderChoice, ProtocolChoice, Simulate};
 use anyhow::{Context, Result, bail, ensure};
 use sunder_coherence::{CacheSize, Caches, Config, Protocol};
 use sunder_trace::read::Thread;
@@ -10,6 +10,8 @@ use sunder_trace::read::Thread;
 pub struct Machine {
     /// What is simulated.
     pub config: Config,
+    /// In which order its accesses come.
+    pub order: OrderChoice,
     /// By the thread's index in the trace, which begins at 1.
     nodes: Vec<u32>,
 }
@@ -59,7 +61,11 @@ impl Machine {
             ProtocolChoice::Mesif => Protocol::Mesif,
         };
         config.check()?;
-        Ok(Self { config, nodes })
+        Ok(Self {
+            config,
+            order: options.order,
+            nodes,
+        })
     }
 
     /// The node of the thread with this index.

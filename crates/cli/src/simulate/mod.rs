@@ -7,6 +7,7 @@
 mod attribute;
 mod heap;
 mod machine;
+mod order;
 mod show;
 
 pub use heap::RecordedHeap;
@@ -20,6 +21,7 @@ use crate::status;
 use anyhow::{Result, ensure};
 use attribute::{Moved, Shares};
 use machine::Machine;
+use order::Ordered;
 use std::time::Instant;
 use sunder_coherence::{Outcome, Simulator};
 use sunder_findings as findings;
@@ -57,10 +59,11 @@ struct Replayed {
 
 fn replay(trace: &Trace, machine: &Machine) -> Result<Replayed> {
     let mut simulator = Simulator::new(machine.config)?;
-    let mut events = trace.events(Filter {
+    let accesses = Filter {
         kinds: Kinds::ACCESSES,
         ..Filter::default()
-    });
+    };
+    let mut events = Ordered::new(trace, machine.order, accesses);
     for event in &mut events {
         if let What::Access { access, .. } = event.what {
             let node = machine.node(event.thread);

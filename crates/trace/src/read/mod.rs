@@ -8,10 +8,12 @@
 mod events;
 mod filter;
 mod index;
+mod parallel;
 
 pub use events::{Event, Events, What};
 pub use filter::{Filter, Kinds};
 pub use index::Summary;
+pub use parallel::Parallel;
 
 use crate::block::{HEADER_BYTES, checksum};
 use crate::error::TraceError;
@@ -206,6 +208,12 @@ impl Trace {
     /// may be read at the same time.
     pub fn events(&self, filter: Filter) -> Events<'_> {
         Events::new(self, filter)
+    }
+
+    /// The events that pass `filter`, as if each thread had a processor of its own
+    /// and all ran at one speed. See [`Parallel`].
+    pub fn events_in_parallel(&self, filter: Filter) -> Parallel<'_> {
+        Parallel::new(self, filter)
     }
 
     /// Checks the payload of every block of events; how many are damaged.

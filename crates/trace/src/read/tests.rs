@@ -185,3 +185,88 @@ fn damage_anywhere_is_never_taken_for_data() {
         check(&write(&folder, &damaged), &whole);
     });
 }
+
+#[test]
+fn threads_that_ran_one_after_the_other_run_side_by_side() {
+    let (_folder, path) = sample();
+    let trace = Trace::open(&path).unwrap();
+    let kinds = Filter {
+        kinds: Kinds::ACCESSES,
+        ..Filter::default()
+    };
+    let recorded: Vec<u32> = trace.events(kinds.clone()).map(|e| e.thread).collect();
+    assert!(recorded.is_sorted(), "one after the other");
+    let parallel: Vec<u32> = trace.events_in_parallel(kinds).map(|e| e.thread).collect();
+    assert_eq!(parallel.len(), recorded.len());
+    // Each takes its turn in every unit of time.
+    assert!(parallel.chunks(2).all(|turn| turn[0] != turn[1]));
+}
+
+/// A trace of what `fill` records of two threads; the recorder's functions tell
+/// when a thread acquires and releases.
+fn recorded(fill: impl Fn(&Recorder, [&crate::record::Buffer; 2])) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    let c = format!("{}\0", path.display());
+    let recorder = Recorder::new();
+    let start = Start {
+        path: c.as_bytes(),
+        via: Via::Other,
+        line_size: 64,
+        program: Some((b"/p", b"p\0")),
+    };
+    recorder.start(&start).unwrap();
+    let places = [Place::default(), Place::default()];
+    // SAFETY: the places outlive the record.
+    unsafe {
+        let buffers = [0, 1].map(|i| recorder.attach(&raw const places[i], 0).unwrap());
+        fill(&recorder, buffers);
+        for buffer in buffers {
+            recorder.detach(buffer);
+        }
+    }
+    recorder.finish(Reason::Exit);
+    (folder, path)
+}
+
+#[test]
+fn what_a_lock_orders_stays_in_order_and_nothing_else() {
+    use crate::slot::Sync;
+    let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
+    // The first thread writes 100 times, then hands a lock over; the second writes
+    // 10 times, takes the lock, and writes 10 times more.
+    let (_folder, path) = recorded(|recorder, [first, second]| {
+        // SAFETY: both buffers are attached and used by this thread alone.
+        unsafe {
+            recorder.push_after(second, Slot::sync(Sync::Fence, 0));
+            for i in 0..10 {
+                recorder.push(second, access(1000 + i));
+            }
+            for i in 0..100 {
+                recorder.push(first, access(i));
+            }
+            recorder.push_before(first, Slot::sync(Sync::MutexUnlock, 64));
+            recorder.push_after(second, Slot::sync(Sync::MutexLock, 64));
+            for i in 10..20 {
+                recorder.push(second, access(1000 + i));
+            }
+        }
+    });
+    let trace = Trace::open(&path).unwrap();
+    let order: Vec<u64> = trace
+        .events_in_parallel(Filter {
+            kinds: Kinds::ACCESSES,
+            ..Filter::default()
+        })
+        .filter_map(|event| match event.what {
+            What::Access { access, .. } => Some(access.address.0),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(order.len(), 120);
+    let place = |address: u64| order.iter().position(|&a| a == address).unwrap();
+    // Side by side before the lock …
+    assert!(place(1009) < 25);
+    // … and after everything that the unlock followed.
+    assert!(place(1010) > place(99));
+}
