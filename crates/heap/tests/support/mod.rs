@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock};
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("heap");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("heap-library");
         let status = Command::new(env!("CARGO"))
             .args(["build", "--release", "--quiet", "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))

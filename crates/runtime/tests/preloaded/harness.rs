@@ -17,7 +17,7 @@ pub fn folder() -> &'static Path {
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = folder().join("runtime");
+        let target = folder().join("runtime-library");
         let status = Command::new(env!("CARGO"))
             .args(["build", "--release", "--quiet", "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
