@@ -1,6 +1,6 @@
 //! Builds what goes into other programs and leaves it where it is included: the
-//! runtime and the live heap, which are loaded (`embed.rs`), and the runtime of
-//! instrumented programs, which is linked (`trace/compile.rs`). So one `cargo run`
+//! runtime, the live heap and the emulator's plugin, which are loaded (`embed.rs`),
+//! and the runtime of instrumented programs, which is linked (`trace/compile.rs`). So one `cargo run`
 //! yields one self-contained program.
 //!
 //! The nested build has a target folder of its own: with the outer one it would
@@ -21,6 +21,8 @@ fn main() {
         "placement",
         "trace",
         "tracer",
+        "emulator",
+        "announce",
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(part).display());
     }
@@ -28,6 +30,8 @@ fn main() {
         ("runtime", "libsunder_runtime.so", "SUNDER_RUNTIME"),
         ("heap", "libsunder_heap.so", "SUNDER_HEAP_LIBRARY"),
         ("tracer", "libsunder_tracer.a", "SUNDER_TRACER"),
+        ("emulator", "libsunder_emulator.so", "SUNDER_EMULATOR"),
+        ("announce", "libsunder_announce.so", "SUNDER_ANNOUNCE"),
     ] {
         println!("cargo::rerun-if-env-changed={variable}");
         let library = match env::var_os(variable) {

@@ -9,6 +9,8 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::PathBuf;
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_runtime.so"));
+static EMULATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_emulator.so"));
+static ANNOUNCE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_announce.so"));
 static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_heap.so"));
 
 /// Bytes as a file of this process: one of the libraries, or what it reads. It lasts as long as this value; the
@@ -32,6 +34,22 @@ impl MemoryFile {
     /// As [`Self::runtime`].
     pub fn heap() -> io::Result<Self> {
         Self::holding(c"sunder-heap", HEAP)
+    }
+
+    /// The emulator's plugin.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn emulator() -> io::Result<Self> {
+        Self::holding(c"sunder-emulator", EMULATOR)
+    }
+
+    /// The library that tells the emulator's plugin of allocations.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn announce() -> io::Result<Self> {
+        Self::holding(c"sunder-announce", ANNOUNCE)
     }
 
     /// A memory file of these bytes; `name` shows in `/proc`.

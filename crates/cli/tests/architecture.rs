@@ -14,6 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-objects", &["sunder-access"]),
     ("sunder-trace", &["sunder-access"]),
     ("sunder-tracer", &["sunder-access", "sunder-trace"]),
+    ("sunder-emulator", &["sunder-access", "sunder-trace"]),
+    ("sunder-announce", &["sunder-trace"]),
     ("sunder-findings", &["sunder-access"]),
     ("sunder-report", &["sunder-findings"]),
     ("sunder-plan", &["sunder-findings"]),

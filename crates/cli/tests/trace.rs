@@ -337,7 +337,7 @@ fn a_program_that_was_not_built_for_it_is_named_in_a_sentence() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("trace");
     let run = sunder()
-        .args(["trace", "-o"])
+        .args(["trace", "--via", "instrumented", "-o"])
         .arg(&path)
         .args(["--", "true"])
         .assert()

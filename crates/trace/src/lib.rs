@@ -10,6 +10,7 @@
 //!
 //! This crate must not know who records or what is asked of a trace.
 
+pub mod announce;
 pub mod block;
 mod codec;
 mod error;

@@ -26,21 +26,25 @@ pub const PAYLOAD: u64 = (1 << 48) - 1;
 
 impl Key {
     /// A key of these parts; bits of the payload beyond 48 are cut off.
+    #[inline]
     pub const fn new(tag: u8, code: u8, payload: u64) -> Self {
         Self((tag as u64) << 56 | (code as u64) << 48 | payload & PAYLOAD)
     }
 
     /// See [`tag`].
+    #[inline]
     pub const fn tag(self) -> u8 {
         (self.0 >> 56) as u8
     }
 
     /// The width of an access in bytes; the kind of synchronisation.
+    #[inline]
     pub const fn code(self) -> u8 {
         (self.0 >> 48) as u8
     }
 
     /// The instruction's address, or what the tag says.
+    #[inline]
     pub const fn payload(self) -> u64 {
         self.0 & PAYLOAD
     }
@@ -96,11 +100,13 @@ pub const fn access_kind(tag: u8) -> Option<(Kind, bool)> {
 
 impl Slot {
     /// A slot with this value and key.
+    #[inline]
     pub const fn new(value: u64, key: Key) -> Self {
         Self { value, key }
     }
 
     /// Ticks of the clock.
+    #[inline]
     pub const fn stamp(ticks: u64) -> Self {
         Self::new(ticks, Key::new(tag::STAMP, 0, 0))
     }

@@ -3,6 +3,7 @@
 
 pub mod compile;
 mod dump;
+mod emulated;
 mod info;
 mod record;
 

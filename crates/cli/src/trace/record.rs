@@ -1,5 +1,7 @@
-//! Runs a program that was built with `sunder cc` and records it.
+//! Runs a program and records it: by itself, if it was built with `sunder cc`,
+//! else under an emulator.
 
+use super::emulated::{self, Emulated};
 use crate::args::{Trace, Via};
 use crate::detect::{exit_code, start_failure};
 use crate::output::note;
@@ -22,10 +24,6 @@ const PROGRESS: Duration = Duration::from_millis(200);
 /// # Errors
 /// If the file can't be made or the program can't be started.
 pub fn run(options: &Trace) -> Result<u8> {
-    anyhow::ensure!(
-        options.via != Via::Emulated,
-        "this version can't record under an emulator; build the program with `sunder cc`"
-    );
     let (name, arguments) = options
         .program
         .split_first()
@@ -34,11 +32,20 @@ pub fn run(options: &Trace) -> Result<u8> {
         .output
         .as_deref()
         .context("-o FILE must say where to write the trace")?;
+    let emulated = match options.via {
+        Via::Instrumented => None,
+        Via::Auto if emulated::is_instrumented(name) => None,
+        // What can't be started at all is for the start to say.
+        Via::Auto | Via::Emulated if !emulated::is_executable(name) => None,
+        Via::Auto | Via::Emulated => Some(Emulated::new(name)?),
+    };
     let (file, path) = create(output)?;
     let signals = Signals::hold();
-    let launch = Launch::new(name.clone())
-        .arguments(arguments.to_vec())
-        .environment("SUNDER_TRACE", Some(path.clone().into_os_string()));
+    let launch = match &emulated {
+        None => Launch::new(name.clone()).arguments(arguments.to_vec()),
+        Some(emulated) => emulated.launch(name, arguments),
+    };
+    let launch = launch.environment("SUNDER_TRACE", Some(path.clone().into_os_string()));
     let started = launch.prepare().and_then(|prepared| {
         let pid = prepared.pid();
         prepared.go().map(|child| (pid, child))
@@ -57,8 +64,12 @@ pub fn run(options: &Trace) -> Result<u8> {
     let code = exit_code(exit);
     if file.metadata().is_ok_and(|m| m.len() == 0) {
         let _ = std::fs::remove_file(&path);
+        let why = match emulated {
+            None => "was not built for it; build it with `sunder cc` or `sunder c++`",
+            Some(_) => "did not run under the emulator",
+        };
         note(&format!(
-            "nothing was recorded: {} was not built for it; build it with `sunder cc` or `sunder c++`",
+            "nothing was recorded: {} {why}",
             name.to_string_lossy()
         ));
         return Ok(if code == 0 { status::FAILED } else { code });

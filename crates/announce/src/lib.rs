@@ -1,0 +1,54 @@
+//! The library that is preloaded into a program that runs under the emulator:
+//! it tells the plugin (`crates/emulator`) of allocations and synchronisation,
+//! which the plugin can't see in instructions, by ringing the bell of
+//! `sunder_trace::announce`.
+//!
+//! It runs inside the program: each function calls the real one and changes
+//! neither its result nor `errno`. It never panics and never allocates.
+//!
+//! - `heap`, `synchronise`: interposed functions
+//! - `real`: the functions behind ours
+//! - `start`: takes the library's name out of the environment
+
+mod heap;
+mod real;
+mod start;
+mod synchronise;
+
+use core::arch::asm;
+use sunder_trace::announce::{BELL_DISTANCE, BELL_MARK, Record, kind};
+use sunder_trace::slot::Sync;
+
+/// Tells the plugin.
+#[inline]
+fn tell(kind: u64, address: u64, detail: u64) {
+    let mut record = Record {
+        mark: 0,
+        kind,
+        address,
+        detail,
+    };
+    // SAFETY: stores to the record's first eight bytes. The registers are named
+    // because the plugin knows the instruction by its bytes.
+    unsafe {
+        asm!(
+            "mov qword ptr [rdi + {distance}], {mark}",
+            distance = const BELL_DISTANCE,
+            mark = const BELL_MARK,
+            in("rdi") (&raw mut record).cast::<u8>().wrapping_offset(-(BELL_DISTANCE as isize)),
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// What the calling thread is about to release.
+#[inline]
+fn before(sync: Sync, object: u64) {
+    tell(kind::BEFORE, object, sync as u64);
+}
+
+/// What it has just acquired.
+#[inline]
+fn after(sync: Sync, object: u64) {
+    tell(kind::AFTER, object, sync as u64);
+}

@@ -1,0 +1,129 @@
+//! Functions by which threads wait for each other. Releases are told before
+//! they happen, acquires after.
+
+use crate::{after, before, real};
+use core::ffi::{c_int, c_void};
+use libc::{
+    clockid_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t,
+    pthread_spinlock_t, pthread_t, sem_t, timespec,
+};
+use sunder_trace::slot::Sync;
+
+/// What the object of a call is called in the trace.
+trait Object {
+    fn number(self) -> u64;
+}
+
+impl<T> Object for *mut T {
+    fn number(self) -> u64 {
+        self.addr() as u64
+    }
+}
+
+macro_rules! releases {
+    ($($name:ident($object:ident: $type:ty) => $sync:ident;)*) => {$(
+        /// Interposed; see its manual.
+        ///
+        /// # Safety
+        /// As the manual demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($object: $type) -> c_int {
+            let Some(real) = real::$name() else {
+                return libc::EAGAIN;
+            };
+            before(Sync::$sync, $object.number());
+            // SAFETY: handed on.
+            unsafe { real($object) }
+        }
+    )*};
+}
+
+releases! {
+    pthread_mutex_unlock(mutex: *mut pthread_mutex_t) => MutexUnlock;
+    pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) => RwUnlock;
+    pthread_cond_signal(condition: *mut pthread_cond_t) => ConditionSignal;
+    pthread_cond_broadcast(condition: *mut pthread_cond_t) => ConditionSignal;
+    pthread_spin_unlock(lock: *mut pthread_spinlock_t) => SpinUnlock;
+    sem_post(semaphore: *mut sem_t) => SemaphorePost;
+}
+
+macro_rules! acquires {
+    ($($name:ident($object:ident: $type:ty $(, $argument:ident: $more:ty)*) => $sync:ident;)*) => {$(
+        /// Interposed; see its manual.
+        ///
+        /// # Safety
+        /// As the manual demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($object: $type $(, $argument: $more)*) -> c_int {
+            let Some(real) = real::$name() else {
+                return libc::EAGAIN;
+            };
+            // SAFETY: handed on.
+            let result = unsafe { real($object $(, $argument)*) };
+            // A robust mutex whose owner died is held, too.
+            if result == 0 || result == libc::EOWNERDEAD {
+                after(Sync::$sync, $object.number());
+            }
+            result
+        }
+    )*};
+}
+
+acquires! {
+    pthread_mutex_lock(mutex: *mut pthread_mutex_t) => MutexLock;
+    pthread_mutex_trylock(mutex: *mut pthread_mutex_t) => MutexLock;
+    pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec) => MutexLock;
+    pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec) => MutexLock;
+    pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) => ReadLock;
+    pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t) => ReadLock;
+    pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) => WriteLock;
+    pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t) => WriteLock;
+    pthread_spin_lock(lock: *mut pthread_spinlock_t) => SpinLock;
+    pthread_spin_trylock(lock: *mut pthread_spinlock_t) => SpinLock;
+    sem_wait(semaphore: *mut sem_t) => SemaphoreWait;
+    sem_trywait(semaphore: *mut sem_t) => SemaphoreWait;
+}
+
+macro_rules! waits {
+    ($($name:ident($object:ident: $type:ty $(, $argument:ident: $more:ty)*) => $release:ident, $acquire:ident;)*) => {$(
+        /// Interposed; see its manual.
+        ///
+        /// # Safety
+        /// As the manual demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($object: $type $(, $argument: $more)*) -> c_int {
+            let Some(real) = real::$name() else {
+                return libc::EAGAIN;
+            };
+            before(Sync::$release, $object.number());
+            // SAFETY: handed on.
+            let result = unsafe { real($object $(, $argument)*) };
+            // Also after a time-out: the mutex is held again.
+            after(Sync::$acquire, $object.number());
+            result
+        }
+    )*};
+}
+
+waits! {
+    pthread_barrier_wait(barrier: *mut pthread_barrier_t) => BarrierReached, BarrierLeft;
+    pthread_cond_wait(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) => ConditionWait, ConditionWoken;
+    pthread_cond_timedwait(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec) => ConditionWait, ConditionWoken;
+}
+
+/// Interposed; see its manual.
+///
+/// # Safety
+/// As the manual demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int {
+    let Some(real) = real::pthread_join() else {
+        return libc::EAGAIN;
+    };
+    // SAFETY: handed on.
+    let error = unsafe { real(thread, result) };
+    if error == 0 {
+        after(Sync::ThreadJoin, 0);
+    }
+    error
+}

@@ -1,0 +1,115 @@
+//! The call stack of a thread, kept from the stores of calls and the loads of
+//! returns: right for any code, with or without frame pointers.
+
+/// Calls that are kept; deeper ones are not.
+const MOST: usize = 8192;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Call {
+    /// The address that it returns to.
+    returns: u64,
+    /// Where on the stack that address lies.
+    at: u64,
+}
+
+/// See the module. Zeroed memory is an empty one.
+#[repr(C)]
+pub struct Calls {
+    depth: usize,
+    calls: [Call; MOST],
+}
+
+impl Calls {
+    /// No calls; another thread will use the memory.
+    pub fn forget(&mut self) {
+        self.depth = 0;
+    }
+
+    /// A call stored the address it returns to at `at`.
+    #[inline]
+    pub fn called(&mut self, returns: u64, at: u64) {
+        // What was left by `longjmp` or an exception lies there or below.
+        self.leave(at);
+        if let Some(call) = self.calls.get_mut(self.depth) {
+            *call = Call { returns, at };
+            self.depth += 1;
+        }
+    }
+
+    /// A return loaded its address from `at`.
+    #[inline]
+    pub fn leave(&mut self, at: u64) {
+        while let Some(call) = self.calls.get(self.depth.wrapping_sub(1)) {
+            if call.at > at {
+                break;
+            }
+            self.depth -= 1;
+        }
+    }
+
+    /// The return addresses, the innermost first, without those for which `ours`
+    /// holds before the first other: how many were put into `to`.
+    pub fn stack(&self, ours: impl Fn(u64) -> bool, to: &mut [u64]) -> usize {
+        let calls = self.calls.get(..self.depth).unwrap_or_default();
+        let returns = calls.iter().rev().map(|c| c.returns);
+        let mut count = 0;
+        for (place, address) in to.iter_mut().zip(returns.skip_while(|&r| ours(r))) {
+            *place = address;
+            count += 1;
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Box<Calls> {
+        Box::new(Calls {
+            depth: 0,
+            calls: [Call { returns: 0, at: 0 }; MOST],
+        })
+    }
+
+    fn stack(calls: &Calls) -> Vec<u64> {
+        let mut to = [0; 4];
+        let count = calls.stack(|r| r >= 1000, &mut to);
+        to[..count].to_vec()
+    }
+
+    #[test]
+    fn calls_nest_and_returns_leave_them() {
+        let mut calls = empty();
+        calls.called(1, 0x100);
+        calls.called(2, 0x80);
+        calls.called(1000, 0x60);
+        assert_eq!(stack(&calls), [2, 1]);
+        calls.leave(0x60);
+        calls.leave(0x80);
+        calls.called(3, 0x80);
+        assert_eq!(stack(&calls), [3, 1]);
+    }
+
+    #[test]
+    fn a_jump_out_of_several_calls_leaves_them_all() {
+        let mut calls = empty();
+        for (returns, at) in [(1, 0x100), (2, 0x80), (3, 0x60)] {
+            calls.called(returns, at);
+        }
+        calls.called(4, 0x90);
+        assert_eq!(stack(&calls), [4, 1]);
+    }
+
+    #[test]
+    fn endless_recursion_keeps_the_outermost() {
+        let mut calls = empty();
+        for i in 0..2 * MOST as u64 {
+            calls.called(i % 7, 0x100_0000 - i * 16);
+        }
+        assert_eq!(calls.depth, MOST);
+        calls.leave(0x100_0000 - 16);
+        assert_eq!(stack(&calls), [0]);
+    }
+}

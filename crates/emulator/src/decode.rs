@@ -1,0 +1,246 @@
+//! What one instruction does to memory, as far as its bytes tell. Pure. Called
+//! once for each translation of an instruction.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind,
+};
+
+/// What one side of an instruction (its loads, or its stores) looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Each is one access of this many bytes, at most 8.
+    Whole(u8),
+    /// Each has this many bytes, but the emulator does it in pieces.
+    Pieces(u8),
+}
+
+impl Side {
+    fn new(bytes: usize) -> Self {
+        match u8::try_from(bytes) {
+            Ok(bytes @ 0..=8) => Self::Whole(bytes),
+            Ok(bytes) => Self::Pieces(bytes),
+            Err(_) => Self::Pieces(u8::MAX),
+        }
+    }
+}
+
+/// What an instruction does to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// A fence.
+    Fence,
+    /// A locked read-modify-write of this many bytes.
+    Atomic(u8),
+    /// A load and a store of the same bytes, not locked.
+    Update(Side),
+    /// Loads and stores of different bytes.
+    Plain {
+        /// The loads.
+        read: Option<Side>,
+        /// The stores.
+        write: Option<Side>,
+    },
+    /// A call: the store of the return address, which is so many bytes behind the
+    /// instruction's start, and, for an indirect one, the load of the target.
+    Call {
+        /// Bytes of the instruction.
+        length: u8,
+        /// Whether the target is loaded.
+        loads: bool,
+    },
+    /// A return.
+    Return,
+    /// Something; what, only the accesses tell.
+    Unknown,
+}
+
+/// What the instruction at `address` with these bytes does.
+pub fn effect(bytes: &[u8], address: u64, factory: &mut InstructionInfoFactory) -> Effect {
+    let instruction = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
+    match instruction.mnemonic() {
+        Mnemonic::INVALID => return Effect::Unknown,
+        Mnemonic::Mfence => return Effect::Fence,
+        _ => {}
+    }
+    if let Some(effect) = flow(&instruction) {
+        return effect;
+    }
+    let info = factory.info(&instruction);
+    let (mut reads, mut writes, mut updates) = (Widths::default(), Widths::default(), false);
+    for memory in info.used_memory() {
+        let bytes = memory.memory_size().size();
+        let (read, write) = match memory.access() {
+            OpAccess::Read | OpAccess::CondRead => (true, false),
+            OpAccess::Write | OpAccess::CondWrite => (false, true),
+            OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+            _ => (false, false),
+        };
+        updates |= read && write;
+        if read {
+            reads.add(bytes);
+        }
+        if write {
+            writes.add(bytes);
+        }
+    }
+    if reads.mixed || writes.mixed {
+        return Effect::Unknown;
+    }
+    if updates {
+        let Some(bytes) = writes.bytes else {
+            return Effect::Unknown;
+        };
+        return match (is_locked(&instruction), Side::new(bytes)) {
+            (true, Side::Whole(bytes) | Side::Pieces(bytes)) => Effect::Atomic(bytes),
+            (false, side) => Effect::Update(side),
+        };
+    }
+    if reads.bytes.is_none() && writes.bytes.is_none() {
+        return Effect::None;
+    }
+    Effect::Plain {
+        read: reads.bytes.map(Side::new),
+        write: writes.bytes.map(Side::new),
+    }
+}
+
+fn flow(instruction: &Instruction) -> Option<Effect> {
+    match instruction.flow_control() {
+        FlowControl::Call | FlowControl::IndirectCall
+            if matches!(instruction.code(), Code::Call_rel32_64 | Code::Call_rm64) =>
+        {
+            Some(Effect::Call {
+                length: instruction.len() as u8,
+                loads: instruction.op0_kind() == OpKind::Memory,
+            })
+        }
+        FlowControl::Return if matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16) => {
+            Some(Effect::Return)
+        }
+        // System calls, traps and what only a kernel may do.
+        FlowControl::Interrupt | FlowControl::Exception => Some(Effect::None),
+        _ => None,
+    }
+}
+
+fn is_locked(instruction: &Instruction) -> bool {
+    instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg
+}
+
+/// The width that all accesses of one direction have in common.
+#[derive(Default)]
+struct Widths {
+    bytes: Option<usize>,
+    mixed: bool,
+}
+
+impl Widths {
+    fn add(&mut self, bytes: usize) {
+        self.mixed |= bytes == 0 || bytes > 64 || self.bytes.is_some_and(|b| b != bytes);
+        self.bytes = Some(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(bytes: &[u8]) -> Effect {
+        effect(bytes, 0x1000, &mut InstructionInfoFactory::new())
+    }
+
+    const fn plain(read: Option<Side>, write: Option<Side>) -> Effect {
+        Effect::Plain { read, write }
+    }
+
+    #[test]
+    fn instructions_do_what_the_manual_says() {
+        use Side::{Pieces, Whole};
+        let cases: &[(&str, &[u8], Effect)] = &[
+            ("nop", &[0x90], Effect::None),
+            ("lea rax,[rbx+8]", &[0x48, 0x8d, 0x43, 0x08], Effect::None),
+            ("nop dword ptr [rax]", &[0x0f, 0x1f, 0x00], Effect::None),
+            ("syscall", &[0x0f, 0x05], Effect::None),
+            ("mov eax,[rbx]", &[0x8b, 0x03], plain(Some(Whole(4)), None)),
+            (
+                "mov [rbx],ax",
+                &[0x66, 0x89, 0x03],
+                plain(None, Some(Whole(2))),
+            ),
+            ("push rax", &[0x50], plain(None, Some(Whole(8)))),
+            ("pop rax", &[0x58], plain(Some(Whole(8)), None)),
+            (
+                "push qword ptr [rbx]",
+                &[0xff, 0x33],
+                plain(Some(Whole(8)), Some(Whole(8))),
+            ),
+            (
+                "add dword ptr [rbx],eax",
+                &[0x01, 0x03],
+                Effect::Update(Whole(4)),
+            ),
+            ("lock add [rbx],eax", &[0xf0, 0x01, 0x03], Effect::Atomic(4)),
+            ("xchg [rbx],rax", &[0x48, 0x87, 0x03], Effect::Atomic(8)),
+            (
+                "cmpxchg [rbx],ecx",
+                &[0x0f, 0xb1, 0x0b],
+                Effect::Update(Whole(4)),
+            ),
+            (
+                "lock cmpxchg [rbx],ecx",
+                &[0xf0, 0x0f, 0xb1, 0x0b],
+                Effect::Atomic(4),
+            ),
+            (
+                "lock cmpxchg16b [rbx]",
+                &[0xf0, 0x48, 0x0f, 0xc7, 0x0b],
+                Effect::Atomic(16),
+            ),
+            ("cmp [rbx],eax", &[0x39, 0x03], plain(Some(Whole(4)), None)),
+            // The decoder leaves the size open: how often is not in the bytes.
+            ("rep movsb", &[0xf3, 0xa4], Effect::Unknown),
+            (
+                "movups xmm0,[rbx]",
+                &[0x0f, 0x10, 0x03],
+                plain(Some(Pieces(16)), None),
+            ),
+            (
+                "vmovdqu [rbx],ymm0",
+                &[0xc5, 0xfe, 0x7f, 0x03],
+                plain(None, Some(Pieces(32))),
+            ),
+            (
+                "fld tbyte ptr [rbx]",
+                &[0xdb, 0x2b],
+                plain(Some(Pieces(10)), None),
+            ),
+            ("mfence", &[0x0f, 0xae, 0xf0], Effect::Fence),
+            ("ret", &[0xc3], Effect::Return),
+            (
+                "call rel32",
+                &[0xe8, 0, 0, 0, 0],
+                Effect::Call {
+                    length: 5,
+                    loads: false,
+                },
+            ),
+            (
+                "call [rbx]",
+                &[0xff, 0x13],
+                Effect::Call {
+                    length: 2,
+                    loads: true,
+                },
+            ),
+            ("jmp [rbx]", &[0xff, 0x23], plain(Some(Whole(8)), None)),
+            ("fxsave [rbx]", &[0x0f, 0xae, 0x03], Effect::Unknown),
+            ("no instruction", &[0x06], Effect::Unknown),
+        ];
+        for (text, bytes, expected) in cases {
+            assert_eq!(of(bytes), *expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What the library within the program announces (`sunder_trace::announce`).
+
+use crate::{RECORDER, thread};
+use core::ffi::{c_uint, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
+use sunder_trace::announce::{BELL, BELL_MARK, Record, kind};
+use sunder_trace::record::MOST_FRAMES;
+use sunder_trace::slot::{Key, Slot, Sync, tag};
+
+/// What is added to the program's addresses in this process.
+static BASE: AtomicU64 = AtomicU64::new(0);
+
+/// Where the library lies: its own accesses are not the program's.
+static START: AtomicU64 = AtomicU64::new(0);
+static END: AtomicU64 = AtomicU64::new(0);
+
+/// Whether these are the bytes of the bell.
+pub fn is_bell(bytes: &[u8]) -> bool {
+    bytes == BELL
+}
+
+/// A bell was translated; the program's addresses are `base` from ours.
+pub fn found(base: u64) {
+    BASE.store(base, Ordering::Relaxed);
+}
+
+/// The library lies here.
+pub fn set_announcer(start: u64, end: u64) {
+    START.store(start, Ordering::Relaxed);
+    END.store(end, Ordering::Relaxed);
+}
+
+/// Whether `address` is the library's.
+pub fn is_announcer(address: u64) -> bool {
+    (START.load(Ordering::Relaxed)..END.load(Ordering::Relaxed)).contains(&address)
+}
+
+/// The bell has stored its mark at `address`.
+pub extern "C" fn rung(processor: c_uint, _: u32, address: u64, _: *mut c_void) {
+    let Some(thread) = thread::of(processor) else {
+        return;
+    };
+    let Some(buffer) = thread.buffer() else {
+        return;
+    };
+    let place = BASE.load(Ordering::Relaxed).wrapping_add(address);
+    let record: *const Record = core::ptr::with_exposed_provenance(place as usize);
+    if !record.is_aligned() {
+        return;
+    }
+    // SAFETY: the program has just stored there, and the record does not leave the
+    // page.
+    let record = unsafe { record.read_volatile() };
+    if record.mark != BELL_MARK as u64 {
+        return;
+    }
+    // SAFETY: each uses the buffer of the calling thread.
+    unsafe {
+        match record.kind {
+            kind::ALLOCATE => {
+                let mut frames = [0; MOST_FRAMES];
+                let count = thread
+                    .calls()
+                    .map_or(0, |calls| calls.stack(is_announcer, &mut frames));
+                let stack = RECORDER.stack(buffer, frames.get(..count).unwrap_or_default());
+                let size = Key::new(tag::SIZE, 0, u64::from(stack));
+                RECORDER.push_after(buffer, Slot::new(record.detail, size));
+                let block = Key::new(tag::ALLOCATE, 0, 0);
+                RECORDER.push(buffer, Slot::new(record.address, block));
+            }
+            kind::FREE => {
+                let key = Key::new(tag::FREE, 0, 0);
+                RECORDER.push_before(buffer, Slot::new(record.address, key));
+            }
+            kind::BEFORE | kind::AFTER => {
+                let Some(sync) = u8::try_from(record.detail).ok().and_then(Sync::from_code) else {
+                    return;
+                };
+                let slot = Slot::sync(sync, record.address);
+                if record.kind == kind::BEFORE {
+                    RECORDER.push_before(buffer, slot);
+                } else {
+                    RECORDER.push_after(buffer, slot);
+                }
+            }
+            _ => {}
+        }
+    }
+}

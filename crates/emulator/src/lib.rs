@@ -1,0 +1,32 @@
+//! The plugin that records what a program under Debian's `qemu-user` does
+//! (design 4.6): every access, allocations, threads and the stamps that order
+//! them, through `sunder-trace`. Loaded by `qemu-x86_64 -plugin`, which
+//! `sunder trace --via emulated` starts.
+//!
+//! It lives in the emulator's process, beside the program but not in it: it may
+//! use the heap and the standard library, which are the emulator's. It must not
+//! panic across the boundary, nor touch the program's memory beyond reading what
+//! the program has announced. Where it cannot record, the program goes on.
+//!
+//! - `api`: the emulator's functions
+//! - `decode`: what an instruction does to memory; pure
+//! - `translate`: which callbacks an instruction gets; `accesses`: those callbacks
+//! - `thread`: what is kept for each emulated processor; `calls`: its call stack
+//! - `guest`: what the library within the program (`crates/announce`) tells
+//! - `modules`: which files are loaded where
+//! - `start`: begin and end, forks, system calls
+
+mod accesses;
+mod api;
+mod calls;
+mod decode;
+mod guest;
+mod modules;
+mod start;
+mod thread;
+mod translate;
+
+use sunder_trace::record::Recorder;
+
+/// The process's recording.
+static RECORDER: Recorder = Recorder::new();

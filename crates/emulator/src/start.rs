@@ -1,0 +1,171 @@
+//! Begin and end of the recording, and what the program asks of the system.
+
+use crate::api::{self, Id, Info};
+use crate::{RECORDER, modules, thread, translate};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use sunder_trace::meta::{Reason, Via};
+use sunder_trace::record::Start;
+use sunder_trace::slot::{Slot, Sync};
+
+/// The variable that names the file, which must be absolute.
+const VARIABLE: &str = "SUNDER_TRACE";
+
+/// The emulator loads the plugin. Its one argument, `skip=N`, says how many of
+/// the emulator's own arguments stand before the program's.
+///
+/// # Safety
+/// Called by the emulator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: Id,
+    info: *const Info,
+    count: c_int,
+    arguments: *const *const c_char,
+) -> c_int {
+    let Some(emulator) = api::functions() else {
+        return 0;
+    };
+    // SAFETY: by the emulator's interface.
+    let (is_ours, skip) = unsafe {
+        (
+            CStr::from_ptr((*info).target) == c"x86_64",
+            skip(count, arguments),
+        )
+    };
+    if !is_ours || !begin(skip) {
+        return 0;
+    }
+    // SAFETY: the handler is a function without arguments.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    (emulator.on_translate)(id, translate::block);
+    (emulator.on_begin)(id, processor_begins);
+    (emulator.on_end)(id, processor_ends);
+    (emulator.on_enter)(id, enters);
+    (emulator.on_leave)(id, leaves);
+    (emulator.on_exit)(id, exits, core::ptr::null_mut());
+    0
+}
+
+unsafe fn skip(count: c_int, arguments: *const *const c_char) -> usize {
+    let count = usize::try_from(count).unwrap_or(0);
+    if arguments.is_null() {
+        return 0;
+    }
+    // SAFETY: so many strings, by the emulator's interface.
+    let arguments = unsafe { core::slice::from_raw_parts(arguments, count) };
+    // SAFETY: as above.
+    let mut texts = arguments.iter().map(|&a| unsafe { CStr::from_ptr(a) });
+    texts
+        .find_map(|text| text.to_str().ok()?.strip_prefix("skip=")?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Begins to record; whether it does.
+fn begin(skip: usize) -> bool {
+    modules::remember_emulator();
+    let Some(path) = std::env::var_os(VARIABLE) else {
+        return false;
+    };
+    let mut path = path.as_bytes().to_vec();
+    path.push(0);
+    let all = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let arguments = all.split_inclusive(|&b| b == 0).skip(skip);
+    let arguments: Vec<u8> = arguments.flatten().copied().collect();
+    let program = arguments.split_inclusive(|&b| b == 0).next();
+    // SAFETY: takes an integer.
+    let line = unsafe { libc::sysconf(libc::_SC_LEVEL1_DCACHE_LINESIZE) };
+    let start = Start {
+        path: &path,
+        via: Via::Emulated,
+        line_size: u32::try_from(line).unwrap_or(0),
+        program: program.map(|p| (p.strip_suffix(&[0]).unwrap_or(p), arguments.as_slice())),
+    };
+    // Whoever wants to know why nothing was recorded finds an empty file.
+    RECORDER.start(&start).is_ok()
+}
+
+/// A forked child is not recorded.
+unsafe extern "C" fn in_child() {
+    RECORDER.forked();
+    thread::stop_all();
+}
+
+extern "C" fn processor_begins(_: Id, processor: c_uint) {
+    thread::made(processor);
+}
+
+extern "C" fn processor_ends(_: Id, processor: c_uint) {
+    thread::ended(processor);
+}
+
+extern "C" fn exits(_: Id, _: *mut c_void) {
+    finish(Reason::Exit);
+}
+
+fn finish(reason: Reason) {
+    if RECORDER.is_recording() && RECORDER.is_own_process() {
+        modules::write();
+        RECORDER.finish(reason);
+    }
+}
+
+/// Before a system call: what was done until now is before whatever it lets
+/// others do.
+extern "C" fn enters(
+    _: Id,
+    processor: c_uint,
+    number: i64,
+    first: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    fifth: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+) {
+    let Some(thread) = thread::of(processor) else {
+        return;
+    };
+    thread.push(Slot::stamp(RECORDER.clock().before()));
+    match number {
+        libc::SYS_clone if first & libc::CLONE_THREAD as u64 != 0 => {
+            thread.push(Slot::sync(Sync::ThreadCreate, 0));
+        }
+        libc::SYS_mmap if fifth as i32 >= 0 => modules::changed(),
+        // The dynamic linker's calls between two mappings.
+        libc::SYS_mmap
+        | libc::SYS_close
+        | libc::SYS_openat
+        | libc::SYS_read
+        | libc::SYS_fstat
+        | libc::SYS_newfstatat
+        | libc::SYS_pread64
+        | libc::SYS_clone => {}
+        libc::SYS_execve if can_execute(first) => finish(Reason::Exec),
+        libc::SYS_execveat => finish(Reason::Exec),
+        _ => modules::write(),
+    }
+}
+
+/// Whether the file whose name lies at `path` can be executed; also if we can't
+/// tell. A shell tries many names, and the trace ends with the one that is
+/// there.
+fn can_execute(path: u64) -> bool {
+    let path: *const c_char = core::ptr::with_exposed_provenance(path as usize);
+    // SAFETY: the kernel reads the name and fails if it is none.
+    let result = unsafe { libc::access(path, libc::X_OK) };
+    result == 0 || !matches!(errno(), libc::ENOENT | libc::EACCES | libc::ENOTDIR)
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// After a system call: what is done from now on is after what it waited for.
+extern "C" fn leaves(_: Id, processor: c_uint, _: i64, _: i64) {
+    if let Some(thread) = thread::of(processor) {
+        thread.push(Slot::stamp(RECORDER.clock().after()));
+    }
+}

@@ -1,0 +1,192 @@
+//! What is kept for each emulated processor, which is one thread of the program
+//! at a time: the cursor of its buffer and its call stack. The emulator gives
+//! numbers to processors and uses them again after a thread has ended.
+
+use crate::RECORDER;
+use crate::calls::Calls;
+use core::cell::Cell;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use sunder_trace::record::{Buffer, PAGE_SLOTS, Place, system};
+use sunder_trace::slot::Slot;
+
+/// Threads that can be recorded at once.
+const MOST: usize = 8192;
+
+/// Bytes between the places at which room must be made.
+const PAGE: usize = PAGE_SLOTS * size_of::<Slot>();
+
+/// One processor. Only its own thread uses it.
+#[repr(align(64))]
+pub struct Thread {
+    place: Place,
+    buffer: AtomicPtr<Buffer>,
+    calls: AtomicPtr<Calls>,
+    /// The index of the thread that made this one.
+    parent: AtomicU32,
+    /// Not to be recorded any more.
+    over: AtomicBool,
+}
+
+static THREADS: [Thread; MOST] = [const {
+    Thread {
+        place: AtomicPtr::new(null_mut()),
+        buffer: AtomicPtr::new(null_mut()),
+        calls: AtomicPtr::new(null_mut()),
+        parent: AtomicU32::new(0),
+        over: AtomicBool::new(false),
+    }
+}; MOST];
+
+thread_local! {
+    /// The index of the calling thread in the trace, while it is recorded.
+    static INDEX: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The processor with this number; `None` if it is beyond what we keep.
+#[inline]
+pub fn of(processor: u32) -> Option<&'static Thread> {
+    THREADS.get(processor as usize)
+}
+
+/// A processor was made by the calling thread.
+pub fn made(processor: u32) {
+    if let Some(thread) = of(processor) {
+        thread.parent.store(INDEX.get(), Ordering::Relaxed);
+        thread.over.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A processor's thread ends.
+pub fn ended(processor: u32) {
+    let Some(thread) = of(processor) else {
+        return;
+    };
+    if let Some(buffer) = thread.recorded() {
+        // SAFETY: the calling thread's buffer, which is forgotten here.
+        unsafe { RECORDER.detach(buffer) };
+    }
+    thread.stop();
+    INDEX.set(0);
+}
+
+/// In a forked child: nothing is recorded any more.
+pub fn stop_all() {
+    for thread in &THREADS {
+        thread.stop();
+    }
+}
+
+impl Thread {
+    fn stop(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.place.store(null_mut(), Ordering::Relaxed);
+        self.buffer.store(null_mut(), Ordering::Relaxed);
+        self.calls.store(null_mut(), Ordering::Relaxed);
+    }
+
+    /// Its buffer, if it is recorded.
+    #[inline]
+    pub fn recorded(&self) -> Option<&'static Buffer> {
+        // SAFETY: buffers are never unmapped.
+        unsafe { self.buffer.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Its buffer, which it gets now if it has none.
+    pub fn buffer(&self) -> Option<&'static Buffer> {
+        if self.place.load(Ordering::Relaxed).is_null() {
+            self.attach();
+        }
+        self.recorded()
+    }
+
+    /// Its call stack, if it is recorded.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    pub fn calls(&self) -> Option<&mut Calls> {
+        // SAFETY: the memory goes with the buffer, which is this thread's; only
+        // callbacks of this thread ask, one at a time.
+        unsafe { self.calls.load(Ordering::Relaxed).as_mut() }
+    }
+
+    /// Records a slot.
+    #[inline]
+    pub fn push(&self, slot: Slot) {
+        let cursor = self.place.load(Ordering::Relaxed);
+        if cursor as usize & (PAGE - 1) == 0 {
+            return self.push_on_new_page(slot);
+        }
+        // SAFETY: a cursor that is not at a border has room before it.
+        unsafe {
+            cursor.write(slot);
+            self.place.store(cursor.add(1), Ordering::Release);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_on_new_page(&self, slot: Slot) {
+        let cursor = self.make_room(self.place.load(Ordering::Relaxed));
+        if !cursor.is_null() {
+            // SAFETY: there is room now.
+            unsafe {
+                cursor.write(slot);
+                self.place.store(cursor.add(1), Ordering::Release);
+            }
+        }
+    }
+
+    /// The slot written so many slots ago, counted from 1; `None` if it may be on an
+    /// earlier page than the one written last.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    pub fn last(&self, back: usize) -> Option<&mut Slot> {
+        let cursor = self.place.load(Ordering::Relaxed);
+        // The first page begins with a stamp and the start of the thread, and each
+        // other one with a stamp.
+        if (cursor.addr().wrapping_sub(1) & (PAGE - 1)) < back * size_of::<Slot>() - 1 {
+            return None;
+        }
+        // SAFETY: within the page that the cursor is in or behind.
+        (!cursor.is_null()).then(|| unsafe { &mut *cursor.sub(back) })
+    }
+
+    fn make_room(&self, cursor: *mut Slot) -> *mut Slot {
+        if cursor.is_null() {
+            self.attach();
+            return self.place.load(Ordering::Relaxed);
+        }
+        let next = match self.recorded() {
+            // SAFETY: this thread's buffer and cursor.
+            Some(buffer) => unsafe { RECORDER.turn_page(buffer, cursor) },
+            None => null_mut(),
+        };
+        if next.is_null() {
+            self.stop();
+        }
+        next
+    }
+
+    fn attach(&self) {
+        if self.over.load(Ordering::Relaxed) {
+            return;
+        }
+        let parent = self.parent.load(Ordering::Relaxed);
+        // SAFETY: the place is static, and used by one thread at a time.
+        let Some(buffer) = (unsafe { RECORDER.attach(&raw const self.place, parent) }) else {
+            return self.stop();
+        };
+        self.buffer
+            .store(core::ptr::from_ref(buffer).cast_mut(), Ordering::Relaxed);
+        INDEX.set(buffer.thread());
+        if buffer.extra().is_null()
+            && let Some(memory) = system::map(size_of::<Calls>(), 4096)
+        {
+            buffer.set_extra(memory.as_ptr());
+        }
+        self.calls.store(buffer.extra().cast(), Ordering::Relaxed);
+        if let Some(calls) = self.calls() {
+            calls.forget();
+        }
+    }
+}

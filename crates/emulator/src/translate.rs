@@ -1,0 +1,117 @@
+//! Gives each instruction that is translated its callbacks. The emulator
+//! translates in one thread at a time.
+
+use crate::accesses::{self, data};
+use crate::api::{self, BOTH, Block, Functions, Id, Instruction, NO_REGISTERS};
+use crate::decode::{Effect, Side, effect};
+use crate::guest;
+use core::cell::RefCell;
+use iced_x86::InstructionInfoFactory;
+use sunder_trace::slot::{Key, tag};
+
+thread_local! {
+    static FACTORY: RefCell<InstructionInfoFactory> = RefCell::new(InstructionInfoFactory::new());
+}
+
+/// A block is translated.
+pub extern "C" fn block(_: Id, block: *mut Block) {
+    let Some(emulator) = api::functions() else {
+        return;
+    };
+    FACTORY.with(|factory| {
+        let Ok(mut factory) = factory.try_borrow_mut() else {
+            return;
+        };
+        for i in 0..(emulator.count)(block) {
+            let instruction = (emulator.instruction)(block, i);
+            if !instruction.is_null() {
+                one(emulator, instruction, &mut factory);
+            }
+        }
+    });
+}
+
+fn one(emulator: &Functions, instruction: *mut Instruction, factory: &mut InstructionInfoFactory) {
+    let address = (emulator.address)(instruction);
+    let (start, count) = ((emulator.bytes)(instruction), (emulator.size)(instruction));
+    if start.is_null() {
+        return;
+    }
+    // SAFETY: the emulator keeps the bytes as long as the block is translated.
+    let bytes = unsafe { core::slice::from_raw_parts(start, count) };
+    let of = Of {
+        emulator,
+        instruction,
+        address,
+    };
+    if guest::is_bell(bytes) {
+        let base = (emulator.host)(instruction).addr() as u64;
+        guest::found(base.wrapping_sub(address));
+        return of.on(guest::rung, Key::new(0, 0, address));
+    }
+    if guest::is_announcer(address) {
+        return;
+    }
+    match effect(bytes, address, factory) {
+        Effect::None => {}
+        Effect::Fence => of.before(accesses::fence),
+        Effect::Atomic(bytes) => {
+            of.before(accesses::before_atomic);
+            of.on(accesses::atomic, of.key(tag::ATOMIC, bytes));
+        }
+        Effect::Update(Side::Whole(bytes)) => {
+            of.on(accesses::store, of.key(tag::UPDATE, bytes));
+        }
+        Effect::Plain {
+            read: Some(side),
+            write: None,
+        } => of.side(tag::READ, side),
+        Effect::Plain {
+            read: None,
+            write: Some(side),
+        } => of.side(tag::WRITE, side),
+        Effect::Call { length, loads } => {
+            let callback = if loads {
+                accesses::call_through
+            } else {
+                accesses::call
+            };
+            of.on(callback, of.key(0, length));
+        }
+        Effect::Return => of.on(accesses::leave, of.key(tag::READ, 8)),
+        Effect::Update(_) | Effect::Plain { .. } | Effect::Unknown => {
+            of.on(accesses::unknown, of.key(0, 0));
+        }
+    }
+}
+
+struct Of<'a> {
+    emulator: &'a Functions,
+    instruction: *mut Instruction,
+    address: u64,
+}
+
+impl Of<'_> {
+    fn key(&self, tag: u8, code: u8) -> Key {
+        Key::new(tag, code, self.address)
+    }
+
+    /// Always for loads and stores: QEMU 7.2 takes the one for the other when asked
+    /// for one of them.
+    fn on(&self, callback: api::Access, key: Key) {
+        (self.emulator.on_access)(self.instruction, callback, NO_REGISTERS, BOTH, data(key));
+    }
+
+    fn before(&self, callback: api::Execute) {
+        let data = core::ptr::null_mut();
+        (self.emulator.on_execute)(self.instruction, callback, NO_REGISTERS, data);
+    }
+
+    /// Of an instruction that only loads, or only stores.
+    fn side(&self, tag: u8, side: Side) {
+        match side {
+            Side::Whole(bytes) => self.on(accesses::whole, self.key(tag, bytes)),
+            Side::Pieces(bytes) => self.on(accesses::piece, self.key(tag, bytes)),
+        }
+    }
+}

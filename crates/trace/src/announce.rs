@@ -1,0 +1,48 @@
+//! What a library inside an emulated program (`crates/announce`) tells the
+//! emulator's plugin (`crates/emulator`), which sees instructions and accesses
+//! but neither registers nor functions.
+//!
+//! The library fills a [`Record`] and executes one instruction, the *bell*,
+//! whose bytes occur nowhere else: `mov qword ptr [rdi + BELL_DISTANCE],
+//! BELL_MARK`, with `rdi` that far below the record. The plugin sees the store
+//! and reads the record at its address. Without the plugin it is a store to
+//! memory that nobody reads.
+
+/// The displacement in the bell, and the value that it stores: 64 bits that no
+/// compiler puts into one instruction.
+pub const BELL_DISTANCE: i32 = 0x5ade_b311;
+/// See [`BELL_DISTANCE`]. Not negative, since the store extends its sign.
+pub const BELL_MARK: i32 = 0x3c70_91e5;
+
+/// The bytes of the bell.
+pub const BELL: [u8; 11] = {
+    let [a, b, c, d] = BELL_DISTANCE.to_le_bytes();
+    let [e, f, g, h] = BELL_MARK.to_le_bytes();
+    [0x48, 0xc7, 0x87, a, b, c, d, e, f, g, h]
+};
+
+/// What is told. Aligned so that it lies on one page.
+#[repr(C, align(32))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// [`BELL_MARK`], stored by the bell itself.
+    pub mark: u64,
+    /// One of [`kind`].
+    pub kind: u64,
+    /// The block, or the synchronisation object.
+    pub address: u64,
+    /// The block's size, or the code of the [`crate::slot::Sync`].
+    pub detail: u64,
+}
+
+/// What a record says.
+pub mod kind {
+    /// A block was allocated.
+    pub const ALLOCATE: u64 = 1;
+    /// A block is about to be freed.
+    pub const FREE: u64 = 2;
+    /// Something is about to be released.
+    pub const BEFORE: u64 = 3;
+    /// Something was acquired.
+    pub const AFTER: u64 = 4;
+}
