@@ -173,6 +173,7 @@ pub fn observe(
         threshold_percent: threshold.unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
         first_contention_seconds: live.first_suspect.map(|t| t.as_secs_f64()),
         observer_cpu_seconds: own_cpu_seconds(),
+        program_cpu_seconds: Some(cpu_seconds(libc::RUSAGE_CHILDREN)),
         lost_samples: live.session.samples_dropped(),
         ..findings::Run::default()
     };
@@ -416,10 +417,14 @@ fn runtime_limits(status: &RuntimeStatus, program: Option<&std::path::Path>) -> 
 
 /// CPU seconds of this process so far.
 pub fn own_cpu_seconds() -> f64 {
+    cpu_seconds(libc::RUSAGE_SELF)
+}
+
+fn cpu_seconds(whose: libc::c_int) -> f64 {
     // SAFETY: `rusage` is plain data for which zeroes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is a valid place for the answer.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    unsafe { libc::getrusage(whose, &raw mut usage) };
     let seconds = |t: libc::timeval| {
         Duration::new(
             t.tv_sec.unsigned_abs(),

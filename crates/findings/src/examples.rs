@@ -680,6 +680,7 @@ pub fn result(findings: Vec<Finding>) -> Findings {
             threshold_percent: DEFAULT_THRESHOLD_PERCENT,
             first_contention_seconds: Some(0.031),
             observer_cpu_seconds: 0.021,
+            program_cpu_seconds: Some(6.3),
         },
         findings,
         limits: vec![

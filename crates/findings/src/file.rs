@@ -137,6 +137,10 @@ impl Findings {
             ("run.threshold_percent", self.run.threshold_percent),
             ("run.observer_cpu_seconds", self.run.observer_cpu_seconds),
             (
+                "run.program_cpu_seconds",
+                self.run.program_cpu_seconds.unwrap_or_default(),
+            ),
+            (
                 "machine.transfer_ns",
                 self.machine.transfer_ns.unwrap_or(0.0),
             ),

@@ -214,6 +214,11 @@ pub struct Run {
     pub first_contention_seconds: Option<f64>,
     /// What observing cost us, in CPU seconds of our own process.
     pub observer_cpu_seconds: f64,
+    /// CPU seconds of the program and of the children that it waited for, where we
+    /// started it. Less than `seconds` times the threads that could have run: they
+    /// waited for each other or for a processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program_cpu_seconds: Option<f64>,
 }
 
 /// One object, or a pair of neighbours, whose cache lines are shared.

@@ -15,18 +15,18 @@ pub struct FrequencyPlan {
 }
 
 impl Default for FrequencyPlan {
-    /// 4000 Hz for the first 50 ms, so that a program of 100 ms gives some 200
-    /// samples a thread; 251 Hz up to 2 s; then 99 Hz. What a sample costs is the
-    /// timer's interrupt: some microseconds on bare metal, 35 measured in a
-    /// virtual machine, where 250 Hz would take 1% of the program's time for as
-    /// long as it runs. The lower two are not in step with what a program or the
-    /// kernel does every 4 or 10 ms.
+    /// 4000 Hz for the first 50 ms, so that a program of 100 ms gives some 250
+    /// samples a thread; 997 Hz up to 0.3 s, which short programs do not outlast;
+    /// then 99 Hz. What a sample costs is the timer's interrupt: some microseconds
+    /// on bare metal, 35 measured in a virtual machine, where 250 Hz would take 1%
+    /// of the program's time for as long as it runs. The lower two are not in step
+    /// with what a program or the kernel does every millisecond or every ten.
     fn default() -> Self {
         Self {
             steps: vec![
                 (Duration::ZERO, 4000),
-                (Duration::from_millis(50), 251),
-                (Duration::from_secs(2), 99),
+                (Duration::from_millis(50), 997),
+                (Duration::from_millis(300), 99),
             ],
         }
     }
