@@ -55,11 +55,14 @@ fn all(trace: &Trace) -> (Vec<(u32, What)>, u64) {
     (list, events.damaged_blocks())
 }
 
-/// Times come from the last block that is there, so damage may change them.
+/// Times come from the last block that is there, and the number of a thread from
+/// how many earlier ones of the same kernel's number are, so damage may change
+/// both. The thread's index stays.
 fn strip(what: What) -> What {
     match what {
         What::Access { mut access, atomic } => {
             access.time = Time(0);
+            access.thread = ThreadId(0);
             What::Access { access, atomic }
         }
         other => other,
@@ -139,6 +142,25 @@ fn a_hole_in_the_middle_costs_what_it_covers_and_no_more() {
     assert!(!damaged.summary().is_complete());
     let (events, _) = all(&damaged);
     assert_eq!(events.len() as u64, THREADS * (EACH + 2) - lost);
+}
+
+#[test]
+fn a_thread_of_which_nothing_is_left_leaves_the_others_as_they_are() {
+    let (folder, path) = sample();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let trace = Trace::open(&path).unwrap();
+    let (whole, _) = all(&trace);
+    for block in &trace.threads()[0].blocks {
+        bytes[block.offset as usize] ^= 1;
+    }
+    let damaged = Trace::open(&write(&folder, &bytes)).unwrap();
+    assert!(!damaged.summary().is_complete());
+    let (events, _) = all(&damaged);
+    let second: Vec<_> = whole
+        .into_iter()
+        .filter(|(thread, _)| *thread == 2)
+        .collect();
+    assert_eq!(events, second);
 }
 
 #[test]
