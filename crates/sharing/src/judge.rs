@@ -252,8 +252,9 @@ impl Judge {
         }
     }
 
-    /// Lines worth a watch burst at `now`, the dearest first: contended as far as
-    /// seen, still in use, and not confirmed yet.
+    /// Lines worth a watch burst at `now`: contended as far as seen, still in use, and
+    /// not confirmed yet or of a kind in doubt; the dearest first of those not confirmed,
+    /// then of the others.
     pub fn suspects(&self, now: Time) -> Vec<Suspect> {
         let idle = MAX_GAP_WINDOWS * self.scale.window_ns;
         let mut all: Vec<Suspect> = self
@@ -267,7 +268,12 @@ impl Judge {
                 suspect::suspect(&line, &verdict)
             })
             .collect();
-        all.sort_by(|a, b| b.cost_ns.total_cmp(&a.cost_ns).then(a.line.cmp(&b.line)));
+        all.sort_by(|a, b| {
+            a.confirmed
+                .cmp(&b.confirmed)
+                .then(b.cost_ns.total_cmp(&a.cost_ns))
+                .then(a.line.cmp(&b.line))
+        });
         all
     }
 

@@ -75,15 +75,18 @@ impl Pairs {
             others.0 -= pair.sampled.0;
             others.1 -= pair.sampled.1;
             sum.separate += separate - pair.sampled.1;
-            let variance = variance_of(changes, separate, pair.observations());
+            let share = vanishing(changes, separate);
             if pair.confirmed() {
-                sum.counted_variance += variance;
+                let variance = counted_variance(share, pair.seen.0 as f64);
+                sum.counted_variance += changes.powi(2) * variance;
             } else {
-                sum.sampled_variance += variance;
+                let variance = binomial_variance(share, pair.observations());
+                sum.sampled_variance += changes.powi(2) * variance;
             }
         }
         let others = (others.0.max(0.0), others.1.max(0.0));
-        sum.sampled_variance += variance_of(others.0, others.1, others.0);
+        let share = vanishing(others.0, others.1);
+        sum.sampled_variance += others.0.powi(2) * binomial_variance(share, others.0);
         sum
     }
 }
@@ -97,11 +100,6 @@ pub(crate) struct Correction {
     pub counted_variance: f64,
     /// The rest of its variance, which is of pairs that samples alone speak for.
     pub sampled_variance: f64,
-}
-
-/// The variance of the number of changes that go away.
-fn variance_of(changes: f64, separate: f64, observations: f64) -> f64 {
-    changes.powi(2) * binomial_variance(vanishing(changes, separate), observations)
 }
 
 impl Pair {
@@ -140,8 +138,14 @@ pub(crate) fn vanishing(changes: f64, separate: f64) -> f64 {
 }
 
 /// The variance of a share that was found among so many changes.
-pub(crate) fn binomial_variance(share: f64, observations: f64) -> f64 {
+fn binomial_variance(share: f64, observations: f64) -> f64 {
     share * (1.0 - share) / observations.max(1.0)
+}
+
+/// The same where of a few none or all were false, though they might have been: it is
+/// that of one more of each kind (Laplace's rule of succession).
+pub(crate) fn counted_variance(share: f64, changes: f64) -> f64 {
+    binomial_variance((share * changes + 1.0) / (changes + 2.0), changes + 2.0)
 }
 
 #[cfg(test)]
@@ -162,8 +166,11 @@ mod tests {
         pairs.add_seen((A, B), 20, 20);
         let correction = pairs.correction(200.0, 50.0);
         assert_eq!(correction.separate, 50.0);
-        assert_eq!(correction.counted_variance, 0.0);
         assert_eq!(correction.sampled_variance, 0.0);
+        // Of 20 none is false, so it may be 1 of 22: the root of 1/22 * 21/22 / 22
+        // is 0.044.
+        let error = correction.counted_variance.sqrt() / 100.0;
+        assert!((error - 0.044).abs() < 0.001, "{error}");
     }
 
     #[test]
@@ -179,10 +186,11 @@ mod tests {
         let mut pairs = Pairs::default();
         pairs.add_sampled((A, B), 100.0, 50.0);
         pairs.add_seen((A, B), 16, 14);
-        // 2 of 16 are false, and the root of 0.125 * 0.875 / 16 is 0.083.
+        // 2 of 16 are false, and with one more of each kind 3 of 18: the root of
+        // 1/6 * 5/6 / 18 is 0.088.
         let correction = pairs.correction(100.0, 50.0);
         let error = correction.counted_variance.sqrt() / 100.0;
-        assert!((error - 0.083).abs() < 0.001, "{error}");
+        assert!((error - 0.088).abs() < 0.001, "{error}");
         assert_eq!(correction.sampled_variance, 0.0);
     }
 

@@ -3,10 +3,14 @@
 
 use crate::line::Line;
 use crate::verdict::Verdict;
-use sunder_access::{Address, ThreadId, Time};
+use sunder_access::{Address, ByteMask, ThreadId, Time};
 
 /// Debug registers of an x86-64 thread, each good for 8 aligned bytes.
 pub const WATCHED_WORDS: usize = 4;
+
+/// A line whose kind is still in doubt after so many bursts that showed it stays so:
+/// each is another moment of the program, and they tell of a share near the limit.
+const MOST_BURSTS: u32 = 12;
 
 /// A line worth a watch burst.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +21,8 @@ pub struct Suspect {
     /// known.
     pub since: Time,
     /// The words to watch, at most [`WATCHED_WORDS`]: the hottest word of each
-    /// of the busiest threads first, then the hottest of the rest.
+    /// of the busiest threads first, then the hottest of those that no burst has
+    /// watched yet, then of the rest.
     pub words: Vec<Address>,
     /// The threads to watch, the busiest first.
     pub threads: Vec<ThreadId>,
@@ -25,30 +30,35 @@ pub struct Suspect {
     pub cost_ns: f64,
     /// The same as a share (0 to 1) of these threads' time.
     pub cost_share: f64,
+    /// Whether bursts have confirmed it, and more are asked for what kind it is.
+    pub confirmed: bool,
     /// Bursts so far that showed interleaving, and those that did not.
     pub loud_bursts: u32,
     /// See `loud_bursts`.
     pub quiet_bursts: u32,
 }
 
-/// The suspect that a verdict on a settled line makes; none once confirmed.
+/// The suspect that a verdict on a settled line makes; none once confirmed and its
+/// kind beyond doubt, or after [`MOST_BURSTS`].
 pub(crate) fn suspect(line: &Line, verdict: &Verdict) -> Option<Suspect> {
-    if verdict.confirmed {
+    let settled = verdict.falsely.is_clear() || line.bursts.loud >= MOST_BURSTS;
+    if verdict.confirmed && settled {
         return None;
     }
     Some(Suspect {
         line: verdict.line,
         since: verdict.first,
-        words: words(verdict),
+        words: words(verdict, line.bursts.watched),
         threads: verdict.threads.iter().map(|t| t.thread).collect(),
         cost_ns: verdict.cost_ns,
         cost_share: verdict.cost_share,
+        confirmed: verdict.confirmed,
         loud_bursts: line.bursts.loud,
         quiet_bursts: line.bursts.quiet,
     })
 }
 
-fn words(verdict: &Verdict) -> Vec<Address> {
+fn words(verdict: &Verdict, watched: ByteMask) -> Vec<Address> {
     // Heat by aligned word and thread; a write weighs no more than a read.
     let mut heat: Vec<(u32, ThreadId, u64)> = Vec::new();
     for word in &verdict.words {
@@ -66,8 +76,10 @@ fn words(verdict: &Verdict) -> Vec<Address> {
         .threads
         .iter()
         .filter_map(|t| heat.iter().find(|h| h.1 == t.thread));
+    let unwatched = |h: &&(u32, ThreadId, u64)| !watched.overlaps(ByteMask::range(h.0.into(), 8));
+    let fresh = heat.iter().filter(unwatched);
     let mut chosen: Vec<u32> = Vec::new();
-    for (word, _, _) in first_of_each.chain(&heat) {
+    for (word, _, _) in first_of_each.chain(fresh).chain(&heat) {
         if chosen.len() < WATCHED_WORDS && !chosen.contains(word) {
             chosen.push(*word);
         }

@@ -191,6 +191,32 @@ fn a_burst_with_enough_changes_confirms() {
 }
 
 #[test]
+fn a_line_of_which_one_moment_was_seen_is_watched_again_and_elsewhere() {
+    // Both threads use six words.
+    let all = |t| {
+        let uses: Vec<_> = (0..6).map(|w| ((word(w), 8, Update), 1.0 / 6.0)).collect();
+        Model::new(t, &uses)
+    };
+    let mut judge = judged(&[all(1), all(2)], SECOND);
+    let first = judge.suspects(Time(SECOND))[0].words.clone();
+    let alternately: Vec<_> = (0..20).map(|i| (1 + i % 2, (word(0), 8, Update))).collect();
+    let watched: Vec<u64> = first.iter().map(|w| w.0).collect();
+    burst(&mut judge, SECOND, &watched, &alternately);
+    let suspect = &judge.suspects(Time(SECOND))[0];
+    assert!(suspect.confirmed, "but a dozen true changes settle no kind");
+    let left: Vec<u64> = (0..6).map(word).filter(|w| !watched.contains(w)).collect();
+    assert_eq!(left.len(), 2);
+    let next: Vec<u64> = suspect.words.iter().map(|w| w.0).collect();
+    assert!(left.iter().all(|w| next.contains(w)), "{next:x?}");
+    // Three more alike, and there is no doubt.
+    for i in 1..4 {
+        burst(&mut judge, SECOND + i * 10 * MS, &next, &alternately);
+    }
+    assert_eq!(judge.suspects(Time(SECOND)), []);
+    assert_eq!(judge.verdicts()[0].sharing, Sharing::True);
+}
+
+#[test]
 fn silent_bursts_speak_against_interleaving() {
     let mut judge = sampled();
     let before = judge.verdicts()[0].cost_share;
