@@ -125,11 +125,27 @@ pub fn run(options: &Options, seconds: Option<f64>) -> Result<()> {
 
 /// Makes `target` take about `wanted` seconds; how many times as much it does.
 fn lengthen(target: &mut programs::Target, wanted: f64) -> Result<u64> {
-    let once = measure(&mut target.native())?;
-    // Some programs prepare much and do little: not too many times.
-    let times = (wanted / once.wall.max(1e-3)).round().clamp(1.0, 1000.0) as u64;
+    let once = measure(&mut target.native())?.wall;
+    let mut probe = target.clone();
+    probe.longer(PROBE)?;
+    let probed = measure(&mut probe.native())?.wall;
+    let times = times_for(wanted, once, probed);
     target.longer(times)?;
     Ok(times)
+}
+
+/// How many times the size the probing run has.
+const PROBE: u64 = 3;
+
+/// How many times as much a program has to do to take `wanted` seconds if it takes
+/// `once` and, for [`PROBE`] times the size, `probed`: time grows as a power of
+/// the size, with the product of two matrices as the cube.
+fn times_for(wanted: f64, once: f64, probed: f64) -> u64 {
+    let growth = (probed / once.max(1e-3)).ln() / (PROBE as f64).ln();
+    // One that prepares much and does little seems not to grow at all.
+    let growth = growth.clamp(1.0, 4.0);
+    let times = PROBE as f64 * (wanted / probed.max(1e-3)).powf(1.0 / growth);
+    times.round().clamp(1.0, 1000.0) as u64
 }
 
 /// What the command takes for a program that does nothing: part of every short
@@ -182,4 +198,19 @@ fn pairs_of_runs(
         }
     }
     Ok((native, detected))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_whose_time_grows_as_the_cube_is_not_made_too_long() {
+        // 0.1 s, and 2.7 s for three times the size: 3.1 times the size for 3 s.
+        assert_eq!(times_for(3.0, 0.1, 2.7), 3);
+        // 30 times as much work as 0.1 s.
+        assert_eq!(times_for(3.0, 0.1, 0.3), 30);
+        // Preparing takes 0.5 s.
+        assert_eq!(times_for(3.0, 0.501, 0.503), 18);
+    }
 }

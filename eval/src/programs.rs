@@ -9,6 +9,7 @@ use sunder_findings::Findings;
 use sunder_workloads::{Table, Variant, Workload, default_out_dir};
 
 /// A program to measure.
+#[derive(Clone)]
 pub struct Target {
     /// Its name in tables.
     pub name: String,
