@@ -334,6 +334,9 @@ pub struct Trace {
     /// How to record
     #[arg(long, value_enum, default_value_t = Via::Auto)]
     pub via: Via,
+    /// No line about the progress, which only a terminal gets anyway
+    #[arg(long, short)]
+    pub quiet: bool,
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,

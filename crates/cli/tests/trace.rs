@@ -273,65 +273,6 @@ fn a_program_that_executes_another_leaves_a_whole_trace_of_itself() {
     assert_eq!(trace.end().map(|e| e.reason), Some(Reason::Exec));
 }
 
-/// Writes to places that no encoder foresees, then does what is asked.
-const NOISE: &str = r"
-#include <signal.h>
-#include <stdint.h>
-static volatile char cells[1 << 20];
-int main(void) {
-    uint64_t x = 88172645463325252ull;
-    for (int i = 0; i < 400000; i++) { x ^= x << 13; x ^= x >> 7; x ^= x << 17; cells[x & 0xfffff] = 1; }
-    AT_THE_END;
-    return 0;
-}
-";
-
-#[test]
-fn a_killed_program_leaves_what_it_had_written() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let source = NOISE.replace("AT_THE_END", "raise(SIGKILL)");
-    let program = build(folder.path(), "killed.c", &source, None);
-    let (path, _, err) = record(&program, 128 + 9);
-    assert!(err.contains("is partial: it was cut off"), "{err}");
-    let trace = Trace::open(&path).expect("the good part");
-    let mut events = trace.events(Filter::default());
-    let count = events.by_ref().count() as u64;
-    // All but what was in the buffer.
-    assert!(count > 400_000 - 32_768, "{count}");
-    assert_eq!((events.damaged_blocks(), trace.summary().gaps), (0, 0));
-    let info = sunder()
-        .args(["trace", "info"])
-        .arg(&path)
-        .assert()
-        .success();
-    let said = String::from_utf8_lossy(&info.get_output().stderr).into_owned();
-    assert!(said.contains("is partial"), "{said}");
-}
-
-#[test]
-fn where_the_file_may_not_grow_recording_stops_and_the_program_goes_on() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = build(
-        folder.path(),
-        "full.c",
-        &NOISE.replace("AT_THE_END;", ""),
-        None,
-    );
-    let path = folder.path().join("full.trace");
-    let output = Plain::new("sh")
-        .args(["-c", "ulimit -f 200; exec \"$0\" trace -o \"$1\" -- \"$2\""])
-        .arg(env!("CARGO_BIN_EXE_sunder"))
-        .args([&path, &program])
-        .output()
-        .expect("a shell");
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{err}");
-    assert!(err.contains("recording stopped: File too large"), "{err}");
-    let trace = Trace::open(&path).expect("the good part");
-    assert!(trace.events(Filter::default()).count() > 0);
-    assert!(trace.summary().bytes <= 200 * 1024);
-}
-
 #[test]
 fn a_program_that_was_not_built_for_it_is_named_in_a_sentence() {
     let folder = tempfile::tempdir().expect("a folder");

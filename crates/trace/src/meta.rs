@@ -15,7 +15,8 @@ pub const PREFIX_BYTES: usize = 128;
 pub struct Progress {
     /// What is known of the end.
     pub state: State,
-    /// Why, for [`State::Failed`]: the system's error number.
+    /// Why: for [`State::Failed`] the system's error number, for [`State::Died`]
+    /// the signal's number.
     pub errno: u32,
     /// Bytes of the file that are written or reserved.
     pub bytes: u64,
@@ -39,6 +40,9 @@ pub enum State {
     Complete,
     /// The file could not be written any more; the program went on.
     Failed,
+    /// The program was killed by a signal, or (0) ended without a word to the
+    /// C library. The one who waited for it says so; see [`note_death`].
+    Died,
 }
 
 impl Progress {
@@ -53,6 +57,7 @@ impl Progress {
             State::Recording => 1,
             State::Complete => 2,
             State::Failed => 3,
+            State::Died => 4,
         });
         fields.u32(self.errno);
         fields.u64(self.bytes);
@@ -78,6 +83,7 @@ impl Progress {
             1 => State::Recording,
             2 => State::Complete,
             3 => State::Failed,
+            4 => State::Died,
             _ => return None,
         };
         let errno = fields.u32()?;
@@ -94,6 +100,31 @@ impl Progress {
             lost: fields.u64()?,
         })
     }
+}
+
+/// Notes in the recording `file` why it ended, if it says that it goes on: its
+/// process is gone, killed by `signal` or (0) ended by itself. Whether it was
+/// noted.
+///
+/// # Errors
+/// If the file can't be read or written.
+pub fn note_death(file: &std::fs::File, signal: u32) -> std::io::Result<bool> {
+    use std::os::unix::fs::FileExt;
+    let mut prefix = [0; PREFIX_BYTES];
+    file.read_exact_at(&mut prefix, 0)?;
+    let known = Progress::from_prefix(&prefix);
+    let Some(progress) =
+        known.filter(|p| prefix.starts_with(&MAGIC) && p.state == State::Recording)
+    else {
+        return Ok(false);
+    };
+    let now = Progress {
+        state: State::Died,
+        errno: signal,
+        ..progress
+    };
+    file.write_all_at(&now.prefix(), 0)?;
+    Ok(true)
 }
 
 /// How a trace was recorded.

@@ -11,9 +11,11 @@
 //! - `hooks`: plain accesses, in assembly; `local`: what they keep for a thread
 //! - `atomics`: the compilers' atomic operations
 //! - `heap`, `threads`, `synchronise`: interposed functions
-//! - `start`: begin and end of the recording; `real`: the functions behind ours
+//! - `start`: begin and end of the recording; `exec`: its end where another program
+//!   follows; `modules`: loaded files; `real`: the functions behind ours
 
 mod atomics;
+mod exec;
 mod heap;
 mod hooks;
 mod local;

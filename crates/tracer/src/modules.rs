@@ -1,10 +1,12 @@
 //! Which files are loaded where. The list is written when the recording begins,
-//! before a library is closed, and when it ends: so every file that was ever
-//! loaded is in one.
+//! before events of a library that was opened, before and after one is closed,
+//! and at the end: so every file that was ever loaded is in one, also if the
+//! program dies.
 
 use crate::local::RECORDER;
-use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use sunder_trace::meta::{ModuleParts, ModuleWriter, Segment};
 use sunder_trace::record::system;
 
@@ -57,7 +59,7 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _size: usize, data: *mut
         } else if info.dlpi_name.is_null() {
             &[]
         } else {
-            CStr::from_ptr(info.dlpi_name).to_bytes()
+            absolute(CStr::from_ptr(info.dlpi_name).to_bytes(), &mut own)
         };
         let segments = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
         let segments = segments.map(|h| Segment {
@@ -74,6 +76,23 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _size: usize, data: *mut
         walk.writer.add(&parts, segments);
     }
     0
+}
+
+/// The name of a file from the root; `memory` may be used for it. A name without a
+/// slash is no file's.
+fn absolute<'a>(name: &'a [u8], memory: &'a mut [u8]) -> &'a [u8] {
+    if name.starts_with(b"/") || !name.contains(&b'/') {
+        return name;
+    }
+    let folder = system::read_link(b"/proc/self/cwd\0", memory);
+    let length = folder + 1 + name.len();
+    let Some(rest) = memory.get_mut(folder..length) else {
+        return name;
+    };
+    for (to, from) in rest.iter_mut().zip(b"/".iter().chain(name)) {
+        *to = *from;
+    }
+    memory.get(..length).unwrap_or(name)
 }
 
 /// The build id among the notes of a loaded file.
@@ -103,18 +122,90 @@ unsafe fn build_id(base: u64, headers: &[libc::Elf64_Phdr]) -> &'static [u8] {
     &[]
 }
 
+/// Whether the program has opened a library itself. Until then nobody asks the
+/// dynamic linker, whose lock may be held by a thread that waits for this one.
+static OPENED: AtomicBool = AtomicBool::new(false);
+
+/// Writes the list, if libraries may have been opened since the last one. Called
+/// before a block of events is written.
+pub fn write_if_opened() {
+    if OPENED.load(Ordering::Relaxed) {
+        write();
+    }
+}
+
+/// The real functions; null until they have been looked up.
+static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+extern "C" fn look_up() {
+    if let Some(real) = crate::real::dlopen() {
+        DLOPEN.store(real as *mut c_void, Ordering::Relaxed);
+    }
+    if let Some(real) = crate::real::dlmopen() {
+        DLMOPEN.store(real as *mut c_void, Ordering::Relaxed);
+    }
+    if DLOPEN.load(Ordering::Relaxed).is_null() || DLMOPEN.load(Ordering::Relaxed).is_null() {
+        crate::real::missing();
+    }
+}
+
+macro_rules! opens {
+    ($($name:ident($($argument:ident: $type:ty),*) => $real:ident;)*) => {$(
+        /// Interposed; see its manual. The real function must return to the
+        /// program: where it looks for a library depends on who calls.
+        ///
+        /// # Safety
+        /// As the manual demands.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> *mut c_void {
+            naked_asm!(
+                "mov byte ptr [rip + {opened}], 1",
+                "mov rax, qword ptr [rip + {real}]",
+                "test rax, rax",
+                "jnz 2f",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "call {look_up}",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "mov rax, qword ptr [rip + {real}]",
+                "2:",
+                "jmp rax",
+                opened = sym OPENED,
+                real = sym $real,
+                look_up = sym look_up,
+            )
+        }
+    )*};
+}
+
+opens! {
+    dlopen(file: *const c_char, flags: c_int) => DLOPEN;
+    dlmopen(space: libc::Lmid_t, file: *const c_char, flags: c_int) => DLMOPEN;
+}
+
 /// Interposed; see its manual.
 ///
 /// # Safety
 /// As the manual demands.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dlclose(library: *mut c_void) -> c_int {
-    if RECORDER.is_recording() {
+    let recording = RECORDER.is_recording() && RECORDER.is_own_process();
+    if recording {
         write();
     }
-    match crate::real::dlclose() {
+    let result = match crate::real::dlclose() {
         // SAFETY: handed on.
         Some(real) => unsafe { real(library) },
         None => -1,
+    };
+    // What is loaded there next must not be taken for this one.
+    if recording {
+        write();
     }
+    result
 }

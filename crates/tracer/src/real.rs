@@ -100,9 +100,13 @@ real! {
     sem_post: fn(*mut sem_t) -> c_int;
     __cxa_guard_acquire: fn(*mut u64) -> c_int;
     __cxa_guard_release: fn(*mut u64);
+    dlopen: fn(*const c_char, c_int) -> *mut c_void;
+    dlmopen: fn(libc::Lmid_t, *const c_char, c_int) -> *mut c_void;
     dlclose: fn(*mut c_void) -> c_int;
     execve: fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
     execvpe: fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
+    fexecve: fn(c_int, *const *const c_char, *const *const c_char) -> c_int;
+    execveat: fn(c_int, *const c_char, *const *const c_char, *const *const c_char, c_int) -> c_int;
     _exit: fn(c_int) -> !;
     quick_exit: fn(c_int) -> !;
 }

@@ -11,13 +11,6 @@ use sunder_trace::record::Start;
 /// The variable that names the file, which must be absolute.
 const VARIABLE: &[u8] = b"SUNDER_TRACE=";
 
-type Strings = *const *const c_char;
-
-unsafe extern "C" {
-    /// The program's environment, as the C library has it.
-    static environ: Strings;
-}
-
 /// The file's path, while it is not used yet.
 static PATH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -75,6 +68,7 @@ pub fn start() {
         return;
     }
     threads::prepare();
+    RECORDER.before_blocks(modules::write_if_opened);
     // SAFETY: the handler is a function without arguments.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     modules::write();
@@ -89,7 +83,7 @@ unsafe extern "C" fn in_child() {
 }
 
 /// Ends the recording.
-fn finish(reason: Reason) {
+pub fn finish(reason: Reason) {
     if RECORDER.is_recording() && RECORDER.is_own_process() {
         modules::write();
         RECORDER.finish(reason);
@@ -122,60 +116,4 @@ ends! {
     _exit => _exit;
     _Exit => _exit;
     quick_exit => quick_exit;
-}
-
-/// Interposed; see its manual. The trace ends here: another program follows.
-///
-/// # Safety
-/// As the manual demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execve(
-    path: *const c_char,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    finish(Reason::Exec);
-    match real::execve() {
-        // SAFETY: handed on.
-        Some(real) => unsafe { real(path, arguments, environment) },
-        None => real::missing(),
-    }
-}
-
-/// Interposed; see its manual.
-///
-/// # Safety
-/// As the manual demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: `execv` is `execve` with the current environment.
-    unsafe { execve(path, arguments, environ) }
-}
-
-/// Interposed; see its manual.
-///
-/// # Safety
-/// As the manual demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execvpe(
-    file: *const c_char,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    finish(Reason::Exec);
-    match real::execvpe() {
-        // SAFETY: handed on.
-        Some(real) => unsafe { real(file, arguments, environment) },
-        None => real::missing(),
-    }
-}
-
-/// Interposed; see its manual.
-///
-/// # Safety
-/// As the manual demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: `execvp` is `execvpe` with the current environment.
-    unsafe { execvpe(file, arguments, environ) }
 }

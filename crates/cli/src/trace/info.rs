@@ -2,9 +2,11 @@
 
 use crate::output::{note, print};
 use anyhow::Result;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 use sunder_trace::Trace;
+use sunder_trace::meta::Reason;
 
 /// Prints a summary.
 ///
@@ -18,6 +20,16 @@ pub fn run(file: &Path) -> Result<u8> {
         note(&sentence);
     }
     Ok(0)
+}
+
+/// How the recording ended, if it says so.
+fn ended(trace: &Trace) -> Option<String> {
+    Some(match trace.end()?.reason {
+        Reason::Exit => "the program's exit".to_owned(),
+        Reason::Exec => "the program executed another one".to_owned(),
+        Reason::Stopped => "it was stopped".to_owned(),
+        _ => return None,
+    })
 }
 
 fn summary(trace: &Trace) -> Result<String, std::fmt::Error> {
@@ -50,9 +62,17 @@ fn summary(trace: &Trace) -> Result<String, std::fmt::Error> {
             end.monotonic.saturating_sub(header.monotonic) as f64 / 1e9
         )?;
     }
+    if let Some(how) = ended(trace) {
+        writeln!(text, "ended     {how}")?;
+    }
     writeln!(text, "stacks    {}", trace.stacks().count())?;
-    let modules = trace.modules().last().map_or(0, |(_, list)| list.len());
-    writeln!(text, "modules   {modules}")?;
+    // All that were ever loaded.
+    let lists = trace.modules().iter().flat_map(|(_, list)| list);
+    let modules: BTreeSet<(u64, &str)> = lists.map(|m| (m.base, m.path.as_str())).collect();
+    writeln!(text, "modules   {}", modules.len())?;
+    for (base, path) in modules {
+        writeln!(text, "module {base:#x}: {path}")?;
+    }
     for thread in trace.threads() {
         writeln!(
             text,

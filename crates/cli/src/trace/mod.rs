@@ -5,6 +5,7 @@ pub mod compile;
 mod dump;
 mod emulated;
 mod info;
+mod progress;
 mod record;
 
 use crate::args::{Trace, TraceCommand};
@@ -35,6 +36,7 @@ fn damage(trace: &sunder_trace::Trace, damaged: u64) -> Option<String> {
             "recording stopped: {}",
             std::io::Error::from_raw_os_error(p.errno as i32)
         ),
+        Some(p) if p.state == State::Died => death(p.errno),
         _ if !summary.ended => "it was cut off, as when the program is killed".to_owned(),
         _ => format!(
             "{} blocks are damaged or missing",
@@ -45,6 +47,21 @@ fn damage(trace: &sunder_trace::Trace, damaged: u64) -> Option<String> {
         "{} is partial: {why}; what is readable was read",
         show(trace.path())
     ))
+}
+
+/// How the program ended.
+fn death(signal: u32) -> String {
+    const LAST: &str = "and the last events of each thread were not written";
+    if signal == 0 {
+        return format!("the program ended around the C library's exit, {LAST}");
+    }
+    // SAFETY: takes any number; the text is the C library's and stays until the
+    // next call in this thread.
+    let name = unsafe { std::ffi::CStr::from_ptr(libc::strsignal(signal as i32)) };
+    format!(
+        "the program was ended by signal {signal} ({}), {LAST}",
+        name.to_string_lossy()
+    )
 }
 
 fn show(path: &Path) -> String {

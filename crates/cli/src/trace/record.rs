@@ -2,22 +2,23 @@
 //! else under an emulator.
 
 use super::emulated::{self, Emulated};
+use super::progress;
 use crate::args::{Trace, Via};
 use crate::detect::{exit_code, start_failure};
 use crate::output::note;
 use crate::signals::Signals;
-use crate::{observers, status};
+use crate::status;
 use anyhow::{Context, Result};
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use sunder_observe::launch::{Child, Launch};
-use sunder_trace::meta::{PREFIX_BYTES, Progress};
-
-/// How often the progress line is written anew.
-const PROGRESS: Duration = Duration::from_millis(200);
+use std::process::ExitStatus;
+use sunder_access::ProcessId;
+use sunder_observe::launch::Launch;
+use sunder_trace::Trace as Recorded;
+use sunder_trace::meta;
 
 /// Records; the status to exit with is the program's.
 ///
@@ -58,78 +59,93 @@ pub fn run(options: &Trace) -> Result<u8> {
         }
     };
     signals.forward_to(pid);
-    watch(&mut child, &file)?;
+    if !options.quiet {
+        progress::show(&mut child, &file)?;
+    }
     let exit = child.wait()?;
     signals.release();
     let code = exit_code(exit);
-    if file.metadata().is_ok_and(|m| m.len() == 0) {
+    if let Some(why) = nothing(&path, &file, name, emulated.is_some()) {
         let _ = std::fs::remove_file(&path);
-        let why = match emulated {
-            None => "was not built for it; build it with `sunder cc` or `sunder c++`",
-            Some(_) => "did not run under the emulator",
-        };
-        note(&format!(
-            "nothing was recorded: {} {why}",
-            name.to_string_lossy()
-        ));
+        note(&format!("nothing was recorded: {why}"));
         return Ok(if code == 0 { status::FAILED } else { code });
     }
-    match sunder_trace::Trace::open(&path) {
-        Ok(trace) => {
-            if let Some(sentence) = super::damage(&trace, 0) {
-                note(&sentence);
-            }
-        }
+    match look_at(&path, &file, pid, exit) {
+        Ok(Some(sentence)) => note(&sentence),
+        Ok(None) => {}
         Err(error) => note(&error.to_string()),
     }
     Ok(code)
 }
 
+/// Why there is nothing in the file, if that is so.
+fn nothing(path: &Path, file: &File, name: &OsStr, emulated: bool) -> Option<String> {
+    // A header fits into that.
+    const SMALL: u64 = 256 << 10;
+    let small = file.metadata().map_or(0, |m| m.len()) < SMALL;
+    let missing = small && Recorded::open(path).is_err();
+    if !missing {
+        return None;
+    }
+    // The recorder can't say it in a file that it can't write.
+    if let Err(error) = takes_bytes(file) {
+        return Some(format!("the trace can't be written: {error}"));
+    }
+    let why = if emulated {
+        "did not run under the emulator"
+    } else {
+        "was not built for it; build it with `sunder cc` or `sunder c++`"
+    };
+    Some(format!("{} {why}", name.to_string_lossy()))
+}
+
+/// Whether the file can grow, with room for a trace's beginning. Changes the file.
+fn takes_bytes(mut file: &File) -> io::Result<()> {
+    const LEAST: usize = 64 << 10;
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a valid place for the answer.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    if limit.rlim_cur < LEAST as u64 {
+        // Writing would end us by a signal.
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    file.write_all(&[0; LEAST])
+}
+
+/// What is wrong with the trace, in a sentence. If the process that was recorded is
+/// the one that has ended and could not say so itself, the trace is told.
+///
+/// # Errors
+/// If it is no trace.
+fn look_at(path: &Path, file: &File, pid: ProcessId, exit: ExitStatus) -> Result<Option<String>> {
+    let mut trace = Recorded::open(path)?;
+    if trace.header().process == pid.0 && !trace.summary().ended {
+        let signal = exit.signal().map_or(0, i32::unsigned_abs);
+        if meta::note_death(file, signal).unwrap_or(false) {
+            trace = Recorded::open(path)?;
+        }
+    }
+    Ok(super::damage(&trace, 0))
+}
+
 /// An empty file, and its path from the root.
 fn create(output: &Path) -> Result<(File, PathBuf)> {
     let here = || format!("cannot write {}", output.display());
-    File::create(output).with_context(here)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(output)
+        .with_context(here)?;
     let path = output.canonicalize().with_context(here)?;
-    let file = File::open(&path).with_context(here)?;
     anyhow::ensure!(
         file.metadata().is_ok_and(|m| m.is_file()),
         "{} is no regular file; a trace must be written to one",
         output.display()
     );
     Ok((file, path))
-}
-
-/// Waits for the program's end, with a line about its progress on a terminal.
-fn watch(child: &mut Child, file: &File) -> Result<()> {
-    let mut terminal = std::io::stderr();
-    if !terminal.is_terminal() {
-        child.wait()?;
-        return Ok(());
-    }
-    let start = Instant::now();
-    let pidfd = observers::pidfd(child.pid());
-    while child.try_wait()?.is_none() {
-        if pidfd.is_none() {
-            std::thread::sleep(PROGRESS);
-        }
-        observers::wait_end(&pidfd, PROGRESS);
-        if let Some(p) = progress(file) {
-            let _ = write!(
-                terminal,
-                "\rsunder: {:.1} s, {:.1} million accesses, {:.1} MB, {} threads\x1b[K",
-                start.elapsed().as_secs_f64(),
-                p.accesses as f64 / 1e6,
-                p.bytes as f64 / 1e6,
-                p.threads
-            );
-        }
-    }
-    let _ = write!(terminal, "\r\x1b[K");
-    Ok(())
-}
-
-fn progress(file: &File) -> Option<Progress> {
-    let mut prefix = [0; PREFIX_BYTES];
-    file.read_exact_at(&mut prefix, 0).ok()?;
-    Progress::from_prefix(&prefix)
 }

@@ -137,6 +137,8 @@ impl Index {
     }
 
     fn finish(&mut self, threads: BTreeMap<u32, Vec<Block>>) {
+        // Threads append side by side.
+        self.modules.sort_by_key(|(since, _)| *since);
         for (thread, mut blocks) in threads {
             blocks.sort_by_key(|b| b.header.sequence);
             blocks.dedup_by_key(|b| b.header.sequence);

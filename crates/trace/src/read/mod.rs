@@ -191,6 +191,19 @@ impl Trace {
         &self.modules
     }
 
+    /// The loaded file that held `address` at `time`. A library that was opened is
+    /// in the next list that was written, so a later one counts where the one of
+    /// that time knows nothing.
+    pub fn module_at(&self, time: Time, address: u64) -> Option<&Module> {
+        let after = self.modules.partition_point(|(since, _)| *since <= time);
+        let lists = self.modules.get(after.saturating_sub(1)..)?;
+        let holds = |module: &&Module| {
+            let mut segments = module.segments.iter();
+            segments.any(|s| address.wrapping_sub(s.start) < s.bytes)
+        };
+        lists.iter().find_map(|(_, list)| list.iter().find(holds))
+    }
+
     /// The return addresses of a call stack, the innermost first. `None` if it
     /// is unknown: number 0, or lost with a block.
     pub fn stack(&self, id: u32) -> Option<&[CodeAddress]> {

@@ -73,6 +73,9 @@ impl File {
 
     /// Writes over the first bytes.
     pub fn write_start(&self, bytes: &[u8]) -> Result<(), u32> {
+        if bytes.len() as u64 > system::limits().0 {
+            return Err(libc::EFBIG as u32);
+        }
         system::write_at(self.descriptor()?, bytes, 0)
     }
 

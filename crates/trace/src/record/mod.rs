@@ -82,6 +82,8 @@ pub struct Recorder {
     lost: AtomicU64,
     errno: AtomicU32,
     progress: AtomicBool,
+    /// What [`Recorder::before_blocks`] was given: a function, or null.
+    before_block: AtomicPtr<()>,
 }
 
 impl Default for Recorder {
@@ -108,6 +110,23 @@ impl Recorder {
             lost: AtomicU64::new(0),
             errno: AtomicU32::new(0),
             progress: AtomicBool::new(false),
+            before_block: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// From now on `call` is called before a thread writes what it has, so that
+    /// what its events need can be written first ([`Recorder::modules`]). It runs
+    /// wherever slots are written, and writes none.
+    pub fn before_blocks(&self, call: fn()) {
+        self.before_block.store(call as *mut (), Ordering::Release);
+    }
+
+    fn call_before_block(&self) {
+        let call = self.before_block.load(Ordering::Acquire);
+        if !call.is_null() {
+            // SAFETY: `before_blocks` stored a function of this type.
+            let call: fn() = unsafe { core::mem::transmute(call) };
+            call();
         }
     }
 
@@ -234,6 +253,7 @@ impl Recorder {
         unsafe {
             self.push_before(buffer, Slot::new(0, Key::new(tag::THREAD_END, 0, 0)));
         }
+        self.call_before_block();
         let _signals = NoSignals::hold();
         let _held = buffer.hold();
         self.flush(buffer);
@@ -254,6 +274,7 @@ impl Recorder {
             return core::ptr::null_mut();
         }
         if buffer.is_full(cursor) {
+            self.call_before_block();
             let _signals = NoSignals::hold();
             let _held = buffer.hold();
             self.flush(buffer);

@@ -73,6 +73,25 @@ fn u32_result(result: isize) -> Result<u32, u32> {
     u32::try_from(result).map_err(|_| result.unsigned_abs() as u32)
 }
 
+/// Whether the file `name`, relative to `folder`, may be there to be executed:
+/// not if the system says that it is missing or forbidden.
+///
+/// # Safety
+/// `name` is a C string or null.
+pub unsafe fn can_execute(folder: i32, name: *const core::ffi::c_char) -> bool {
+    let (at, wanted) = (folder as usize, libc::X_OK as usize);
+    // SAFETY: by this function's contract; null is an error like any other.
+    let result = unsafe { call(libc::SYS_faccessat, [at, name as usize, wanted, 0, 0, 0]) };
+    let refused = [
+        libc::ENOENT,
+        libc::EACCES,
+        libc::ENOTDIR,
+        libc::EFAULT,
+        libc::EBADF,
+    ];
+    !refused.iter().any(|&error| result == -(error as isize))
+}
+
 /// Closes a descriptor of ours.
 pub fn close(fd: i32) {
     // SAFETY: takes one integer.
