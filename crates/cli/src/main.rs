@@ -8,6 +8,7 @@ mod demo;
 mod detect;
 mod doctor;
 mod embed;
+mod fix;
 mod heap;
 mod latent;
 mod live;
@@ -27,6 +28,7 @@ mod slots;
 mod status;
 mod threads;
 mod trace;
+mod unwind;
 
 use anyhow::{Context, Result};
 use args::{Cli, Command};

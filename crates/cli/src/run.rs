@@ -5,16 +5,15 @@
 use crate::args::{PlacementChoice, Run};
 use crate::detect::{exit_code, start_failure};
 use crate::embed::MemoryFile;
+use crate::fix::call_sites;
 use crate::observers::{self, Linkage};
 use crate::output::note;
 use crate::signals::Signals;
 use anyhow::{Context, Result, ensure};
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitStatus;
-use sunder_findings::{Findings, Frame, Object, ObjectKind, Sharing};
+use sunder_findings::Findings;
 use sunder_observe::launch::Launch;
 
 /// The variable that the heap reads: policy, bytes of a line, file of the call
@@ -47,7 +46,7 @@ pub fn run(options: &Run) -> Result<u8> {
             note(what);
         }
         ensure!(
-            !list.sites.is_empty(),
+            !list.is_empty(),
             "{} has no heap object whose call site is known, so there is nothing to pad",
             file.display()
         );
@@ -114,132 +113,5 @@ const fn policy_name(choice: PlacementChoice) -> &'static str {
         PlacementChoice::Sized => "sized",
         PlacementChoice::CallSite => "call-site",
         PlacementChoice::SizedCallSite => "sized-call-site",
-    }
-}
-
-/// The call sites of a result.
-#[derive(Debug, Default)]
-struct CallSites {
-    /// Where the calls return to, and in which file.
-    sites: BTreeSet<(String, String)>,
-    /// What could not be used, one sentence each.
-    left_out: Vec<String>,
-}
-
-impl CallSites {
-    /// As the heap reads it: a line for each, offset and file.
-    fn text(&self) -> String {
-        let mut text = String::new();
-        for (offset, file) in &self.sites {
-            // A string takes whatever is written to it.
-            let _ = writeln!(text, "{offset} {file}");
-        }
-        text
-    }
-}
-
-/// Where the heap objects that share lines falsely were allocated.
-fn call_sites(findings: &Findings) -> CallSites {
-    let mut found = CallSites::default();
-    let shared = findings
-        .findings
-        .iter()
-        .filter(|finding| finding.sharing != Sharing::True);
-    for finding in shared {
-        let objects = std::iter::once(&finding.object).chain(finding.neighbour.as_ref());
-        for object in objects.filter(|object| object.kind == ObjectKind::Heap) {
-            match site(object) {
-                Some(site) => {
-                    found.sites.insert(site);
-                }
-                None => found.left_out.push(format!(
-                    "finding {}: the call site of its heap object is not known, or was recorded \
-                     by an older sunder",
-                    finding.rank
-                )),
-            }
-        }
-    }
-    found
-}
-
-/// Where the call that allocated `object` returns to. The C++ library's
-/// `operator new` is not a place of the program's: our heap takes its part, so
-/// the caller's address counts.
-fn site(object: &Object) -> Option<(String, String)> {
-    let caller = object
-        .allocation
-        .iter()
-        .find(|frame| !is_operator_new(frame))?;
-    Some((caller.offset.clone()?, caller.module.clone()?))
-}
-
-fn is_operator_new(frame: &Frame) -> bool {
-    frame.function.starts_with("operator new")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sunder_findings::Finding;
-
-    fn frame(function: &str, offset: Option<&str>) -> Frame {
-        Frame {
-            function: function.into(),
-            module: Some("/usr/bin/server".into()),
-            offset: offset.map(str::to_owned),
-            ..Frame::default()
-        }
-    }
-
-    fn heap(allocation: Vec<Frame>) -> Object {
-        Object {
-            kind: ObjectKind::Heap,
-            allocation,
-            ..Object::default()
-        }
-    }
-
-    fn result(findings: Vec<Finding>) -> Findings {
-        Findings {
-            findings,
-            ..Findings::default()
-        }
-    }
-
-    #[test]
-    fn call_sites_are_those_of_the_programs_own_calls() {
-        let list = call_sites(&result(vec![
-            Finding {
-                object: heap(vec![
-                    frame("operator new(unsigned long)", Some("0xa95")),
-                    frame("make", Some("0x1234")),
-                    frame("main", Some("0x1300")),
-                ]),
-                neighbour: Some(heap(vec![frame("main", Some("0x1310"))])),
-                ..Finding::default()
-            },
-            Finding {
-                sharing: Sharing::True,
-                object: heap(vec![frame("other", Some("0x99"))]),
-                ..Finding::default()
-            },
-        ]));
-        assert_eq!(
-            list.text(),
-            "0x1234 /usr/bin/server\n0x1310 /usr/bin/server\n"
-        );
-        assert!(list.left_out.is_empty());
-    }
-
-    #[test]
-    fn a_result_without_offsets_is_said_to_be_of_no_use() {
-        let list = call_sites(&result(vec![Finding {
-            rank: 3,
-            object: heap(vec![frame("main", None)]),
-            ..Finding::default()
-        }]));
-        assert!(list.sites.is_empty());
-        assert!(list.left_out[0].starts_with("finding 3"));
     }
 }

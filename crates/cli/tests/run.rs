@@ -1,10 +1,12 @@
 //! `sunder run`: the heap that it gives a program keeps objects apart, and
 //! nothing else changes. Judged by addresses, never by time.
 
+mod support;
+
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use sunder_findings::{Finding, Findings, Frame, Object, ObjectKind};
+use sunder_findings::{Finding, Findings, Frame, Object, ObjectKind, Program};
 
 fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
@@ -34,18 +36,28 @@ fn sunder() -> Command {
 
 /// A result with one heap object, allocated by a call that returns to `offset`.
 fn result(name: &str, program: &Path, offset: &str) -> PathBuf {
-    let frame = Frame {
-        function: "ask".into(),
-        module: Some(program.to_str().expect("our own path").into()),
-        offset: Some(offset.into()),
+    result_with(name, program, &[("ask", offset)])
+}
+
+/// A result with one heap object, allocated by these functions, the innermost first.
+fn result_with(name: &str, program: &Path, stack: &[(&str, &str)]) -> PathBuf {
+    let path = program.to_str().expect("our own path").to_owned();
+    let allocation = stack.iter().map(|(function, offset)| Frame {
+        function: (*function).into(),
+        module: Some(path.clone()),
+        offset: Some((*offset).into()),
         ..Frame::default()
-    };
+    });
     let findings = Findings {
+        program: Program {
+            path: Some(path.clone()),
+            ..Program::default()
+        },
         findings: vec![Finding {
             rank: 1,
             object: Object {
                 kind: ObjectKind::Heap,
-                allocation: vec![frame],
+                allocation: allocation.collect(),
                 ..Object::default()
             },
             ..Finding::default()
@@ -152,4 +164,92 @@ fn what_cannot_be_given_a_heap_is_refused_with_a_reason() {
     assert_eq!(output.status.code(), Some(125));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("nothing to pad"), "{text}");
+}
+
+#[test]
+fn of_a_wrapper_only_what_the_named_caller_got_is_padded() {
+    let program = compiled("wrapped", &[]);
+    let program = std::fs::canonicalize(program).expect("it was just built");
+    let output = std::process::Command::new(&program)
+        .arg("where")
+        .output()
+        .expect("runs");
+    let text = String::from_utf8(output.stdout).expect("numbers");
+    let offsets: Vec<&str> = text.lines().collect();
+    let run = |file: &Path| {
+        let output = sunder()
+            .arg("run")
+            .arg("--fix")
+            .arg(file)
+            .arg("--")
+            .arg(&program)
+            .output()
+            .expect("runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let names = ["xmalloc", "pool_alloc", "make"];
+    let stack: Vec<(&str, &str)> = names.into_iter().zip(offsets).collect();
+    let through = result_with("run-wrapped.json", &program, &stack);
+    let said = (
+        String::from("first apart, second one line\n"),
+        String::new(),
+    );
+    assert_eq!(run(&through), said);
+    // Without a name for it the inner function is the place itself.
+    let plain = [("make", stack[0].1)];
+    let plain = result_with("run-unwrapped.json", &program, &plain);
+    let said = (String::from("first apart, second apart\n"), String::new());
+    assert_eq!(run(&plain), said);
+    // A caller that does not call it.
+    let other = [stack[0], stack[1], ("make", "0x1")];
+    let other = result_with("run-other-caller.json", &program, &other);
+    let said = (
+        String::from("first one line, second one line\n"),
+        String::new(),
+    );
+    assert_eq!(run(&other), said);
+}
+
+/// From finding to fix: what a wrapper allocated for two threads shares a line;
+/// under the fix it does not, and what the wrapper allocates elsewhere stays as
+/// it was.
+#[test]
+fn what_detect_finds_behind_a_wrapper_is_apart_under_the_fix() {
+    for (wrapper, arguments) in [
+        ("xmalloc", &["-O2"][..]),
+        ("xmalloc", &["-O0"]),
+        ("strdup", &["-O2"]),
+    ] {
+        let program = compiled("counters", arguments);
+        let program = std::fs::canonicalize(program).expect("it was just built");
+        let file = folder().join("run-counters.json");
+        support::targets::side_by_side(&format!("{wrapper} {arguments:?}"), || {
+            let status = support::plain_sunder()
+                .args(["detect", "--quiet", "-o"])
+                .arg(&file)
+                .arg("--")
+                .arg(&program)
+                .arg(wrapper)
+                .stdout(std::process::Stdio::null())
+                .status()
+                .expect("runs");
+            assert!(status.success());
+            let findings = support::targets::open(&file)?;
+            let heap = |f: &Finding| f.object.kind == ObjectKind::Heap;
+            support::targets::falsely_shared(&findings, heap)?;
+            let output = sunder()
+                .arg("run")
+                .arg("--fix")
+                .arg(&file)
+                .arg("--")
+                .arg(&program)
+                .arg(wrapper)
+                .output()
+                .expect("runs");
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(said, "busy apart, idle one line\n", "{output:?}");
+            Ok(())
+        });
+    }
 }

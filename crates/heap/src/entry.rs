@@ -1,8 +1,8 @@
 //! The functions that the program calls instead of the C library's.
 //!
-//! Those that may need to know their caller are two instructions: they hand
-//! the stack pointer at their entry on to the function of the same name in
-//! [`inner`] and leave no frame of their own.
+//! Those that may need to know their caller are three instructions: they hand
+//! stack and frame pointer at their entry on to the function of the same name
+//! in [`inner`] and leave no frame of their own.
 
 use crate::arena;
 use crate::bin::Bin;
@@ -29,7 +29,7 @@ mod exported {
     use core::ffi::{c_int, c_void};
 
     macro_rules! forward {
-        ($sp:literal, $($name:ident = $inner:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        ($sp:literal, $bp:literal, $($name:ident = $inner:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
             /// Interposed; see the C library's manual.
             ///
             /// # Safety
@@ -37,25 +37,30 @@ mod exported {
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
-                naked_asm!(concat!("mov ", $sp, ", rsp"), "jmp {}", sym inner::$inner)
+                naked_asm!(
+                    concat!("mov ", $sp, ", rsp"),
+                    concat!("mov ", $bp, ", rbp"),
+                    "jmp {}",
+                    sym inner::$inner,
+                )
             }
         )*};
     }
 
-    forward! { "rsi",
+    forward! { "rsi", "rdx",
         malloc = malloc(size: usize) -> *mut c_void;
         valloc = valloc(size: usize) -> *mut c_void;
         pvalloc = pvalloc(size: usize) -> *mut c_void;
         // operator new(size_t): all others of the C++ library come through it.
         _Znwm = new(size: usize) -> *mut c_void;
     }
-    forward! { "rdx",
+    forward! { "rdx", "rcx",
         calloc = calloc(count: usize, size: usize) -> *mut c_void;
         realloc = realloc(block: *mut c_void, size: usize) -> *mut c_void;
         aligned_alloc = aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
         memalign = aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
     }
-    forward! { "rcx",
+    forward! { "rcx", "r8",
         reallocarray = reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void;
         posix_memalign = posix_memalign(block: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
     }
@@ -190,7 +195,7 @@ unsafe fn bucket_bin(
         line: config::line(),
     };
     let address = caller.address();
-    let listed = config::pads() && site::is_listed(address);
+    let listed = config::pads() && site::is_listed(caller);
     let bucket = placement.bucket(&Request {
         // Heaps are threads' own, so the thread need not be told apart again.
         thread: ThreadId(0),
@@ -257,12 +262,12 @@ fn size_of_block(address: usize) -> usize {
 mod inner {
     use super::*;
 
-    pub unsafe extern "C-unwind" fn malloc(size: usize, sp: *const u64) -> *mut c_void {
+    pub unsafe extern "C-unwind" fn malloc(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
         let block = at_hand(size);
         if !block.is_null() {
             return block.cast();
         }
-        aligned(size, LEAST_ALIGN, Caller { sp })
+        aligned(size, LEAST_ALIGN, Caller { sp, bp })
     }
 
     #[inline]
@@ -274,12 +279,12 @@ mod inner {
         block.cast()
     }
 
-    pub unsafe extern "C-unwind" fn new(size: usize, sp: *const u64) -> *mut c_void {
+    pub unsafe extern "C-unwind" fn new(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
         let block = at_hand(size);
         if !block.is_null() {
             return block.cast();
         }
-        let block = aligned(size, LEAST_ALIGN, Caller { sp });
+        let block = aligned(size, LEAST_ALIGN, Caller { sp, bp });
         if block.is_null() {
             return new_failed(size);
         }
@@ -301,13 +306,13 @@ mod inner {
         }
     }
 
-    pub unsafe extern "C-unwind" fn valloc(size: usize, sp: *const u64) -> *mut c_void {
-        aligned(size, PAGE, Caller { sp })
+    pub unsafe extern "C-unwind" fn valloc(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
+        aligned(size, PAGE, Caller { sp, bp })
     }
 
-    pub unsafe extern "C-unwind" fn pvalloc(size: usize, sp: *const u64) -> *mut c_void {
+    pub unsafe extern "C-unwind" fn pvalloc(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
         match size.checked_next_multiple_of(PAGE) {
-            Some(size) => aligned(size.max(PAGE), PAGE, Caller { sp }),
+            Some(size) => aligned(size.max(PAGE), PAGE, Caller { sp, bp }),
             None => out_of_memory(),
         }
     }
@@ -316,13 +321,14 @@ mod inner {
         count: usize,
         size: usize,
         sp: *const u64,
+        bp: u64,
     ) -> *mut c_void {
         let Some(total) = count.checked_mul(size) else {
             return out_of_memory();
         };
         let (mut block, mut zero) = (at_hand(total).cast::<u8>(), false);
         if block.is_null() {
-            (block, zero) = allocate(total, LEAST_ALIGN, Caller { sp });
+            (block, zero) = allocate(total, LEAST_ALIGN, Caller { sp, bp });
             if block.is_null() {
                 return out_of_memory();
             }
@@ -338,10 +344,13 @@ mod inner {
         alignment: usize,
         size: usize,
         sp: *const u64,
+        bp: u64,
     ) -> *mut c_void {
         // As glibc: an odd alignment is rounded up.
         match alignment.checked_next_power_of_two() {
-            Some(align) if align <= 1 << 47 => aligned(size, align.max(LEAST_ALIGN), Caller { sp }),
+            Some(align) if align <= 1 << 47 => {
+                aligned(size, align.max(LEAST_ALIGN), Caller { sp, bp })
+            }
             _ => {
                 // SAFETY: the C library's thread-local errno.
                 unsafe { *libc::__errno_location() = libc::EINVAL };
@@ -355,6 +364,7 @@ mod inner {
         alignment: usize,
         size: usize,
         sp: *const u64,
+        bp: u64,
     ) -> c_int {
         if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<usize>()) {
             return libc::EINVAL;
@@ -362,7 +372,7 @@ mod inner {
         if alignment > 1 << 47 {
             return libc::ENOMEM;
         }
-        let (block, _) = allocate(size, alignment.max(LEAST_ALIGN), Caller { sp });
+        let (block, _) = allocate(size, alignment.max(LEAST_ALIGN), Caller { sp, bp });
         if block.is_null() {
             return libc::ENOMEM;
         }
@@ -376,10 +386,11 @@ mod inner {
         count: usize,
         size: usize,
         sp: *const u64,
+        bp: u64,
     ) -> *mut c_void {
         match count.checked_mul(size) {
             // SAFETY: handed on.
-            Some(total) => unsafe { realloc(block, total, sp) },
+            Some(total) => unsafe { realloc(block, total, sp, bp) },
             None => out_of_memory(),
         }
     }
@@ -388,10 +399,11 @@ mod inner {
         block: *mut c_void,
         size: usize,
         sp: *const u64,
+        bp: u64,
     ) -> *mut c_void {
         if block.is_null() {
             // SAFETY: handed on.
-            return unsafe { malloc(size, sp) };
+            return unsafe { malloc(size, sp, bp) };
         }
         if size == 0 {
             // SAFETY: as glibc does: freed, and no block returned.
@@ -418,9 +430,9 @@ mod inner {
         };
         // SAFETY: the new block has at least the bytes that are copied.
         unsafe {
-            let mut new = malloc(ask, sp);
+            let mut new = malloc(ask, sp, bp);
             if new.is_null() && ask > size {
-                new = malloc(size, sp);
+                new = malloc(size, sp, bp);
             }
             if new.is_null() {
                 return null_mut();

@@ -1,7 +1,17 @@
 //! Where an object was asked for: the return address of the call. To pad the
 //! call sites of a saved result, addresses of this run are compared with the
-//! list that `sunder run` wrote: lines of an offset (the address less what the
-//! loader added, hexadecimal) and the file that holds the code.
+//! list that `sunder run` wrote: a line for each, with an offset (the address
+//! less what the loader added, hexadecimal), a space and the file that holds
+//! the code.
+//!
+//! Where the call is in a wrapper that the whole program uses, a line goes on
+//! with the wrapper's caller, behind a tab: the wrapper's objects count only
+//! if that called it. The offset of such a wrapper is followed by how to find its
+//! caller's frame there, `:BASE:CFA:SAVED`, as the file's call-frame information
+//! says: the frame's end lies CFA bytes above the stack pointer (`s`) or the
+//! frame pointer (`b`), the return address just below it, and the caller's frame
+//! pointer SAVED bytes below it (0: not saved, still in its register). So
+//! only these wrappers' frames are ever walked, each by one addition and one load.
 
 use crate::lock::Lock;
 use crate::system;
@@ -13,6 +23,8 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub struct Caller {
     /// Points to the return address.
     pub sp: *const u64,
+    /// The frame pointer, if the caller uses one.
+    pub bp: u64,
 }
 
 impl Caller {
@@ -24,14 +36,40 @@ impl Caller {
     }
 }
 
-/// Addresses that were looked up lately: shifted left by one, and whether they
-/// are listed. A power of two.
+/// How to find the caller of a function's frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rule {
+    from_frame_pointer: bool,
+    cfa: u64,
+    saved: u64,
+}
+
+/// Frames are smaller; a rule that says otherwise is not followed.
+const LARGEST_FRAME: u64 = 1 << 20;
+
+/// A place in the list. Places without `parent` are where allocation functions
+/// are called, the others where their parent is called.
+#[derive(Clone, Copy)]
+struct Place {
+    parent: u16,
+    /// A line of the list ends here.
+    listed: bool,
+    offset: u64,
+    file: &'static [u8],
+    rule: Option<Rule>,
+}
+
+/// Their numbers begin with 1: 0 is none.
+const MOST_PLACES: usize = 4096;
+
+/// Addresses that were looked up lately, with their place: see [`word`]. A
+/// power of two.
 const KNOWN: usize = 4096;
 static LATELY: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
 
-/// The text of the list; 0 if there is none.
-static LIST: AtomicUsize = AtomicUsize::new(0);
-static LIST_LEN: AtomicUsize = AtomicUsize::new(0);
+/// The places; 0 if there are none.
+static PLACES: AtomicUsize = AtomicUsize::new(0);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// glibc's function that finds the object of an address without a lock.
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 /// A longer list is cut off.
@@ -44,7 +82,7 @@ const OBJECTS: usize = 64;
 struct Object {
     /// glibc's `struct link_map`; 0 for none.
     link_map: usize,
-    /// Where in the list a line of this object stands; none if none does.
+    /// Whether a place is in this object.
     listed: bool,
     path: [u8; 256],
     len: usize,
@@ -68,7 +106,10 @@ pub unsafe fn load(path: *const u8) -> bool {
     let Some(fd) = (unsafe { system::open(path) }) else {
         return false;
     };
-    let Some(memory) = system::map_memory(MOST_BYTES) else {
+    let (Some(memory), Some(places)) = (
+        system::map_memory(MOST_BYTES),
+        system::map_memory(MOST_PLACES * size_of::<Place>()),
+    ) else {
         system::close(fd);
         return false;
     };
@@ -84,38 +125,149 @@ pub unsafe fn load(path: *const u8) -> bool {
         }
     }
     system::close(fd);
+    // SAFETY: read in above, and never changed.
+    let text: &'static [u8] = unsafe { core::slice::from_raw_parts(memory as *const u8, len) };
+    let mut count = 0;
+    for line in text.split(|&byte| byte == b'\n') {
+        // SAFETY: memory for as many places, which nobody else has yet.
+        unsafe { add_line(line, places as *mut Place, &mut count) };
+    }
     // SAFETY: the name is a C string.
     let find = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(find as usize, Ordering::Relaxed);
-    LIST.store(memory, Ordering::Relaxed);
-    LIST_LEN.store(len, Ordering::Release);
-    len > 0
+    PLACES.store(places, Ordering::Relaxed);
+    COUNT.store(count, Ordering::Release);
+    count > 0
 }
 
-fn list() -> &'static [u8] {
-    let (at, len) = (
-        LIST.load(Ordering::Relaxed),
-        LIST_LEN.load(Ordering::Acquire),
+/// Takes up a line of the list: all of it, or nothing.
+///
+/// # Safety
+/// `places` has room for [`MOST_PLACES`], and `count` of them are written.
+unsafe fn add_line(line: &'static [u8], places: *mut Place, count: &mut usize) {
+    let fields = || line.split(|&byte| byte == b'\t');
+    let complete = fields().all(|field| parse(field).is_some());
+    if !complete || *count + fields().count() > MOST_PLACES {
+        return;
+    }
+    let mut parent = 0;
+    for place in fields().filter_map(parse) {
+        // SAFETY: by this function's contract.
+        let known = unsafe { core::slice::from_raw_parts(places, *count) };
+        let same = |p: &Place| (p.parent, p.offset, p.file) == (parent, place.offset, place.file);
+        parent = match known.iter().position(same) {
+            Some(index) => {
+                let known = places.wrapping_add(index);
+                // SAFETY: written; the slice is not used any more. One line may
+                // say how to go on where another ends.
+                unsafe { (*known).rule = (*known).rule.or(place.rule) };
+                index as u16 + 1
+            }
+            None => {
+                // SAFETY: there is room, as was seen above.
+                unsafe { places.add(*count).write(Place { parent, ..place }) };
+                *count += 1;
+                *count as u16
+            }
+        };
+    }
+    if parent > 0 {
+        // SAFETY: written above.
+        unsafe { (*places.wrapping_add(usize::from(parent) - 1)).listed = true };
+    }
+}
+
+/// A field of a line: `OFFSET[:BASE:CFA:SAVED] FILE`.
+fn parse(field: &'static [u8]) -> Option<Place> {
+    let space = field.iter().position(|&byte| byte == b' ')?;
+    let (where_, file) = (field.get(..space)?, field.get(space + 1..)?);
+    let mut parts = where_.split(|&byte| byte == b':');
+    let offset = hexadecimal(parts.next()?)?;
+    let rule = match parts.next() {
+        None => None,
+        Some(base) => Some(Rule {
+            from_frame_pointer: match base {
+                b"s" => false,
+                b"b" => true,
+                _ => return None,
+            },
+            cfa: hexadecimal(parts.next()?)?,
+            saved: hexadecimal(parts.next()?)?,
+        }),
+    };
+    Some(Place {
+        parent: 0,
+        listed: false,
+        offset,
+        file,
+        rule,
+    })
+}
+
+fn places() -> &'static [Place] {
+    let (at, count) = (
+        PLACES.load(Ordering::Relaxed),
+        COUNT.load(Ordering::Acquire),
     );
-    if at == 0 {
+    if count == 0 {
         return &[];
     }
-    // SAFETY: read in by `load`, and never changed.
-    unsafe { core::slice::from_raw_parts(at as *const u8, len) }
+    // SAFETY: written by `load`, and never changed since.
+    unsafe { core::slice::from_raw_parts(at as *const Place, count) }
 }
 
-/// Whether calls that return to `address` are on the list.
+/// Whether the call of an allocation function is on the list.
 #[inline]
-pub fn is_listed(address: u64) -> bool {
-    let index = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize & (KNOWN - 1);
-    let place = &LATELY[index];
-    let known = place.load(Ordering::Relaxed);
-    if known >> 1 == address {
-        return known & 1 == 1;
+pub fn is_listed(caller: Caller) -> bool {
+    let mut found = find(0, caller.address());
+    let (mut sp, mut bp) = (caller.sp as u64 + 8, caller.bp);
+    while let Some(place) = usize::from(found)
+        .checked_sub(1)
+        .and_then(|i| places().get(i))
+    {
+        if place.listed {
+            return true;
+        }
+        let Some(rule) = place.rule else {
+            return false;
+        };
+        let base = if rule.from_frame_pointer { bp } else { sp };
+        let cfa = base.wrapping_add(rule.cfa);
+        // Whatever is wrong, nothing is read beyond a frame's size from here.
+        let sound = cfa.wrapping_sub(sp) <= LARGEST_FRAME && cfa % 8 == 0;
+        if !sound || rule.saved > cfa.wrapping_sub(sp) {
+            return false;
+        }
+        // SAFETY: within the stack, by the rule for this very return address.
+        unsafe {
+            if rule.saved > 0 {
+                bp = *((cfa - rule.saved) as *const u64);
+            }
+            found = find(found, *((cfa - 8) as *const u64));
+        }
+        sp = cfa;
     }
-    let listed = look_up(address);
-    place.store(address << 1 | u64::from(listed), Ordering::Relaxed);
-    listed
+    false
+}
+
+/// Where a place's number stands in a word of [`LATELY`], below the address.
+const NUMBER_BITS: u32 = 17;
+
+/// The place at `address` among those called by `parent`; 0 if there is none.
+#[inline]
+fn find(parent: u16, address: u64) -> u16 {
+    // Addresses of programs have 47 bits, and two that differ in nothing but the
+    // upper ones are not both code of one program: the parent goes there.
+    let key = (address ^ u64::from(parent) << 35) & ((1 << 47) - 1);
+    let index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize & (KNOWN - 1);
+    let word = &LATELY[index];
+    let known = word.load(Ordering::Relaxed);
+    if known >> NUMBER_BITS == key {
+        return known as u16;
+    }
+    let found = look_up(parent, address);
+    word.store(key << NUMBER_BITS | u64::from(found), Ordering::Relaxed);
+    found
 }
 
 /// `struct dl_find_object` of glibc's `<dlfcn.h>`.
@@ -131,10 +283,10 @@ struct Found {
 
 #[cold]
 #[inline(never)]
-fn look_up(address: u64) -> bool {
+fn look_up(parent: u16, address: u64) -> u16 {
     let find = FIND_OBJECT.load(Ordering::Relaxed);
     if find == 0 {
-        return false;
+        return 0;
     }
     // SAFETY: glibc's function has this type.
     let find: unsafe extern "C" fn(*mut c_void, *mut Found) -> i32 =
@@ -143,9 +295,9 @@ fn look_up(address: u64) -> bool {
     let mut found: Found = unsafe { core::mem::zeroed() };
     // SAFETY: any address may be asked for. The return address may lie behind
     // the object's last instruction.
-    let failed = unsafe { find((address - 1) as *mut c_void, &raw mut found) };
+    let failed = unsafe { find(address.wrapping_sub(1) as *mut c_void, &raw mut found) };
     if failed != 0 || found.link_map.is_null() {
-        return false;
+        return 0;
     }
     // SAFETY: the first member of a link map is what the loader added.
     let bias = unsafe { *found.link_map } as u64;
@@ -166,19 +318,15 @@ fn look_up(address: u64) -> bool {
         object.len = path_of(address - 1, &mut object.path);
         object.link_map = key;
         let path = object.path.get(..object.len).unwrap_or_default();
-        object.listed = lines().any(|(_, file)| file == path);
+        object.listed = places().iter().any(|place| place.file == path);
     }
     let path = object.path.get(..object.len).unwrap_or_default();
-    object.listed && lines().any(|(at, file)| at == offset && file == path)
-}
-
-/// Offsets and files of the list.
-fn lines() -> impl Iterator<Item = (u64, &'static [u8])> {
-    list().split(|&byte| byte == b'\n').filter_map(|line| {
-        let space = line.iter().position(|&byte| byte == b' ')?;
-        let (number, rest) = line.split_at(space);
-        Some((hexadecimal(number)?, rest.get(1..)?))
-    })
+    if !object.listed {
+        return 0;
+    }
+    let is = |p: &Place| (p.parent, p.offset, p.file) == (parent, offset, path);
+    let index = places().iter().position(is);
+    index.map_or(0, |index| index as u16 + 1)
 }
 
 fn hexadecimal(text: &[u8]) -> Option<u64> {
@@ -242,6 +390,45 @@ fn path_in(line: &[u8], address: u64) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_with_the_same_beginning_share_their_places() {
+        let mut memory = [const { core::mem::MaybeUninit::<Place>::uninit() }; 8];
+        let mut count = 0;
+        for line in [
+            &b"0x10:s:18:0 /lib/w.so\t0x20 /bin/a b"[..],
+            b"0x10:s:18:0 /lib/w.so\t0x30:b:10:10 /bin/a b\t0x40 /bin/a b",
+            b"0x50 /bin/c",
+            b"0x10:x:18:0 /lib/w.so\t0x60 /bin/c",
+            b"0x10:s:18 /lib/w.so\t0x60 /bin/c",
+            b"",
+        ] {
+            // SAFETY: there is room for five.
+            unsafe { add_line(line, memory.as_mut_ptr().cast(), &mut count) };
+        }
+        // SAFETY: written by `add_line`.
+        let places: &[Place] =
+            unsafe { core::slice::from_raw_parts(memory.as_ptr().cast(), count) };
+        let shown: Vec<_> = places
+            .iter()
+            .map(|p| (p.parent, p.offset, p.listed))
+            .collect();
+        let expected = [
+            (0, 0x10, false),
+            (1, 0x20, true),
+            (1, 0x30, false),
+            (3, 0x40, true),
+            (0, 0x50, true),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(places[1].file, b"/bin/a b");
+        let rule = Rule {
+            from_frame_pointer: true,
+            cfa: 16,
+            saved: 16,
+        };
+        assert_eq!((places[2].rule, places[1].rule), (Some(rule), None));
+    }
 
     #[test]
     fn a_line_of_the_maps_is_taken_apart() {

@@ -1,0 +1,315 @@
+//! The call sites whose objects `sunder run --fix` pads, from a saved result: for
+//! each heap object that shares a line falsely, the place in the program that asked
+//! for it. Where a wrapper asked on the program's behalf, the wrapper's callers
+//! come with it. Called by `run`; reads only the files that hold the wrappers.
+
+use crate::unwind::{Rule, Unwinder};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use sunder_findings::{Findings, Frame, Object, ObjectKind, Sharing};
+
+/// Wrappers that are looked through.
+const MOST_WRAPPERS: usize = 8;
+
+/// The call sites of a result.
+#[derive(Debug, Default)]
+pub struct CallSites {
+    /// A line for each, as the heap reads it (`crates/heap/src/site.rs`).
+    lines: BTreeSet<String>,
+    /// What could not be used or not exactly, one sentence each.
+    pub left_out: Vec<String>,
+}
+
+impl CallSites {
+    /// Whether there is nothing to pad.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The list for the heap.
+    pub fn text(&self) -> String {
+        self.lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+}
+
+/// Where the heap objects that share lines falsely were allocated.
+pub fn call_sites(findings: &Findings) -> CallSites {
+    let program = findings.program.path.as_deref();
+    let mut unwinder = Unwinder::default();
+    let mut found = CallSites::default();
+    let shared = findings
+        .findings
+        .iter()
+        .filter(|finding| finding.sharing != Sharing::True);
+    for finding in shared {
+        let objects = std::iter::once(&finding.object).chain(finding.neighbour.as_ref());
+        for object in objects.filter(|object| object.kind == ObjectKind::Heap) {
+            let places = places(object, program);
+            if places.is_empty() {
+                found.left_out.push(format!(
+                    "finding {}: the call site of its heap object is not known, or was recorded \
+                     by an older sunder",
+                    finding.rank
+                ));
+            }
+            // Of the ways into the C++ library's `operator new`, our heap takes
+            // the part of the plain one, so the call to that is what it sees; the
+            // others go on to an allocation function.
+            let skipped = places.first().is_some_and(|place| place.is_operator_new);
+            let skipped = usize::from(skipped);
+            for from in 0..=skipped {
+                let Some(rest) = places.get(from..).filter(|rest| !rest.is_empty()) else {
+                    continue;
+                };
+                match line(rest, &mut unwinder) {
+                    Some(line) => {
+                        found.lines.insert(line);
+                    }
+                    // The allocator's own call need not be known.
+                    None if from < skipped => {}
+                    None => {
+                        let wrapper = &rest[0];
+                        found.lines.insert(wrapper.text(None));
+                        found.left_out.push(format!(
+                            "finding {}: its heap object was allocated by {}, whose callers can't \
+                             be told apart; whatever it allocates there is padded",
+                            finding.rank, wrapper.function
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A place that a call returns to; functions inlined there belong to it.
+#[derive(Debug)]
+struct Place<'a> {
+    offset: u64,
+    file: &'a str,
+    function: &'a str,
+    /// All that is there allocates on others' behalf.
+    is_wrapper: bool,
+    is_operator_new: bool,
+}
+
+impl Place<'_> {
+    /// As the heap reads it.
+    fn text(&self, rule: Option<Rule>) -> String {
+        let mut text = format!("{:#x}", self.offset);
+        if let Some(rule) = rule {
+            let base = if rule.from_frame_pointer { 'b' } else { 's' };
+            // A string takes whatever is written to it.
+            let _ = write!(text, ":{base}:{:x}:{:x}", rule.cfa, rule.saved);
+        }
+        format!("{text} {}", self.file)
+    }
+}
+
+/// The places on the call stack of an allocation, the innermost first, up to the
+/// first that is not known.
+fn places<'a>(object: &'a Object, program: Option<&str>) -> Vec<Place<'a>> {
+    let mut places: Vec<Place<'a>> = Vec::new();
+    for frame in &object.allocation {
+        let (Some(offset), Some(file)) = (&frame.offset, &frame.module) else {
+            break;
+        };
+        let digits = offset.strip_prefix("0x").unwrap_or(offset);
+        let Ok(offset) = u64::from_str_radix(digits, 16) else {
+            break;
+        };
+        // Such a name would be two in the list.
+        if file.contains(['\n', '\t']) {
+            break;
+        }
+        let wraps = is_wrapper(frame, program);
+        match places.last_mut() {
+            Some(last) if (last.offset, last.file) == (offset, file.as_str()) => {
+                last.is_wrapper &= wraps;
+                last.is_operator_new = false;
+            }
+            _ => places.push(Place {
+                offset,
+                file,
+                function: &frame.function,
+                is_wrapper: wraps,
+                is_operator_new: frame.function.starts_with("operator new"),
+            }),
+        }
+    }
+    places
+}
+
+/// The line for an object with these places: the first that is the program's own,
+/// after the wrappers that it went through. `None` if a wrapper's frame can't be
+/// found.
+fn line(places: &[Place<'_>], unwinder: &mut Unwinder) -> Option<String> {
+    let own = places.iter().position(|place| !place.is_wrapper);
+    let last = own.unwrap_or(places.len() - 1).min(MOST_WRAPPERS);
+    let mut line = String::new();
+    for wrapper in places.get(..last)? {
+        let rule = unwinder.rule(wrapper.file, wrapper.offset)?;
+        line.push_str(&wrapper.text(Some(rule)));
+        line.push('\t');
+    }
+    line.push_str(&places.get(last)?.text(None));
+    Some(line)
+}
+
+/// Whether a function allocates on its caller's behalf: those of a language's
+/// library, of other files than the program, and those with a name for it. To take
+/// one too many for a wrapper costs nothing: its callers are told apart.
+fn is_wrapper(frame: &Frame, program: Option<&str>) -> bool {
+    const LIBRARIES: [&str; 9] = [
+        "operator new",
+        "std::",
+        "__gnu_cxx::",
+        "core::",
+        "alloc::",
+        "<core::",
+        "<alloc::",
+        "<std::",
+        "__r",
+    ];
+    const FOLDERS: [&str; 3] = ["/usr/include/", "/usr/lib/", "/rustc/"];
+    let file = frame.file.as_deref().unwrap_or_default();
+    let elsewhere = match (program, frame.module.as_deref()) {
+        (Some(program), Some(module)) => program != module,
+        _ => false,
+    };
+    elsewhere
+        || LIBRARIES.iter().any(|l| frame.function.starts_with(l))
+        || FOLDERS.iter().any(|f| file.starts_with(f))
+        || is_named_so(&frame.function)
+}
+
+/// Whether a function is called as allocation wrappers are: `xmalloc`, `g_strdup`,
+/// `MemoryPool::allocate`.
+fn is_named_so(function: &str) -> bool {
+    let plain = function.split(['<', '(', '+']).next().unwrap_or_default();
+    let name = plain.rsplit("::").next().unwrap_or_default();
+    let name = name.to_ascii_lowercase();
+    ["alloc", "strdup", "strndup", "memdup", "g_new"]
+        .iter()
+        .any(|part| name.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_findings::{Finding, Program};
+
+    const PROGRAM: &str = "/usr/bin/server";
+
+    fn frame(function: &str, offset: Option<&str>) -> Frame {
+        Frame {
+            function: function.into(),
+            module: Some(PROGRAM.into()),
+            offset: offset.map(str::to_owned),
+            ..Frame::default()
+        }
+    }
+
+    fn heap(allocation: Vec<Frame>) -> Object {
+        Object {
+            kind: ObjectKind::Heap,
+            allocation,
+            ..Object::default()
+        }
+    }
+
+    fn result(findings: Vec<Finding>) -> Findings {
+        Findings {
+            program: Program {
+                path: Some(PROGRAM.into()),
+                ..Program::default()
+            },
+            findings,
+            ..Findings::default()
+        }
+    }
+
+    #[test]
+    fn call_sites_are_those_of_the_programs_own_calls() {
+        let list = call_sites(&result(vec![
+            Finding {
+                object: heap(vec![
+                    frame("operator new", Some("0xa95")),
+                    frame("make", Some("0x1234")),
+                    frame("main", Some("0x1300")),
+                ]),
+                neighbour: Some(heap(vec![frame("main", Some("0x1310"))])),
+                ..Finding::default()
+            },
+            Finding {
+                sharing: Sharing::True,
+                object: heap(vec![frame("other", Some("0x99"))]),
+                ..Finding::default()
+            },
+        ]));
+        assert_eq!(
+            list.text(),
+            "0x1234 /usr/bin/server\n0x1310 /usr/bin/server\n"
+        );
+        assert!(list.left_out.is_empty());
+    }
+
+    #[test]
+    fn a_wrapper_whose_frame_is_not_known_is_a_call_site_itself_and_is_named() {
+        let list = call_sites(&result(vec![Finding {
+            rank: 2,
+            object: heap(vec![
+                frame("xmalloc", Some("0x10")),
+                frame("main", Some("0x20")),
+            ]),
+            ..Finding::default()
+        }]));
+        assert_eq!(list.text(), "0x10 /usr/bin/server\n");
+        assert!(list.left_out[0].starts_with("finding 2") && list.left_out[0].contains("xmalloc"));
+    }
+
+    #[test]
+    fn a_result_without_offsets_is_said_to_be_of_no_use() {
+        let list = call_sites(&result(vec![Finding {
+            rank: 3,
+            object: heap(vec![frame("main", None)]),
+            ..Finding::default()
+        }]));
+        assert!(list.is_empty());
+        assert!(list.left_out[0].starts_with("finding 3"));
+    }
+
+    #[test]
+    fn wrappers_are_known_by_name_by_library_and_by_file() {
+        let is = |function: &str| is_wrapper(&frame(function, None), Some(PROGRAM));
+        for wrapper in [
+            "xmalloc",
+            "g_strdup",
+            "Pool::allocate<int>",
+            "std::vector<int>::push_back",
+            "alloc::alloc::exchange_malloc",
+            "__rust_alloc",
+            "operator new[]",
+        ] {
+            assert!(is(wrapper), "{wrapper}");
+        }
+        for own in ["main", "make_node", "Server::accept", "Map<alloc>::find"] {
+            assert!(!is(own), "{own}");
+        }
+        let foreign = Frame {
+            module: Some("/usr/lib/libglib-2.0.so.0".into()),
+            ..frame("anything", None)
+        };
+        assert!(is_wrapper(&foreign, Some(PROGRAM)));
+        // A function inlined into a wrapper's call is there with it.
+        let object = heap(vec![
+            frame("core::ptr::write", Some("0x10")),
+            frame("main", Some("0x10")),
+            frame("std::rt", Some("0x30")),
+        ]);
+        let places = places(&object, Some(PROGRAM));
+        let shown: Vec<_> = places.iter().map(|p| (p.offset, p.is_wrapper)).collect();
+        assert_eq!(shown, [(0x10, false), (0x30, true)]);
+    }
+}

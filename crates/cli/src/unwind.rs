@@ -1,0 +1,160 @@
+//! How to find the caller of a frame, from a file's call-frame information: what
+//! the live heap needs to tell the callers of a wrapper apart. Only the two
+//! forms that compilers make for ordinary functions; anything else is unknown.
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, LittleEndian, RegisterRule, UnwindContext, UnwindSection,
+    X86_64,
+};
+use object::{Object, ObjectSection};
+use std::collections::HashMap;
+
+/// How to find the caller's frame from the place that a call returns to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The frame's end is given from the frame pointer, not the stack pointer.
+    pub from_frame_pointer: bool,
+    /// So many bytes above. The return address lies just below it.
+    pub cfa: u64,
+    /// The caller's frame pointer lies so many bytes below the frame's end; 0: it
+    /// is still in its register.
+    pub saved: u64,
+}
+
+/// Call-frame information of files, each read once.
+#[derive(Debug, Default)]
+pub struct Unwinder {
+    files: HashMap<String, Option<Frames>>,
+}
+
+/// What a file has in `.eh_frame`, and where that is loaded.
+#[derive(Debug)]
+struct Frames {
+    bytes: Vec<u8>,
+    address: u64,
+}
+
+impl Unwinder {
+    /// The rule at the return address `offset` (an address as the file has it) of
+    /// `file`; `None` if it is unknown.
+    pub fn rule(&mut self, file: &str, offset: u64) -> Option<Rule> {
+        let frames = self
+            .files
+            .entry(file.to_owned())
+            .or_insert_with(|| read(file));
+        frames.as_ref()?.rule(offset)
+    }
+}
+
+fn read(file: &str) -> Option<Frames> {
+    let bytes = std::fs::read(file).ok()?;
+    let file = object::File::parse(bytes.as_slice()).ok()?;
+    let section = file.section_by_name(".eh_frame")?;
+    Some(Frames {
+        bytes: section.data().ok()?.to_vec(),
+        address: section.address(),
+    })
+}
+
+impl Frames {
+    fn rule(&self, offset: u64) -> Option<Rule> {
+        let mut section = EhFrame::new(&self.bytes, LittleEndian);
+        section.set_address_size(8);
+        let bases = BaseAddresses::default().set_eh_frame(self.address);
+        let mut context = UnwindContext::new();
+        // The call itself: it may be the function's last instruction.
+        let call = offset.checked_sub(1)?;
+        let row = section
+            .unwind_info_for_address(&bases, &mut context, call, EhFrame::cie_from_offset)
+            .ok()?;
+        let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else {
+            return None;
+        };
+        if row.register(X86_64::RA) != Some(RegisterRule::Offset(-8)) {
+            return None;
+        }
+        let saved = match row.register(X86_64::RBP) {
+            None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => 0,
+            Some(RegisterRule::Offset(below)) if below < 0 => below.unsigned_abs(),
+            Some(_) => return None,
+        };
+        Some(Rule {
+            from_frame_pointer: match register {
+                X86_64::RSP => false,
+                X86_64::RBP => true,
+                _ => return None,
+            },
+            cfa: u64::try_from(offset).ok()?,
+            saved,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    const SOURCE: &str = "
+        .text
+        plain: .cfi_startproc
+        sub $24, %rsp
+        .cfi_adjust_cfa_offset 24
+        call other
+        .globl after_plain
+        after_plain: add $24, %rsp
+        .cfi_adjust_cfa_offset -24
+        ret
+        .cfi_endproc
+        framed: .cfi_startproc
+        push %rbp
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbp, -16
+        mov %rsp, %rbp
+        .cfi_def_cfa_register %rbp
+        call other
+        .globl after_framed
+        after_framed: pop %rbp
+        .cfi_def_cfa %rsp, 8
+        ret
+        .cfi_endproc
+        bare: call other
+        .globl after_bare
+        after_bare: ret
+        other: ret
+    ";
+
+    #[test]
+    fn frames_with_and_without_frame_pointer_have_rules_and_bare_code_has_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (source, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
+        std::fs::write(&source, SOURCE).expect("a file of ours");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-shared", "-nostdlib", "-o"]).arg(&library);
+        assert!(gcc.arg(&source).status().expect("gcc runs").success());
+        let bytes = std::fs::read(&library).expect("it was just made");
+        let file = object::File::parse(bytes.as_slice()).expect("an ELF file");
+        let address = |name: &str| {
+            use object::ObjectSymbol;
+            let mut symbols = file.dynamic_symbols();
+            let found = symbols.find(|s| s.name() == Ok(name));
+            found.expect("it is global").address()
+        };
+        let mut unwinder = Unwinder::default();
+        let mut rule = |name| unwinder.rule(library.to_str().expect("plain"), address(name));
+        let plain = Rule {
+            from_frame_pointer: false,
+            cfa: 32,
+            saved: 0,
+        };
+        let framed = Rule {
+            from_frame_pointer: true,
+            cfa: 16,
+            saved: 16,
+        };
+        assert_eq!(rule("after_plain"), Some(plain));
+        assert_eq!(rule("after_framed"), Some(framed));
+        assert_eq!(rule("after_bare"), None);
+        assert_eq!(unwinder.rule("/no/such/file", 8), None);
+    }
+}
