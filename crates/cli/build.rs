@@ -58,7 +58,10 @@ fn one_object(archive: &Path, exports: &Path, to: &Path) {
     let list = std::fs::read_to_string(exports).expect("the list of exports can be read");
     let whole = to.with_extension("whole.o");
     let mut ld = Command::new("ld");
-    ld.args(["-r", "--gc-sections", "-o"]).arg(&whole);
+    // Groups are dissolved: a linker takes one of several of the same name, and ours
+    // would be left out beside those of another Rust library.
+    ld.args(["-r", "--gc-sections", "--force-group-allocation", "-o"])
+        .arg(&whole);
     for name in list.lines().filter(|l| !l.starts_with('#')) {
         ld.args(["-u", name]);
     }

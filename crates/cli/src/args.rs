@@ -73,6 +73,19 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Build Rust programs for `sunder trace`
+    #[command(
+        after_help = "Everything goes to cargo. Programs come out in target/sunder/x86_64-unknown-linux-gnu.
+
+Examples:
+  sunder cargo build --release --bin server
+  sunder trace -o server.trace -- target/sunder/x86_64-unknown-linux-gnu/release/server"
+    )]
+    Cargo {
+        /// What cargo gets.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Print shell completions
     #[command(after_help = "Examples:
   sunder completions bash > ~/.local/share/bash-completion/completions/sunder")]
@@ -321,6 +334,9 @@ pub struct Demo {
     after_help = "Examples:
   sunder cc -O2 -g -o server server.c
   sunder trace -o server.trace -- ./server --threads 8
+  sunder cargo build --release
+  sunder trace -o app.trace -- target/sunder/x86_64-unknown-linux-gnu/release/app
+  sunder trace --via emulated -o app.trace -- ./any-program
   sunder trace info server.trace
   sunder trace dump --thread 2 --kind write server.trace"
 )]

@@ -59,6 +59,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Trace(options) => trace::run(options),
         Command::Cc { arguments } => trace::compile::run(trace::compile::Language::C, arguments),
         Command::Cpp { arguments } => trace::compile::run(trace::compile::Language::Cpp, arguments),
+        Command::Cargo { arguments } => trace::cargo::run(arguments),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "sunder", &mut text);

@@ -13,7 +13,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-static RUNTIME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sunder_tracer.o"));
+/// The runtime of instrumented programs: an object to be linked.
+pub static RUNTIME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sunder_tracer.o"));
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

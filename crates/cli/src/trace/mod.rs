@@ -1,6 +1,7 @@
 //! `sunder trace`: records every memory access of a program, and looks at what
 //! was recorded.
 
+pub mod cargo;
 pub mod compile;
 mod dump;
 mod emulated;

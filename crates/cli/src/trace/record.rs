@@ -94,7 +94,7 @@ fn nothing(path: &Path, file: &File, name: &OsStr, emulated: bool) -> Option<Str
     let why = if emulated {
         "did not run under the emulator"
     } else {
-        "was not built for it; build it with `sunder cc` or `sunder c++`"
+        "was not built for it; build it with `sunder cc`, `sunder c++` or `sunder cargo`"
     };
     Some(format!("{} {why}", name.to_string_lossy()))
 }
