@@ -123,23 +123,43 @@ impl Workload {
     }
 
     fn compile(&self, arguments: &[String], scratch: &Path) -> Result<PathBuf> {
-        let compiler = self.compiler();
         let file = scratch.join(&self.name);
-        let mut command = Command::new(&compiler);
+        let mut command = Command::new(self.compiler());
         command.args(arguments).arg("-o").arg(&file);
-        let output = command.output().map_err(|source| Error::NoCompiler {
-            compiler: compiler.clone(),
-            source,
-        })?;
-        if output.status.success() {
-            return Ok(file);
-        }
-        Err(Error::Compile {
-            workload: self.name.clone(),
-            command: format!("{command:?}"),
-            output: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        finish(&mut command, &self.name)?;
+        Ok(file)
     }
+
+    /// Compiles `variant` to `program` with a compiler of one's own, which may have
+    /// arguments already, such as `cc` of `sunder cc`.
+    ///
+    /// # Errors
+    /// If the compiler is missing or refuses the source.
+    pub fn compile_with(
+        &self,
+        variant: Variant,
+        compiler: &mut Command,
+        program: &Path,
+    ) -> Result<()> {
+        let arguments = self.compiler_arguments(variant);
+        finish(compiler.args(arguments).arg("-o").arg(program), &self.name)
+    }
+}
+
+/// Runs a compiler that has all its arguments.
+pub(crate) fn finish(compiler: &mut Command, workload: &str) -> Result<()> {
+    let output = compiler.output().map_err(|source| Error::NoCompiler {
+        compiler: compiler.get_program().to_string_lossy().into_owned(),
+        source,
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Compile {
+        workload: workload.to_owned(),
+        command: format!("{compiler:?}"),
+        output: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
 }
 
 fn create(folder: &Path) -> Result<()> {

@@ -9,11 +9,13 @@
 
 mod build;
 mod marker;
+mod scst;
 mod table;
 
 use std::path::PathBuf;
 
 pub use build::default_out_dir;
+pub use scst::{PARALLEL, Parallel};
 pub use table::{
     Expected, Language, Need, Neighbour, ObjectKind, Position, Sharing, Table, Verdict, Workload,
 };
