@@ -5,6 +5,7 @@
 //! Called by the program and by whatever replays. What is damaged is left out
 //! and counted; [`Summary`] and [`Events::damaged_blocks`] say so.
 
+mod barriers;
 mod events;
 mod filter;
 mod index;

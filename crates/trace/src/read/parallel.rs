@@ -4,17 +4,19 @@
 //! on how busy the recording machine was. Built on the recorded order; reads
 //! each thread through an [`Events`] of its own.
 //!
-//! What synchronisation orders stays in order: an event that acquires waits until
-//! every event that releases and was recorded before it has been given. That is
-//! more than is needed where two locks have nothing to do with each other, and it
-//! does not ask which release the program waited for, which a trace does not
-//! always tell. A thread's start waits for its creator alone, and only a join waits
-//! for a thread's end. Atomic operations are accesses and order nothing here.
+//! What synchronisation orders stays in order: an event that acquires an object
+//! waits until every release of that object that was recorded before it has been
+//! given. A trace does not tell which mutex belongs to a condition variable, so what
+//! wakes from one waits for all releases, and who acquires anything waits for those
+//! that went to sleep on one. Who leaves a barrier waits for that round of it, however
+//! late it went on (`barriers`). A thread's start waits for its creation, and a join for
+//! threads' ends. Atomic operations are accesses and order nothing here.
 
+use super::barriers::{Passage, rounds};
 use super::{Event, Events, Filter, Kinds, Trace, What};
 use crate::slot::Sync;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use sunder_access::Time;
 
 /// See the module's head and [`Trace::events_in_parallel`].
@@ -28,8 +30,11 @@ pub struct Parallel<'t> {
     ready: BinaryHeap<Reverse<(u64, usize)>>,
     /// Threads that wait for others to release, by when they did.
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
-    /// How far the clocks had come at any release, and at any end of a thread.
-    released: u64,
+    /// How far the clocks had come at any release of an object, at any release, at
+    /// one of what is not known, and at any end of a thread.
+    released: HashMap<u64, u64>,
+    released_any: u64,
+    released_unknown: u64,
     ended: u64,
 }
 
@@ -39,24 +44,37 @@ struct Stream<'t> {
     next: Option<Event>,
     /// Units of time so far.
     clock: u64,
-    /// The recorded ticks of what it still has to release, but for its end.
-    releases: VecDeque<u64>,
+    /// What it still has to release, but for its end.
+    releases: Releases,
     /// The recorded ticks of its end, if that is still to come.
     end: Option<u64>,
+    /// When the rounds of barriers ended that it still has to leave.
+    rounds: VecDeque<u64>,
     /// Its number in the trace.
     index: u32,
+}
+
+/// What is released or acquired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// The object with this address.
+    Object(u64),
+    /// Not known: it may be any.
+    Unknown,
+    /// A thread, into life.
+    Creation,
 }
 
 /// What an event does to the order of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Waits for the releases of the thread with this number.
+    /// Waits for its creation by the thread with this number.
     Starts(u32),
-    /// Waits for all releases.
-    Acquires,
-    /// Waits for all releases and ends.
+    /// Waits for releases of the same.
+    Acquires(Scope),
+    /// Waits for threads' ends.
     Joins,
-    Releases,
+    Releases(Scope),
     Ends,
     Neither,
 }
@@ -66,23 +84,96 @@ impl Role {
         match what {
             What::ThreadStart { parent, .. } => Self::Starts(*parent),
             What::ThreadEnd => Self::Ends,
-            What::Sync { kind, .. } => match kind {
+            What::Sync { kind, object } => match kind {
                 Sync::MutexLock
                 | Sync::ReadLock
                 | Sync::WriteLock
-                | Sync::ConditionWoken
                 | Sync::BarrierLeft
                 | Sync::SemaphoreWait
                 | Sync::OncePassed
                 | Sync::SpinLock
-                | Sync::HappensAfter => Self::Acquires,
+                | Sync::HappensAfter => Self::Acquires(Scope::Object(object.0)),
+                Sync::ConditionWoken => Self::Acquires(Scope::Unknown),
+                // Releases its mutex, or tells of no object.
+                Sync::ConditionWait | Sync::OnceDone => Self::Releases(Scope::Unknown),
+                Sync::ThreadCreate => Self::Releases(Scope::Creation),
                 Sync::ThreadJoin => Self::Joins,
                 Sync::Fence => Self::Neither,
-                _ => Self::Releases,
+                _ => Self::Releases(Scope::Object(object.0)),
             },
             _ => Self::Neither,
         }
     }
+}
+
+/// When a thread will release what, by recorded ticks, ascending.
+#[derive(Debug, Default)]
+struct Releases {
+    /// All of them; kept only if anything in the trace waits for all.
+    all: VecDeque<u64>,
+    unknown: VecDeque<u64>,
+    creations: VecDeque<u64>,
+    objects: HashMap<u64, VecDeque<u64>>,
+}
+
+impl Releases {
+    fn queue(&mut self, scope: Scope) -> &mut VecDeque<u64> {
+        match scope {
+            Scope::Object(object) => self.objects.entry(object).or_default(),
+            Scope::Unknown => &mut self.unknown,
+            Scope::Creation => &mut self.creations,
+        }
+    }
+
+    fn push(&mut self, scope: Scope, ticks: u64) {
+        self.all.push_back(ticks);
+        self.queue(scope).push_back(ticks);
+    }
+
+    /// The first release of this scope was given.
+    fn pop(&mut self, scope: Scope) {
+        self.all.pop_front();
+        self.queue(scope).pop_front();
+    }
+
+    /// The first that an acquire of `scope` may wait for.
+    fn first(&self, scope: Scope) -> Option<u64> {
+        let of = match scope {
+            Scope::Object(object) => self.objects.get(&object).and_then(VecDeque::front),
+            Scope::Unknown => self.all.front(),
+            Scope::Creation => return self.creations.front().copied(),
+        };
+        of.into_iter().chain(self.unknown.front()).min().copied()
+    }
+}
+
+/// Whether a thread leaves a barrier.
+const fn is_departure(event: &Event) -> bool {
+    matches!(
+        event.what,
+        What::Sync {
+            kind: Sync::BarrierLeft,
+            ..
+        }
+    )
+}
+
+/// What the event is to a barrier, for the thread with this number.
+fn passage(thread: usize, event: &Event) -> Option<Passage> {
+    let What::Sync { kind, object } = event.what else {
+        return None;
+    };
+    let left = match kind {
+        Sync::BarrierReached => false,
+        Sync::BarrierLeft => true,
+        _ => return None,
+    };
+    Some(Passage {
+        ticks: event.ticks,
+        left,
+        thread,
+        barrier: object.0,
+    })
 }
 
 impl<'t> Parallel<'t> {
@@ -90,6 +181,8 @@ impl<'t> Parallel<'t> {
         let order = Kinds::SYNC.with(Kinds::THREADS);
         let mut streams = Vec::new();
         let mut start = None::<Time>;
+        let mut waits_for_all = false;
+        let mut passages = Vec::new();
         for thread in trace.threads() {
             if !filter.wants_thread(thread.index) {
                 continue;
@@ -101,11 +194,13 @@ impl<'t> Parallel<'t> {
                     kinds,
                 })
             };
-            let mut releases = VecDeque::new();
+            let mut releases = Releases::default();
             let mut end = None;
             for event in of_it(order) {
+                passages.extend(passage(streams.len(), &event));
                 match Role::of(&event.what) {
-                    Role::Releases => releases.push_back(event.ticks),
+                    Role::Releases(scope) => releases.push(scope, event.ticks),
+                    Role::Acquires(Scope::Unknown) => waits_for_all = true,
                     Role::Ends => end = Some(event.ticks),
                     _ => {}
                 }
@@ -121,8 +216,18 @@ impl<'t> Parallel<'t> {
                 clock: 0,
                 releases,
                 end,
+                rounds: VecDeque::new(),
                 index: thread.index,
             });
+        }
+        let rounds = rounds(streams.len(), &mut passages);
+        for (stream, rounds) in streams.iter_mut().zip(rounds) {
+            stream.rounds = rounds.into();
+        }
+        if !waits_for_all {
+            for stream in &mut streams {
+                stream.releases.all = VecDeque::new();
+            }
         }
         let ready = (0..streams.len()).map(|i| Reverse((0, i))).collect();
         Self {
@@ -131,7 +236,9 @@ impl<'t> Parallel<'t> {
             streams,
             ready,
             waiting: BinaryHeap::new(),
-            released: 0,
+            released: HashMap::new(),
+            released_any: 0,
+            released_unknown: 0,
             ended: 0,
         }
     }
@@ -145,14 +252,12 @@ impl<'t> Parallel<'t> {
     /// `None` if its next event waits for nothing.
     fn awaited(&self, who: usize) -> Option<u64> {
         let role = Role::of(&self.streams[who].next?.what);
-        let of = |stream: &Stream<'_>| {
-            let release = stream.releases.front().copied();
-            match role {
-                Role::Starts(parent) => release.filter(|_| stream.index == parent),
-                Role::Acquires => release,
-                Role::Joins => release.or(stream.end),
-                Role::Releases | Role::Ends | Role::Neither => None,
-            }
+        let of = |stream: &Stream<'_>| match role {
+            Role::Starts(parent) if stream.index != parent => None,
+            Role::Starts(_) => stream.releases.first(Scope::Creation),
+            Role::Acquires(scope) => stream.releases.first(scope),
+            Role::Joins => stream.end,
+            Role::Releases(_) | Role::Ends | Role::Neither => None,
         };
         let others = self.streams.iter().enumerate().filter(|(i, _)| *i != who);
         others.filter_map(|(_, stream)| of(stream)).min()
@@ -160,7 +265,11 @@ impl<'t> Parallel<'t> {
 
     /// Whether the next event of `who` must wait.
     fn must_wait(&self, who: usize) -> bool {
-        let at = self.streams[who].next.map_or(0, |event| event.ticks);
+        let stream = &self.streams[who];
+        let at = stream.next.map_or(0, |event| match stream.rounds.front() {
+            Some(&end) if is_departure(&event) => end,
+            _ => event.ticks,
+        });
         self.awaited(who).is_some_and(|awaited| awaited < at)
     }
 
@@ -174,9 +283,13 @@ impl<'t> Parallel<'t> {
                 let creator = self.streams.iter().find(|s| s.index == parent);
                 creator.map_or(0, |s| s.clock)
             }
-            Role::Acquires => self.released,
-            Role::Joins => self.released.max(self.ended),
-            Role::Releases | Role::Ends | Role::Neither => 0,
+            Role::Acquires(Scope::Object(object)) => {
+                let of_it = self.released.get(&object).copied().unwrap_or(0);
+                of_it.max(self.released_unknown)
+            }
+            Role::Acquires(_) => self.released_any,
+            Role::Joins => self.ended,
+            Role::Releases(_) | Role::Ends | Role::Neither => 0,
         };
         self.streams[who].clock = self.streams[who].clock.max(since);
     }
@@ -234,13 +347,23 @@ impl Iterator for Parallel<'_> {
             stream.next = stream.events.next();
             if stream.next.is_none() {
                 // What it lost with damaged blocks nobody waits for.
-                stream.releases.clear();
+                stream.releases = Releases::default();
                 stream.end = None;
             }
+            if is_departure(&event) {
+                stream.rounds.pop_front();
+            }
             match role {
-                Role::Releases => {
-                    stream.releases.pop_front();
-                    self.released = self.released.max(stream.clock);
+                Role::Releases(scope) => {
+                    stream.releases.pop(scope);
+                    let clock = stream.clock;
+                    self.released_any = self.released_any.max(clock);
+                    let of_it = match scope {
+                        Scope::Object(object) => self.released.entry(object).or_default(),
+                        Scope::Unknown => &mut self.released_unknown,
+                        Scope::Creation => &mut self.released_any,
+                    };
+                    *of_it = clock.max(*of_it);
                 }
                 Role::Ends => self.ended = self.ended.max(stream.clock),
                 _ => {}
@@ -249,7 +372,7 @@ impl Iterator for Parallel<'_> {
                 let clock = stream.clock;
                 self.ready.push(Reverse((clock, who)));
             }
-            if matches!(role, Role::Releases | Role::Ends) || self.streams[who].next.is_none() {
+            if matches!(role, Role::Releases(_) | Role::Ends) || self.streams[who].next.is_none() {
                 self.wake();
             }
             if self.filter.wants(&event.what) {

@@ -292,3 +292,73 @@ fn what_a_lock_orders_stays_in_order_and_nothing_else() {
     // … and after everything that the unlock followed.
     assert!(place(1010) > place(99));
 }
+
+#[test]
+fn a_lock_of_another_object_orders_nothing() {
+    use crate::slot::Sync;
+    let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
+    // One after the other, as on one processor, each under a lock of its own.
+    let (_folder, path) = recorded(|recorder, both| {
+        // SAFETY: both buffers are attached and used by this thread alone.
+        unsafe {
+            for (i, buffer) in both.into_iter().enumerate() {
+                let lock = 64 * (i as u64 + 1);
+                recorder.push_after(buffer, Slot::sync(Sync::MutexLock, lock));
+                for j in 0..100 {
+                    recorder.push(buffer, access(1000 * lock + j));
+                }
+                recorder.push_before(buffer, Slot::sync(Sync::MutexUnlock, lock));
+            }
+        }
+    });
+    let trace = Trace::open(&path).unwrap();
+    let order: Vec<u32> = trace
+        .events_in_parallel(Filter {
+            kinds: Kinds::ACCESSES,
+            ..Filter::default()
+        })
+        .map(|event| event.thread)
+        .collect();
+    assert_eq!(order.len(), 200);
+    assert!(order.chunks(2).all(|turn| turn[0] != turn[1]));
+}
+
+#[test]
+fn who_sleeps_on_a_condition_lets_go_of_a_lock_that_is_not_told() {
+    use crate::slot::Sync;
+    let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
+    // The first thread has a mutex and waits for a condition; the second takes the
+    // mutex, signals and lets go of it; then the first goes on.
+    let (_folder, path) = recorded(|recorder, [first, second]| {
+        // SAFETY: both buffers are attached and used by this thread alone.
+        unsafe {
+            recorder.push_after(first, Slot::sync(Sync::MutexLock, 64));
+            for i in 0..100 {
+                recorder.push(first, access(i));
+            }
+            recorder.push_before(first, Slot::sync(Sync::ConditionWait, 128));
+            recorder.push_after(second, Slot::sync(Sync::MutexLock, 64));
+            for i in 0..100 {
+                recorder.push(second, access(1000 + i));
+            }
+            recorder.push_before(second, Slot::sync(Sync::ConditionSignal, 128));
+            recorder.push(second, access(1100));
+            recorder.push_before(second, Slot::sync(Sync::MutexUnlock, 64));
+            recorder.push_after(first, Slot::sync(Sync::ConditionWoken, 128));
+            recorder.push(first, access(100));
+        }
+    });
+    let trace = Trace::open(&path).unwrap();
+    let order: Vec<u64> = trace
+        .events_in_parallel(Filter {
+            kinds: Kinds::ACCESSES,
+            ..Filter::default()
+        })
+        .filter_map(|event| match event.what {
+            What::Access { access, .. } => Some(access.address.0),
+            _ => None,
+        })
+        .collect();
+    let wanted: Vec<u64> = (0..100).chain(1000..=1100).chain([100]).collect();
+    assert_eq!(order, wanted);
+}

@@ -1,0 +1,118 @@
+//! Which round of a barrier a thread left. A trace tells when a thread reached a
+//! barrier and when it went on, but a thread that got no processor goes on late, when
+//! others may have reached the barrier again: what they did meanwhile it did not wait
+//! for. Called by the parallel order, which needs to know that; reads nothing itself.
+//!
+//! A round is over when the first thread leaves that reached it: all who take part
+//! have reached it by then, and nobody has reached the next. This takes the same
+//! number of threads each time, which is checked; where it is not so, a thread is
+//! said to have left when it went on, and so to have waited for all before.
+
+use std::collections::HashMap;
+
+/// Something that a thread did to a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Passage {
+    /// When, in recorded ticks.
+    pub ticks: u64,
+    /// Whether it left; else it reached it.
+    pub left: bool,
+    /// Which thread, by any number.
+    pub thread: usize,
+    /// The barrier's address.
+    pub barrier: u64,
+}
+
+/// Threads at one barrier.
+#[derive(Debug, Default)]
+struct Barrier {
+    /// In the round that is not over.
+    gathering: Vec<usize>,
+    /// Of rounds that are over, with the ticks of the end, those who have not left.
+    leaving: HashMap<usize, u64>,
+    /// How many a round took.
+    size: Option<usize>,
+    /// Rounds can't be told apart.
+    odd: bool,
+}
+
+impl Barrier {
+    /// The end of the round that `thread` left, if it can be told.
+    fn left(&mut self, thread: usize, ticks: u64) -> Option<u64> {
+        if let Some(end) = self.leaving.remove(&thread) {
+            return Some(end);
+        }
+        let round = std::mem::take(&mut self.gathering);
+        self.odd |= !round.contains(&thread);
+        self.odd |= *self.size.get_or_insert(round.len()) != round.len();
+        self.leaving.extend(round.into_iter().map(|t| (t, ticks)));
+        self.leaving.remove(&thread)
+    }
+}
+
+/// For each of `threads` threads, in the order in which it left barriers, the ticks
+/// before which it had to wait for what others did there. Sorts `all`.
+pub(super) fn rounds(threads: usize, all: &mut [Passage]) -> Vec<Vec<u64>> {
+    all.sort_unstable();
+    let mut barriers: HashMap<u64, Barrier> = HashMap::new();
+    let mut ends = vec![Vec::new(); threads];
+    for passage in all.iter() {
+        let barrier = barriers.entry(passage.barrier).or_default();
+        if passage.left {
+            let end = barrier.left(passage.thread, passage.ticks);
+            ends[passage.thread].push((passage, end));
+        } else {
+            barrier.gathering.push(passage.thread);
+        }
+    }
+    let end = |&(passage, end): &(&Passage, Option<u64>)| {
+        let odd = barriers.get(&passage.barrier).is_none_or(|b| b.odd);
+        end.filter(|_| !odd).unwrap_or(passage.ticks)
+    };
+    ends.iter().map(|of| of.iter().map(end).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `r` for reached and `l` for left, with the thread's number, in order of time.
+    fn ends(threads: usize, told: &str) -> Vec<Vec<u64>> {
+        let mut all: Vec<Passage> = told
+            .split_whitespace()
+            .enumerate()
+            .map(|(i, word)| Passage {
+                ticks: i as u64 * 10,
+                left: word.starts_with('l'),
+                thread: word[1..].parse().unwrap(),
+                barrier: 64,
+            })
+            .collect();
+        rounds(threads, &mut all)
+    }
+
+    #[test]
+    fn who_leaves_late_did_not_wait_for_the_next_round() {
+        // Thread 1 goes on when thread 0 has come back already.
+        let told = "r0 r1 l0 r0 l1 r1 l1 l0";
+        assert_eq!(ends(2, told), [vec![20, 60], vec![20, 60]]);
+    }
+
+    #[test]
+    fn who_leaves_two_rounds_late_is_in_none_but_its_own() {
+        let told = "r0 r1 r2 l0 l1 r0 r1 l2 r2 l0 l1 l2";
+        assert_eq!(ends(3, told), [vec![30, 90], vec![30, 90], vec![30, 90]]);
+    }
+
+    #[test]
+    fn rounds_of_different_numbers_are_not_told_apart() {
+        // Two of three each time: thread 2 reaches it before the first round is over.
+        let told = "r0 r1 r2 l0 l1 r0 l0 l2";
+        assert_eq!(ends(3, told), [vec![30, 60], vec![40], vec![70]]);
+    }
+
+    #[test]
+    fn a_departure_without_an_arrival_is_taken_as_it_is() {
+        assert_eq!(ends(2, "r0 l0 l1"), [vec![10], vec![20]]);
+    }
+}
