@@ -1,6 +1,7 @@
 /* Sparse Cholesky factorisation L L' = A by panels of columns with equal structure
- * (supernodes), each of which is a task in the queue of the thread that owns it.
- * A task waits for the panels that update it. A is the five-point Laplacian of a
+ * (supernodes). Panels are dealt out to the threads, each of which has a queue of its
+ * own, those first that are deepest in the elimination tree; a panel waits for those
+ * that update it, by a semaphore that each of them raises. A is the five-point Laplacian of a
  * SIZE by SIZE grid, ordered by nested dissection: the top separators give large
  * panels, the bottom of the tree many small tasks at once.
  *
@@ -23,21 +24,18 @@ struct panel {
     int first, width;
     /* Rows, its own columns among them: `rows[row_at ..]`. */
     int row_at, rows;
-    /* Panels that still have to update it. */
-    int pending;
+    /* Panels that update it, and the most of them one after the other. */
+    int sources, level;
     int owner;
     /* Its columns one after the other, `rows` values each. */
     long value_at;
 };
 
-/* Panels of one owner that nothing is pending for. */
+/* Panels of one owner, in an order that no two threads wait for each other in:
+ * those that update a panel are on lower levels. */
 struct queue {
-    pthread_mutex_t lock;
-    sem_t filled;
     int *panel;
     int first, end;
-    /* Panels that its owner has to do in all. */
-    int owned;
 };
 
 /* What a thread did. */
@@ -61,7 +59,8 @@ struct problem {
     int *row;
     double *value;
     long values;
-    pthread_mutex_t *lock;
+    /* How many of its sources are done, by panel. */
+    sem_t *done;
     /* Who updates a panel, and whom it updates. */
     struct lists *sources, *targets;
     struct queue **queue;
@@ -206,7 +205,7 @@ static OPAQUE void make_panels(struct problem *p, const struct structure *l) {
         if (j == 0 || p->panel_of[j - 1] != p->panel_of[j]) {
             panel->first = j;
             panel->width = 0;
-            panel->pending = 0;
+            panel->sources = panel->level = 0;
             panel->owner = p->panel_of[j] % p->threads;
             panel->row_at = rows;
             panel->rows = (int)(l->start[j + 1] - l->start[j]);
@@ -262,54 +261,45 @@ static void make_lists(struct problem *p) {
         next += targets_of(p, s, p->targets->panel + next);
     }
     p->targets->start[p->panels] = next;
-    for (int e = 0; e < entries; e++) p->panel[p->targets->panel[e]].pending++;
+    for (int e = 0; e < entries; e++) p->panel[p->targets->panel[e]].sources++;
     for (int s = 0, at = 0; s <= p->panels; s++) {
         p->sources->start[s] = at;
-        if (s < p->panels) at += p->panel[s].pending;
+        if (s < p->panels) at += p->panel[s].sources;
     }
     int *filled = NEW(int, p->panels);
     for (int s = 0; s < p->panels; s++) filled[s] = p->sources->start[s];
     for (int s = 0; s < p->panels; s++)
-        for (int e = p->targets->start[s]; e < p->targets->start[s + 1]; e++)
+        for (int e = p->targets->start[s]; e < p->targets->start[s + 1]; e++) {
+            struct panel *target = &p->panel[p->targets->panel[e]];
+            if (target->level <= p->panel[s].level) target->level = p->panel[s].level + 1;
             p->sources->panel[filled[p->targets->panel[e]]++] = s;
+        }
     free(filled);
 }
 
 /* --- Queues ----------------------------------------------------------------- */
 
-static void push(struct queue *queue, int panel) {
-    pthread_mutex_lock(&queue->lock);
-    queue->panel[queue->end++] = panel;
-    pthread_mutex_unlock(&queue->lock);
-    sem_post(&queue->filled);
-}
-
-static int pop(struct queue *queue) {
-    while (sem_wait(&queue->filled) != 0) continue;
-    pthread_mutex_lock(&queue->lock);
-    int panel = queue->panel[queue->first++];
-    pthread_mutex_unlock(&queue->lock);
-    return panel;
-}
-
 static OPAQUE void make_queues(struct problem *p) {
+    p->done = NEW(sem_t, p->panels);
+    for (int s = 0; s < p->panels; s++) sem_init(&p->done[s], 0, 0);
     p->queue = NEW(struct queue *, p->threads);
     p->account = NEW(struct account *, p->threads);
     for (int t = 0; t < p->threads; t++) {
         struct queue *queue = p->queue[t] = NEW(struct queue, 1);
-        pthread_mutex_init(&queue->lock, NULL);
-        sem_init(&queue->filled, 0, 0);
         queue->first = queue->end = 0;
-        queue->owned = p->panels / p->threads + (t < p->panels % p->threads);
-        queue->panel = NEW(int, queue->owned + 1);
+        queue->panel = NEW(int, p->panels / p->threads + 1);
         struct account *account = p->account[t] = NEW(struct account, 1);
         account->tasks = account->updates = account->operations = 0;
     }
-    p->lock = NEW(pthread_mutex_t, p->panels);
-    for (int s = 0; s < p->panels; s++) {
-        pthread_mutex_init(&p->lock[s], NULL);
-        if (p->panel[s].pending == 0) push(p->queue[p->panel[s].owner], s);
-    }
+    int highest = 0;
+    for (int s = 0; s < p->panels; s++)
+        if (p->panel[s].level > highest) highest = p->panel[s].level;
+    for (int level = 0; level <= highest; level++)
+        for (int s = 0; s < p->panels; s++) {
+            if (p->panel[s].level != level) continue;
+            struct queue *queue = p->queue[p->panel[s].owner];
+            queue->panel[queue->end++] = s;
+        }
 }
 
 static OPAQUE void fill_values(struct problem *p) {
@@ -371,31 +361,34 @@ static long factor(struct problem *p, const struct panel *panel) {
     return (long)panel->width * panel->width * panel->rows / 2;
 }
 
+/* Waits for all that update panel `s`. */
+static void await_sources(struct problem *p, int s) {
+    for (int i = 0; i < p->panel[s].sources; i++)
+        while (sem_wait(&p->done[s]) != 0) continue;
+}
+
 /* Tells the panels that wait for `s` that it is done. */
 static void announce(struct problem *p, int s) {
-    for (int e = p->targets->start[s]; e < p->targets->start[s + 1]; e++) {
-        int target = p->targets->panel[e];
-        pthread_mutex_lock(&p->lock[target]);
-        int left = --p->panel[target].pending;
-        pthread_mutex_unlock(&p->lock[target]);
-        if (left == 0) push(p->queue[p->panel[target].owner], target);
-    }
+    for (int e = p->targets->start[s]; e < p->targets->start[s + 1]; e++)
+        sem_post(&p->done[p->targets->panel[e]]);
 }
 
 static void work(int id) {
     struct problem *p = problem;
+    struct queue *queue = p->queue[id];
     struct account *account = p->account[id];
-    for (int done = 0; done < p->queue[id]->owned; done++) {
-        int s = pop(p->queue[id]);
+    while (queue->first < queue->end) {
+        int s = queue->panel[queue->first++];
         const struct panel *panel = &p->panel[s];
-        for (int e = p->sources->start[s]; e < p->sources->start[s + 1]; e++) {
-            account->operations += update(p, panel, &p->panel[p->sources->panel[e]]);
-            account->updates++;
-        }
-        account->operations += factor(p, panel);
-        account->tasks++;
+        long operations = 0;
+        await_sources(p, s);
+        for (int e = p->sources->start[s]; e < p->sources->start[s + 1]; e++)
+            operations += update(p, panel, &p->panel[p->sources->panel[e]]);
+        operations += factor(p, panel);
         announce(p, s);
-        let_others_run();
+        account->tasks++;
+        account->updates += panel->sources;
+        account->operations += operations;
     }
 }
 
