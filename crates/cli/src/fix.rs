@@ -9,7 +9,7 @@ use std::fmt::Write;
 use sunder_findings::{Findings, Frame, Object, ObjectKind, Sharing};
 
 /// Wrappers that are looked through.
-const MOST_WRAPPERS: usize = 8;
+const MOST_WRAPPERS: usize = 24;
 
 /// The call sites of a result.
 #[derive(Debug, Default)]

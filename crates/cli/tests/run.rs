@@ -253,3 +253,58 @@ fn what_detect_finds_behind_a_wrapper_is_apart_under_the_fix() {
         });
     }
 }
+
+/// The same from a trace, which is exact: C++ and Rust programs whose objects come
+/// from their language's library.
+#[test]
+fn what_a_trace_tells_of_objects_from_a_library_is_apart_under_the_fix() {
+    let emulator = std::process::Command::new("qemu-x86_64")
+        .arg("--version")
+        .output();
+    if emulator.is_err() {
+        println!("SKIP: qemu-x86_64 (Debian's package qemu-user) is not installed");
+        return;
+    }
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+    for (compiler, options, source, ways) in [
+        (
+            "g++",
+            ["-g", "-O2", "-pthread"],
+            "makers.cpp",
+            ["new", "nothrow"],
+        ),
+        (
+            &rustc,
+            ["-g", "--edition", "2024"],
+            "makers.rs",
+            ["box", "vec"],
+        ),
+    ] {
+        let program = folder().join(format!("run-{}", source.replace('.', "-")));
+        let built = std::process::Command::new(compiler)
+            .args(options)
+            .arg("-o")
+            .args([&program, &programs.join(source)])
+            .status();
+        assert!(built.is_ok_and(|status| status.success()), "{source}");
+        let program = std::fs::canonicalize(program).expect("it was just built");
+        let (trace, file) = (folder().join("run.trace"), folder().join("run-trace.json"));
+        for how in ways {
+            let mut record = sunder();
+            record
+                .args(["trace", "--via", "emulated", "-o"])
+                .arg(&trace);
+            record.arg("--").arg(&program).args([how, "5000"]);
+            record.assert().success();
+            let mut replay = sunder();
+            replay.args(["simulate", "--quiet", "-o"]);
+            replay.arg(&file).arg(&trace).assert().success();
+            let mut fixed = sunder();
+            fixed.args(["run", "--fix"]).arg(&file).arg("--");
+            fixed.arg(&program).args([how, "1"]);
+            let said = "busy apart, idle one line\n";
+            fixed.assert().success().stdout(said).stderr("");
+        }
+    }
+}
