@@ -2,6 +2,7 @@
 //! what it finds in them. Figures are kept in `eval/runs/`, the bad ones too.
 
 mod detection;
+mod ground_truth;
 mod measure;
 mod overhead;
 mod programs;
@@ -21,12 +22,13 @@ struct Cli {
     /// Only workloads whose name contains this
     #[arg(long, global = true, default_value = "")]
     only: String,
-    /// Runs of each variant
-    #[arg(long, global = true, default_value_t = 5)]
-    repetitions: u32,
-    /// How many times the size of the tests; they run for about half a second
-    #[arg(long, global = true, default_value_t = 4)]
-    scale: u64,
+    /// Runs of each variant; 5 if not given, 3 where runs are recorded and replayed
+    #[arg(long, global = true)]
+    repetitions: Option<u32>,
+    /// How many times the size of the tests, which run for about half a second; 4 if
+    /// not given, 1 for ground-truth
+    #[arg(long, global = true)]
+    scale: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,6 +45,8 @@ enum Command {
     Sampling,
     /// Real programs of the distribution: same output, cost, and what is found
     Real,
+    /// The detector's precision and recall against replayed traces
+    GroundTruth,
 }
 
 /// What all benchmarks are told.
@@ -58,15 +62,20 @@ pub struct Options {
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
+    let (repetitions, scale) = match cli.command {
+        Command::GroundTruth => (3, 1),
+        _ => (5, 4),
+    };
     let options = Options {
         only: cli.only,
-        repetitions: cli.repetitions.max(1),
-        scale: cli.scale.max(1),
+        repetitions: cli.repetitions.unwrap_or(repetitions).max(1),
+        scale: cli.scale.unwrap_or(scale).max(1),
     };
     match cli.command {
         Command::Overhead { seconds } => overhead::run(&options, seconds),
         Command::Detection => detection::run(&options),
         Command::Sampling => sampling::run(&options),
         Command::Real => real::run(&options),
+        Command::GroundTruth => ground_truth::run(&options),
     }
 }

@@ -1,0 +1,317 @@
+//! When two findings are about the same thing, and how two results compare. Pure.
+//!
+//! What counts as a match was settled before any figure was seen: two findings match
+//! if they have an object in common, and two objects are the same if they are of one
+//! kind and have
+//! - heap objects: the same function and source line of the allocation, as the innermost
+//!   frame of the program's own tells it: addresses differ between builds, types may be
+//!   unknown in one of them;
+//! - variables: the same name;
+//! - others, and what has neither: the same kind and the same name, if any.
+//!
+//! One object is enough because of two neighbours on a line either may come first, and
+//! which neighbour there is depends on the layout of a build. Several objects of one
+//! key (blocks from one loop, say) count once.
+
+use std::collections::BTreeSet;
+use sunder_findings::{Finding, Findings, Object, ObjectKind, Sharing, Standing, file_name};
+
+/// Everything that a result says of one thing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subject {
+    /// The keys of its objects.
+    pub keys: BTreeSet<String>,
+    /// Kind, standing and cost of its dearest finding.
+    pub sharing: Sharing,
+    /// As reports treat it.
+    pub standing: Standing,
+    /// In percent of the time of those who take part; of the false part.
+    pub cost: f64,
+}
+
+/// The subjects of a result, the dearest first; those that are latent are left out.
+pub fn subjects(result: &Findings, threshold: f64) -> Vec<Subject> {
+    let mut all: Vec<Subject> = Vec::new();
+    for finding in result.findings.iter().filter(|f| !f.latent) {
+        let mut new = Subject {
+            keys: keys(finding),
+            sharing: finding.sharing,
+            standing: finding.standing(threshold),
+            cost: finding.false_cost_percent(),
+        };
+        // What is in common with several makes them one.
+        let (same, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|s| s.is_about(&new));
+        all = others;
+        for old in same {
+            new = old.joined(new);
+        }
+        all.push(new);
+    }
+    all.sort_by(|a, b| b.cost.total_cmp(&a.cost));
+    all
+}
+
+impl Subject {
+    /// Whether they have an object in common.
+    pub fn is_about(&self, other: &Self) -> bool {
+        !self.keys.is_disjoint(&other.keys)
+    }
+
+    fn joined(mut self, other: Self) -> Self {
+        let rank = |s: &Self| (s.standing == Standing::Significant, s.cost);
+        if rank(&other) > rank(&self) {
+            self.sharing = other.sharing;
+            self.standing = other.standing;
+            self.cost = other.cost;
+        }
+        self.keys.extend(other.keys);
+        self
+    }
+
+    /// In a few words.
+    pub fn name(&self) -> String {
+        let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+        keys.join(" and ")
+    }
+}
+
+fn keys(finding: &Finding) -> BTreeSet<String> {
+    let both = [Some(&finding.object), finding.neighbour.as_ref()];
+    both.into_iter().flatten().map(key).collect()
+}
+
+fn key(object: &Object) -> String {
+    let kind = object.kind.words();
+    let name = object.name.as_deref().unwrap_or("(no name)");
+    if object.kind != ObjectKind::Heap {
+        return format!("{kind} {name}");
+    }
+    match object.allocation_site() {
+        Some(site) => {
+            let file = site.file.as_deref().map_or("", file_name);
+            format!("{kind} {} {file}:{}", site.function, site.line.unwrap_or(0))
+        }
+        None => format!("{kind} {name}"),
+    }
+}
+
+/// What became of one subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// Significant in both.
+    Found,
+    /// Significant in the truth only; what the detector said.
+    Missed(Instead),
+    /// Significant in the detector's result only; what the truth says.
+    FalseAlarm(Instead),
+}
+
+/// What the other result has in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Instead {
+    /// False or mixed sharing that costs less than the threshold.
+    BelowThreshold,
+    /// True sharing.
+    TrueSharing,
+    /// Nothing about it.
+    Nothing,
+}
+
+impl Outcome {
+    /// In words, for tables.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::Missed(Instead::BelowThreshold) => "missed: below the threshold",
+            Self::Missed(Instead::TrueSharing) => "missed: told as true sharing",
+            Self::Missed(Instead::Nothing) => "missed: not seen",
+            Self::FalseAlarm(Instead::BelowThreshold) => {
+                "too much: below the threshold in the trace"
+            }
+            Self::FalseAlarm(Instead::TrueSharing) => "too much: true sharing in the trace",
+            Self::FalseAlarm(Instead::Nothing) => "too much: not shared in the trace",
+        }
+    }
+}
+
+/// One subject in both results.
+#[derive(Clone, Debug)]
+pub struct Match {
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What the truth says, if anything.
+    pub truth: Option<Subject>,
+    /// What the detector says, if anything.
+    pub detected: Option<Subject>,
+}
+
+/// Holds what was detected against the truth. Subjects that are significant in
+/// neither are left out.
+pub fn compare(truth: &[Subject], detected: &[Subject]) -> Vec<Match> {
+    let significant = |s: &&Subject| s.standing == Standing::Significant;
+    let mut all = Vec::new();
+    for of_truth in truth.iter().filter(significant) {
+        let found = best(of_truth, detected);
+        let outcome = match found {
+            Some(s) if significant(&s) => Outcome::Found,
+            other => Outcome::Missed(instead(other)),
+        };
+        all.push(Match {
+            outcome,
+            truth: Some(of_truth.clone()),
+            detected: found.cloned(),
+        });
+    }
+    for seen in detected.iter().filter(significant) {
+        let known = best(seen, truth);
+        if known.is_some_and(|s| significant(&s)) {
+            continue;
+        }
+        all.push(Match {
+            outcome: Outcome::FalseAlarm(instead(known)),
+            truth: known.cloned(),
+            detected: Some(seen.clone()),
+        });
+    }
+    all
+}
+
+/// The subject about the same, a significant one if there is one, else the dearest.
+fn best<'a>(wanted: &Subject, among: &'a [Subject]) -> Option<&'a Subject> {
+    let mut about = among.iter().filter(|s| s.is_about(wanted));
+    let first = about.clone().next();
+    about
+        .find(|s| s.standing == Standing::Significant)
+        .or(first)
+}
+
+fn instead(other: Option<&Subject>) -> Instead {
+    match other.map(|s| s.sharing) {
+        None => Instead::Nothing,
+        Some(Sharing::True) => Instead::TrueSharing,
+        Some(_) => Instead::BelowThreshold,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_findings::Frame;
+
+    fn global(name: &str) -> Object {
+        Object {
+            kind: ObjectKind::Global,
+            name: Some(name.into()),
+            ..Object::default()
+        }
+    }
+
+    fn heap(function: &str, line: u32) -> Object {
+        Object {
+            kind: ObjectKind::Heap,
+            allocation: vec![Frame {
+                function: function.into(),
+                file: Some("/home/user/app.c".into()),
+                line: Some(line),
+                ..Frame::default()
+            }],
+            ..Object::default()
+        }
+    }
+
+    fn finding(object: Object, sharing: Sharing, cost: f64) -> Finding {
+        Finding {
+            object,
+            sharing,
+            cost_percent: cost,
+            false_share: 1.0,
+            ..Finding::default()
+        }
+    }
+
+    fn result(findings: Vec<Finding>) -> Vec<Subject> {
+        let all = Findings {
+            findings,
+            ..Findings::default()
+        };
+        subjects(&all, 1.0)
+    }
+
+    fn outcomes(truth: Vec<Finding>, detected: Vec<Finding>) -> Vec<Outcome> {
+        let all = compare(&result(truth), &result(detected));
+        all.iter().map(|m| m.outcome).collect()
+    }
+
+    #[test]
+    fn either_of_two_neighbours_may_come_first() {
+        let mut one = finding(global("a"), Sharing::False, 50.0);
+        one.neighbour = Some(global("b"));
+        let two = finding(global("b"), Sharing::Mixed, 9.0);
+        assert_eq!(outcomes(vec![one], vec![two]), [Outcome::Found]);
+    }
+
+    #[test]
+    fn heap_objects_are_told_apart_by_where_they_were_asked_for() {
+        let of = |line| finding(heap("main", line), Sharing::False, 50.0);
+        assert_eq!(outcomes(vec![of(7)], vec![of(7)]), [Outcome::Found]);
+        assert_eq!(
+            outcomes(vec![of(7)], vec![of(8)]),
+            [
+                Outcome::Missed(Instead::Nothing),
+                Outcome::FalseAlarm(Instead::Nothing)
+            ]
+        );
+    }
+
+    #[test]
+    fn blocks_from_one_place_count_once_and_for_the_dearest() {
+        let of = |sharing, cost| finding(heap("main", 7), sharing, cost);
+        let all = result(vec![
+            of(Sharing::True, 90.0),
+            of(Sharing::False, 2.0),
+            of(Sharing::Mixed, 8.0),
+        ]);
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].sharing, all[0].cost), (Sharing::Mixed, 8.0));
+    }
+
+    #[test]
+    fn a_pair_makes_its_two_objects_one_subject() {
+        let mut pair = finding(global("a"), Sharing::False, 5.0);
+        pair.neighbour = Some(global("b"));
+        let all = result(vec![
+            finding(global("a"), Sharing::False, 1.0),
+            finding(global("b"), Sharing::False, 2.0),
+            pair,
+        ]);
+        assert_eq!(all.len(), 1);
+        assert_eq!(
+            all[0].name(),
+            format!("{} and {}", key(&global("a")), key(&global("b")))
+        );
+    }
+
+    #[test]
+    fn what_the_other_result_says_instead_is_told() {
+        let of = |sharing, cost| vec![finding(global("a"), sharing, cost)];
+        let sure = || of(Sharing::False, 50.0);
+        let missed = |instead| vec![Outcome::Missed(instead)];
+        let alarm = |instead| vec![Outcome::FalseAlarm(instead)];
+        let below = || of(Sharing::False, 0.5);
+        let truly = || of(Sharing::True, 50.0);
+        assert_eq!(outcomes(sure(), below()), missed(Instead::BelowThreshold));
+        assert_eq!(outcomes(sure(), truly()), missed(Instead::TrueSharing));
+        assert_eq!(outcomes(sure(), vec![]), missed(Instead::Nothing));
+        assert_eq!(outcomes(below(), sure()), alarm(Instead::BelowThreshold));
+        assert_eq!(outcomes(truly(), sure()), alarm(Instead::TrueSharing));
+        assert_eq!(outcomes(vec![], sure()), alarm(Instead::Nothing));
+        assert_eq!(outcomes(below(), truly()), []);
+    }
+
+    #[test]
+    fn latent_findings_are_neither_truth_nor_alarm() {
+        let mut latent = finding(global("a"), Sharing::False, 50.0);
+        latent.latent = true;
+        assert_eq!(outcomes(vec![], vec![latent]), []);
+    }
+}
