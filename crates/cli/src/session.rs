@@ -12,7 +12,8 @@ use crate::slots::Held;
 use std::collections::HashMap;
 use std::rc::Rc;
 use sunder_access::{Address, Granule, Mappings, ProcessId, Time};
-use sunder_findings::Findings;
+use sunder_findings::{Finding, Findings};
+use sunder_objects::is_c_library;
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_observe::{Decoded, Decoder, Event, ProcessCode, RawSample};
 use sunder_sharing::Config;
@@ -65,6 +66,25 @@ pub enum Follow {
 impl Session {
     /// A session that has seen nothing.
     pub fn new(config: Config, follow: Follow) -> Self {
+/// The files of the target that the findings of at least `threshold` percent lie
+/// in: their objects, and the code that touches them or had them allocated.
+fn files_of(findings: &[Finding], threshold: f64) -> Vec<String> {
+    let mut files = Vec::new();
+    for finding in findings.iter().filter(|f| f.cost_percent >= threshold) {
+        let objects = [Some(&finding.object), finding.neighbour.as_ref()];
+        for object in objects.into_iter().flatten() {
+            files.extend(object.module.clone());
+            let call_site = object.allocation.iter().find(|f| !f.is_library());
+            files.extend(call_site.and_then(|f| f.module.clone()));
+        }
+        let sites = finding.sites.iter().filter_map(|s| s.module.clone());
+        files.extend(sites.filter(|m| !is_c_library(m)));
+    }
+    files.sort();
+    files.dedup();
+    files
+}
+
         Self {
             config,
             follow,
@@ -395,6 +415,8 @@ impl Session {
             Follow::Only(only) => only == process,
             Follow::All => true,
         }
+            let files = files_of(&assembled.findings, threshold);
+            process.names.tell_remedies(&files);
     }
 
     /// A new program in an old process, or a new process with an old number:

@@ -41,10 +41,13 @@ fn by_build_id(image: &Image, options: &NameOptions) -> Option<PathBuf> {
     let id = image.build_id.as_deref().filter(|id| id.len() >= 2)?;
     let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
     let below = format!(".build-id/{}/{}.debug", &hex[..2], &hex[2..]);
+    let cache = options.debuginfod_cache.iter();
+    let fetched = cache.map(|folder| folder.join(&hex).join("debuginfo"));
     let mut places = options
         .debug_dirs
         .iter()
-        .map(|d| options.rooted(&d.join(&below)));
+        .map(|d| options.rooted(&d.join(&below)))
+        .chain(fetched);
     places.find(|path| inspect(path).is_some_and(|f| f.dwarf && f.build_id.as_deref() == Some(id)))
 }
 

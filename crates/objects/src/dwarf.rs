@@ -89,8 +89,7 @@ impl DebugInfo {
             Found::LinkBroken(name) => {
                 limits.push(format!(
                     "{shown}: its separate debug file {} was not found or does not match, so \
-                     only symbols name its code and data (a distribution has it in a package of its \
-                     own, at Debian one that ends in -dbgsym).",
+                     only symbols name its code and data.",
                     name.display()
                 ));
                 return None;

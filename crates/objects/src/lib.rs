@@ -26,6 +26,7 @@ mod module;
 mod names;
 mod options;
 mod path;
+mod packages;
 mod split;
 mod types;
 mod value;

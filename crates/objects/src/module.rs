@@ -258,8 +258,7 @@ impl Limits {
         if !self.libraries.is_empty() {
             all.push(format!(
                 "Libraries of the system have no debug information here ({}): their functions and \
-                 data are named by symbols only. Debian has it in packages that end in -dbgsym \
-                 or -dbg.",
+                 data are named by symbols only.",
                 self.libraries.join(", ")
             ));
         }

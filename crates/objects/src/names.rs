@@ -12,8 +12,9 @@ use crate::die::StaticPlace;
 use crate::fold;
 use crate::globals::Variable;
 use crate::image::{Image, ImageError, LinkAddress};
-use crate::module::{Debug, Limits, Module};
+use crate::module::{Debug, Limits, Module, is_system_library};
 use crate::options::NameOptions;
+use crate::packages;
 use crate::path;
 use crate::types::TypeId;
 use std::collections::HashMap;
@@ -70,6 +71,38 @@ impl Names {
 
     /// The functions at the instruction `code`, innermost first, inlined ones
     /// included. Never empty.
+    /// Findings lie in these `files` of the target: adds to the limits how to get
+    /// the debug information of those that came with the system without it.
+    pub fn tell_remedies(&mut self, files: &[String]) {
+        let mut without = Vec::new();
+        for file in files {
+            let Some(number) = self.modules.iter().position(|m| m.path == *file) else {
+                continue;
+            };
+            if self.debug(number).is_none() && !without.contains(&number) {
+                without.push(number);
+            }
+        }
+        if without.is_empty() {
+            return;
+        }
+        let paths: Vec<String> = without
+            .iter()
+            .map(|&n| self.modules[n].path.clone())
+            .collect();
+        let packages = packages::packages_of(&paths, &self.options);
+        for number in without {
+            let Module { path, image, .. } = &self.modules[number];
+            let package = packages.get(path);
+            // What the user compiled no server has.
+            let known = package.is_some() || is_system_library(path);
+            let id = image.build_id.as_deref().filter(|_| known);
+            let sentence = packages::remedy(path, package, id);
+            let new = sentence.filter(|s| !self.limits.sentences.contains(s));
+            self.limits.sentences.extend(new);
+        }
+    }
+
     pub fn frames(&mut self, code: CodeAddress) -> Vec<CodeFrame> {
         self.frames_at(code, code)
     }

@@ -14,6 +14,8 @@ pub struct NameOptions {
     /// A way to the program's own file that works where its path leads to
     /// another file by now, or to none: `/proc/PID/exe` while it lives.
     pub executable: Option<PathBuf>,
+    /// The folder where debuginfod's tools keep what they have fetched.
+    pub debuginfod_cache: Option<PathBuf>,
 }
 
 impl Default for NameOptions {
@@ -22,8 +24,19 @@ impl Default for NameOptions {
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
             root: None,
             executable: None,
+            debuginfod_cache: debuginfod_cache(),
         }
     }
+}
+
+/// As debuginfod's client finds it (`debuginfod-find(1)`).
+fn debuginfod_cache() -> Option<PathBuf> {
+    let path = |name| std::env::var_os(name).filter(|v| !v.is_empty());
+    let below = |folder: PathBuf| folder.join("debuginfod_client");
+    path("DEBUGINFOD_CACHE_PATH")
+        .map(PathBuf::from)
+        .or_else(|| Some(below(PathBuf::from(path("XDG_CACHE_HOME")?))))
+        .or_else(|| Some(below(PathBuf::from(path("HOME")?).join(".cache"))))
 }
 
 impl NameOptions {

@@ -33,6 +33,7 @@ pub fn program(bytes: &[u8]) {
         debug_dirs: Vec::new(),
         root: None,
         executable: None,
+        debuginfod_cache: None,
     });
     names.set_mappings(mappings);
     for place in places(bytes.len() as u64) {

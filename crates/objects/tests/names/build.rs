@@ -85,6 +85,7 @@ impl Program {
             debug_dirs: Vec::new(),
             root: None,
             executable: None,
+            debuginfod_cache: None,
         })
     }
 

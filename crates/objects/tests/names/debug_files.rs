@@ -89,6 +89,7 @@ fn a_build_id_leads_to_the_debug_folder() {
         debug_dirs: vec![program.folder.path().join("debug")],
         root: None,
         executable: None,
+        debuginfod_cache: None,
     };
     let mut names = program.names_with(options);
     assert_eq!(
@@ -96,6 +97,105 @@ fn a_build_id_leads_to_the_debug_folder() {
         Some("counters[1].tag")
     );
     assert!(names.limits().is_empty(), "{:?}", names.limits());
+}
+
+#[test]
+fn what_debuginfod_has_fetched_is_read() {
+    let id = "abcdef0123456789";
+    let option = format!("-Wl,--build-id=0x{id}");
+    let Some(program) = compile("counters.c", &["-g", "-O2", &option]) else {
+        return;
+    };
+    let start = program.address("counters");
+    if split_off(&program).is_none() {
+        return;
+    }
+    let folder = program.folder.path();
+    let cache = folder.join("cache");
+    fs::create_dir_all(cache.join(id)).expect("folders");
+    fs::rename(
+        folder.join("program.debug"),
+        cache.join(id).join("debuginfo"),
+    )
+    .expect("moved");
+    let mut names = program.names_with(NameOptions {
+        debug_dirs: Vec::new(),
+        root: None,
+        executable: None,
+        debuginfod_cache: Some(cache),
+    });
+    let field = field_of_tag(&program, &mut names, start);
+    assert_eq!(field.as_deref(), Some("counters[1].tag"));
+}
+
+/// A folder like the root of a system whose packages have `files`.
+fn system(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("a folder");
+    let lists = root.path().join("var/lib/dpkg/info");
+    fs::create_dir_all(&lists).expect("folders");
+    for (package, text) in files {
+        fs::write(lists.join(format!("{package}.list")), text).expect("written");
+    }
+    root
+}
+
+#[test]
+fn the_package_and_the_build_id_say_where_debug_information_is() {
+    let option = "-Wl,--build-id=0xabcdef0123456789";
+    let Some(program) = compile("counters.c", &["-O2", option]) else {
+        return;
+    };
+    // The lists say `/lib`, the kernel `/usr/lib`.
+    let root = system(&[
+        ("other", "/.\n/lib/libcounters.so.1.2\n"),
+        ("libcounters1:amd64", "/.\n/lib\n/lib/libcounters.so.1\n"),
+    ]);
+    let folder = root.path().join("usr/lib");
+    fs::create_dir_all(&folder).expect("folders");
+    let place = folder.join("libcounters.so.1");
+    fs::copy(&program.file, &place).expect("copied");
+    let (file, inode) = (
+        "/usr/lib/libcounters.so.1",
+        fs::metadata(&place).expect("there").ino(),
+    );
+    let mut mappings = sunder_access::Mappings::new();
+    for mut mapping in program.mappings().iter().cloned() {
+        if !mapping.path.is_empty() {
+            (mapping.path, mapping.inode) = (file.to_owned(), inode);
+        }
+        mappings.insert(mapping);
+    }
+    let told = |lists: &std::path::Path, files: &[String]| {
+        let mut names = Names::new(NameOptions {
+            debug_dirs: Vec::new(),
+            root: Some(lists.to_owned()),
+            executable: None,
+            debuginfod_cache: None,
+        });
+        names.set_mappings(mappings.clone());
+        let start = program.address("counters");
+        let _ = names.object_at(start, &ObjectContext::default());
+        for _ in 0..2 {
+            names.tell_remedies(files);
+        }
+        let all = names.limits().into_iter();
+        all.filter(|l| l.starts_with("Findings lie in")).collect()
+    };
+    let files = [file.to_owned(), file.to_owned(), "/none".to_owned()];
+    let all: Vec<String> = told(root.path(), &files);
+    let [sentence] = &all[..] else {
+        panic!("one sentence, not {all:?}")
+    };
+    for part in [file, "libcounters1-dbgsym", "debuginfo abcdef0123456789"] {
+        assert!(sentence.contains(part), "{sentence}");
+    }
+    // Without the lists there is the build id alone.
+    fs::remove_dir_all(root.path().join("var")).expect("removed");
+    let all: Vec<String> = told(root.path(), &files);
+    assert!(all.concat().contains("debuginfo abcdef"), "{all:?}");
+    assert!(!all.concat().contains("dbgsym"), "{all:?}");
+    let none: Vec<String> = told(root.path(), &[]);
+    assert!(none.is_empty(), "no finding lies there: {none:?}");
 }
 
 #[test]
@@ -189,6 +289,7 @@ fn a_container_s_files_are_read_below_its_root() {
         debug_dirs: Vec::new(),
         root: Some(root.path().to_owned()),
         executable: None,
+        debuginfod_cache: None,
     });
     names.set_mappings(mappings.clone());
     assert_eq!(
@@ -244,6 +345,7 @@ fn broken_files_are_an_answer_and_no_panic() {
             debug_dirs: Vec::new(),
             root: None,
             executable: None,
+            debuginfod_cache: None,
         });
         names.set_mappings(mappings.clone());
         assert!(!names.frames(bump).is_empty());
@@ -262,6 +364,7 @@ fn broken_files_are_an_answer_and_no_panic() {
             debug_dirs: Vec::new(),
             root: None,
             executable: None,
+            debuginfod_cache: None,
         });
         names.set_mappings(mappings.clone());
         assert!(!names.frames(bump).is_empty());
@@ -291,6 +394,7 @@ fn a_deleted_program_is_read_through_what_still_runs() {
             debug_dirs: Vec::new(),
             root: None,
             executable,
+            debuginfod_cache: None,
         });
         names.set_mappings(mappings.clone());
         let object = names.object_at(address, &ObjectContext::default());

@@ -1,0 +1,80 @@
+//! Where to get the debug information of a file that came with the system: the
+//! package that Debian's package manager has it from, and the file's build id
+//! for debuginfod. Called by [`crate::Names`] for files that findings lie in;
+//! runs nothing and asks no server.
+
+use crate::options::NameOptions;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// What each package installed is in lists there.
+const LISTS: &str = "/var/lib/dpkg/info";
+/// No list of files is larger, in bytes.
+const LARGEST_LIST: u64 = 16 << 20;
+
+/// The packages that `files` of the target came with, by file; those of which no
+/// package says so are left out.
+pub(crate) fn packages_of(files: &[String], options: &NameOptions) -> HashMap<String, String> {
+    let wanted: HashMap<&[u8], &String> = files.iter().map(|f| (merged(f.as_bytes()), f)).collect();
+    let mut found = HashMap::new();
+    let lists = std::fs::read_dir(options.rooted(Path::new(LISTS)));
+    for list in lists.into_iter().flatten().flatten() {
+        if found.len() == wanted.len() {
+            break;
+        }
+        let name = list.file_name();
+        let package = name.to_str().and_then(|n| n.strip_suffix(".list"));
+        let (Some(package), Ok(data)) = (package, list.metadata()) else {
+            continue;
+        };
+        if !data.is_file() || data.len() > LARGEST_LIST {
+            continue;
+        }
+        // `libfoo1:amd64.list` where several architectures can be installed.
+        let package = package.split(':').next().unwrap_or(package);
+        let text = std::fs::read(list.path()).unwrap_or_default();
+        for line in text.split(|&b| b == b'\n') {
+            if let Some(file) = wanted.get(merged(line)) {
+                found.insert((*file).clone(), package.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// A path without a `/usr` at its start: `/lib` has been a link to `/usr/lib` for
+/// long, and lists have either.
+fn merged(path: &[u8]) -> &[u8] {
+    match path.strip_prefix(b"/usr") {
+        Some(rest) if rest.starts_with(b"/") => rest,
+        _ => path,
+    }
+}
+
+/// How to get the debug information of `file`, in a sentence; `None` if nothing is
+/// known that would help.
+pub(crate) fn remedy(
+    file: &str,
+    package: Option<&String>,
+    build_id: Option<&[u8]>,
+) -> Option<String> {
+    let install = package.map(|package| {
+        // The C library's package is older than the naming.
+        let debug = match package.as_str() {
+            "libc6" => "libc6-dbg".to_owned(),
+            other => format!("{other}-dbgsym"),
+        };
+        format!("install {debug} (Debian's archive of debug packages has it)")
+    });
+    let fetch = build_id.map(|id| {
+        let id: String = id.iter().map(|b| format!("{b:02x}")).collect();
+        format!("set DEBUGINFOD_URLS and run `debuginfod-find debuginfo {id}`, whose cache is read")
+    });
+    let ways = match (install, fetch) {
+        (Some(install), Some(fetch)) => format!("{install}, or {fetch}"),
+        (one, other) => one.or(other)?,
+    };
+    Some(format!(
+        "Findings lie in {file}, whose debug information would add lines, fields and types: {ways}."
+    ))
+}
