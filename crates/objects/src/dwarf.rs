@@ -100,6 +100,11 @@ impl DebugInfo {
                         "{shown} has no debug information: only symbols and offsets name its code \
                          and data. Compiling with -g adds lines, fields and types."
                     )
+                } else if image.symbols.packed {
+                    format!(
+                        "{shown} is stripped but for the names of its functions. An unstripped \
+                         build with -g adds lines, variables, fields and types."
+                    )
                 } else {
                     format!(
                         "{shown} is stripped: little more than exported symbols names its code \

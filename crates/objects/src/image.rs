@@ -1,6 +1,7 @@
 //! One ELF file as it lies on disk: segments, symbols and the bytes of its
 //! code. Called by [`crate::names`]; knows nothing of where the file is mapped.
 
+use crate::mini;
 use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{
@@ -70,6 +71,8 @@ pub(crate) struct Symbols {
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) path: PathBuf,
+    /// Whether functions were named by a packed table instead.
+    pub(crate) packed: bool,
     file: File,
     pub(crate) segments: Vec<Segment>,
     tls: Option<TlsSegment>,
@@ -389,6 +392,7 @@ impl Symbols {
                     a.name.len(),
                 ))
             });
+            all.add_packed(elf);
         }
         all
     }
@@ -405,6 +409,21 @@ impl Symbols {
             _ => return,
         };
         if !name.is_empty() {
+    /// Functions that are in no table of the file itself.
+    fn add_packed(&mut self, elf: &Elf<'_>) {
+        let section = elf.section_by_name(mini::SECTION);
+        let Some(packed) = section.and_then(|s| s.data().ok()) else {
+            return;
+        };
+        let Some(file) = mini::unpack(packed) else {
+            return;
+        };
+        for symbol in mini::parse(&file).iter().flat_map(|f| f.symbols()) {
+            self.add(&symbol);
+            self.packed = true;
+        }
+    }
+
             table.push(Symbol {
                 address: symbol.address(),
                 size: symbol.size(),

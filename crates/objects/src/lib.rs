@@ -22,6 +22,7 @@ mod globals;
 mod image;
 mod inspect;
 mod locals;
+mod mini;
 mod module;
 mod names;
 mod options;

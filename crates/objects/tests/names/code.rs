@@ -1,7 +1,8 @@
 //! Functions, lines and inlined frames.
 
-use crate::build::{BIAS, compile};
+use crate::build::{BIAS, Program, compile};
 use sunder_access::CodeAddress;
+use sunder_objects::Names;
 
 #[test]
 fn a_line_of_a_function_is_told() {
@@ -98,6 +99,54 @@ fn a_stripped_program_has_offsets_in_its_file() {
         "{:?}",
         names.limits()
     );
+}
+
+/// Strips the program and packs the symbols of `kept` into it, as gdb's manual
+/// says.
+fn pack_symbols(program: &Program, kept: &str) -> Option<()> {
+    std::fs::write(program.folder.path().join("kept"), kept).expect("writable");
+    program.tool("objcopy", &["--only-keep-debug", "program", "debug"])?;
+    let options = ["-S", "--remove-section", ".comment"];
+    let names = ["--keep-symbols=kept", "debug", "mini"];
+    program.tool("objcopy", &[&options[..], &names].concat())?;
+    program.tool("strip", &["--strip-all", "program"])?;
+    program.tool("xz", &["mini"])?;
+    program.tool(
+        "objcopy",
+        &["--add-section", ".gnu_debugdata=mini.xz", "program"],
+    )?;
+    Some(())
+}
+
+#[test]
+fn packed_symbols_name_the_functions_of_a_stripped_program() {
+    let Some(program) = compile("counters.c", &["-O2"]) else {
+        return;
+    };
+    let (walk, each) = (program.address("walk"), program.symbol("each"));
+    if pack_symbols(&program, "walk\nbump\n").is_none() {
+        return;
+    }
+    let mut names = program.names();
+    let name = |names: &mut Names, at: u64| names.frames(CodeAddress(at))[0].function.clone();
+    assert_eq!(name(&mut names, walk.0 + 3), "walk+0x3");
+    assert_eq!(name(&mut names, BIAS + each), format!("program+{each:#x}"));
+    let limits = names.limits().concat();
+    assert!(limits.contains("but for the names"), "{limits}");
+
+    let whole = std::fs::read(&program.file).expect("readable");
+    let magic = [0xfd, b'7', b'z', b'X', b'Z', 0];
+    let start = whole.windows(6).position(|w| w == magic);
+    let start = start.expect("the section");
+    for at in [0, 7, 12, 30, 100] {
+        let mut damaged = whole.clone();
+        damaged[start + at] ^= 0x20;
+        // Not anew: the mappings name the file by its number.
+        std::fs::write(&program.file, damaged).expect("writable");
+        let mut names = program.names();
+        let bare = format!("program+{:#x}", walk.0 + 3 - BIAS);
+        assert_eq!(name(&mut names, walk.0 + 3), bare, "byte {at}");
+    }
 }
 
 #[test]
