@@ -280,6 +280,7 @@ impl Live {
                 && mappings.iter().next().is_some()
             {
                 self.session.set_mappings(process, mappings);
+                self.session.process(process).read_thread_locals();
                 if matches!(self.sampler, Sampler::Timer) {
                     self.session.refresh_code(process);
                     self.refresh_threads(process);

@@ -8,6 +8,7 @@ mod demo;
 mod detect;
 mod doctor;
 mod embed;
+mod files;
 mod fix;
 mod heap;
 mod latent;

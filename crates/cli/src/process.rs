@@ -11,7 +11,7 @@ use crate::threads::Threads;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
 use sunder_access::{
     Address, CodeAddress, Granule, Mapping, Mappings, ProcessId, Span, ThreadId, Time,
@@ -23,7 +23,7 @@ use sunder_objects::{
 };
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::{Burst, Config, Judge, Sample};
-use sunder_wire::HeapEventKind;
+use sunder_wire::{HeapEventKind, TargetThread};
 
 /// The tag for memory that changed owner when nobody knows who had it.
 const OWNER_NONE: u64 = 0;
@@ -42,6 +42,8 @@ pub struct Process {
     _root: Option<File>,
     /// Keeps the program's file, which may be replaced or deleted while it runs.
     _executable: Option<File>,
+    /// Its memory, opened when first needed; `None` inside if that is refused.
+    memory: Option<Option<File>>,
     mappings: Mappings,
     common_memory: bool,
     heap: Option<Rc<Heap>>,
@@ -114,6 +116,7 @@ impl Process {
         Self {
             _root: root,
             _executable: executable,
+            memory: None,
             id,
             judge: Judge::new(config),
             names: Names::new(names),
@@ -238,6 +241,9 @@ impl Process {
             return;
         }
         heap.segment.watch_line(line);
+        let heap = Rc::clone(heap);
+        // A short program may end before its mappings are read again.
+        self.read_thread_locals();
         let mut at = line;
         let end = line.0 + granule.bytes();
         while at.0 < end {
@@ -407,17 +413,44 @@ impl Process {
     }
 
     fn thread_pointers(&self) -> Vec<ThreadPointer> {
-        self.heap
-            .iter()
-            .flat_map(|heap| heap.segment.threads())
-            .filter(|t| t.fs_base.0 != 0)
-            .map(|t| ThreadPointer {
-                thread: t.thread,
-                fs_base: t.fs_base,
-            })
-            .collect()
+        self.target_threads().map(pointer_of).collect()
+    }
+
+    /// The threads whose thread pointer the runtime told.
+    fn target_threads(&self) -> impl Iterator<Item = TargetThread> {
+        let all = self.heap.iter().flat_map(|heap| heap.segment.threads());
+        all.filter(|t| t.fs_base.0 != 0)
+    }
+
+    /// Learns where the thread-local blocks of libraries lie, while the process
+    /// lives.
+    pub fn read_thread_locals(&mut self) {
+        let living = self.target_threads().filter(|t| !t.ended);
+        let threads: Vec<_> = living.take(MOST_THREADS_READ).map(pointer_of).collect();
+        if threads.is_empty() {
+            return;
+        }
+        let id = self.id;
+        let memory = self
+            .memory
+            .get_or_insert_with(|| File::open(format!("/proc/{id}/mem")).ok());
+        let Some(memory) = memory else { return };
+        let mut read = |at: Address, bytes: &mut [u8]| memory.read_exact_at(bytes, at.0).is_ok();
+        self.names
+            .read_thread_locals(&self.mappings, &threads, &mut read);
     }
 }
+
+const fn pointer_of(thread: TargetThread) -> ThreadPointer {
+    ThreadPointer {
+        thread: thread.thread,
+        fs_base: thread.fs_base,
+    }
+}
+
+/// Threads whose tables of thread-local blocks are read at a time; each costs a
+/// few system calls.
+const MOST_THREADS_READ: usize = 256;
 
 /// Mappings larger than this hold more than one thread's stack: eight times
 /// glibc's default of 8 MiB.

@@ -3,6 +3,7 @@
 //! wait, print, or look at the target beyond reading what `/proc` tells.
 
 use crate::assemble::assemble;
+use crate::files::Files;
 use crate::heap::Heap;
 use crate::latent::predict;
 use crate::process::Process;
@@ -32,6 +33,8 @@ pub struct Session {
     processes: HashMap<ProcessId, Process>,
     /// Images that ended by an exec or with their process.
     past: Vec<Process>,
+    /// What their names are read from.
+    files: Files,
     /// What processes have in common.
     shared: Shared,
     /// The images that loaded the runtime, by process, in the order of time.
@@ -63,9 +66,6 @@ pub enum Follow {
     All,
 }
 
-impl Session {
-    /// A session that has seen nothing.
-    pub fn new(config: Config, follow: Follow) -> Self {
 /// The files of the target that the findings of at least `threshold` percent lie
 /// in: their objects, and the code that touches them or had them allocated.
 fn files_of(findings: &[Finding], threshold: f64) -> Vec<String> {
@@ -85,6 +85,9 @@ fn files_of(findings: &[Finding], threshold: f64) -> Vec<String> {
     files
 }
 
+impl Session {
+    /// A session that has seen nothing.
+    pub fn new(config: Config, follow: Follow) -> Self {
         Self {
             config,
             follow,
@@ -94,6 +97,7 @@ fn files_of(findings: &[Finding], threshold: f64) -> Vec<String> {
             code: ProcessCode::new(),
             processes: HashMap::new(),
             past: Vec::new(),
+            files: Files::default(),
             shared: Shared::new(config),
             heaps: HashMap::new(),
             images: HashMap::new(),
@@ -335,7 +339,13 @@ fn files_of(findings: &[Finding], threshold: f64) -> Vec<String> {
 
     /// Replaces what is known of a living process's address space.
     pub fn set_mappings(&mut self, process: ProcessId, mappings: Mappings) {
-        self.process(process).set_mappings(mappings);
+        let config = self.config;
+        let known = self
+            .processes
+            .entry(process)
+            .or_insert_with(|| Process::new(process, config));
+        self.files.hold(process, &mappings, &mut known.names);
+        known.set_mappings(mappings);
     }
 
     /// Reads a living process's code mappings anew, for observers whose events do
@@ -405,6 +415,8 @@ fn files_of(findings: &[Finding], threshold: f64) -> Vec<String> {
             let granule = self.config.granule();
             let latent = predict(process, granule, threshold, &assembled.findings);
             assembled.findings.extend(latent);
+            let files = files_of(&assembled.findings, threshold);
+            process.names.tell_remedies(&files);
             result.add(process, assembled);
         }
         result.finish()
@@ -415,8 +427,6 @@ fn files_of(findings: &[Finding], threshold: f64) -> Vec<String> {
             Follow::Only(only) => only == process,
             Follow::All => true,
         }
-            let files = files_of(&assembled.findings, threshold);
-            process.names.tell_remedies(&files);
     }
 
     /// A new program in an old process, or a new process with an old number:

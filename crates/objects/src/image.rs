@@ -32,6 +32,11 @@ pub(crate) enum ImageError {
     Architecture,
     #[error("the file was replaced or deleted after the program had mapped it")]
     Replaced,
+    #[error(
+        "the file was replaced or deleted after the program had mapped it, and the kernel lets \
+         only processes with CAP_CHECKPOINT_RESTORE read it all the same"
+    )]
+    Refused,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +71,13 @@ pub(crate) struct Symbols {
     tls: Vec<Symbol>,
     /// Whether a full symbol table (not only the dynamic one) was there.
     pub(crate) full: bool,
+    /// Whether functions were named by a packed table instead.
+    pub(crate) packed: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) path: PathBuf,
-    /// Whether functions were named by a packed table instead.
-    pub(crate) packed: bool,
     file: File,
     pub(crate) segments: Vec<Segment>,
     tls: Option<TlsSegment>,
@@ -328,6 +333,13 @@ pub(crate) fn open_regular(path: &Path) -> Result<File, std::io::Error> {
     File::open(path)
 }
 
+/// As [`Image::first_page`], of a file of which nothing else is wanted.
+pub(crate) fn first_page_of(elf: &Elf<'_>) -> Option<(u64, u64)> {
+    let (segments, _) = load_segments(elf);
+    let first = segments.iter().min_by_key(|s| s.address)?;
+    Some((page(first.offset), page(first.address)))
+}
+
 fn load_segments(elf: &Elf<'_>) -> (Vec<Segment>, Option<TlsSegment>) {
     let mut segments = Vec::new();
     let mut tls = None;
@@ -380,6 +392,7 @@ impl Symbols {
             for symbol in elf.dynamic_symbols() {
                 all.add(&symbol);
             }
+            all.add_packed(elf);
         }
         for table in [&mut all.code, &mut all.data, &mut all.tls] {
             // Of several names for one address the sized, global and shortest
@@ -392,23 +405,10 @@ impl Symbols {
                     a.name.len(),
                 ))
             });
-            all.add_packed(elf);
         }
         all
     }
 
-    fn add<'data>(&mut self, symbol: &impl ObjectSymbol<'data>) {
-        if symbol.is_undefined() {
-            return;
-        }
-        let Ok(name) = symbol.name() else { return };
-        let table = match symbol.kind() {
-            SymbolKind::Text => &mut self.code,
-            SymbolKind::Data => &mut self.data,
-            SymbolKind::Tls => &mut self.tls,
-            _ => return,
-        };
-        if !name.is_empty() {
     /// Functions that are in no table of the file itself.
     fn add_packed(&mut self, elf: &Elf<'_>) {
         let section = elf.section_by_name(mini::SECTION);
@@ -424,6 +424,18 @@ impl Symbols {
         }
     }
 
+    fn add<'data>(&mut self, symbol: &impl ObjectSymbol<'data>) {
+        if symbol.is_undefined() {
+            return;
+        }
+        let Ok(name) = symbol.name() else { return };
+        let table = match symbol.kind() {
+            SymbolKind::Text => &mut self.code,
+            SymbolKind::Data => &mut self.data,
+            SymbolKind::Tls => &mut self.tls,
+            _ => return,
+        };
+        if !name.is_empty() {
             table.push(Symbol {
                 address: symbol.address(),
                 size: symbol.size(),

@@ -26,9 +26,10 @@ mod mini;
 mod module;
 mod names;
 mod options;
-mod path;
 mod packages;
+mod path;
 mod split;
+mod tls;
 mod types;
 mod value;
 
@@ -37,5 +38,5 @@ pub use answer::{
     ThreadPointer, ThreadStack, TypeHandle, TypedAccess,
 };
 pub use inspect::{ProgramFacts, inspect};
-pub use names::{LockCall, Names, is_c_library};
+pub use names::{LockCall, Names, file_name_of, is_c_library};
 pub use options::NameOptions;

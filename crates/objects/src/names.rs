@@ -4,6 +4,8 @@
 
 mod allocation;
 mod lock_calls;
+mod placing;
+mod thread_local;
 
 use crate::answer::{
     CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess,
@@ -11,15 +13,14 @@ use crate::answer::{
 use crate::die::StaticPlace;
 use crate::fold;
 use crate::globals::Variable;
-use crate::image::{Image, ImageError, LinkAddress};
 use crate::module::{Debug, Limits, Module, is_system_library};
 use crate::options::NameOptions;
 use crate::packages;
 use crate::path;
 use crate::types::TypeId;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use sunder_access::{Address, CodeAddress, Mapping, Mappings};
+use std::path::PathBuf;
+use sunder_access::{Address, CodeAddress, Mappings};
 
 /// Names of one process image. Loads lazily, owns all caches.
 pub struct Names {
@@ -31,18 +32,16 @@ pub struct Names {
     limits: Limits,
     /// `None` until first asked for.
     lock_calls: Option<Vec<lock_calls::Found>>,
+    /// Where the thread-local blocks of libraries are.
+    blocks: thread_local::Blocks,
+    /// See [`Names::set_way`].
+    ways: HashMap<(String, u64), Option<PathBuf>>,
 }
 
 pub use lock_calls::LockCall;
-
-/// An address within a module.
-#[derive(Clone, Copy)]
-pub(crate) struct Placed {
-    pub(crate) module: usize,
-    pub(crate) link: LinkAddress,
-    /// Runtime address minus link address.
-    pub(crate) bias: u64,
-}
+pub(crate) use placing::Placed;
+pub use placing::file_name_of;
+use placing::is_backed;
 
 impl Names {
     /// Names of an image of which nothing is mapped yet.
@@ -54,6 +53,8 @@ impl Names {
             known: HashMap::new(),
             limits: Limits::default(),
             lock_calls: None,
+            blocks: thread_local::Blocks::default(),
+            ways: HashMap::new(),
         }
     }
 
@@ -69,8 +70,6 @@ impl Names {
         self.limits.told()
     }
 
-    /// The functions at the instruction `code`, innermost first, inlined ones
-    /// included. Never empty.
     /// Findings lie in these `files` of the target: adds to the limits how to get
     /// the debug information of those that came with the system without it.
     pub fn tell_remedies(&mut self, files: &[String]) {
@@ -103,6 +102,8 @@ impl Names {
         }
     }
 
+    /// The functions at the instruction `code`, innermost first, inlined ones
+    /// included. Never empty.
     pub fn frames(&mut self, code: CodeAddress) -> Vec<CodeFrame> {
         self.frames_at(code, code)
     }
@@ -204,11 +205,17 @@ impl Names {
 
     /// The object at `address`.
     pub fn object_at(&mut self, address: Address, context: &ObjectContext) -> ObjectName {
-        if let Some(block) = context.heap.as_ref().filter(|b| b.span.contains(address)) {
-            return self.heap_block(block);
-        }
-        if let Some(found) = self.thread_local(address, context) {
+        let heap = context.heap.as_ref().filter(|b| b.span.contains(address));
+        let block = match heap {
+            Some(block) if !self.is_of_loader(block) => return self.heap_block(block),
+            other => other,
+        };
+        let inside = |found: &ObjectName| block.is_none_or(|b| b.span.contains(found.start));
+        if let Some(found) = self.thread_local(address, context).filter(inside) {
             return found;
+        }
+        if let Some(block) = block {
+            return self.heap_block(block);
         }
         if let Some(placed) = self.place(address) {
             let place = StaticPlace::Address(placed.link.0);
@@ -291,52 +298,6 @@ impl Names {
                 .map(|m| m.path.clone()),
             ..ObjectName::default()
         }
-    }
-
-    /// The thread-local variable at `address`: of the executable only, whose
-    /// block lies at a fixed distance below the thread pointer (variant II of
-    /// Drepper's "ELF Handling for Thread-Local Storage", section 3.4.2). Where
-    /// other modules' blocks lie only the process knows.
-    fn thread_local(&mut self, address: Address, context: &ObjectContext) -> Option<ObjectName> {
-        if context.thread_pointers.is_empty() {
-            return None;
-        }
-        let module = self.executable()?;
-        let size = self.modules[module].image.tls_size()?;
-        let holder = context.thread_pointers.iter().find(|t| {
-            let below = t.fs_base.0.wrapping_sub(address.0);
-            below > 0 && below <= size
-        })?;
-        let block = holder.fs_base.0.wrapping_sub(size);
-        let offset = address.0.wrapping_sub(block);
-        let mut found = match self.variable(module, StaticPlace::Tls(offset)) {
-            Some((variable, handle)) => {
-                let start = Address(block.wrapping_add(variable.start));
-                self.variable_name(ObjectKind::Tls, variable, handle, start)
-            }
-            None => {
-                let module = &self.modules[module];
-                let symbol = module.image.symbols.thread_local(offset)?;
-                ObjectName {
-                    kind: ObjectKind::Tls,
-                    name: Some(fold::variable(&symbol.name)),
-                    size: Some(symbol.size),
-                    start: Address(block.wrapping_add(symbol.address)),
-                    module: Some(module.path.clone()),
-                    ..ObjectName::default()
-                }
-            }
-        };
-        found.thread = Some(holder.thread);
-        Some(found)
-    }
-
-    /// The program itself: the ELF file that is mapped lowest, as the kernel
-    /// places position-independent and fixed executables alike below the
-    /// libraries.
-    fn executable(&mut self) -> Option<usize> {
-        let lowest = self.mappings.iter().find(|m| is_backed(m))?.clone();
-        self.module(&lowest)
     }
 
     fn global_symbol(&mut self, placed: Placed) -> Option<ObjectName> {
@@ -487,117 +448,6 @@ impl Names {
         })
     }
 
-    /// The module and link address of a runtime address.
-    pub(crate) fn place(&mut self, address: Address) -> Option<Placed> {
-        let mapping = self.mappings.at(address)?.clone();
-        let backing = if is_backed(&mapping) {
-            mapping
-        } else {
-            self.file_before(&mapping)?
-        };
-        let module = self.module(&backing)?;
-        let bias = self.bias(module, &backing)?;
-        let image = &self.modules[module].image;
-        let link = LinkAddress(address.0.wrapping_sub(bias));
-        image.holds(link).then_some(Placed { module, link, bias })
-    }
-
-    /// Runtime address minus link address of the file that `mapping` is of.
-    fn bias(&self, module: usize, mapping: &Mapping) -> Option<u64> {
-        let image = &self.modules.get(module)?.image;
-        let (offset, address) = image.first_page()?;
-        let same = |m: &&Mapping| m.path == mapping.path && m.inode == mapping.inode;
-        // The lowest first page that fits: two segments may share a page of the
-        // file, which is then mapped twice with the same offset, and a file may
-        // be loaded twice.
-        let starts = self
-            .mappings
-            .iter()
-            .filter(same)
-            .filter(|m| m.file_offset == offset);
-        let mut biases = starts.map(|m| m.span.start.0.wrapping_sub(address));
-        let fits = |bias: &u64| {
-            let link = LinkAddress(mapping.span.start.0.wrapping_sub(*bias));
-            image.maps(link, mapping.file_offset)
-        };
-        biases.find(fits).or_else(|| {
-            // Observers may know the executable mappings only.
-            let link = image.link_address(mapping.file_offset, mapping.execute)?;
-            Some(mapping.span.start.0.wrapping_sub(link.0))
-        })
-    }
-
-    /// The file mapping that `bss`, an anonymous mapping, continues.
-    fn file_before(&self, bss: &Mapping) -> Option<Mapping> {
-        if !bss.path.is_empty() && bss.path != "[heap]" {
-            return None;
-        }
-        let below: Vec<&Mapping> = self
-            .mappings
-            .iter()
-            .take_while(|m| m.span.start < bss.span.start)
-            .collect();
-        let mut start = bss.span.start;
-        for mapping in below.into_iter().rev() {
-            if mapping.span.end() != start {
-                return None;
-            }
-            if is_backed(mapping) {
-                return Some(mapping.clone());
-            }
-            start = mapping.span.start;
-        }
-        None
-    }
-
-    fn module(&mut self, mapping: &Mapping) -> Option<usize> {
-        let key = (mapping.path.clone(), mapping.inode);
-        if let Some(known) = self.known.get(&key) {
-            return known.map(|n| n as usize);
-        }
-        let number = self.modules.len() as u32;
-        let opened = self.open(mapping);
-        if let Some(image) = opened {
-            self.modules.push(Module::new(mapping.path.clone(), image));
-            self.known.insert(key, Some(number));
-            Some(number as usize)
-        } else {
-            self.known.insert(key, None);
-            None
-        }
-    }
-
-    fn open(&mut self, mapping: &Mapping) -> Option<Image> {
-        let path = self.options.rooted(Path::new(&mapping.path));
-        let gone = is_replaced(&path, mapping) || !path.exists();
-        let opened = match (gone, self.running_image(mapping)) {
-            (true, Some(path)) => Image::open(&path),
-            (true, None) => Err(ImageError::Replaced),
-            (false, _) => Image::open(&path),
-        };
-        // Data files are mapped too; only code without names is worth a word.
-        let same = |m: &Mapping| m.execute && m.path == mapping.path;
-        if let Err(error) = &opened
-            && self.mappings.iter().any(same)
-        {
-            let sentence = format!(
-                "{}: its code and data have no names, because {error}.",
-                mapping.path
-            );
-            self.limits.sentences.push(sentence);
-        }
-        opened.ok()
-    }
-
-    /// The way to the program's own file, if `mapping` is of that. On overlays
-    /// the device's number says nothing, but the inode's does.
-    fn running_image(&self, mapping: &Mapping) -> Option<PathBuf> {
-        use std::os::unix::fs::MetadataExt;
-        let path = self.options.executable.as_ref()?;
-        let found = std::fs::metadata(path).ok()?;
-        (mapping.inode != 0 && found.ino() == mapping.inode).then(|| path.clone())
-    }
-
     /// The debug information of a module, loaded at the first call, and the
     /// list that takes what is missing.
     pub(crate) fn debug(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
@@ -610,25 +460,6 @@ impl Names {
         let (debug, _) = modules.get_mut(module)?.debug(options, limits)?;
         Some((debug, &mut limits.sentences))
     }
-}
-
-/// Whether the file at `path` is not the one that was mapped. On file systems
-/// without a device of their own, such as the overlays of containers, the two
-/// numbers may differ for the same file, so nothing is said.
-fn is_replaced(path: &Path, mapping: &Mapping) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    if mapping.path.ends_with(" (deleted)") {
-        return true;
-    }
-    let Ok(found) = std::fs::metadata(path) else {
-        return false;
-    };
-    let major = found.dev() >> 8 & 0xfff;
-    mapping.inode != 0 && found.ino() != mapping.inode && major != 0
-}
-
-fn is_backed(mapping: &Mapping) -> bool {
-    mapping.path.starts_with('/')
 }
 
 /// Whether `path` is that of the C library or the dynamic linker: what code there

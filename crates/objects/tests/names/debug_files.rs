@@ -409,3 +409,46 @@ fn a_deleted_program_is_read_through_what_still_runs() {
     let (name, limits) = told(Some(way.into()));
     assert_eq!((name.as_deref(), limits.as_str()), (Some("counters"), ""));
 }
+
+#[test]
+fn a_deleted_library_is_read_through_the_way_that_is_told() {
+    let Some(program) = compile("counters.c", &["-g", "-O0"]) else {
+        return;
+    };
+    let address = program.address("counters");
+    let kept = program.folder.path().join("kept");
+    // The same file under a name that nobody else knows.
+    fs::hard_link(&program.file, &kept).expect("linked");
+    let mappings = program.mappings();
+    fs::remove_file(&program.file).expect("removable");
+    let told = |way: Option<Option<std::path::PathBuf>>| {
+        let mut names = Names::new(NameOptions {
+            debug_dirs: Vec::new(),
+            root: None,
+            executable: None,
+            debuginfod_cache: None,
+        });
+        let mut all = sunder_access::Mappings::new();
+        for mut mapping in mappings.iter().cloned() {
+            if let Some(way) = &way {
+                // Told before it was deleted.
+                names.set_way(&mapping, way.clone());
+            }
+            if !mapping.path.is_empty() {
+                mapping.path.push_str(" (deleted)");
+            }
+            all.insert(mapping);
+        }
+        names.set_mappings(all);
+        let object = names.object_at(address, &ObjectContext::default());
+        (object.name, names.limits().concat())
+    };
+    let (name, limits) = told(Some(Some(kept)));
+    assert_eq!((name.as_deref(), limits.as_str()), (Some("counters"), ""));
+    let (name, limits) = told(Some(None));
+    assert_ne!(name.as_deref(), Some("counters"));
+    assert!(limits.contains("CAP_CHECKPOINT_RESTORE"), "{limits}");
+    let (_, limits) = told(None);
+    assert!(limits.contains("replaced or deleted"), "{limits}");
+    assert!(!limits.contains("CAP_"), "{limits}");
+}

@@ -10,3 +10,4 @@ mod holders;
 mod live;
 mod lock_calls;
 mod pointers;
+mod thread_locals;

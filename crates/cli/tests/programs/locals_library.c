@@ -1,0 +1,21 @@
+/* The library of locals.c, in C and in C++: one thread-local record, aligned so
+ * that a line holds it as a whole. */
+#ifdef __cplusplus
+#define LOCAL thread_local
+extern "C"
+#else
+#define LOCAL __thread
+#endif
+struct tally *my_tally(void);
+
+struct tally {
+    long own, given;
+    long unused[6];
+};
+
+static LOCAL struct tally tally __attribute__((aligned(64)));
+
+struct tally *my_tally(void)
+{
+    return &tally;
+}

@@ -1,0 +1,180 @@
+//! From runtime addresses to places in files: which mapping holds an address, how
+//! far above its link addresses its file was loaded, and which file that is, also
+//! if its path leads elsewhere by now. Used by all questions to [`Names`].
+
+use super::Names;
+use crate::image::{Image, ImageError, LinkAddress};
+use crate::module::Module;
+use std::path::{Path, PathBuf};
+use sunder_access::{Address, Mapping};
+
+/// An address within a module.
+#[derive(Clone, Copy)]
+pub(crate) struct Placed {
+    pub(crate) module: usize,
+    pub(crate) link: LinkAddress,
+    /// Runtime address minus link address.
+    pub(crate) bias: u64,
+}
+
+impl Names {
+    /// The program itself: the ELF file that is mapped lowest, as the kernel
+    /// places position-independent and fixed executables alike below the
+    /// libraries.
+    pub(super) fn executable(&mut self) -> Option<usize> {
+        let lowest = self.mappings.iter().find(|m| is_backed(m))?.clone();
+        self.module(&lowest)
+    }
+
+    /// The module and link address of a runtime address.
+    pub(crate) fn place(&mut self, address: Address) -> Option<Placed> {
+        let mapping = self.mappings.at(address)?.clone();
+        let backing = if is_backed(&mapping) {
+            mapping
+        } else {
+            self.file_before(&mapping)?
+        };
+        let module = self.module(&backing)?;
+        let bias = self.bias(module, &backing)?;
+        let image = &self.modules[module].image;
+        let link = LinkAddress(address.0.wrapping_sub(bias));
+        image.holds(link).then_some(Placed { module, link, bias })
+    }
+
+    /// Runtime address minus link address of the file that `mapping` is of.
+    fn bias(&self, module: usize, mapping: &Mapping) -> Option<u64> {
+        let image = &self.modules.get(module)?.image;
+        let (offset, address) = image.first_page()?;
+        let same = |m: &&Mapping| m.path == mapping.path && m.inode == mapping.inode;
+        // The lowest first page that fits: two segments may share a page of the
+        // file, which is then mapped twice with the same offset, and a file may
+        // be loaded twice.
+        let starts = self
+            .mappings
+            .iter()
+            .filter(same)
+            .filter(|m| m.file_offset == offset);
+        let mut biases = starts.map(|m| m.span.start.0.wrapping_sub(address));
+        let fits = |bias: &u64| {
+            let link = LinkAddress(mapping.span.start.0.wrapping_sub(*bias));
+            image.maps(link, mapping.file_offset)
+        };
+        biases.find(fits).or_else(|| {
+            // Observers may know the executable mappings only.
+            let link = image.link_address(mapping.file_offset, mapping.execute)?;
+            Some(mapping.span.start.0.wrapping_sub(link.0))
+        })
+    }
+
+    /// The file mapping that `bss`, an anonymous mapping, continues.
+    fn file_before(&self, bss: &Mapping) -> Option<Mapping> {
+        if !bss.path.is_empty() && bss.path != "[heap]" {
+            return None;
+        }
+        let below: Vec<&Mapping> = self
+            .mappings
+            .iter()
+            .take_while(|m| m.span.start < bss.span.start)
+            .collect();
+        let mut start = bss.span.start;
+        for mapping in below.into_iter().rev() {
+            if mapping.span.end() != start {
+                return None;
+            }
+            if is_backed(mapping) {
+                return Some(mapping.clone());
+            }
+            start = mapping.span.start;
+        }
+        None
+    }
+
+    pub(super) fn module(&mut self, mapping: &Mapping) -> Option<usize> {
+        let key = (mapping.path.clone(), mapping.inode);
+        if let Some(known) = self.known.get(&key) {
+            return known.map(|n| n as usize);
+        }
+        let number = self.modules.len() as u32;
+        let opened = self.open(mapping);
+        if let Some(image) = opened {
+            self.modules.push(Module::new(mapping.path.clone(), image));
+            self.known.insert(key, Some(number));
+            Some(number as usize)
+        } else {
+            self.known.insert(key, None);
+            None
+        }
+    }
+
+    fn open(&mut self, mapping: &Mapping) -> Option<Image> {
+        let opened = self.file_of(mapping).and_then(|path| Image::open(&path));
+        // Data files are mapped too; only code without names is worth a word.
+        let same = |m: &Mapping| m.execute && m.path == mapping.path;
+        if let Err(error) = &opened
+            && self.mappings.iter().any(same)
+        {
+            let sentence = format!(
+                "{}: its code and data have no names, because {error}.",
+                mapping.path
+            );
+            self.limits.sentences.push(sentence);
+        }
+        opened.ok()
+    }
+
+    /// A path that leads to the file that was mapped.
+    pub(super) fn file_of(&self, mapping: &Mapping) -> Result<PathBuf, ImageError> {
+        let path = self.options.rooted(Path::new(&mapping.path));
+        if !is_replaced(&path, mapping) && path.exists() {
+            return Ok(path);
+        }
+        let key = (file_name_of(mapping).to_owned(), mapping.inode);
+        match (self.running_image(mapping), self.ways.get(&key)) {
+            (Some(way), _) => Ok(way),
+            (None, Some(Some(way))) => Ok(way.clone()),
+            (None, Some(None)) => Err(ImageError::Refused),
+            (None, None) => Err(ImageError::Replaced),
+        }
+    }
+
+    /// A way to the file that `mapping` is of, for when its path leads to another
+    /// file by now, or to none: `None` if the kernel refused it.
+    pub fn set_way(&mut self, mapping: &Mapping, way: Option<PathBuf>) {
+        let key = (file_name_of(mapping).to_owned(), mapping.inode);
+        self.ways.insert(key, way);
+    }
+
+    /// The way to the program's own file, if `mapping` is of that. On overlays
+    /// the device's number says nothing, but the inode's does.
+    fn running_image(&self, mapping: &Mapping) -> Option<PathBuf> {
+        use std::os::unix::fs::MetadataExt;
+        let path = self.options.executable.as_ref()?;
+        let found = std::fs::metadata(path).ok()?;
+        (mapping.inode != 0 && found.ino() == mapping.inode).then(|| path.clone())
+    }
+}
+
+/// Whether the file at `path` is not the one that was mapped. On file systems
+/// without a device of their own, such as the overlays of containers, the two
+/// numbers may differ for the same file, so nothing is said.
+fn is_replaced(path: &Path, mapping: &Mapping) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    if file_name_of(mapping) != mapping.path {
+        return true;
+    }
+    let Ok(found) = std::fs::metadata(path) else {
+        return false;
+    };
+    let major = found.dev() >> 8 & 0xfff;
+    mapping.inode != 0 && found.ino() != mapping.inode && major != 0
+}
+
+/// The path of the file that `mapping` is of, also if it has been deleted since.
+pub fn file_name_of(mapping: &Mapping) -> &str {
+    let path = mapping.path.as_str();
+    path.strip_suffix(" (deleted)").unwrap_or(path)
+}
+
+pub(super) fn is_backed(mapping: &Mapping) -> bool {
+    mapping.path.starts_with('/')
+}

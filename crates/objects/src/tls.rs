@@ -1,0 +1,241 @@
+//! Where a library's thread-local block lies in each thread, told by what the
+//! loader wrote into the library's own memory: the relocations of thread-local
+//! variables ("ELF Handling for Thread-Local Storage", sections 4.1.6 and 4.3.6)
+//! put there either the number of the module, by which each thread's table of
+//! blocks is indexed, or the distance from the thread pointer. Used by
+//! [`crate::names`], which knows what is mapped where; reads files itself, and
+//! memory of the process only through what its caller gives it.
+//!
+//! The private structures of the loader are not looked at. Everything that is
+//! read is checked, because the process runs on and may be in the midst of
+//! loading: what does not fit tells nothing.
+
+use crate::image::{Elf, first_page_of, open_regular};
+use object::read::elf::{ElfFile64, ProgramHeader};
+use object::{
+    LittleEndian, Object, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationFlags,
+    RelocationTarget, elf,
+};
+use std::path::Path;
+use sunder_access::Address;
+
+/// Reads memory of the process; false if it can't be read as a whole.
+pub(crate) type Read<'a> = dyn FnMut(Address, &mut [u8]) -> bool + 'a;
+
+/// Places of one library that are read; all of them must say the same.
+const MOST_PLACES: usize = 64;
+/// Modules with thread-local variables at most; larger numbers are no numbers.
+const MOST_MODULES: u64 = 4096;
+/// Blocks that lie at one distance in all threads lie closer to the thread
+/// pointer than this, in bytes.
+pub(crate) const MOST_DISTANCE: u64 = 1 << 20;
+
+/// A library's thread-local segment, and the places in its memory that tell
+/// where the blocks are.
+#[derive(Debug)]
+pub(crate) struct Library {
+    address: u64,
+    align: u64,
+    /// Bytes of a block.
+    pub(crate) size: u64,
+    /// File offset and link address of the first page that is mapped.
+    pub(crate) first_page: (u64, u64),
+    places: Vec<Place>,
+}
+
+/// A place that the loader fills in, by link address.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// The module's number; for a variable that others could define too, behind
+    /// it the position in the block that it has here.
+    Module { at: u64, position: Option<u64> },
+    /// The distance to the thread pointer of the byte at `position` of the block.
+    Distance { at: u64, position: u64 },
+    /// A TLS descriptor of that byte: either, behind a function's address.
+    Descriptor { at: u64, position: u64 },
+}
+
+/// What the memory of a library says of its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// They start this far below the thread pointer, in every thread.
+    Distance(u64),
+    /// They are in each thread's table under this number.
+    Module(u64),
+}
+
+impl Library {
+    /// Reads the file at `path`; `None` if it has no thread-local variables.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        let cache = ReadCache::new(open_regular(path).ok()?);
+        let file: Elf<'_> = ElfFile64::parse(&cache).ok()?;
+        let e = LittleEndian;
+        let segment = file
+            .elf_program_headers()
+            .iter()
+            .find(|h| h.p_type(e) == elf::PT_TLS && h.p_memsz(e) > 0)?;
+        let mut places = places(&file);
+        // What belongs to the file for sure says enough.
+        if places.iter().any(|(own, _)| *own) {
+            places.retain(|(own, _)| *own);
+        }
+        places.truncate(MOST_PLACES);
+        Some(Self {
+            address: segment.p_vaddr(e),
+            align: segment.p_align(e).checked_next_power_of_two().unwrap_or(1),
+            size: segment.p_memsz(e),
+            first_page: first_page_of(&file)?,
+            places: places.into_iter().map(|(_, place)| place).collect(),
+        })
+    }
+
+    /// What the library's memory says, if it is loaded `bias` above its link
+    /// addresses: nothing if its places contradict each other.
+    pub(crate) fn told(&self, bias: u64, read: &mut Read<'_>) -> Option<Told> {
+        let mut told: Option<Told> = None;
+        for place in &self.places {
+            let Some(this) = self.place_tells(*place, bias, read) else {
+                continue;
+            };
+            match told {
+                // Through a descriptor or by number: both can be true at once.
+                Some(Told::Module(_)) if matches!(this, Told::Distance(_)) => told = Some(this),
+                Some(Told::Distance(_)) if matches!(this, Told::Module(_)) => {}
+                Some(other) if other != this => return None,
+                _ => told = Some(this),
+            }
+        }
+        told
+    }
+
+    fn place_tells(&self, place: Place, bias: u64, read: &mut Read<'_>) -> Option<Told> {
+        match place {
+            Place::Module { at, position } => {
+                let [module, behind] = words(bias.wrapping_add(at), read)?;
+                let fits = position.is_none_or(|p| p == behind);
+                fits.then_some(()).and_then(|()| module_number(module))
+            }
+            Place::Distance { at, position } => {
+                let [value] = words(bias.wrapping_add(at), read)?;
+                self.distance(value, position)
+            }
+            Place::Descriptor { at, position } => {
+                let [_, argument] = words(bias.wrapping_add(at), read)?;
+                // Distances are negative, addresses are not.
+                if (argument as i64) < 0 {
+                    return self.distance(argument, position);
+                }
+                let [module, at] = words(argument, read)?;
+                (at == position).then_some(())?;
+                module_number(module)
+            }
+        }
+    }
+
+    /// What the offset `value` from the thread pointer, of the byte at `position`
+    /// of a block, says of the block's start.
+    fn distance(&self, value: u64, position: u64) -> Option<Told> {
+        let distance = position.wrapping_sub(value);
+        // Thread pointers are multiples of 64 (the strictest alignment of what
+        // lies behind them).
+        let from_pointer = distance.wrapping_add(self.address);
+        let aligned = from_pointer.is_multiple_of(self.align.min(64));
+        let below = (value as i64) < 0 && distance >= self.size && distance < MOST_DISTANCE;
+        (aligned && below).then_some(Told::Distance(distance))
+    }
+
+    /// Whether a block can start at `start`.
+    pub(crate) const fn can_start(&self, start: u64) -> bool {
+        // Blocks that are allocated late are aligned themselves, not as the
+        // segment lies in its file.
+        let rest = start % self.align;
+        start != 0 && (rest == 0 || rest == self.address % self.align)
+    }
+}
+
+fn module_number(value: u64) -> Option<Told> {
+    (1..MOST_MODULES)
+        .contains(&value)
+        .then_some(Told::Module(value))
+}
+
+/// The places in `file` that the loader fills in, each with whether it can only
+/// be about the file's own variables. Others may be about a variable of the same
+/// name that another module defines.
+fn places(file: &Elf<'_>) -> Vec<(bool, Place)> {
+    let table = file.dynamic_symbol_table();
+    let position = |target, addend: i64| match target {
+        RelocationTarget::Symbol(index) => {
+            let symbol = table.as_ref()?.symbol_by_index(index).ok()?;
+            let known = !symbol.is_undefined();
+            known.then(|| (false, symbol.address().wrapping_add_signed(addend)))
+        }
+        _ => Some((true, addend as u64)),
+    };
+    let all = file.dynamic_relocations().into_iter().flatten();
+    all.filter_map(|(at, relocation)| {
+        let RelocationFlags::Elf { r_type } = relocation.flags() else {
+            return None;
+        };
+        let target = relocation.target();
+        match r_type {
+            elf::R_X86_64_DTPMOD64 => {
+                let (own, position) = position(target, 0)?;
+                let position = (!own).then_some(position);
+                Some((own, Place::Module { at, position }))
+            }
+            elf::R_X86_64_TPOFF64 => {
+                let (own, position) = position(target, relocation.addend())?;
+                Some((own, Place::Distance { at, position }))
+            }
+            elf::R_X86_64_TLSDESC => {
+                let (own, position) = position(target, relocation.addend())?;
+                Some((own, Place::Descriptor { at, position }))
+            }
+            _ => None,
+        }
+    })
+    .collect()
+}
+
+/// The words at `address` of the process.
+fn words<const N: usize>(address: u64, read: &mut Read<'_>) -> Option<[u64; N]> {
+    let mut bytes = vec![0; N * 8];
+    read(Address(address), &mut bytes).then(|| {
+        let mut words = bytes.chunks_exact(8).map(word);
+        std::array::from_fn(|_| words.next().unwrap_or(0))
+    })
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+/// A thread's table of blocks ("dynamic thread vector", section 3 of the same):
+/// where its block of each module in `0..modules` starts, or `None` for those
+/// that it has not needed. The layout is that of glibc since 2.25: two words a
+/// module, the first two numbers being its generation and, before that, how many
+/// modules it has room for.
+pub(crate) fn blocks_of_thread(
+    pointer: Address,
+    modules: u64,
+    read: &mut Read<'_>,
+) -> Option<Vec<Option<u64>>> {
+    const UNALLOCATED: u64 = u64::MAX;
+    // The thread pointer points to itself (System V ABI, x86-64).
+    let [itself, table] = words(pointer.0, read)?;
+    if itself != pointer.0 {
+        return None;
+    }
+    let [room] = words(table.wrapping_sub(16), read)?;
+    if room > 4 * MOST_MODULES {
+        return None;
+    }
+    let count = modules.min(room + 1).min(MOST_MODULES);
+    let mut bytes = vec![0; usize::try_from(count * 16).ok()?];
+    if !read(Address(table), &mut bytes) {
+        return None;
+    }
+    let entry = |pair: &[u8]| Some(word(&pair[..8])).filter(|&p| p != UNALLOCATED && p != 0);
+    Some(bytes.chunks_exact(16).map(entry).collect())
+}
