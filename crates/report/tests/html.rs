@@ -155,6 +155,29 @@ fn code_stands_in_its_source() {
 }
 
 #[test]
+fn lock_calls_stand_apart_from_what_was_sampled() {
+    let page = html(&advised(vec![examples::linear_regression()]));
+    assert!(!page.contains("Lock calls"));
+    let mut finding = examples::linear_regression();
+    let mut call = finding.sites[0].clone();
+    call.function = "take_turn".into();
+    call.calls = Some("pthread_mutex_lock".into());
+    (call.accesses, call.threads) = (0, Vec::new());
+    finding.sites.insert(0, call);
+    let page = html(&advised(vec![finding]));
+    let (sampled, calls) = page.split_once("Lock calls (found").expect("a heading");
+    assert!(sampled.contains("Code that touches it"));
+    assert!(!sampled.contains("take_turn"));
+    for part in ["take_turn", "kind-calls", ">pthread_mutex_lock</td>"] {
+        assert!(calls.contains(part), "{part}");
+    }
+    // It has no share of the samples, not one of 0 %.
+    let row = &calls[calls.find("kind-calls").expect("the row")..];
+    let share = row.find("class=\"number\">").expect("a cell");
+    assert!(row[share..].starts_with("class=\"number\"></td>"), "{row}");
+}
+
+#[test]
 fn limits_show_code_and_a_folded_overview_has_no_head() {
     let mut all = advised(vec![examples::true_sharing()]);
     all.limits = vec!["Build with `-g` for more.".into()];

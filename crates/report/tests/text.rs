@@ -130,6 +130,24 @@ fn without_colour(text: &str) -> String {
 }
 
 #[test]
+fn lock_calls_stand_apart_from_what_was_sampled() {
+    let mut finding = examples::linear_regression();
+    let mut call = finding.sites[0].clone();
+    call.function = "take_turn".into();
+    call.calls = Some("pthread_mutex_lock".into());
+    (call.accesses, call.threads) = (0, Vec::new());
+    finding.sites.insert(0, call);
+    let all = text(&advised(vec![finding]), &with(100));
+    let (sampled, calls) = all.split_once("   lock calls (found").expect("a heading");
+    assert!(!sampled.contains("take_turn"), "{all}");
+    let calls = calls.split("\n\n").next().unwrap_or_default();
+    assert!(calls.contains("take_turn"), "{all}");
+    assert!(calls.contains("calls pthread_mutex_lock"), "{all}");
+    // Nobody counted it: no share, no threads.
+    assert!(!calls.contains('%') && !calls.contains("thread "), "{all}");
+}
+
+#[test]
 fn the_answer_comes_first() {
     let all = advised(vec![examples::linear_regression()]);
     let first = text(&all, &with(120));

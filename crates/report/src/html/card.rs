@@ -37,7 +37,7 @@ pub(super) struct Card {
     pub(super) folded_text: String,
     pub(super) left_out: Option<String>,
     pub(super) advice: Vec<AdviceView>,
-    pub(super) code: Vec<Function>,
+    pub(super) code: Vec<CodeTable>,
     pub(super) stacks: Vec<Stack>,
     pub(super) timeline: Option<Timeline>,
 }
@@ -51,6 +51,12 @@ pub(super) struct AdviceView {
 pub(super) struct Part {
     pub(super) code: bool,
     pub(super) text: String,
+}
+
+/// Code under one heading.
+pub(super) struct CodeTable {
+    pub(super) title: &'static str,
+    pub(super) functions: Vec<Function>,
 }
 
 pub(super) struct Function {
@@ -117,7 +123,7 @@ impl Card {
             folded_maps,
             left_out: (left > 0).then(|| format!("{} not drawn.", counted(left, "more line"))),
             advice: finding.advice.iter().map(AdviceView::new).collect(),
-            code: functions(&finding.sites),
+            code: code(&finding.sites),
             stacks: stacks(finding),
             timeline: Timeline::new(&finding.timeline, all.run.seconds),
         }
@@ -176,13 +182,29 @@ impl AdviceView {
     }
 }
 
+/// What was sampled, and then the code that calls lock functions.
+fn code(sites: &[Site]) -> Vec<CodeTable> {
+    let (calls, sampled): (Vec<&Site>, Vec<&Site>) = sites.iter().partition(|s| s.calls.is_some());
+    [
+        ("Code that touches it", sampled),
+        ("Lock calls (found in the code, not sampled)", calls),
+    ]
+    .into_iter()
+    .filter(|(_, sites)| !sites.is_empty())
+    .map(|(title, sites)| CodeTable {
+        title,
+        functions: functions(&sites),
+    })
+    .collect()
+}
+
 /// Sites by function, the busiest first, with the source around them.
-fn functions(sites: &[Site]) -> Vec<Function> {
+fn functions(sites: &[&Site]) -> Vec<Function> {
     let total = sites
         .iter()
         .fold(0_u64, |sum, s| sum.saturating_add(s.accesses));
     let mut groups: Vec<((&str, &str), Vec<&Site>)> = Vec::new();
-    for site in sites {
+    for &site in sites {
         let file = site.file.as_deref().or(site.module.as_deref());
         let key = (site.function.as_str(), file.unwrap_or_default());
         match groups.iter_mut().find(|(known, _)| *known == key) {

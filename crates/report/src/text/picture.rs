@@ -221,9 +221,14 @@ fn fields(
     let indent = INDENT.len() + label + 2;
     let mut cut_off: Vec<String> = Vec::new();
     for row in [&parents, &leaves] {
-        if row.iter().any(|l| !l.name.is_empty()) {
-            let text = label_row(row, &bytes, indent, &mut cut_off);
-            page.line(&[(Paint::Code, &text)]);
+        if row.iter().all(|l| l.name.is_empty()) {
+            continue;
+        }
+        let rows = whole_labels(row, bytes.start, page.width().saturating_sub(indent));
+        let rows = rows.unwrap_or_else(|| vec![cut_labels(row, &bytes, &mut cut_off)]);
+        for text in rows {
+            let pad = " ".repeat(indent);
+            page.line(&[(Paint::Plain, &pad), (Paint::Code, &text)]);
         }
     }
     if !cut_off.is_empty() {
@@ -232,15 +237,39 @@ fn fields(
     }
 }
 
+/// The names below the bytes they start at, counted from `first`, in rows of at
+/// most `room` columns: one that begins too close behind another stands below it.
+/// `None` if they don't fit two rows whole.
+fn whole_labels(labels: &[Label], first: u32, room: usize) -> Option<Vec<String>> {
+    let mut rows: Vec<String> = Vec::new();
+    for label in labels.iter().filter(|l| !l.name.is_empty()) {
+        let name = clean(&label.name);
+        let at = label.at.saturating_sub(first) as usize;
+        if at + columns(&name) > room {
+            return None;
+        }
+        // A gap between two names.
+        let free = rows.iter().position(|r| columns(r) < at);
+        let row = match free {
+            Some(row) => row,
+            None if rows.len() < 2 => {
+                rows.push(String::new());
+                rows.len() - 1
+            }
+            None => return None,
+        };
+        let row = &mut rows[row];
+        let gap = at.saturating_sub(columns(row));
+        row.push_str(&" ".repeat(gap));
+        row.push_str(&name);
+    }
+    Some(rows)
+}
+
 /// The names of `row` below the bytes they start at; those that had to be cut go
 /// to `cut_off` in full.
-fn label_row(
-    row: &[Label],
-    bytes: &std::ops::Range<u32>,
-    indent: usize,
-    cut_off: &mut Vec<String>,
-) -> String {
-    let mut text = " ".repeat(indent);
+fn cut_labels(row: &[Label], bytes: &std::ops::Range<u32>, cut_off: &mut Vec<String>) -> String {
+    let mut text = String::new();
     let mut column = bytes.start;
     for (i, label) in row.iter().enumerate() {
         let end = row.get(i + 1).map_or(bytes.end, |next| next.at);
@@ -260,4 +289,40 @@ fn label_row(
         text.push_str(&name);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(all: &[(u32, &str)]) -> Vec<Label> {
+        let label = |&(at, name): &(u32, &str)| Label {
+            at,
+            name: name.to_owned(),
+        };
+        all.iter().map(label).collect()
+    }
+
+    #[test]
+    fn names_that_touch_stand_in_two_rows() {
+        let rows = |all: &[(u32, &str)], room| whole_labels(&labels(all), 0, room);
+        let one = vec!["reads   bytes".to_owned()];
+        assert_eq!(rows(&[(0, "reads"), (8, "bytes")], 16), Some(one));
+        let two = vec![
+            "requests        errors".to_owned(),
+            "        bytes".to_owned(),
+        ];
+        let three = [(0, "requests"), (8, "bytes"), (16, "errors")];
+        assert_eq!(rows(&three, 24), Some(two));
+        // Three at once, or beyond the edge: they are cut.
+        let close = [(0, "requests"), (4, "failures"), (8, "bytes")];
+        assert_eq!(rows(&close, 24), None);
+        assert_eq!(rows(&[(0, "requests")], 7), None);
+        let cut = &mut Vec::new();
+        assert_eq!(
+            cut_labels(&labels(&three), &(0..24), cut),
+            "reques… bytes   errors"
+        );
+        assert_eq!(cut.concat(), "0: requests");
+    }
 }
