@@ -352,6 +352,7 @@ pub unsafe fn free(span: *mut Span) {
     // SAFETY: as above.
     unsafe {
         (*span).fixed.capacity = 0;
+        (*span).fixed.bytes = 0;
         (*span).fixed.owner = core::ptr::null_mut();
     }
     if count <= MOST_SLICES && ALL.state[segment].load(Ordering::Relaxed) == NORMAL {
@@ -438,16 +439,20 @@ pub fn span_of(address: usize) -> *mut Span {
     if offset >= REACHED.load(Ordering::Relaxed) {
         return core::ptr::null_mut();
     }
-    if ALL.state[offset / SEGMENT].load(Ordering::Relaxed) == FURTHER {
+    // SAFETY: no more segments are reached than there are places.
+    let state = unsafe { ALL.state.get_unchecked(offset / SEGMENT) };
+    if state.load(Ordering::Relaxed) == FURTHER {
         return core::ptr::null_mut();
     }
     let header = (address & !(SEGMENT - 1)) as *mut Header;
     let slice = offset % SEGMENT / SLICE;
-    // SAFETY: a segment in use has a header; slices are below 64. Slice 0 and
-    // slices never used lead to a descriptor of zeroes: a span without blocks.
+    // SAFETY: a segment in use has a header, whose heads are below 64. Slice 0
+    // and slices never used lead to a descriptor of zeroes: a span without blocks.
     unsafe {
-        let first = (&(*header).head)[slice] as usize % SLICES;
-        &raw mut (&mut (*header).spans)[first]
+        let first = (*header).head[slice];
+        (&raw mut (*header).spans)
+            .cast::<Span>()
+            .add(usize::from(first))
     }
 }
 

@@ -23,6 +23,15 @@ impl Bin {
         direct: (0, 0),
     };
 
+    /// Whether `span` is its one span.
+    ///
+    /// # Safety
+    /// The heap's owner calls, and the span is in this bin.
+    pub unsafe fn has_only(&self, span: *mut Span) -> bool {
+        // SAFETY: by this function's contract.
+        self.first == span && unsafe { (*span).own.next.is_null() }
+    }
+
     /// Puts a span first, or second if there is one: the first is in use.
     ///
     /// # Safety

@@ -47,12 +47,14 @@ mod exported {
         )*};
     }
 
-    forward! { "rsi", "rdx",
+    forward! { "rdx", "rcx",
         malloc = malloc(size: usize) -> *mut c_void;
-        valloc = valloc(size: usize) -> *mut c_void;
-        pvalloc = pvalloc(size: usize) -> *mut c_void;
         // operator new(size_t): all others of the C++ library come through it.
         _Znwm = new(size: usize) -> *mut c_void;
+    }
+    forward! { "rsi", "rdx",
+        valloc = valloc(size: usize) -> *mut c_void;
+        pvalloc = pvalloc(size: usize) -> *mut c_void;
     }
     forward! { "rdx", "rcx",
         calloc = calloc(count: usize, size: usize) -> *mut c_void;
@@ -262,7 +264,13 @@ fn size_of_block(address: usize) -> usize {
 mod inner {
     use super::*;
 
-    pub unsafe extern "C-unwind" fn malloc(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
+    /// The second argument makes the others lie where the slow path wants them.
+    pub unsafe extern "C-unwind" fn malloc(
+        size: usize,
+        _: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
         let block = at_hand(size);
         if !block.is_null() {
             return block.cast();
@@ -279,7 +287,12 @@ mod inner {
         block.cast()
     }
 
-    pub unsafe extern "C-unwind" fn new(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
+    pub unsafe extern "C-unwind" fn new(
+        size: usize,
+        _: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
         let block = at_hand(size);
         if !block.is_null() {
             return block.cast();
@@ -403,7 +416,7 @@ mod inner {
     ) -> *mut c_void {
         if block.is_null() {
             // SAFETY: handed on.
-            return unsafe { malloc(size, sp, bp) };
+            return unsafe { malloc(size, 0, sp, bp) };
         }
         if size == 0 {
             // SAFETY: as glibc does: freed, and no block returned.
@@ -430,9 +443,9 @@ mod inner {
         };
         // SAFETY: the new block has at least the bytes that are copied.
         unsafe {
-            let mut new = malloc(ask, sp, bp);
+            let mut new = malloc(ask, 0, sp, bp);
             if new.is_null() && ask > size {
-                new = malloc(size, sp, bp);
+                new = malloc(size, 0, sp, bp);
             }
             if new.is_null() {
                 return null_mut();
@@ -455,11 +468,12 @@ mod inner {
         // start of a block, the span is live.
         unsafe {
             if !(*span).starts_block(block as usize) {
-                fatal::abort(b"invalid pointer", block as usize);
+                return fatal::invalid(block as usize);
             }
-            if (*span).fixed.owner == heap && !heap.is_null() {
-                (*span).give(block.cast());
-                if (*span).own.used == 0 || (*span).own.full {
+            // The owner of a live span is not null, so a thread without a heap has
+            // none.
+            if (*span).fixed.owner == heap {
+                if (*span).give(block.cast()) {
                     (*heap).settle(span);
                 }
             } else if (*span).fixed.capacity == 1 {

@@ -34,3 +34,30 @@ pub fn abort(what: &[u8], block: usize) -> ! {
     // SAFETY: async-signal-safe and takes nothing.
     unsafe { libc::abort() }
 }
+
+extern "C" fn report_double_free(block: usize) {
+    abort(b"double free", block)
+}
+
+extern "C" fn report_invalid(block: usize) {
+    abort(b"invalid pointer", block)
+}
+
+/// Functions that do not return, of which the compiler does not know it: a call of
+/// one is a jump, for which the fast paths need no frame.
+macro_rules! jumps {
+    ($($(#[$doc:meta])* $name:ident => $report:ident;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(naked)]
+        pub extern "C" fn $name(block: usize) {
+            core::arch::naked_asm!("jmp {}", sym $report)
+        }
+    )*};
+}
+
+jumps! {
+    /// Says that `block` was freed before, and aborts.
+    double_free => report_double_free;
+    /// Says that `block` is none of ours, and aborts.
+    invalid => report_invalid;
+}

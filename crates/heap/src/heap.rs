@@ -23,7 +23,7 @@ const MEDIUM_SLICES: usize = 8;
 /// Slices whose spans a heap does not give back when they become empty, beside
 /// the last of each bin: a program that fills and empties some spans in turn
 /// would otherwise make their blocks anew each time. 1 MiB a thread.
-const MOST_KEPT: u32 = 16;
+const MOST_KEPT: usize = 16;
 
 /// A span without blocks, where a thread has none.
 struct Nothing(Span);
@@ -51,7 +51,9 @@ pub struct Heap {
     /// Changes when the heap gets another owner.
     generation: u32,
     /// Slices of spans that stay when they are empty.
-    kept: u32,
+    kept: usize,
+    /// Those of one slice among them, or null.
+    kept_spans: [*mut Span; MOST_KEPT],
     /// In the pool, the next.
     pub next: *mut Heap,
     returned: Returned,
@@ -156,7 +158,7 @@ impl Heap {
                         (*span).carve();
                     } else if (*span).mark_full() {
                         (*bin).remove(span);
-                        (*span).own.full = true;
+                        (*span).own.set_full(true);
                         (*heap).show(bin);
                     }
                 }
@@ -168,6 +170,10 @@ impl Heap {
     /// The owner calls.
     unsafe fn new_span(heap: *mut Self, block: usize) -> Option<*mut Span> {
         let slices = if block <= SMALL_MOST {
+            // SAFETY: the owner calls.
+            if let Some(span) = unsafe { (*heap).reuse(block) } {
+                return Some(span);
+            }
             1
         } else {
             MEDIUM_SLICES
@@ -176,6 +182,32 @@ impl Heap {
         // SAFETY: the span is new, and this heap's.
         unsafe { (*span).own.generation = (*heap).generation };
         Some(span)
+    }
+
+    /// An empty span that another bin keeps, with blocks of `block` bytes now: its
+    /// memory is at hand, and was lately used.
+    ///
+    /// # Safety
+    /// The owner calls.
+    unsafe fn reuse(&mut self, block: usize) -> Option<*mut Span> {
+        // SAFETY: kept spans are this heap's and live; empty ones are in their bins.
+        unsafe {
+            let place = self.kept_spans.iter().position(|&span| {
+                !span.is_null()
+                    && (*span).own.used == 0
+                    && !(*span).own.is_full()
+                    && !(*(*span).own.bin).has_only(span)
+            })?;
+            let span = core::mem::replace(&mut self.kept_spans[place], null_mut());
+            self.kept -= 1;
+            let bin = (*span).own.bin;
+            (*bin).remove(span);
+            self.show(bin);
+            let (start, generation) = ((*span).fixed.start, self.generation);
+            (*span).set(self, start, 1, block, SLICE);
+            (*span).own.generation = generation;
+            Some(span)
+        }
     }
 
     /// Lets the fast path know the first span of a bin.
@@ -200,7 +232,7 @@ impl Heap {
     pub unsafe fn settle(&mut self, span: *mut Span) {
         // SAFETY: by this function's contract.
         unsafe {
-            if (*span).own.full {
+            if (*span).own.is_full() {
                 let closed = (*span).own.generation != self.generation;
                 if closed && (*span).own.used > 0 {
                     return;
@@ -226,7 +258,7 @@ impl Heap {
     unsafe fn reopen(&mut self, span: *mut Span) {
         // SAFETY: by this function's contract.
         unsafe {
-            (*span).own.full = false;
+            (*span).own.set_full(false);
             let bin = (*span).own.bin;
             (*bin).insert(span, false);
             self.show(bin);
@@ -242,12 +274,18 @@ impl Heap {
         // SAFETY: by this function's contract.
         unsafe {
             let bin = (*span).own.bin;
-            if (*span).own.kept || (*bin).first == span && (*span).own.next.is_null() {
+            if (*span).own.kept || (*bin).has_only(span) {
                 return;
             }
-            if self.kept + (*span).fixed.slices <= MOST_KEPT {
-                self.kept += (*span).fixed.slices;
+            let slices = (*span).fixed.slices as usize;
+            if self.kept + slices <= MOST_KEPT {
+                self.kept += slices;
                 (*span).own.kept = true;
+                if slices == 1
+                    && let Some(place) = self.kept_spans.iter_mut().find(|s| s.is_null())
+                {
+                    *place = span;
+                }
                 return;
             }
             (*bin).remove(span);
@@ -292,7 +330,7 @@ impl Heap {
     unsafe fn close(&mut self, span: *mut Span) {
         // SAFETY: by this function's contract.
         unsafe {
-            (*span).own.full = true;
+            (*span).own.set_full(true);
             loop {
                 (*span).collect();
                 if (*span).own.used == 0 {
@@ -317,6 +355,7 @@ impl Heap {
             self.drain();
             self.generation = self.generation.wrapping_add(1);
             self.kept = 0;
+            self.kept_spans = [null_mut(); MOST_KEPT];
             let heap: *mut Self = self;
             for bin in &mut (*heap).bins {
                 (*heap).empty(bin);
@@ -358,7 +397,12 @@ impl Heap {
                     (*span).collect();
                     if (*span).own.used == 0 {
                         if (*span).own.kept {
-                            (*heap).kept -= (*span).fixed.slices;
+                            (*heap).kept -= (*span).fixed.slices as usize;
+                            for place in &mut (*heap).kept_spans {
+                                if *place == span {
+                                    *place = null_mut();
+                                }
+                            }
                         }
                         bin.remove(span);
                         arena::free(span);

@@ -3,14 +3,18 @@
 
 use crate::arena::{self, SLICE};
 use crate::fatal;
+use crate::heap::Heap;
 use crate::huge;
 use crate::span::{FULL, Span};
-use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
 /// Larger blocks, and those with larger alignments than a slice, are mappings
 /// of their own: glibc's upper limit for its mapping threshold.
 const MOST: usize = 32 << 20;
+
+/// The owner of spans with one block: no heap, and not null, which is what a
+/// thread without a heap has.
+const NO_HEAP: *mut Heap = core::ptr::dangling_mut();
 
 /// A block, and whether it is known to be all zero.
 pub fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
@@ -18,11 +22,12 @@ pub fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
         return (huge::allocate(size, align), true);
     }
     let slices = size.max(1).div_ceil(SLICE);
-    match arena::allocate(slices, null_mut(), slices * SLICE) {
+    match arena::allocate(slices, NO_HEAP, slices * SLICE) {
         Some(got) => {
             // SAFETY: the span is new and ours: it has one block, of all bytes.
             unsafe {
                 (*got.span).fixed.block = got.count * SLICE;
+                (*got.span).fixed.bytes = got.count * SLICE;
                 (*got.span).own.used = 1;
             }
             (got.start as *mut u8, got.zero)

@@ -53,6 +53,8 @@ pub struct Fixed {
     pub capacity: u32,
     /// Slices that it covers, of as many segments as that takes.
     pub slices: u32,
+    /// Bytes of all blocks; 0: nobody may have one.
+    pub bytes: usize,
 }
 
 /// What the owner alone uses.
@@ -66,13 +68,26 @@ pub struct Own {
     pub next: *mut Span,
     pub prev: *mut Span,
     pub bin: *mut Bin,
-    /// Not in its bin: [`FULL`] is or was set.
-    pub full: bool,
+    /// What is to be done at a free is done when no more blocks than this are out:
+    /// 0, or all while the span is not in its bin ([`Own::is_full`]).
+    settle_at: u32,
     /// Stays with its heap when it is empty.
     pub kept: bool,
     /// The heap's generation when the span was made. Under another one, nothing
     /// is allocated here until the span is empty.
     pub generation: u32,
+}
+
+impl Own {
+    /// Not in its bin: [`FULL`] is or was set.
+    pub const fn is_full(&self) -> bool {
+        self.settle_at != 0
+    }
+
+    /// See [`Own::is_full`].
+    pub const fn set_full(&mut self, full: bool) {
+        self.settle_at = if full { u32::MAX } else { 0 };
+    }
 }
 
 /// What other threads write.
@@ -106,6 +121,7 @@ impl Span {
             block: 0,
             capacity: 0,
             slices: 0,
+            bytes: 0,
         },
         own: Own {
             free: null_mut(),
@@ -114,7 +130,7 @@ impl Span {
             next: null_mut(),
             prev: null_mut(),
             bin: null_mut(),
-            full: false,
+            settle_at: 0,
             kept: false,
             generation: 0,
         },
@@ -127,24 +143,26 @@ impl Span {
     /// A span of `slices` slices at `start` with blocks of `block` bytes.
     pub fn set(&mut self, owner: *mut Heap, start: usize, slices: u32, block: usize, room: usize) {
         *self = Self::NONE;
+        let capacity = (room / block.max(1)).max(1);
         self.fixed = Fixed {
             owner,
             start,
             inverse: (u64::MAX / block.max(1) as u64).wrapping_add(1),
             block,
-            capacity: (room / block.max(1)).max(1) as u32,
+            capacity: capacity as u32,
             slices,
+            bytes: capacity * block,
         };
     }
 
     /// Whether `address` is the start of one of its blocks.
     #[inline(always)]
     pub fn starts_block(&self, address: usize) -> bool {
-        let offset = address.wrapping_sub(self.fixed.start) as u64;
+        let offset = address.wrapping_sub(self.fixed.start);
         // Exact for offsets below 2^32 (Lemire, Kaser and Kurz, "Faster
         // remainder by direct computation"), and none is larger.
-        offset.wrapping_mul(self.fixed.inverse) < self.fixed.inverse
-            && offset < self.fixed.block as u64 * u64::from(self.fixed.capacity)
+        offset < self.fixed.bytes
+            && (offset as u64).wrapping_mul(self.fixed.inverse) < self.fixed.inverse
     }
 
     /// Takes a free block, if there is one at hand.
@@ -165,22 +183,26 @@ impl Span {
         block
     }
 
-    /// Gives a block back; what is left to do is the caller's.
+    /// Gives a block back; whether [`crate::heap::Heap::settle`] has something to
+    /// do.
     ///
     /// # Safety
     /// The caller owns the span, and `block` is one of its blocks.
     #[inline(always)]
-    pub unsafe fn give(&mut self, block: *mut Block) {
+    pub unsafe fn give(&mut self, block: *mut Block) -> bool {
+        let sealed = seal(block);
         // SAFETY: the block is the program's to free, and from now on ours.
         unsafe {
-            if (*block).seal == seal(block) {
-                fatal::abort(b"double free", block as usize);
+            if (*block).seal == sealed {
+                fatal::double_free(block as usize);
+                return false;
             }
             (*block).next = self.own.free;
-            (*block).seal = seal(block);
+            (*block).seal = sealed;
         }
         self.own.free = block;
         self.own.used = self.own.used.wrapping_sub(1);
+        self.own.used <= self.own.settle_at
     }
 
     /// Makes more blocks, if there is room.
