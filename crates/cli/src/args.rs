@@ -1,11 +1,12 @@
 //! The command line. Definitions only; nothing here acts.
 
-use crate::simulate::{parse_caches, parse_place};
+use crate::simulate::{parse_align, parse_caches, parse_place, parse_placement};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use sunder_coherence::Caches;
+use sunder_placement::Policy;
 
 /// Find false sharing in running programs, name the data, and say what to do.
 #[derive(Debug, Parser)]
@@ -42,6 +43,8 @@ pub enum Command {
     Report(Report),
     /// Replay a trace on another machine: which nodes miss, why, and on whose data
     Simulate(Simulate),
+    /// Try what takes falsely shared objects apart, on a trace, and rank what it saves
+    WhatIf(WhatIf),
     /// Compare two results: what appeared, went away, grew or shrank
     Diff(Diff),
     /// Run a program with an allocator that keeps its objects apart
@@ -235,7 +238,13 @@ pub struct Report {
   sunder simulate app.trace --granule 128 --protocol mesif
   sunder simulate app.trace --caches 48K/12,2M/16
   sunder simulate app.trace --granule 4096 --nodes 16 --protocol msi
-  sunder simulate app.trace --format json -o result.json")]
+  sunder simulate app.trace --placement hoard
+  sunder simulate app.trace --placement padded:worker.c:41,make_queue
+  sunder simulate app.trace --pad 'struct counter.hits' --align table=128
+  sunder simulate app.trace --format json -o result.json
+
+Exit status: 2 wrong usage, 123 false sharing found with --fail-on, 125 a machine
+that cannot be, a name that the trace does not have, or a file that is no trace.")]
 pub struct Simulate {
     /// A file that sunder trace wrote
     pub file: PathBuf,
@@ -257,9 +266,76 @@ pub struct Simulate {
     /// Which thread runs on which node, threads from 1 and nodes from 0
     #[arg(long, value_name = "THREAD:NODE", value_delimiter = ',', value_parser = parse_place)]
     pub map: Vec<(u32, u32)>,
+    /// Where heap objects lie: actual (as recorded), glibc, hoard, sized, call-site,
+    /// sized-call-site, or padded:CALLSITE,… (blocks from there have lines of their own; a call
+    /// site is a function, file:line, or the offset of a return address)
+    #[arg(long, value_name = "POLICY", default_value = "actual", value_parser = parse_placement)]
+    pub placement: PlacementAsked,
+    /// Give a field of all globals and heap objects of a type lines of its own, or with TYPE alone
+    /// each of these objects; of arrays, each element; OBJECT[] means the elements of one global, or of
+    /// the blocks from one call site
+    #[arg(long, value_name = "TYPE.FIELD")]
+    pub pad: Vec<String>,
+    /// Let a global, or the blocks from a call site, start and end at multiples of so many bytes
+    #[arg(long, value_name = "OBJECT=BYTES", value_parser = parse_align)]
+    pub align: Vec<(String, u64)>,
+    /// Leave out accesses to anything but heap objects
+    #[arg(long)]
+    pub heap_only: bool,
     /// How to report.
     #[command(flatten)]
     pub tell: TellOptions,
+}
+
+/// `sunder what-if`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder what-if app.trace
+  sunder what-if app.trace --granule 128
+  sunder what-if app.trace -o what-if.html -o what-if.json
+  sunder simulate app.trace --pad 'counter.hits'      look at one change more closely
+
+Each change is simulated with all accesses of the trace; the time grows with
+the trace and the number of changes, and falls with processors.
+
+Exit status: 2 wrong usage, 123 false sharing found with --fail-on, 125 a machine
+that cannot be, or a file that is no trace.")]
+pub struct WhatIf {
+    /// A file that sunder trace wrote
+    pub file: PathBuf,
+    /// Bytes that are kept coherent as a whole: a cache line, or a page
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub granule: u64,
+    /// Nodes with caches of their own; one for each thread if not given
+    #[arg(long, value_name = "COUNT")]
+    pub nodes: Option<u32>,
+    /// How copies are kept coherent
+    #[arg(long, value_enum, default_value_t = ProtocolChoice::Mesi)]
+    pub protocol: ProtocolChoice,
+    /// In which order the threads' accesses come
+    #[arg(long, value_enum, default_value_t = OrderChoice::Parallel)]
+    pub order: OrderChoice,
+    /// Which thread runs on which node, threads from 1 and nodes from 0
+    #[arg(long, value_name = "THREAD:NODE", value_delimiter = ',', value_parser = parse_place)]
+    pub map: Vec<(u32, u32)>,
+    /// Try changes for so many findings, the dearest first
+    #[arg(long, value_name = "COUNT", default_value_t = 8)]
+    pub top: usize,
+    /// How to report.
+    #[command(flatten)]
+    pub tell: TellOptions,
+}
+
+/// What `--placement` takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PlacementAsked {
+    /// As recorded.
+    #[default]
+    Actual,
+    /// As an allocator of this kind would do it.
+    Policy(Policy),
+    /// As recorded, but blocks of these call sites have lines of their own.
+    Padded(Vec<String>),
 }
 
 /// What `--order` takes.

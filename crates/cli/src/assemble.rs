@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sunder_access::{Address, ThreadId, Time};
 use sunder_findings as findings;
 use sunder_findings::{Finding, Simulated};
+use sunder_objects::ObjectName;
 use sunder_sharing::{Confidence, MIN_EVIDENCE, Sharing, Verdict, joint_sharing};
 
 /// Slices of time in a finding's timeline.
@@ -114,7 +115,7 @@ fn join(
     let confirmed = lines.iter().any(|(v, _)| v.confirmed);
     let simulated = simulated(process, lines.iter().map(|(v, _)| v.line));
     let sites = join_sites(lines.iter_mut().flat_map(|(_, l)| l.sites.drain(..)));
-    let shown = join_lines(lines, &key);
+    let shown = join_lines(process, lines, &key);
     Finding {
         rank: 0,
         sharing: show_sharing(sharing),
@@ -131,6 +132,7 @@ fn join(
         false_share,
         cost_percent,
         on_smaller_lines,
+        predicted: None,
         timeline,
         advice: Vec::new(),
     }
@@ -145,7 +147,11 @@ fn simulated(process: &Process, lines: impl Iterator<Item = Address>) -> Option<
 
 /// The lines as the result shows them, by address. What was seen of a line before
 /// and after its memory changed owner is one line to the reader.
-fn join_lines(lines: Vec<(Verdict, NamedLine)>, key: &ObjectKey) -> Vec<findings::Line> {
+fn join_lines(
+    process: &Process,
+    lines: Vec<(Verdict, NamedLine)>,
+    key: &ObjectKey,
+) -> Vec<findings::Line> {
     let mut shown: BTreeMap<u64, findings::Line> = BTreeMap::new();
     for (verdict, line) in lines {
         if let Some(old) = shown.get_mut(&verdict.line.0) {
@@ -154,12 +160,13 @@ fn join_lines(lines: Vec<(Verdict, NamedLine)>, key: &ObjectKey) -> Vec<findings
         } else if shown.len() < MOST_LINES {
             // Each line beside its own instance of the object.
             let part = line.parts.iter().find(|p| p.key == *key);
-            let start = part.or_else(|| line.parts.first()).map(|p| p.name.start.0);
+            let part = part.or_else(|| line.parts.first());
+            let object_offset = part.map(|part| offset_of_line(process, &verdict, &part.name));
             shown.insert(
                 verdict.line.0,
                 findings::Line {
                     address: verdict.line.to_string(),
-                    object_offset: start.map(|s| verdict.line.0.wrapping_sub(s) as i64),
+                    object_offset,
                     interleavings_per_second: verdict.interleavings_per_second,
                     words: line.words,
                 },
@@ -167,6 +174,22 @@ fn join_lines(lines: Vec<(Verdict, NamedLine)>, key: &ObjectKey) -> Vec<findings
         }
     }
     shown.into_values().collect()
+}
+
+/// Where the line begins, seen from the object's start. In a replay that moved the
+/// object, a word of it on the line tells.
+fn offset_of_line(process: &Process, verdict: &Verdict, object: &ObjectName) -> i64 {
+    let words = verdict.words.iter().map(|w| u64::from(w.offset));
+    let mut inside = words.filter_map(|word| {
+        let at = verdict.line.offset(word as i64);
+        let origin = process.origin(at, verdict.owner);
+        let offset = object.offset_of(origin)?;
+        object.span()?.contains(origin).then_some((offset, word))
+    });
+    match inside.next() {
+        Some((offset, word)) => offset.wrapping_sub(word) as i64,
+        None => verdict.line.0.wrapping_sub(object.start.0) as i64,
+    }
 }
 
 /// Adds `new` words to those that are known, by ascending offset. Words that

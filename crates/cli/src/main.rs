@@ -30,6 +30,7 @@ mod status;
 mod threads;
 mod trace;
 mod unwind;
+mod what_if;
 
 use anyhow::{Context, Result};
 use args::{Cli, Command};
@@ -55,6 +56,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Diff(options) => saved::diff(options),
         Command::Run(options) => run::run(options),
         Command::Simulate(options) => simulate::run(options),
+        Command::WhatIf(options) => what_if::run(options),
         Command::Doctor(options) => doctor::run(options),
         Command::Demo(options) => demo::run(options),
         Command::Trace(options) => trace::run(options),

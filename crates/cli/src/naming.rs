@@ -70,10 +70,11 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
     let mut parts: Vec<Part> = Vec::new();
     let mut of_word = Vec::new();
     for word in &verdict.words {
-        let address = verdict.line.offset(i64::from(word.offset));
+        let at = verdict.line.offset(i64::from(word.offset));
+        let address = process.origin(at, verdict.owner);
         let known = parts.iter().position(|p| covers(&p.name, address));
         let index = known.unwrap_or_else(|| {
-            let mut context = process.context(address, verdict.owner);
+            let mut context = process.context(at, verdict.owner);
             context
                 .touched_by
                 .extend(word.threads.iter().map(|u| u.thread));
@@ -106,7 +107,8 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
         .iter()
         .zip(&of_word)
         .map(|(word, &index)| {
-            let address = verdict.line.offset(i64::from(word.offset));
+            let at = verdict.line.offset(i64::from(word.offset));
+            let address = process.origin(at, verdict.owner);
             let field = field(process, &parts[index].name, seen[index].as_ref(), address);
             findings::Word {
                 offset: word.offset,
@@ -250,7 +252,7 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
             continue;
         };
         let first = site.bytes.iter().next().unwrap_or(0);
-        let address = verdict.line.offset(first as i64);
+        let address = process.origin(verdict.line.offset(first as i64), verdict.owner);
         let Some(offset) = object.offset_of(address) else {
             continue;
         };
@@ -374,7 +376,8 @@ fn lock_sites<'a>(
     for (word, (object, seen)) in words.iter().zip(objects) {
         let bytes = word.offset..word.offset + word.size;
         let touched = |site: &&SiteUse| bytes.clone().any(|b| site.bytes.contains(u64::from(b)));
-        let address = verdict.line.offset(i64::from(word.offset));
+        let at = verdict.line.offset(i64::from(word.offset));
+        let address = process.origin(at, verdict.owner);
         let Some(offset) = object.offset_of(address) else {
             continue;
         };

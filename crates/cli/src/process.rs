@@ -6,7 +6,7 @@
 
 use crate::heap::Heap;
 use crate::shared::has_common_memory;
-use crate::simulate::RecordedHeap;
+use crate::simulate::{Home, Moved, RecordedHeap};
 use crate::threads::Threads;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -61,6 +61,8 @@ pub struct Process {
     /// Blocks that were freed while their line was watched; the judge's owner
     /// tags count them from 1.
     freed: Vec<HeapBlock>,
+    /// Of a replay, where these lay there; as many as `freed`, or none.
+    homes: Vec<Home>,
     /// Lines whose allocations and frees the runtime reports.
     watched: std::collections::HashSet<Address>,
     accesses: Vec<(sunder_access::Access, i16)>,
@@ -130,6 +132,7 @@ impl Process {
             recorded: None,
             simulated: BTreeMap::new(),
             freed: Vec::new(),
+            homes: Vec::new(),
             watched: std::collections::HashSet::new(),
             accesses: Vec::new(),
             near: Vec::new(),
@@ -292,17 +295,24 @@ impl Process {
 
     /// A trace says that `thread` allocated a block; `looked_at` since when, if
     /// accesses to what lay there before were taken in.
-    pub fn allocated(&mut self, span: Span, stack: u32, thread: ThreadId, looked_at: Option<Time>) {
+    pub fn allocated(
+        &mut self,
+        block: Moved,
+        stack: u32,
+        thread: ThreadId,
+        looked_at: Option<Time>,
+    ) {
         if let Some(time) = looked_at {
+            let span = Span::new(block.to.start, block.to.len.max(1));
             self.judge.retire(span, time, OWNER_NONE);
         }
         if let Some(heap) = &mut self.recorded {
-            heap.allocated(span, stack, thread);
+            heap.allocated(block, stack, thread);
         }
     }
 
-    /// A trace says that the block at `start` was freed; `looked_at` whether
-    /// accesses to it were taken in.
+    /// A trace says that the block was freed that lies at `start` in the replay;
+    /// `looked_at` whether accesses to it were taken in.
     pub fn freed(&mut self, start: Address, time: Time, looked_at: impl Fn(Span) -> bool) {
         let Some(heap) = &mut self.recorded else {
             return;
@@ -312,21 +322,40 @@ impl Process {
         };
         if looked_at(span)
             && let Some(block) = heap.block_at(start)
+            && let Some(home) = heap.home(start)
         {
             self.freed.push(block);
+            self.homes.push(home.clone());
             let owner = self.freed.len() as u64;
             self.judge.retire(span, time, owner);
         }
     }
 
+    /// Where what lies at `address` in a replay was recorded; `address` itself where
+    /// nothing was moved.
+    pub fn origin(&self, address: Address, owner: Option<u64>) -> Address {
+        let Some(heap) = &self.recorded else {
+            return address;
+        };
+        let gone = owner.and_then(|o| self.homes.get(usize::try_from(o).ok()?.checked_sub(1)?));
+        gone.and_then(|home| home.origin(address))
+            .or_else(|| heap.home(address)?.origin(address))
+            .unwrap_or(address)
+    }
+
     /// The heap block that held `address`: one that was freed, if the judge's
-    /// `owner` says so, or the present one.
+    /// `owner` says so, or the present one. In a replay, `address` is where it lies there,
+    /// and the answer tells where it was recorded.
     pub fn block_at(&self, address: Address, owner: Option<u64>) -> Option<HeapBlock> {
         if let Some(owner) = owner.and_then(|o| usize::try_from(o).ok())
             && let Some(block) = owner.checked_sub(1).and_then(|i| self.freed.get(i))
-            && block.span.contains(address)
         {
-            return Some(block.clone());
+            let home = self.homes.get(owner - 1);
+            if home.map_or(block.span.contains(address), |h| {
+                h.origin(address).is_some()
+            }) {
+                return Some(block.clone());
+            }
         }
         if let Some(heap) = &self.recorded {
             return heap.block_at(address);

@@ -43,6 +43,7 @@ impl Building {
                 findings: Vec::new(),
                 limits: observed.limits,
                 simulation: None,
+                what_if: None,
             },
             weak: 0,
         }

@@ -35,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sunder-report",
             "sunder-plan",
             "sunder-trace",
+            "sunder-placement",
         ],
     ),
     ("sunder-workloads", &[]),

@@ -41,6 +41,9 @@ pub struct Findings {
     /// For a replayed trace, the machine that was simulated and what it counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulation: Option<Simulation>,
+    /// For a replayed trace, the changes that were tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub what_if: Option<WhatIf>,
 }
 
 impl Default for Findings {
@@ -56,8 +59,75 @@ impl Default for Findings {
             findings: Vec::new(),
             limits: Vec::new(),
             simulation: None,
+            what_if: None,
         }
     }
+}
+
+/// What changes to single objects, or another allocator, would do to the misses of the
+/// simulated machine. Each was simulated alone, with all accesses of the trace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WhatIf {
+    /// The changes, the one that saves most misses first, of equal ones the one that takes
+    /// fewer bytes.
+    pub changes: Vec<Tried>,
+    /// Replays of the trace that all of it took.
+    pub replays: u32,
+    /// Seconds that these took.
+    pub seconds: f64,
+}
+
+/// A change that was tried.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Tried {
+    /// The rank of the finding that it is for; none: for the heap as a whole.
+    pub finding: Option<u32>,
+    /// The change in words.
+    pub change: String,
+    /// The arguments of `sunder simulate` that make it.
+    pub arguments: Vec<String>,
+    /// How many misses of all kinds the machine has less than without it; negative if
+    /// there are more.
+    pub misses_saved: i64,
+    /// The same of false-sharing misses.
+    pub false_saved: i64,
+    /// False-sharing misses that are left on the finding's objects, or of the machine.
+    pub false_left: u64,
+    /// Bytes that the objects take more at most; of an allocation policy, that its pages
+    /// take more than those of one heap for all.
+    pub bytes: u64,
+}
+
+/// How an object would be shared elsewhere, by simulation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Predicted {
+    /// With lines of other sizes, ascending.
+    pub line_sizes: Vec<OnLines>,
+    /// If the object started elsewhere in its line, by ascending offset; empty where two
+    /// objects meet or the object can't be moved. Other objects are left out of its lines.
+    pub starts: Vec<AtStart>,
+}
+
+/// Misses on an object with lines of one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OnLines {
+    /// Bytes of a line.
+    pub line_size: u32,
+    /// Misses that bring what another thread wrote.
+    pub true_sharing: u64,
+    /// Misses for nothing.
+    pub false_sharing: u64,
+}
+
+/// Misses on an object that starts at one place in a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AtStart {
+    /// Bytes from the start of the line.
+    pub offset: u32,
+    /// Misses that bring what another thread wrote.
+    pub true_sharing: u64,
+    /// Misses for nothing.
+    pub false_sharing: u64,
 }
 
 /// A machine on which a trace was replayed.
@@ -81,6 +151,45 @@ pub struct Simulation {
     pub totals: Simulated,
     /// Of each node, by its number.
     pub by_node: Vec<Simulated>,
+    /// Whether only accesses to heap objects were simulated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub heap_only: bool,
+    /// Where objects were laid, if not all stayed where they were recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+}
+
+/// Where a replay laid objects, and what that takes. Figures are of the heap objects
+/// that were placed: all under a policy, else those that change.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Placement {
+    /// `actual` (as recorded), `general`, `hoard`, `sized`, `call-site` or
+    /// `sized-call-site`.
+    pub policy: String,
+    /// Changes to single objects, as on the command line.
+    pub changes: Vec<String>,
+    /// Bytes of a page.
+    pub page: u64,
+    /// Blocks that were placed.
+    pub allocations: u64,
+    /// Bytes asked for, of blocks freed or not: the sum in equation (2) of SCSTallocator.
+    pub requested_bytes: u64,
+    /// The most bytes that were live at a time.
+    pub peak_bytes: u64,
+    /// Buckets: kinds of blocks that share no page with others.
+    pub buckets: u64,
+    /// Pages with these buckets, equation (4).
+    pub pages: u64,
+    /// Pages of an allocator without buckets, equation (2).
+    pub general_pages: u64,
+    /// Additional pages, equation (5): at most as many as buckets.
+    pub additional_pages: u64,
+    /// Pages that the placement reached, where freed memory was used again.
+    pub reached_pages: u64,
+    /// The most bytes that changed objects took more than before.
+    pub grown_bytes: u64,
+    /// Blocks that could not be placed and stayed where they were recorded.
+    pub unplaced: u64,
 }
 
 /// What a simulation counted. A reference is the part of an access that lies in
@@ -263,6 +372,9 @@ pub struct Finding {
     /// predictions and in results from before it was asked.
     #[serde(default)]
     pub on_smaller_lines: Option<OnSmallerLines>,
+    /// How it would be shared with other lines and starts, where that was simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<Predicted>,
     /// Interleavings per second over the run, in equal slices of time.
     pub timeline: Vec<f64>,
     /// What to do about it, the best first.

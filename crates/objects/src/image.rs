@@ -461,6 +461,11 @@ impl Symbols {
         at(&self.data, address.0, false)
     }
 
+    /// Where variables with static storage start.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = u64> {
+        self.data.iter().map(|s| s.address)
+    }
+
     /// The thread-local variable at `offset` in the module's TLS block.
     pub(crate) fn thread_local(&self, offset: u64) -> Option<&Symbol> {
         at(&self.tls, offset, false)

@@ -6,6 +6,7 @@ mod allocation;
 mod lock_calls;
 mod placing;
 mod thread_local;
+mod variables;
 
 use crate::answer::{
     CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess,

@@ -3,8 +3,11 @@
 //! uses; what it costs comes from the simulation.
 
 use super::heap::RecordedHeap;
+use super::layout::Layout;
 use super::machine::Machine;
 use super::order::Ordered;
+use super::relocate::{Moved as Placed, Relocation};
+use super::replay::needs_heap;
 use super::show;
 use crate::assemble::assemble;
 use crate::process::Process;
@@ -12,7 +15,7 @@ use crate::result::{Building, Observed};
 use crate::session::judge_config;
 use anyhow::Result;
 use std::collections::BTreeMap;
-use sunder_access::{Address, Granule, Mapping, Mappings, ProcessId, Span, Time};
+use sunder_access::{Access, Address, Granule, Mapping, Mappings, ProcessId, Span, ThreadId, Time};
 use sunder_coherence::{Counts, Outcome};
 use sunder_findings as findings;
 use sunder_findings::{Findings, Sharing};
@@ -42,11 +45,17 @@ pub struct Shares {
     pub limits: Vec<String>,
 }
 
-/// Reads the trace again, for the granules in `moved`.
+/// Reads the trace again, for the granules in `moved`, with its objects laid out as
+/// they were in the first pass.
 ///
 /// # Errors
-/// If the judge does not know the granule.
-pub fn attribute(trace: &Trace, machine: &Machine, moved: &Moved) -> Result<Shares> {
+/// If the judge does not know the granule, or objects can't be placed.
+pub fn attribute(
+    trace: &Trace,
+    machine: &Machine,
+    layout: &Layout,
+    moved: &Moved,
+) -> Result<Shares> {
     let bytes = machine.config.granule;
     let mut limits = Vec::new();
     let looked_at = bytes <= LARGEST;
@@ -59,8 +68,16 @@ pub fn attribute(trace: &Trace, machine: &Machine, moved: &Moved) -> Result<Shar
     let granule = Granule::new(bytes.min(LARGEST))?;
     let config = judge_config(granule.bytes(), None)?;
     let mut process = Process::recorded(ProcessId(trace.header().process), config);
+    let mut relocation = match needs_heap(machine, layout) {
+        true => Some(Relocation::new(layout, bytes)?),
+        false => None,
+    };
     let stacks = trace.stacks().map(|(id, frames)| (id, frames.to_vec()));
-    process.set_recorded_heap(RecordedHeap::new(stacks.collect()));
+    let mut heap = RecordedHeap::new(stacks.collect());
+    if let Some(relocation) = &relocation {
+        heap.set_variables(relocation.variables());
+    }
+    process.set_recorded_heap(heap);
     process.simulated = moved
         .iter()
         .map(|(&line, c)| (line, show::counts(c)))
@@ -76,7 +93,15 @@ pub fn attribute(trace: &Trace, machine: &Machine, moved: &Moved) -> Result<Shar
         for event in Ordered::new(trace, machine.order, filter) {
             let first = span.map_or(event.time, |s| s.0);
             span = Some((first, event.time));
-            take(&mut process, granule, moved, &event, trace);
+            let mut seen = Seen {
+                process: &mut process,
+                relocation: relocation.as_mut(),
+                granule,
+                moved,
+                heap_only: machine.heap_only,
+                trace,
+            };
+            seen.take(&event);
         }
     }
     Ok(Shares {
@@ -86,29 +111,88 @@ pub fn attribute(trace: &Trace, machine: &Machine, moved: &Moved) -> Result<Shar
     })
 }
 
-fn take(process: &mut Process, granule: Granule, moved: &Moved, event: &Event, trace: &Trace) {
-    let thread = || {
-        let known = trace.threads().iter().find(|t| t.index == event.thread);
-        known.map(|t| t.id).unwrap_or_default()
-    };
-    match event.what {
-        What::Access { access, .. } if touches(moved, granule, access.span()) => {
-            process.access(&access);
+/// What the second pass does with an event.
+struct Seen<'a, 'l> {
+    process: &'a mut Process,
+    relocation: Option<&'a mut Relocation<'l>>,
+    granule: Granule,
+    moved: &'a Moved,
+    heap_only: bool,
+    trace: &'a Trace,
+}
+
+impl Seen<'_, '_> {
+    fn thread(&self, event: &Event) -> ThreadId {
+        let threads = self.trace.threads();
+        let at = threads.binary_search_by_key(&event.thread, |t| t.index);
+        at.map(|i| threads[i].id).unwrap_or_default()
+    }
+
+    fn take(&mut self, event: &Event) {
+        match event.what {
+            What::Access { access, .. } => self.access(&access, event.ticks),
+            What::Allocate {
+                address,
+                size,
+                stack,
+            } => self.allocated(Span::new(address, size), stack, event),
+            What::Free { address } => {
+                let at = match &mut self.relocation {
+                    Some(relocation) => relocation.freed(address, event.ticks),
+                    None => Some(address),
+                };
+                let (moved, granule) = (self.moved, self.granule);
+                let watched = |span| touches(moved, granule, span);
+                if let Some(at) = at {
+                    self.process.freed(at, event.time, watched);
+                }
+            }
+            What::ThreadStart { .. } => {
+                let thread = self.thread(event);
+                self.process.threads.started(thread);
+            }
+            _ => {}
         }
-        What::Allocate {
-            address,
-            size,
-            stack,
-        } => {
-            let span = Span::new(address, size.max(1));
-            let watched = touches(moved, granule, span);
-            process.allocated(span, stack, thread(), watched.then_some(event.time));
-        }
-        What::Free { address } => {
-            process.freed(address, event.time, |span| touches(moved, granule, span))
-        }
-        What::ThreadStart { .. } => process.threads.started(thread()),
-        _ => {}
+    }
+
+    fn access(&mut self, access: &Access, ticks: u64) {
+        let (process, moved, granule) = (&mut *self.process, self.moved, self.granule);
+        let mut see = |address, width: u32| {
+            if touches(moved, granule, Span::new(address, u64::from(width))) {
+                process.access(&Access {
+                    address,
+                    width: width as u8,
+                    ..*access
+                });
+            }
+        };
+        let Some(relocation) = &mut self.relocation else {
+            return see(access.address, u32::from(access.width));
+        };
+        let width = u32::from(access.width);
+        let heap_only = self.heap_only;
+        let Ok(()) = relocation.parts(access.address, width, ticks, |place, width| {
+            if !heap_only || place.heap {
+                see(place.address, width);
+            }
+            Ok::<(), std::convert::Infallible>(())
+        });
+    }
+
+    fn allocated(&mut self, from: Span, stack: u32, event: &Event) {
+        let thread = self.thread(event);
+        let block = match &mut self.relocation {
+            Some(relocation) => relocation.allocated(from, stack, thread, event.ticks),
+            None => Placed {
+                from,
+                to: from,
+                shape: None,
+            },
+        };
+        let span = Span::new(block.to.start, block.to.len.max(1));
+        let watched = touches(self.moved, self.granule, span);
+        self.process
+            .allocated(block, stack, thread, watched.then_some(event.time));
     }
 }
 
@@ -118,7 +202,7 @@ fn touches(moved: &Moved, granule: Granule, span: Span) -> bool {
 }
 
 /// The loaded files, as the target had them mapped; later ones cover earlier ones.
-fn mappings(trace: &Trace) -> Mappings {
+pub fn mappings(trace: &Trace) -> Mappings {
     let mut all = Mappings::new();
     let modules: Vec<&Module> = trace.modules().iter().flat_map(|(_, list)| list).collect();
     for module in modules {

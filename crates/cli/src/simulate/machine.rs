@@ -12,6 +12,8 @@ pub struct Machine {
     pub config: Config,
     /// In which order its accesses come.
     pub order: OrderChoice,
+    /// Whether only accesses to heap objects are made.
+    pub heap_only: bool,
     /// By the thread's index in the trace, which begins at 1.
     nodes: Vec<u32>,
 }
@@ -64,6 +66,7 @@ impl Machine {
         Ok(Self {
             config,
             order: options.order,
+            heap_only: options.heap_only,
             nodes,
         })
     }

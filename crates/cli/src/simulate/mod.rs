@@ -2,16 +2,26 @@
 //! its nodes missed, and whose data it was. Two passes: the first simulates and
 //! learns which granules move between nodes for the sake of sharing; the second
 //! looks at these alone, byte by byte, so that memory follows what is shared and
-//! not the length of the trace.
+//! not the length of the trace. Both may move objects (`relocate`), as an allocation
+//! policy or a change to a type would.
 
-mod attribute;
+pub mod attribute;
+mod blocks;
 mod heap;
-mod machine;
+pub mod layout;
+pub mod machine;
 mod order;
+pub mod relocate;
+pub mod replay;
+pub mod resolve;
+pub mod shape;
 mod show;
+pub mod steps;
 
-pub use heap::RecordedHeap;
+pub use heap::{Home, RecordedHeap};
 pub use machine::{parse_caches, parse_place};
+pub use relocate::Moved;
+pub use resolve::{parse_align, parse_placement};
 
 use crate::args::Simulate;
 use crate::detect::own_cpu_seconds;
@@ -19,14 +29,15 @@ use crate::output::Output;
 use crate::result::{Observed, show_machine};
 use crate::status;
 use anyhow::{Result, ensure};
-use attribute::{Moved, Shares};
+use attribute::{Moved as MovedGranules, Shares};
+use layout::Layout;
 use machine::Machine;
-use order::Ordered;
+use replay::{Replay, Replayed};
 use std::time::Instant;
-use sunder_coherence::{Outcome, Simulator};
+use sunder_coherence::Outcome;
 use sunder_findings as findings;
 use sunder_observe::machine as real;
-use sunder_trace::read::{Filter, Kinds, Trace, What};
+use sunder_trace::read::Trace;
 
 /// Runs the command; the value is the status to exit with.
 ///
@@ -36,12 +47,11 @@ pub fn run(options: &Simulate) -> Result<u8> {
     let output = Output::new(&options.tell, true)?;
     let trace = Trace::open(&options.file)?;
     let machine = Machine::new(options, trace.threads())?;
-    let begin = Instant::now();
-    let replayed = replay(&trace, &machine)?;
-    let seconds = begin.elapsed().as_secs_f64();
-    let moved = moved_granules(&replayed.outcome);
-    let shares = attribute::attribute(&trace, &machine, &moved)?;
-    let result = join(options, &trace, &machine, &replayed, shares, seconds);
+    let layout = resolve::resolve(options, &trace)?;
+    let first = Pass::first(&trace, &machine, &layout)?;
+    let moved = moved_granules(&first.replayed.outcome);
+    let shares = attribute::attribute(&trace, &machine, &layout, &moved)?;
+    let result = join(options, &trace, &machine, &layout, &first, shares);
     let written = output.write(&result);
     Ok(match output.verdict(&result) {
         Some(found) => found,
@@ -51,39 +61,47 @@ pub fn run(options: &Simulate) -> Result<u8> {
 }
 
 /// What the first pass gave.
-struct Replayed {
-    outcome: Outcome,
+pub struct Pass {
+    /// What was counted.
+    pub replayed: Replayed,
     /// Blocks of the trace that could not be read.
     damaged: u64,
+    /// What it took.
+    seconds: f64,
 }
 
-fn replay(trace: &Trace, machine: &Machine) -> Result<Replayed> {
-    let mut simulator = Simulator::new(machine.config)?;
-    let accesses = Filter {
-        kinds: Kinds::ACCESSES,
-        ..Filter::default()
-    };
-    let mut events = Ordered::new(trace, machine.order, accesses);
-    for event in &mut events {
-        if let What::Access { access, .. } = event.what {
-            let node = machine.node(event.thread);
-            let width = u32::from(access.width);
-            simulator.access(node, access.address, width, access.kind, ())?;
-        }
+impl Pass {
+    /// Makes the first pass.
+    ///
+    /// # Errors
+    /// If there can be no such machine, or the trace has no accesses.
+    pub fn first(trace: &Trace, machine: &Machine, layout: &Layout) -> Result<Self> {
+        let begin = Instant::now();
+        let mut replay = Replay::new(machine, machine.config, layout, ())?;
+        let heap = replay::needs_heap(machine, layout);
+        let damaged = steps::each_of(trace, machine.order, heap, |steps| replay.feed(steps))?;
+        let replayed = replay.finish();
+        ensure!(
+            replayed.outcome.accesses() > 0,
+            "{} holds no accesses{}",
+            trace.path().display(),
+            if machine.heap_only {
+                " to heap objects"
+            } else {
+                ""
+            }
+        );
+        Ok(Self {
+            replayed,
+            damaged,
+            seconds: begin.elapsed().as_secs_f64(),
+        })
     }
-    let damaged = events.damaged_blocks();
-    let outcome = simulator.finish();
-    ensure!(
-        outcome.accesses() > 0,
-        "{} holds no accesses",
-        trace.path().display()
-    );
-    Ok(Replayed { outcome, damaged })
 }
 
 /// The granules that a node missed because another wrote, with what happened on
 /// them.
-fn moved_granules(outcome: &Outcome) -> Moved {
+pub fn moved_granules(outcome: &Outcome) -> MovedGranules {
     outcome
         .lines()
         .filter(|line| line.counts.coherence_misses() > 0)
@@ -91,19 +109,20 @@ fn moved_granules(outcome: &Outcome) -> Moved {
         .collect()
 }
 
-fn join(
+/// The result of both passes.
+pub fn join(
     options: &Simulate,
     trace: &Trace,
     machine: &Machine,
-    replayed: &Replayed,
+    layout: &Layout,
+    first: &Pass,
     mut shares: Shares,
-    seconds: f64,
 ) -> findings::Findings {
     let header = trace.header();
     let mut command = vec![header.program.clone()];
     command.extend(header.arguments.iter().skip(1).cloned());
     let mut limits = std::mem::take(&mut shares.limits);
-    limits.extend(partial(trace, replayed.damaged));
+    limits.extend(partial(trace, first.damaged));
     let here = real::Machine::read();
     let observed = Observed {
         program: findings::Program {
@@ -124,8 +143,11 @@ fn join(
         },
         limits,
     };
+    let replayed = &first.replayed;
     let mut result = attribute::finish(shares, &replayed.outcome, machine, trace, observed);
-    result.simulation = Some(show::simulation(machine, &replayed.outcome, seconds));
+    let mut simulation = show::simulation(machine, &replayed.outcome, first.seconds);
+    simulation.placement = show::placement(machine, layout, replayed);
+    result.simulation = Some(simulation);
     result
 }
 

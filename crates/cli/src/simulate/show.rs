@@ -1,6 +1,8 @@
 //! The simulation's figures in the result's shape.
 
+use super::layout::{Layout, page_for};
 use super::machine::Machine;
+use super::replay::Replayed;
 use sunder_coherence::{CacheSize, Caches, Counts, Outcome, Protocol};
 use sunder_findings as findings;
 
@@ -22,7 +24,33 @@ pub fn simulation(machine: &Machine, outcome: &Outcome, seconds: f64) -> finding
         seconds,
         totals: counts(&outcome.totals()),
         by_node: outcome.nodes().iter().map(counts).collect(),
+        heap_only: machine.heap_only,
+        placement: None,
     }
+}
+
+/// Where objects were laid, if not all stayed where they were.
+pub fn placement(
+    machine: &Machine,
+    layout: &Layout,
+    replayed: &Replayed,
+) -> Option<findings::Placement> {
+    let (stats, figures) = replayed.placed.filter(|_| !layout.is_actual())?;
+    Some(findings::Placement {
+        policy: layout.policy_name().into(),
+        changes: layout.changes.clone(),
+        page: page_for(machine.config.granule),
+        allocations: stats.allocations,
+        requested_bytes: stats.pages.bytes,
+        peak_bytes: stats.peak_bytes,
+        buckets: stats.pages.buckets,
+        pages: stats.pages.with_buckets,
+        general_pages: stats.pages.general(),
+        additional_pages: stats.pages.additional(),
+        reached_pages: stats.reached_pages,
+        grown_bytes: figures.grown,
+        unplaced: figures.unplaced,
+    })
 }
 
 fn caches(caches: Caches) -> String {

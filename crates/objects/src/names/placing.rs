@@ -42,7 +42,7 @@ impl Names {
     }
 
     /// Runtime address minus link address of the file that `mapping` is of.
-    fn bias(&self, module: usize, mapping: &Mapping) -> Option<u64> {
+    pub(super) fn bias(&self, module: usize, mapping: &Mapping) -> Option<u64> {
         let image = &self.modules.get(module)?.image;
         let (offset, address) = image.first_page()?;
         let same = |m: &&Mapping| m.path == mapping.path && m.inode == mapping.inode;

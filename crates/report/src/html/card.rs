@@ -32,6 +32,8 @@ pub(super) struct Card {
     pub(super) bar: String,
     pub(super) origins: Vec<String>,
     pub(super) evidence: String,
+    /// With which lines and starts it would be shared.
+    pub(super) elsewhere: Option<String>,
     pub(super) maps: Vec<Map>,
     pub(super) folded_maps: Vec<Map>,
     pub(super) folded_text: String,
@@ -118,6 +120,7 @@ impl Card {
             bar: bar(finding),
             origins: origins(finding),
             evidence: describe::evidence(all, finding),
+            elsewhere: describe::predicted(finding),
             folded_text: counted(folded_maps.len(), "more line"),
             maps,
             folded_maps,

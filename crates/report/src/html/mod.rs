@@ -25,6 +25,9 @@ struct Report {
     /// Sentences for a run that found nothing significant.
     looked_at: Vec<String>,
     cards: Vec<Card>,
+    /// What was tried, and of what the figures are.
+    tried: Vec<describe::TriedRow>,
+    tried_of: Option<String>,
     /// Whether all findings are folded away.
     folded: bool,
     /// What is folded away.
@@ -57,6 +60,8 @@ pub fn html(findings: &Findings) -> String {
             Vec::new()
         },
         cards,
+        tried: describe::tried(findings),
+        tried_of: describe::tried_of(findings),
         hidden: describe::hidden(counts, threshold),
         limits: findings.limits.iter().map(|l| card::parts(l)).collect(),
         machine: machine(findings),
@@ -129,6 +134,18 @@ fn machine(all: &Findings) -> Vec<(&'static str, String)> {
             grouped(run.watched_accesses)
         ),
     ));
+    if let Some(simulation) = &all.simulation {
+        let (machine, rows) = describe::simulated(simulation);
+        facts.push(("Simulated", clean(&machine)));
+        let figures = rows.iter().map(|(label, figure)| {
+            let figure: Vec<&str> = figure.split_whitespace().collect();
+            (*label, figure.join(" "))
+        });
+        facts.extend(figures);
+        if let Some(placed) = describe::placed(simulation) {
+            facts.push(("Placement", placed));
+        }
+    }
     facts.push((
         "Own cost",
         format!("{} of CPU time", seconds(run.observer_cpu_seconds)),

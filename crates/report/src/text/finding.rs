@@ -30,6 +30,9 @@ pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: 
     if let Some(smaller) = describe::on_smaller_lines(finding).filter(|_| options.all) {
         page.paragraph("   ", "   ", Paint::Dim, &smaller);
     }
+    if let Some(elsewhere) = describe::predicted(finding) {
+        page.paragraph("   ", "   ", Paint::Plain, &elsewhere);
+    }
     pictures(page, all, finding, options);
     code(page, finding, options);
     allocation(page, "allocated", &finding.object, options);

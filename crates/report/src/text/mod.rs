@@ -51,6 +51,7 @@ pub fn text(findings: &Findings, options: &TextOptions) -> String {
     let counts = Counts::of(findings, threshold);
     let mut page = Page::new(options);
     head(&mut page, findings, threshold, counts);
+    what_if(&mut page, findings, options);
     let shown: Vec<_> = findings
         .findings
         .iter()
@@ -89,12 +90,64 @@ fn head(page: &mut Page, all: &Findings, threshold: f64, counts: Counts) {
         for (label, figure) in rows {
             page.line(&[(Paint::Plain, &format!("  {label:<26}{figure}"))]);
         }
+        if let Some(placed) = describe::placed(simulation) {
+            page.paragraph("  ", "  ", Paint::Plain, &placed);
+        }
     }
     if counts.significant == 0 {
         page.blank();
         for sentence in describe::looked_at(all) {
             page.paragraph("", "", Paint::Plain, &sentence);
         }
+    }
+}
+
+/// Changes that are shown without `--all`.
+const TRIED: usize = 8;
+
+/// The changes that were tried, the best first.
+fn what_if(page: &mut Page, all: &Findings, options: &TextOptions) {
+    let Some(of) = describe::tried_of(all) else {
+        return;
+    };
+    page.blank();
+    page.line(&[(Paint::Bold, "What if"), (Paint::Dim, &format!(": {of}"))]);
+    let rows = describe::tried(all);
+    let helps = rows.iter().filter(|row| row.helps).count();
+    let most = if options.all {
+        rows.len()
+    } else {
+        TRIED.min(helps)
+    };
+    for (number, row) in rows.iter().take(most).enumerate() {
+        let paint = if row.helps { Paint::Good } else { Paint::Dim };
+        let bytes = match row.bytes.as_str() {
+            "" => String::new(),
+            bytes => format!(", {bytes}"),
+        };
+        let place = format!("  {:>2}. ", number + 1);
+        page.paragraph(&place, "      ", paint, &format!("{}{bytes}", row.saves));
+        let what = format!("{}: {}", row.about, row.change);
+        page.paragraph("      ", "        ", Paint::Plain, &what);
+        page.paragraph("      ", "        ", Paint::Code, &row.arguments);
+    }
+    if rows.is_empty() {
+        page.line(&[(
+            Paint::Plain,
+            "  No object has a name by which it could be changed.",
+        )]);
+    } else if rows.len() > most {
+        let left = rows.len() - most;
+        let what = if most < helps {
+            "saves less"
+        } else {
+            "saves nothing"
+        };
+        let text = format!(
+            "  … {} that {what} (--all)",
+            crate::figures::counted(left, "change")
+        );
+        page.line(&[(Paint::Dim, &text)]);
     }
 }
 

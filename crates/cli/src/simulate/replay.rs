@@ -1,0 +1,176 @@
+//! One replay: the steps of a trace on one machine with its objects laid out in one
+//! way. Any number of them may take the same steps side by side.
+
+use super::layout::{Layout, Subject};
+use super::machine::Machine;
+use super::relocate::{Figures, Relocation};
+use super::steps::{Did, Steps};
+use anyhow::Result;
+use sunder_access::Span;
+use sunder_coherence::{Config, Error, Miss, MissKind, Observer, Outcome, Simulator};
+use sunder_placement::Stats;
+
+/// Who is told of misses, by what they are counted as.
+pub trait Counting: Observer {
+    /// The tag of an access to `subject`.
+    fn tag(subject: Subject) -> Self::Tag;
+}
+
+impl Counting for () {
+    fn tag(_: Subject) {}
+}
+
+/// Misses of each subject.
+#[derive(Clone, Debug, Default)]
+pub struct BySubject {
+    /// By the subject's number.
+    pub misses: Vec<Misses>,
+}
+
+/// Misses by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misses {
+    /// Of nodes that never held the granule.
+    pub cold: u64,
+    /// For want of room.
+    pub replacement: u64,
+    /// That bring what another wrote.
+    pub truly: u64,
+    /// For nothing.
+    pub falsely: u64,
+}
+
+impl Observer for BySubject {
+    type Tag = Subject;
+
+    fn miss(&mut self, miss: &Miss<Subject>) {
+        let subject = usize::from(miss.tag);
+        if self.misses.len() <= subject {
+            self.misses.resize(subject + 1, Misses::default());
+        }
+        let of = &mut self.misses[subject];
+        match miss.kind {
+            MissKind::Cold => of.cold += 1,
+            MissKind::Replacement => of.replacement += 1,
+            MissKind::TrueSharing => of.truly += 1,
+            MissKind::FalseSharing => of.falsely += 1,
+        }
+    }
+}
+
+impl Counting for BySubject {
+    fn tag(subject: Subject) -> Subject {
+        subject
+    }
+}
+
+/// See the module's head.
+pub struct Replay<'l, O: Counting = ()> {
+    simulator: Simulator<O>,
+    relocation: Option<Relocation<'l>>,
+    machine: &'l Machine,
+}
+
+/// What a replay gave.
+pub struct Replayed<O: Counting = ()> {
+    /// What was counted.
+    pub outcome: Outcome<O>,
+    /// What the placement of the heap took, and the changed objects.
+    pub placed: Option<(Stats, Figures)>,
+}
+
+impl<'l, O: Counting> Replay<'l, O> {
+    /// A replay for the threads of `machine` on one with `config`, with objects as
+    /// `layout` has them.
+    ///
+    /// # Errors
+    /// If there can be no such machine.
+    pub fn new(
+        machine: &'l Machine,
+        config: Config,
+        layout: &'l Layout,
+        counts: O,
+    ) -> Result<Self> {
+        let relocation = match needs_heap(machine, layout) {
+            true => Some(Relocation::new(layout, config.granule)?),
+            false => None,
+        };
+        Ok(Self {
+            simulator: Simulator::with_observer(config, counts)?,
+            relocation,
+            machine,
+        })
+    }
+
+    /// Takes the next steps of the trace.
+    ///
+    /// # Errors
+    /// If more is touched than can be numbered.
+    pub fn feed(&mut self, steps: &Steps) -> Result<(), Error> {
+        match &mut self.relocation {
+            None => feed_plain(&mut self.simulator, self.machine, steps),
+            Some(relocation) => feed(&mut self.simulator, relocation, self.machine, steps),
+        }
+    }
+
+    /// What was counted.
+    pub fn finish(self) -> Replayed<O> {
+        let placed = self.relocation.map(|r| (r.stats(), r.figures()));
+        Replayed {
+            outcome: self.simulator.finish(),
+            placed,
+        }
+    }
+}
+
+/// Whether a replay must know which blocks there are.
+pub fn needs_heap(machine: &Machine, layout: &Layout) -> bool {
+    machine.heap_only || !layout.is_actual() || !layout.is_uncounted()
+}
+
+fn feed_plain<O: Counting>(
+    simulator: &mut Simulator<O>,
+    machine: &Machine,
+    steps: &Steps,
+) -> Result<(), Error> {
+    for step in &steps.steps {
+        if let Some((width, kind)) = step.what.access() {
+            let node = machine.node(step.thread);
+            simulator.access(node, step.address, width, kind, O::tag(0))?;
+        }
+    }
+    Ok(())
+}
+
+fn feed<O: Counting>(
+    simulator: &mut Simulator<O>,
+    relocation: &mut Relocation<'_>,
+    machine: &Machine,
+    steps: &Steps,
+) -> Result<(), Error> {
+    let heap_only = machine.heap_only;
+    for step in &steps.steps {
+        if let Some((width, kind)) = step.what.access() {
+            let node = machine.node(step.thread);
+            relocation.parts(step.address, width, step.ticks, |place, width| {
+                if heap_only && !place.heap {
+                    return Ok(());
+                }
+                simulator.access(node, place.address, width, kind, O::tag(place.subject))
+            })?;
+            continue;
+        }
+        match step.what {
+            Did::Allocate(number) => {
+                let asked = steps.requests[number as usize];
+                let block = Span::new(step.address, asked.size);
+                relocation.allocated(block, asked.stack, asked.thread, step.ticks);
+            }
+            Did::Free => {
+                relocation.freed(step.address, step.ticks);
+            }
+            Did::Read(_) | Did::Write(_) => {}
+        }
+    }
+    Ok(())
+}

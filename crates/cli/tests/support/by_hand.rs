@@ -1,0 +1,65 @@
+//! Traces made by hand: what each thread does is written down, so what a replay counts is
+//! known beforehand. In the parallel order, threads that do not wait for each other take
+//! turns access by access.
+
+use std::path::{Path, PathBuf};
+use sunder_trace::meta::{Reason, Via};
+use sunder_trace::record::{Place, Recorder, Start};
+use sunder_trace::slot::{Key, Slot, tag};
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug)]
+pub enum Act {
+    /// Allocates so many bytes at an address; the last is the return address of the
+    /// call, which names the call site.
+    Allocate(u64, u64, u64),
+    /// Frees the block there.
+    Free(u64),
+    /// Writes 8 bytes there so many times.
+    Write(u64, u64),
+    /// Reads 8 bytes there so many times.
+    Read(u64, u64),
+}
+
+/// A trace of threads that do these things; thread 1 creates the others.
+pub fn trace(folder: &Path, threads: &[Vec<Act>]) -> PathBuf {
+    let path = folder.join("by-hand.trace");
+    let c = format!("{}\0", path.display());
+    let recorder = Recorder::new();
+    let start = Start {
+        path: c.as_bytes(),
+        via: Via::Other,
+        line_size: 64,
+        program: Some((b"/by-hand", b"by-hand\0")),
+    };
+    recorder.start(&start).expect("a new file");
+    for (number, acts) in threads.iter().enumerate() {
+        let place = Place::default();
+        // SAFETY: the place outlives the record, and this thread alone uses it.
+        unsafe {
+            let parent = u32::from(number > 0);
+            let buffer = recorder.attach(&raw const place, parent).expect("memory");
+            for act in acts {
+                let (address, count, kind) = match *act {
+                    Act::Allocate(address, bytes, site) => {
+                        let stack = recorder.stack(buffer, &[site, 0x77]);
+                        recorder.push_after(
+                            buffer,
+                            Slot::new(bytes, Key::new(tag::SIZE, 0, stack.into())),
+                        );
+                        (address, 1, Key::new(tag::ALLOCATE, 0, 0))
+                    }
+                    Act::Free(address) => (address, 1, Key::new(tag::FREE, 0, 0)),
+                    Act::Write(address, count) => (address, count, Key::new(tag::WRITE, 8, 0x10)),
+                    Act::Read(address, count) => (address, count, Key::new(tag::READ, 8, 0x20)),
+                };
+                for _ in 0..count {
+                    recorder.push(buffer, Slot::new(address, kind));
+                }
+            }
+            recorder.detach(buffer);
+        }
+    }
+    recorder.finish(Reason::Exit);
+    path
+}
