@@ -15,8 +15,7 @@
 use super::barriers::{Passage, rounds};
 use super::{Event, Events, Filter, Kinds, Trace, What};
 use crate::slot::Sync;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use sunder_access::Time;
 
 /// See the module's head and [`Trace::events_in_parallel`].
@@ -26,10 +25,13 @@ pub struct Parallel<'t> {
     /// When the first thread began.
     start: Time,
     streams: Vec<Stream<'t>>,
-    /// Threads that can go on, by their clocks.
-    ready: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Threads that wait for others to release, by when they did.
-    waiting: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Threads that can go on, in the order of their turns: their clocks ascend, and
+    /// differ by one unit at most.
+    ready: VecDeque<usize>,
+    /// Threads that wait for others to release.
+    waiting: Vec<usize>,
+    /// Who goes on though what it waits for never came.
+    unblocked: Option<usize>,
     /// How far the clocks had come at any release of an object, at any release, at
     /// one of what is not known, and at any end of a thread.
     released: HashMap<u64, u64>,
@@ -229,13 +231,13 @@ impl<'t> Parallel<'t> {
                 stream.releases.all = VecDeque::new();
             }
         }
-        let ready = (0..streams.len()).map(|i| Reverse((0, i))).collect();
         Self {
             filter,
             start: start.unwrap_or_default(),
+            ready: (0..streams.len()).collect(),
             streams,
-            ready,
-            waiting: BinaryHeap::new(),
+            waiting: Vec::new(),
+            unblocked: None,
             released: HashMap::new(),
             released_any: 0,
             released_unknown: 0,
@@ -248,10 +250,12 @@ impl<'t> Parallel<'t> {
         self.streams.iter().map(|s| s.events.damaged_blocks()).sum()
     }
 
-    /// When what `who` waits for was recorded and not given yet, at the earliest;
-    /// `None` if its next event waits for nothing.
-    fn awaited(&self, who: usize) -> Option<u64> {
-        let role = Role::of(&self.streams[who].next?.what);
+    /// When what `who` waits for before its next event, which has this role, was
+    /// recorded and not given yet, at the earliest; `None` if it waits for nothing.
+    fn awaited(&self, who: usize, role: Role) -> Option<u64> {
+        if matches!(role, Role::Releases(_) | Role::Ends | Role::Neither) {
+            return None;
+        }
         let of = |stream: &Stream<'_>| match role {
             Role::Starts(parent) if stream.index != parent => None,
             Role::Starts(_) => stream.releases.first(Scope::Creation),
@@ -263,22 +267,19 @@ impl<'t> Parallel<'t> {
         others.filter_map(|(_, stream)| of(stream)).min()
     }
 
-    /// Whether the next event of `who` must wait.
-    fn must_wait(&self, who: usize) -> bool {
-        let stream = &self.streams[who];
-        let at = stream.next.map_or(0, |event| match stream.rounds.front() {
-            Some(&end) if is_departure(&event) => end,
+    /// Whether `event`, the next of `who`, must wait.
+    fn must_wait(&self, who: usize, event: &Event) -> bool {
+        let at = match self.streams[who].rounds.front() {
+            Some(&end) if is_departure(event) => end,
             _ => event.ticks,
-        });
-        self.awaited(who).is_some_and(|awaited| awaited < at)
+        };
+        let awaited = self.awaited(who, Role::of(&event.what));
+        awaited.is_some_and(|awaited| awaited < at)
     }
 
-    /// Time has passed for `who` while it waited.
-    fn catch_up(&mut self, who: usize) {
-        let Some(event) = &self.streams[who].next else {
-            return;
-        };
-        let since = match Role::of(&event.what) {
+    /// Time has passed for `who` while its next event, which has this role, waited.
+    fn catch_up(&mut self, who: usize, role: Role) {
+        let since = match role {
             Role::Starts(parent) => {
                 let creator = self.streams.iter().find(|s| s.index == parent);
                 creator.map_or(0, |s| s.clock)
@@ -294,86 +295,133 @@ impl<'t> Parallel<'t> {
         self.streams[who].clock = self.streams[who].clock.max(since);
     }
 
-    /// Lets those go on who waited for what has been released by now.
-    fn wake(&mut self) {
-        let mut still = BinaryHeap::new();
-        while let Some(Reverse((ticks, who))) = self.waiting.pop() {
-            if self.must_wait(who) {
-                still.push(Reverse((ticks, who)));
-            } else {
-                self.catch_up(who);
-                self.ready.push(Reverse((self.streams[who].clock, who)));
-            }
-        }
-        self.waiting = still;
+    /// When the next event of `who` was recorded.
+    fn recorded(&self, who: usize) -> u64 {
+        self.streams[who].next.map_or(0, |event| event.ticks)
     }
 
-    /// The thread whose turn it is and its next event.
-    fn turn(&mut self) -> Option<(usize, Event)> {
-        loop {
-            let Some(Reverse((_, who))) = self.ready.pop() else {
-                // Releases are missing, with the blocks that held them: the one who
-                // waited first goes on.
-                let Reverse((_, who)) = self.waiting.pop()?;
-                return Some((who, self.streams[who].next?));
-            };
-            let Some(event) = self.streams[who].next else {
-                continue;
-            };
-            if self.must_wait(who) {
-                self.waiting.push(Reverse((event.ticks, who)));
-                continue;
+    /// Lets those go on who waited for what has been released by now.
+    fn wake(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.sort_by_key(|&who| self.recorded(who));
+        for who in waiting {
+            match self.streams[who].next {
+                Some(event) if self.must_wait(who, &event) => self.waiting.push(who),
+                Some(event) => {
+                    self.catch_up(who, Role::of(&event.what));
+                    self.queue(who);
+                }
+                None => {}
             }
-            return Some((who, event));
         }
+    }
+
+    /// Puts `who` behind all that can go on, and its clock not before theirs.
+    fn queue(&mut self, who: usize) {
+        let last = self
+            .ready
+            .back()
+            .map_or(0, |&last| self.streams[last].clock);
+        let stream = &mut self.streams[who];
+        stream.clock = stream.clock.max(last);
+        self.ready.push_back(who);
+    }
+
+    /// Whose turn it is; none if nothing is left.
+    fn turn(&mut self) -> Option<usize> {
+        if let Some(who) = self.ready.pop_front() {
+            return Some(who);
+        }
+        // Releases are missing, with the blocks that held them: the one who waited
+        // first goes on.
+        let places = 0..self.waiting.len();
+        let first = places.min_by_key(|&place| self.recorded(self.waiting[place]))?;
+        let who = self.waiting.swap_remove(first);
+        let latest = self.streams.iter().map(|s| s.clock).max();
+        self.streams[who].clock = latest.unwrap_or(0);
+        self.unblocked = Some(who);
+        Some(who)
+    }
+
+    /// Gives the next event of `who`, which is no access and so takes no time; false
+    /// if it has to wait.
+    #[inline(never)]
+    fn order(&mut self, who: usize, event: &mut Event) -> bool {
+        let unblocked = self.unblocked.take() == Some(who);
+        if !unblocked && self.must_wait(who, event) {
+            self.waiting.push(who);
+            return false;
+        }
+        let role = Role::of(&event.what);
+        self.catch_up(who, role);
+        let stream = &mut self.streams[who];
+        let clock = stream.clock;
+        event.time = Time(self.start.0.saturating_add(clock));
+        if is_departure(event) {
+            stream.rounds.pop_front();
+        }
+        match role {
+            Role::Releases(scope) => {
+                stream.releases.pop(scope);
+                self.released_any = self.released_any.max(clock);
+                let of_it = match scope {
+                    Scope::Object(object) => self.released.entry(object).or_default(),
+                    Scope::Unknown => &mut self.released_unknown,
+                    Scope::Creation => &mut self.released_any,
+                };
+                *of_it = clock.max(*of_it);
+            }
+            Role::Ends => self.ended = self.ended.max(clock),
+            _ => {}
+        }
+        // Its turn is not over.
+        self.ready.push_front(who);
+        self.advance(who);
+        if matches!(role, Role::Releases(_) | Role::Ends) {
+            self.wake();
+        }
+        true
+    }
+
+    /// Reads on in the thread `who`; its end lets others go on.
+    #[inline]
+    fn advance(&mut self, who: usize) {
+        let stream = &mut self.streams[who];
+        stream.next = stream.events.next();
+        if stream.next.is_none() {
+            self.finish(who);
+        }
+    }
+
+    #[cold]
+    fn finish(&mut self, who: usize) {
+        // What it lost with damaged blocks nobody waits for.
+        self.streams[who].releases = Releases::default();
+        self.streams[who].end = None;
+        self.wake();
     }
 }
 
 impl Iterator for Parallel<'_> {
     type Item = Event;
 
+    #[inline]
     fn next(&mut self) -> Option<Event> {
         loop {
-            let (who, mut event) = self.turn()?;
-            let role = Role::of(&event.what);
-            self.catch_up(who);
+            let who = self.turn()?;
             let stream = &mut self.streams[who];
-            let time = Time(self.start.0.saturating_add(stream.clock));
-            event.time = time;
+            let Some(mut event) = stream.next else {
+                continue;
+            };
             if let What::Access { access, .. } = &mut event.what {
+                let time = Time(self.start.0.saturating_add(stream.clock));
                 access.time = time;
+                event.time = time;
                 stream.clock += 1;
-            }
-            stream.next = stream.events.next();
-            if stream.next.is_none() {
-                // What it lost with damaged blocks nobody waits for.
-                stream.releases = Releases::default();
-                stream.end = None;
-            }
-            if is_departure(&event) {
-                stream.rounds.pop_front();
-            }
-            match role {
-                Role::Releases(scope) => {
-                    stream.releases.pop(scope);
-                    let clock = stream.clock;
-                    self.released_any = self.released_any.max(clock);
-                    let of_it = match scope {
-                        Scope::Object(object) => self.released.entry(object).or_default(),
-                        Scope::Unknown => &mut self.released_unknown,
-                        Scope::Creation => &mut self.released_any,
-                    };
-                    *of_it = clock.max(*of_it);
-                }
-                Role::Ends => self.ended = self.ended.max(stream.clock),
-                _ => {}
-            }
-            if stream.next.is_some() {
-                let clock = stream.clock;
-                self.ready.push(Reverse((clock, who)));
-            }
-            if matches!(role, Role::Releases(_) | Role::Ends) || self.streams[who].next.is_none() {
-                self.wake();
+                self.ready.push_back(who);
+                self.advance(who);
+            } else if !self.order(who, &mut event) {
+                continue;
             }
             if self.filter.wants(&event.what) {
                 return Some(event);
