@@ -9,6 +9,7 @@ mod programs;
 mod real;
 mod record;
 mod sampling;
+mod scst;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -47,6 +48,12 @@ enum Command {
     Real,
     /// The detector's precision and recall against replayed traces
     GroundTruth,
+    /// Where objects lie and what it saves: SCSTallocator's Tables 1 to 3
+    Scst {
+        /// Threads of each program, and nodes of the simulated machine
+        #[arg(long, default_value_t = 16)]
+        threads: u32,
+    },
 }
 
 /// What all benchmarks are told.
@@ -63,7 +70,7 @@ pub struct Options {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let (repetitions, scale) = match cli.command {
-        Command::GroundTruth => (3, 1),
+        Command::Scst { .. } | Command::GroundTruth => (3, 1),
         _ => (5, 4),
     };
     let options = Options {
@@ -77,5 +84,6 @@ fn main() -> Result<()> {
         Command::Sampling => sampling::run(&options),
         Command::Real => real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
+        Command::Scst { threads } => scst::run(&options, threads),
     }
 }

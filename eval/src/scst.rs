@@ -1,0 +1,254 @@
+//! `scst`: the SCSTallocator paper's Tables 1 to 3 for our versions of its
+//! programs. Each is compiled for tracing, recorded once a repetition, and its
+//! trace is replayed on as many nodes as it has threads under each placement, with
+//! pages as the paper's shared memory has them and with the lines of a CPU cache.
+//!
+//! Whether equation (5) holds is checked here: a placement that takes more additional
+//! pages than it has buckets fails the command, after the record is written.
+
+mod paper;
+mod tables;
+
+use crate::record::Record;
+use crate::{Options, programs};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use sunder_findings::{Findings, Simulation};
+use sunder_workloads::{PARALLEL, Parallel, default_out_dir};
+use tables::Tables;
+
+/// In the order of the tables; the first is what the others are compared with, the
+/// second what the paper compares with.
+pub const POLICIES: [&str; 4] = ["general", "sized", "call-site", "sized-call-site"];
+
+/// A machine: bytes of a granule and protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Bytes that are kept coherent as a whole.
+    pub granule: u64,
+    /// As `sunder simulate --protocol` takes it.
+    protocol: &'static str,
+}
+
+/// The paper's: a shared memory of pages, where a copy is readable or writable.
+pub const PAGES: Machine = Machine {
+    granule: 4096,
+    protocol: "msi",
+};
+
+/// The caches of CPUs.
+pub const LINES: Machine = Machine {
+    granule: 64,
+    protocol: "mesi",
+};
+
+/// What one replay gave.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// Which recording, from 0.
+    pub run: u32,
+    /// Bytes of a granule.
+    pub granule: u64,
+    /// Of [`POLICIES`].
+    pub policy: &'static str,
+    /// The counts.
+    pub seen: Simulation,
+}
+
+/// Runs the benchmark with `threads` threads on as many nodes.
+///
+/// # Errors
+/// If a program fails, the record can't be written, or equation (5) does not hold.
+pub fn run(options: &Options, threads: u32) -> Result<()> {
+    let sunder = programs::sunder()?;
+    let folder = default_out_dir().join("scst");
+    std::fs::create_dir_all(&folder)?;
+    let mut record = Record::new(
+        "scst",
+        &format!(
+            "Tables 1 to 3 of the SCSTallocator paper for our versions of its programs, which are \
+             not its programs: {threads} threads, of which the first allocates everything, each on \
+             a node of its own. One trace a repetition, replayed under each placement with pages of \
+             {} bytes (MSI) and lines of {} (MESI), infinite caches, as if each thread had a \
+             processor of its own.",
+            PAGES.granule, LINES.granule
+        ),
+        options.repetitions,
+        &[
+            "program",
+            "run",
+            "granule",
+            "policy",
+            "references",
+            "granules",
+            "cold",
+            "true_sharing",
+            "false_sharing",
+            "upgrades",
+            "buckets",
+            "general_pages",
+            "bucket_pages",
+            "extra_pages",
+        ],
+    )?;
+    let mut tables = Tables::new();
+    for program in PARALLEL.iter().filter(|p| p.name.contains(&options.only)) {
+        let mut all = Vec::new();
+        let built = Built::new(program, &sunder, &folder)?;
+        for run in 0..options.repetitions {
+            let trace = built.record(&sunder, threads)?;
+            all.extend(replays(&sunder, &trace, threads, run)?);
+            std::fs::remove_file(&trace)?;
+        }
+        for replay in &all {
+            record.row(&row(program, replay)?)?;
+        }
+        tables.add(program, &all)?;
+        println!("{}", program.name);
+    }
+    let broken = tables.broken();
+    record.finish(&tables.summary())?;
+    ensure!(broken.is_empty(), "equation (5) does not hold: {broken}");
+    Ok(())
+}
+
+/// A program compiled for tracing and as usual.
+struct Built {
+    program: &'static Parallel,
+    traced: PathBuf,
+    native: PathBuf,
+}
+
+impl Built {
+    fn new(program: &'static Parallel, sunder: &Path, folder: &Path) -> Result<Self> {
+        let native = folder.join(program.name);
+        let traced = native.with_extension("traced");
+        program.compile(&mut Command::new("gcc"), &native)?;
+        program.compile(Command::new(sunder).arg("cc"), &traced)?;
+        Ok(Self {
+            program,
+            traced,
+            native,
+        })
+    }
+
+    /// Records a run, whose output must be that of a run that is not recorded.
+    fn record(&self, sunder: &Path, threads: u32) -> Result<PathBuf> {
+        let arguments = [threads.to_string(), self.program.size.to_string()];
+        let trace = self.native.with_extension("trace");
+        let native = output(Command::new(&self.native).args(&arguments))?;
+        let recorded = output(
+            Command::new(sunder)
+                .args(["trace", "-o"])
+                .arg(&trace)
+                .arg("--")
+                .arg(&self.traced)
+                .args(&arguments),
+        )?;
+        let name = self.program.name;
+        ensure!(native == recorded, "{name}: recorded, its output differs");
+        Ok(trace)
+    }
+}
+
+fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let done = command.output().with_context(|| format!("{command:?}"))?;
+    let told = String::from_utf8_lossy(&done.stderr);
+    ensure!(
+        done.status.success(),
+        "{command:?}: {}: {told}",
+        done.status
+    );
+    Ok(done.stdout)
+}
+
+/// Replays `trace` under every policy on both machines, as many at a time as there
+/// are processors: they don't disturb each other, for nothing here is timed.
+fn replays(sunder: &Path, trace: &Path, nodes: u32, run: u32) -> Result<Vec<Replay>> {
+    let jobs: Vec<(Machine, &'static str)> = [PAGES, LINES]
+        .into_iter()
+        .flat_map(|machine| POLICIES.map(|policy| (machine, policy)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(&(machine, policy)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let seen = replay(sunder, trace, nodes, machine, policy).map(|seen| Replay {
+                run,
+                granule: machine.granule,
+                policy,
+                seen,
+            });
+            if let Ok(mut all) = done.lock() {
+                all.push(seen);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let all = done
+        .into_inner()
+        .map_err(|_| anyhow::anyhow!("a replay panicked"))?;
+    let mut all = all.into_iter().collect::<Result<Vec<Replay>>>()?;
+    let place = |r: &Replay| {
+        let machine_and_policy = |j: &(Machine, &str)| (j.0.granule, j.1) == (r.granule, r.policy);
+        jobs.iter().position(machine_and_policy)
+    };
+    all.sort_by_key(place);
+    Ok(all)
+}
+
+fn replay(
+    sunder: &Path,
+    trace: &Path,
+    nodes: u32,
+    machine: Machine,
+    policy: &str,
+) -> Result<Simulation> {
+    let result = trace.with_extension(format!("{}-{policy}.json", machine.granule));
+    output(
+        Command::new(sunder)
+            .args(["simulate", "--quiet", "--format", "json", "-o"])
+            .arg(&result)
+            .args(["--placement", policy, "--protocol", machine.protocol])
+            .args(["--granule", &machine.granule.to_string()])
+            .args(["--nodes", &nodes.to_string()])
+            .arg(trace),
+    )?;
+    let seen = Findings::open(&result)?;
+    std::fs::remove_file(&result)?;
+    seen.simulation.context("a result without a simulation")
+}
+
+fn row(program: &Parallel, replay: &Replay) -> Result<Vec<String>> {
+    let counts = &replay.seen.totals;
+    let space = tables::space(replay)?;
+    let mut fields = vec![
+        program.name.to_owned(),
+        replay.run.to_string(),
+        replay.granule.to_string(),
+        replay.policy.to_owned(),
+    ];
+    fields.extend(
+        [
+            counts.references,
+            replay.seen.granules,
+            counts.cold,
+            counts.true_sharing,
+            counts.false_sharing,
+            counts.upgrades,
+            space.buckets,
+            space.general_pages,
+            space.pages,
+            space.additional_pages,
+        ]
+        .map(|figure| figure.to_string()),
+    );
+    Ok(fields)
+}
