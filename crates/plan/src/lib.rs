@@ -78,7 +78,7 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
             line_size,
             format!(
                 "It costs nothing as long as {} starts where it does now, which nothing \
-                 guarantees: {offset} bytes further on, threads would share lines.",
+                 guarantees: if it started at byte {offset} of a line, threads would share lines.",
                 words::quoted(finding.object.short_name())
             ),
         ),

@@ -451,7 +451,7 @@ fn latent_findings_say_when() {
     moved.object.address = "0x1000".into();
     let all = advise(&moved, 64);
     assert_eq!(fixes(&all), [Fix::Allocate], "hoisting would win nothing");
-    assert_says(&all[0], &["nothing guarantees", "16 bytes further on"]);
+    assert_says(&all[0], &["nothing guarantees", "at byte 16 of a line"]);
     assert!(
         !all[0].text.contains("but the array starts"),
         "it does not start badly: {}",

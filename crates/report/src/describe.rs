@@ -187,7 +187,7 @@ pub(crate) fn whole_cost(finding: &Finding) -> String {
     }
     match finding.latent_on {
         Some(LatentOn::LineSize(bytes)) => format!("with {bytes}-byte lines"),
-        Some(LatentOn::StartOffset(bytes)) => format!("if moved by {bytes} bytes"),
+        Some(LatentOn::StartOffset(byte)) => format!("if it starts at byte {byte} of a line"),
         None => "not on this machine".to_owned(),
     }
 }
@@ -262,22 +262,19 @@ pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
     if let Some(counts) = &finding.simulated {
         return replayed(finding, counts);
     }
+    let threads = counted(finding.threads().len(), "thread");
+    let lines = counted(finding.lines.len(), "line");
     // Only watchpoints show that a line goes to and fro; samples bound how often.
-    let (verb, bound) = match (finding.latent, finding.confirmed) {
-        (true, _) => ("would pass", ""),
-        (false, true) => ("pass", ""),
-        (false, false) => ("may pass", "up to "),
+    let (verb, bound) = match finding.confirmed {
+        true => ("pass", ""),
+        false => ("may pass", "up to "),
     };
-    let mut out = format!(
-        "{} {verb} {} back and forth {bound}{} times a second",
-        counted(finding.threads().len(), "thread"),
-        if finding.lines.len() == 1 {
-            "1 line".to_owned()
-        } else {
-            counted(finding.lines.len(), "line")
-        },
-        short(finding.interleavings_per_second),
-    );
+    let mut out = if finding.latent {
+        format!("{threads} would share what lies on {lines} today")
+    } else {
+        let rate = short(finding.interleavings_per_second);
+        format!("{threads} {verb} {lines} back and forth {bound}{rate} times a second")
+    };
     if let Some(processes) = processes(all, finding) {
         out.push(' ');
         out.push_str(&processes);

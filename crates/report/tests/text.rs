@@ -148,6 +148,25 @@ fn lock_calls_stand_apart_from_what_was_sampled() {
 }
 
 #[test]
+fn another_start_is_told_by_its_place_in_the_line() {
+    let mut finding = examples::latent();
+    // Within its line, not a distance from today's start.
+    finding.latent_on = Some(sunder_findings::LatentOn::StartOffset(0));
+    let options = TextOptions {
+        all: true,
+        ..with(100)
+    };
+    let all = text(&advised(vec![finding]), &options);
+    assert!(all.contains("if it starts at byte 0 of a line"), "{all}");
+    let words: Vec<&str> = all.split_whitespace().collect();
+    assert!(
+        words.join(" ").contains("started at byte 0 of a line"),
+        "{all}"
+    );
+    assert!(!all.contains("0 times a second"), "{all}");
+}
+
+#[test]
 fn the_answer_comes_first() {
     let all = advised(vec![examples::linear_regression()]);
     let first = text(&all, &with(120));

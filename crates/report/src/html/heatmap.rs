@@ -13,6 +13,8 @@ const RULER: u32 = 16;
 const ROW: u32 = 24;
 /// Columns of the small font in a byte's width, times ten.
 const CHARS_PER_10_BYTES: u32 = 19;
+/// From one row of names to the next.
+const NAME_ROW: u32 = 15;
 /// Bytes side by side; wider lines wrap.
 const PER_BLOCK: u32 = 64;
 /// Rows at most; the busiest threads are kept.
@@ -90,10 +92,10 @@ impl Map {
         };
         let mut facts = vec![clean(&line.address)];
         facts.extend(describe::line_position(line));
-        facts.push(format!(
-            "{} interleavings/s",
-            short(line.interleavings_per_second)
-        ));
+        if !finding.latent {
+            let rate = short(line.interleavings_per_second);
+            facts.push(format!("{rate} interleavings/s"));
+        }
         let threads = threads(line);
         if threads.len() > MOST_ROWS {
             facts.push(format!(
@@ -185,12 +187,8 @@ impl Block {
             .collect();
         let field_y = RULER + rows.len() as u32 * ROW;
         let (fields, elements) = names(&words, object, &bytes, field_y);
-        let height = field_y
-            + match (fields.is_empty(), elements.is_empty()) {
-                (true, _) => 0,
-                (false, true) => 20,
-                (false, false) => 36,
-            };
+        let lowest = fields.iter().chain(&elements).map(|n| n.y).max();
+        let height = lowest.map_or(field_y, |y| y + 5);
         let track = (bytes.end - bytes.start) * BYTE;
         Self {
             left: LEFT,
@@ -270,6 +268,8 @@ fn names(
     top: u32,
 ) -> (Vec<Name>, Vec<Name>) {
     let mut fields = Vec::new();
+    // Position and name of each field.
+    let mut whole: Vec<(u32, String)> = Vec::new();
     let mut elements: Vec<(u32, u32, String)> = Vec::new();
     // The words of one lock have one name.
     for run in words.chunk_by(|a, b| a.field == b.field) {
@@ -283,6 +283,7 @@ fn names(
         let end = last.offset.saturating_add(last.size.max(1)).min(bytes.end);
         let after = words.iter().map(|w| w.offset).filter(|&o| o > last.offset);
         let next = after.min().unwrap_or(bytes.end);
+        whole.push((from, clean(leaf)));
         fields.push(Name {
             x: x_of(from, bytes),
             y: top + 16,
@@ -298,6 +299,12 @@ fn names(
             _ => elements.push((from, end, parent.to_owned())),
         }
     }
+    let mut below = 0;
+    for ((field, row), (_, name)) in fields.iter_mut().zip(rows_of(&whole, bytes)).zip(whole) {
+        field.y += row * NAME_ROW;
+        field.text = name;
+        below = below.max(row);
+    }
     let starts: Vec<u32> = elements.iter().map(|e| e.0).collect();
     let elements = elements
         .into_iter()
@@ -307,7 +314,7 @@ fn names(
             let next = starts.get(i + 1).copied().unwrap_or(bytes.end);
             Name {
                 x: x_of(from, bytes),
-                y: top + 31,
+                y: top + 16 + (1 + below) * NAME_ROW,
                 width: end.saturating_sub(from) * BYTE,
                 text: cut(&name, room(next.saturating_sub(from))),
                 title: name,
@@ -317,6 +324,27 @@ fn names(
     (fields, elements)
 }
 
+/// In which row each name stands so that all stand whole in two: one that begins
+/// too close behind another goes below it. None if they don't fit.
+fn rows_of(names: &[(u32, String)], bytes: &std::ops::Range<u32>) -> Vec<u32> {
+    // Bytes that the names of a row cover, in tenths.
+    let mut ends = [0_u32; 2];
+    let mut rows = Vec::new();
+    for (at, name) in names {
+        let start = (at - bytes.start) * 10;
+        let columns = name.chars().count() as u32 + 1;
+        let end = start + (columns * 100).div_ceil(CHARS_PER_10_BYTES);
+        let free = ends.iter().position(|&e| e <= start);
+        let fits = end <= (bytes.end - bytes.start) * 10;
+        let Some(row) = free.filter(|_| fits) else {
+            return Vec::new();
+        };
+        ends[row] = end;
+        rows.push(row as u32);
+    }
+    rows
+}
+
 fn room(bytes: u32) -> usize {
     (bytes * CHARS_PER_10_BYTES / 10).saturating_sub(1) as usize
 }
@@ -324,6 +352,26 @@ fn room(bytes: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_touch_stand_in_two_rows() {
+        let rows = |names: &[(u32, &str)]| {
+            let names: Vec<_> = names.iter().map(|(at, n)| (*at, (*n).to_owned())).collect();
+            rows_of(&names, &(0..64))
+        };
+        // Eight bytes have room for 15 columns, one of them for the gap.
+        assert_eq!(rows(&[(0, "fourteen_wide_"), (8, "next")]), [0, 0]);
+        let three = [(0, "requests_handled"), (8, "bytes"), (16, "failures")];
+        assert_eq!(rows(&three), [0, 1, 0]);
+        // The third has no row, the last no room.
+        let close = [
+            (0, "requests_handled"),
+            (4, "requests_refused"),
+            (8, "bytes"),
+        ];
+        assert_eq!(rows(&close), [0_u32; 0]);
+        assert_eq!(rows(&[(56, "requests_handled")]), [0_u32; 0]);
+    }
 
     #[test]
     fn heat_grows_with_magnitude() {
