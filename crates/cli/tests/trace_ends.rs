@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Plain, Output};
 use std::sync::OnceLock;
@@ -35,6 +36,7 @@ fn build(name: &str, source: &str, arguments: &[&str]) -> PathBuf {
 /// prints goes through the same stream as what it starts.
 const ENDS: &str = r#"
 #define _GNU_SOURCE
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -67,6 +69,7 @@ int main(int argc, char **argv) {
     if (is("exit_group")) syscall(SYS_exit_group, 9);
     if (is("thread")) { pthread_t t; pthread_create(&t, 0, leave, 0); pause(); }
     if (is("abort")) abort();
+    if (is("assert")) assert(argc > 5);
     if (is("fault")) *(volatile int *)8 = 1;
     if (is("handler")) { signal(SIGSEGV, on_fault); *(volatile int *)8 = 1; }
     if (is("kill")) kill(getpid(), SIGKILL);
@@ -163,6 +166,8 @@ fn programs_that_end_by_themselves_leave_whole_traces_and_do_what_they_do_alone(
         ("quick_exit", 8, Reason::Exit, WORK),
         ("thread", 11, Reason::Exit, WORK),
         ("handler", 11, Reason::Exit, WORK),
+        ("abort", 128 + 6, Reason::Abort, WORK),
+        ("assert", 128 + 6, Reason::Abort, WORK),
         ("fork", 9, Reason::Exit, WORK),
         ("vfork", 3, Reason::Exit, WORK + 1000),
         ("fork-exec", 4, Reason::Exit, WORK + 1000),
@@ -182,10 +187,12 @@ fn programs_that_end_by_themselves_leave_whole_traces_and_do_what_they_do_alone(
         ("no exec", 12, Reason::Exit, 2 * WORK),
     ] {
         let (alone, recorded, path) = both(how);
-        assert_eq!(alone.status.code(), Some(status), "{how}");
+        let ended = alone.status.code();
+        let ended = ended.or(alone.status.signal().map(|signal| 128 + signal));
+        assert_eq!(ended, Some(status), "{how}");
         assert_eq!(recorded.status.code(), Some(status), "{how}");
         assert_eq!(text(&recorded.stdout), text(&alone.stdout), "{how}");
-        assert_eq!(text(&recorded.stderr), "", "{how}");
+        assert_eq!(text(&recorded.stderr), text(&alone.stderr), "{how}");
         let trace = Trace::open(&path).expect("it was recorded");
         assert!(
             trace.summary().is_complete(),
@@ -204,14 +211,12 @@ fn programs_that_end_by_themselves_leave_whole_traces_and_do_what_they_do_alone(
 #[test]
 fn programs_that_are_ended_leave_what_was_written_and_the_reason() {
     for (how, signal, said) in [
-        ("abort", 6, "signal 6 (Aborted)"),
         ("fault", 11, "signal 11 (Segmentation fault)"),
         ("kill", 9, "signal 9 (Killed)"),
         ("term", 15, "signal 15 (Terminated)"),
         ("exit_group", 0, "around the C library's exit"),
     ] {
         let (alone, recorded, path) = both(how);
-        use std::os::unix::process::ExitStatusExt;
         assert_eq!(alone.status.signal().unwrap_or(0), signal, "{how}");
         let status = if signal == 0 { 9 } else { 128 + signal };
         assert_eq!(recorded.status.code(), Some(status), "{how}");
@@ -240,19 +245,25 @@ fn programs_that_are_ended_leave_what_was_written_and_the_reason() {
 const LIBRARY: &str = r"
 #include <stdlib.h>
 volatile long count;
+void *bump(void *at) {
+    for (int i = 0; i < 20000; i++) ++*(volatile long *)at;
+    return 0;
+}
 void *make(void) {
     for (int i = 0; i < COUNT; i++) count++;
     return malloc(SIZE);
 }
 ";
 
-/// Opens both libraries, closes the first, then ends as it is told.
+/// Opens both libraries, closes the first, lets two threads run in the second on what
+/// it allocated, then ends as it is told.
 const OPENS: &str = r#"
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 static void *make(void *library) {
     void *(*make)(void) = (void *(*)(void))dlsym(library, "make");
     return make ? make() : 0;
@@ -261,8 +272,14 @@ int main(int argc, char **argv) {
     void *one = dlopen("./libone.so", RTLD_NOW);
     if (!one || !make(one) || dlclose(one)) { puts(dlerror()); return 1; }
     void *two = dlopen(argv[1], RTLD_NOW);
-    if (!two || !make(two)) { puts(dlerror()); return 2; }
+    long *cells = two ? make(two) : 0;
+    void *(*bump)(void *) = two ? (void *(*)(void *))dlsym(two, "bump") : 0;
+    if (!cells || !bump) { puts(dlerror()); return 2; }
     if (argc > 2) raise(SIGKILL);
+    cells = (long *)(((uintptr_t)cells + 63) / 64 * 64);
+    pthread_t thread[2];
+    for (int i = 0; i < 2; i++) pthread_create(&thread[i], 0, bump, cells + i);
+    for (int i = 0; i < 2; i++) pthread_join(thread[i], 0);
     puts("done");
     return 3;
 }
@@ -275,7 +292,7 @@ fn code_of_opened_libraries_lies_in_listed_modules_also_if_the_program_dies() {
         let source = LIBRARY.replace("SIZE", size).replace("COUNT", "100000");
         build(&format!("lib{name}.so"), &source, &["-shared", "-fPIC"]);
     }
-    let program = build("opens", OPENS, &["-ldl"]);
+    let program = build("opens", OPENS, &["-pthread"]);
     let two = folder().join("libtwo.so");
     for (name, dies, status) in [("ends", false, 3), ("dies", true, 128 + 9)] {
         let path = folder().join(format!("opens-{name}.trace"));
@@ -313,7 +330,24 @@ fn code_of_opened_libraries_lies_in_listed_modules_also_if_the_program_dies() {
                 _ => None,
             });
         let in_two = counting.filter(|m| Path::new(&m.path) == two).count() as u64;
+        if !dies {
+            names_the_library(&path, &two);
+        }
         let least = if dies { 2 * WORK - BUFFER } else { 2 * WORK };
         assert!(in_two >= least, "{in_two}");
     }
+}
+
+/// A replay finds the cells that the threads share, and names the library's code.
+fn names_the_library(trace: &Path, library: &Path) {
+    let result = trace.with_extension("json");
+    let mut replay = sunder();
+    replay.args(["simulate", "--quiet", "-o"]);
+    replay.arg(&result).arg(trace).assert().success();
+    let findings = sunder_findings::Findings::open(&result).expect("it was written");
+    let first = findings.findings.first().expect("two threads share a line");
+    assert_eq!(first.sharing, sunder_findings::Sharing::False);
+    let maker = first.object.allocation.first().expect("it was recorded");
+    assert_eq!(maker.function, "make");
+    assert_eq!(maker.module.as_deref().map(Path::new), Some(library));
 }

@@ -409,6 +409,8 @@ pub enum Reason {
     Exec,
     /// The recorder was told to stop.
     Stopped,
+    /// The program aborted.
+    Abort,
 }
 
 /// The record that ends a complete trace.
@@ -444,6 +446,7 @@ impl End {
             Reason::Exit => 1,
             Reason::Exec => 2,
             Reason::Stopped => 3,
+            Reason::Abort => 4,
         });
         fields.u32(self.threads);
         for number in [
@@ -466,6 +469,7 @@ impl End {
                 1 => Reason::Exit,
                 2 => Reason::Exec,
                 3 => Reason::Stopped,
+                4 => Reason::Abort,
                 _ => return None,
             },
             threads: fields.u32()?,

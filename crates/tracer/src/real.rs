@@ -3,7 +3,7 @@
 //! from a small arena.
 
 use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{
     clockid_t, pthread_attr_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, pthread_once_t,
@@ -109,12 +109,20 @@ real! {
     execveat: fn(c_int, *const c_char, *const *const c_char, *const *const c_char, c_int) -> c_int;
     _exit: fn(c_int) -> !;
     quick_exit: fn(c_int) -> !;
+    abort: fn() -> !;
+    __assert_fail: fn(*const c_char, *const c_char, c_uint, *const c_char) -> !;
 }
 
 /// Ends the process if not even the C library's own function is found.
 pub fn missing() -> ! {
-    // SAFETY: ends the process.
-    unsafe { libc::abort() }
+    // SAFETY: ends the process; not by `abort`, which is one of ours.
+    unsafe {
+        libc::signal(libc::SIGABRT, libc::SIG_DFL);
+        libc::raise(libc::SIGABRT);
+        loop {
+            libc::pause();
+        }
+    }
 }
 
 const ARENA: usize = 64 * 1024;

@@ -3,7 +3,7 @@
 
 use crate::local::{RECORDER, local};
 use crate::{hooks, modules, real, threads};
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_trace::meta::{Reason, Via};
 use sunder_trace::record::Start;
@@ -116,4 +116,35 @@ ends! {
     _exit => _exit;
     _Exit => _exit;
     quick_exit => quick_exit;
+}
+
+/// Interposed; see its manual. If a handler of the program's keeps it alive, it goes
+/// on without being recorded.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn abort() -> ! {
+    finish(Reason::Abort);
+    match real::abort() {
+        // SAFETY: takes nothing.
+        Some(real) => unsafe { real() },
+        None => real::missing(),
+    }
+}
+
+/// What `assert` calls. It ends in the C library's own `abort`, which is not ours.
+///
+/// # Safety
+/// As `assert` calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __assert_fail(
+    assertion: *const c_char,
+    file: *const c_char,
+    line: c_uint,
+    function: *const c_char,
+) -> ! {
+    finish(Reason::Abort);
+    match real::__assert_fail() {
+        // SAFETY: handed on.
+        Some(real) => unsafe { real(assertion, file, line, function) },
+        None => real::missing(),
+    }
 }

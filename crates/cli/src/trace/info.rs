@@ -28,6 +28,7 @@ fn ended(trace: &Trace) -> Option<String> {
         Reason::Exit => "the program's exit".to_owned(),
         Reason::Exec => "the program executed another one".to_owned(),
         Reason::Stopped => "it was stopped".to_owned(),
+        Reason::Abort => "the program aborted".to_owned(),
         _ => return None,
     })
 }
