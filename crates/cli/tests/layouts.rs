@@ -1,12 +1,12 @@
-//! `sunder simulate --placement`, `--pad` and `--align`: replays that move objects. What is
-//! counted is known beforehand: traces are written by hand, or their program's threads take
-//! turns.
+//! `sunder simulate --placement`, `--pad` and `--align`, and `sunder what-if`: replays that move
+//! objects. What is counted is known beforehand: traces are written by hand, or their program's
+//! threads take turns.
 
 mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use sunder_findings::{Findings, Placement, Simulated};
+use sunder_findings::{Findings, Placement, Simulated, Tried};
 use support::by_hand::{Act, trace};
 use support::sunder;
 
@@ -356,4 +356,187 @@ fn call_sites_are_named_by_function_and_line() {
         let seen = placement(file, &["--placement", &format!("padded:{site}")]);
         assert_eq!((seen.allocations, seen.grown_bytes), (1, 48), "{site}");
     }
+}
+
+fn what_if(trace: &Path, options: &[&str]) -> Findings {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    sunder()
+        .args(["what-if", "--quiet", "--format", "json", "-o"])
+        .arg(&file)
+        .arg(trace)
+        .args(options)
+        .assert()
+        .success();
+    Findings::open(&file).expect("a result")
+}
+
+/// The change that `arguments` ask for.
+fn tried<'a>(result: &'a Findings, arguments: &str) -> &'a Tried {
+    let all = &result.what_if.as_ref().expect("tried").changes;
+    all.iter()
+        .find(|c| c.arguments.join(" ") == arguments)
+        .unwrap_or_else(|| panic!("{arguments}: {all:?}"))
+}
+
+#[test]
+fn what_helps_is_ranked_before_what_does_not() {
+    let result = what_if(recorded("global"), &[]);
+    let rank = result.findings[0].rank;
+    for field in ["pair.first", "pair.second"] {
+        let change = tried(&result, &format!("--pad {field}"));
+        assert_eq!(change.finding, Some(rank));
+        assert_eq!(
+            (change.false_saved, change.false_left),
+            (FALSE as i64, 0),
+            "{field}"
+        );
+        // Who reads both words in the end misses on two lines instead of one.
+        assert_eq!(change.misses_saved, FALSE as i64 - 1);
+        assert_eq!(change.bytes, 2 * (128 - 16));
+    }
+    let aligned = tried(&result, "--align table=64");
+    assert_eq!((aligned.misses_saved, aligned.false_left), (0, FALSE));
+    let what_if = result.what_if.as_ref().expect("tried");
+    let saved: Vec<i64> = what_if.changes.iter().map(|c| c.misses_saved).collect();
+    assert!(saved.is_sorted_by(|a, b| a >= b), "{saved:?}");
+    // Nothing on the heap is shared, so no allocator can help.
+    assert!(what_if.changes.iter().all(|c| c.finding == Some(rank)));
+}
+
+#[test]
+fn elements_of_an_array_are_tried_by_the_array() {
+    let result = what_if(recorded("array"), &[]);
+    let padded = tried(&result, "--pad counters[]");
+    assert_eq!((padded.false_saved, padded.false_left), (FALSE as i64, 0));
+    assert_eq!(padded.bytes, 8 * 64 - 64);
+}
+
+#[test]
+fn what_is_tried_is_what_simulate_does() {
+    let file = recorded("heap");
+    let result = what_if(file, &[]);
+    let before = totals(file, &[]);
+    for change in &result.what_if.as_ref().expect("tried").changes {
+        let arguments: Vec<&str> = change.arguments.iter().map(String::as_str).collect();
+        let after = totals(file, &arguments);
+        let saved = before.false_sharing as i64 - after.false_sharing as i64;
+        assert_eq!(saved, change.false_saved, "{arguments:?}");
+    }
+}
+
+#[test]
+fn allocators_are_tried_where_blocks_meet() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let result = what_if(&neighbours(folder.path(), false), &[]);
+    let saved = |policy: &str| tried(&result, &format!("--placement {policy}")).false_saved;
+    let all = BY_HAND as i64;
+    assert_eq!((saved("hoard"), saved("call-site")), (all, all));
+    assert_eq!((saved("general"), saved("sized")), (0, 0));
+    // The pages of two call sites instead of one page.
+    assert_eq!(tried(&result, "--placement call-site").bytes, 4096);
+    // A block of 8 bytes takes a line.
+    let aligned = tried(&result, "--align 0xa1=64");
+    assert_eq!((aligned.false_saved, aligned.bytes), (all, 56));
+}
+
+#[test]
+fn other_lines_and_starts_are_predicted_by_replay() {
+    let result = what_if(recorded("global"), &[]);
+    let predicted = result.findings[0].predicted.as_ref().expect("predicted");
+    let sizes: Vec<_> = predicted
+        .line_sizes
+        .iter()
+        .map(|on| (on.line_size, on.false_sharing))
+        .collect();
+    // The two words are the first 16 bytes of an object at a multiple of 64.
+    assert_eq!(sizes, [32, 64, 128, 256].map(|size| (size, FALSE)));
+    let starts: Vec<_> = predicted
+        .starts
+        .iter()
+        .map(|at| (at.offset, at.false_sharing))
+        .collect();
+    // At 56 a line ends between them.
+    let expected: Vec<_> = (0..8)
+        .map(|i| (i * 8, if i == 7 { 0 } else { FALSE }))
+        .collect();
+    assert_eq!(starts, expected);
+    // A heap block starts at multiples of 16.
+    let result = what_if(recorded("heap"), &[]);
+    let predicted = result.findings[0].predicted.as_ref().expect("predicted");
+    let offsets: Vec<_> = predicted.starts.iter().map(|at| at.offset).collect();
+    assert_eq!(offsets, [0, 16, 32, 48]);
+    // Two blocks have no start in common. 32 bytes apart they meet on larger lines alone.
+    let folder = tempfile::tempdir().expect("a folder");
+    let result = what_if(&neighbours(folder.path(), false), &[]);
+    let predicted = result.findings[0].predicted.as_ref().expect("predicted");
+    assert!(predicted.starts.is_empty());
+    let falsely = predicted.line_sizes.iter().map(|on| on.false_sharing);
+    assert_eq!(falsely.collect::<Vec<_>>(), [0, BY_HAND, BY_HAND, BY_HAND]);
+}
+
+#[test]
+fn the_reports_rank_the_changes_and_tell_the_predictions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("page.html");
+    let seen = sunder()
+        .arg("what-if")
+        .arg(recorded("global"))
+        .arg("-o")
+        .arg(&page)
+        .output()
+        .expect("sunder starts");
+    let told = String::from_utf8_lossy(&seen.stdout);
+    let page = std::fs::read_to_string(page).expect("a page");
+    for text in [&told, &std::borrow::Cow::Borrowed(page.as_str())] {
+        for wanted in [
+            "What if",
+            "saves 997 misses",
+            "--pad pair.second",
+            "Falsely shared on lines of 32, 64, 128 and 256 bytes; at 7 of 8 start offsets",
+        ] {
+            assert!(text.contains(wanted), "{wanted}: {text}");
+        }
+    }
+    assert!(told.contains("1 change that saves nothing"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_tried_is_refused_in_one_sentence() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let foreign = folder.path().join("foreign");
+    std::fs::write(&foreign, "no trace at all".repeat(40)).expect("written");
+    let good = recorded("global");
+    let cases: [(&Path, &[&str]); 4] = [
+        (&foreign, &[]),
+        (good, &["--granule", "48"]),
+        (good, &["--nodes", "0"]),
+        (good, &["--nodes", "99"]),
+    ];
+    for (file, options) in cases {
+        let seen = sunder()
+            .arg("what-if")
+            .arg(file)
+            .args(options)
+            .output()
+            .expect("sunder starts");
+        let told = String::from_utf8_lossy(&seen.stderr);
+        assert_eq!(seen.status.code(), Some(125), "{options:?}: {told}");
+        assert_eq!(told.lines().count(), 1, "{options:?}: {told}");
+    }
+}
+
+#[test]
+fn what_is_left_of_a_cut_trace_is_tried_and_said_to_be_partial() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cut = folder.path().join("cut.trace");
+    let bytes = std::fs::read(recorded("global")).expect("the trace");
+    std::fs::write(&cut, &bytes[..bytes.len() - 1]).expect("written");
+    let result = what_if(&cut, &[]);
+    assert!(
+        result.limits.iter().any(|l| l.contains("partial")),
+        "{:?}",
+        result.limits
+    );
+    assert_eq!(tried(&result, "--pad pair.second").false_left, 0);
 }

@@ -84,7 +84,11 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
             align: vec![(name.clone(), line)],
             ..Asked::default()
         };
-        add(format!("give {what} lines of their own"), align);
+        let own = match object.kind {
+            ObjectKind::Heap => "lines of their own",
+            _ => "lines of its own",
+        };
+        add(format!("give {what} {own}"), align);
         if is_array(object) {
             let pad = vec![format!("{name}[]")];
             let asked = Asked {

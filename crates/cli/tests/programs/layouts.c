@@ -11,11 +11,11 @@ struct pair {
 };
 
 /* Each on lines of its own, so that nothing but the two words meets. */
-_Alignas(64) static pthread_barrier_t turn;
-_Alignas(64) static long rounds;
+_Alignas(256) static pthread_barrier_t turn;
+_Alignas(256) static long rounds;
 
-_Alignas(64) static struct pair table;
-_Alignas(64) static long counters[8];
+_Alignas(256) static struct pair table;
+_Alignas(256) static long counters[8];
 
 struct side {
 	volatile long *word;
