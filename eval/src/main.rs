@@ -8,6 +8,7 @@ mod overhead;
 mod programs;
 mod real;
 mod record;
+mod replay;
 mod sampling;
 mod scst;
 
@@ -27,7 +28,7 @@ struct Cli {
     #[arg(long, global = true)]
     repetitions: Option<u32>,
     /// How many times the size of the tests, which run for about half a second; 4 if
-    /// not given, 1 for ground-truth
+    /// not given, 1 for ground-truth and replay
     #[arg(long, global = true)]
     scale: Option<u64>,
 }
@@ -48,6 +49,8 @@ enum Command {
     Real,
     /// The detector's precision and recall against replayed traces
     GroundTruth,
+    /// How fast traces are replayed, by length, nodes and lines
+    Replay,
     /// Where objects lie and what it saves: SCSTallocator's Tables 1 to 3
     Scst {
         /// Threads of each program, and nodes of the simulated machine
@@ -70,7 +73,7 @@ pub struct Options {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let (repetitions, scale) = match cli.command {
-        Command::Scst { .. } | Command::GroundTruth => (3, 1),
+        Command::Scst { .. } | Command::GroundTruth | Command::Replay => (3, 1),
         _ => (5, 4),
     };
     let options = Options {
@@ -83,6 +86,7 @@ fn main() -> Result<()> {
         Command::Detection => detection::run(&options),
         Command::Sampling => sampling::run(&options),
         Command::Real => real::run(&options),
+        Command::Replay => replay::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
         Command::Scst { threads } => scst::run(&options, threads),
     }
