@@ -51,6 +51,18 @@ struct share {
     int begin, end;
 };
 
+/* What one thread did. */
+struct tally {
+    long bodies, pairs, far, near, opened, inserted, cells, leaves;
+};
+
+/* The present tree, its cube, and locks for its cells. */
+struct tree {
+    struct cell *root;
+    double middle[3], half;
+    pthread_mutex_t *lock;
+};
+
 struct space {
     int threads, bodies;
     double opening;
@@ -58,9 +70,9 @@ struct space {
     /* Bodies in the order of the tree. */
     struct body **order;
     struct share **share;
-    pthread_mutex_t *lock;
+    struct tally **tally;
+    struct tree *tree;
     pthread_barrier_t *barrier;
-    struct cell *root;
 };
 
 static struct space *space;
@@ -111,8 +123,22 @@ static OPAQUE void make_bodies(void) {
     }
 }
 
+/* Memory that is 0. */
+static OPAQUE void *zeroed(size_t bytes) {
+    return memset(NEW(char, bytes), 0, bytes);
+}
+
+static OPAQUE void make_tree(void) {
+    space->tree = (struct tree *)zeroed(sizeof(struct tree));
+    space->tree->lock = NEW(pthread_mutex_t, LOCKS);
+    for (int i = 0; i < LOCKS; i++) pthread_mutex_init(&space->tree->lock[i], NULL);
+}
+
 static OPAQUE void make_shares(void) {
     space->share = NEW(struct share *, space->threads);
+    space->tally = NEW(struct tally *, space->threads);
+    for (int t = 0; t < space->threads; t++)
+        space->tally[t] = (struct tally *)zeroed(sizeof(struct tally));
     for (int t = 0; t < space->threads; t++) {
         struct share *share = space->share[t] = NEW(struct share, 1);
         share->begin = (int)((long)space->bodies * t / space->threads);
@@ -130,11 +156,9 @@ static OPAQUE void make_space(struct arguments a) {
     space->threads = a.threads;
     space->bodies = (int)a.size;
     space->opening = a.variant != NULL && strcmp(a.variant, "exact") == 0 ? 0 : OPENING;
-    space->root = NULL;
     make_bodies();
+    make_tree();
     make_shares();
-    space->lock = NEW(pthread_mutex_t, LOCKS);
-    for (int i = 0; i < LOCKS; i++) pthread_mutex_init(&space->lock[i], NULL);
     space->barrier = NEW(pthread_barrier_t, 1);
     pthread_barrier_init(space->barrier, NULL, (unsigned)a.threads);
 }
@@ -179,17 +203,19 @@ static void find_box(struct share *own) {
 
 /* A cube around everything. */
 static void make_root(struct share *own) {
-    double middle[3], half = 0;
+    struct tree *tree = space->tree;
+    tree->half = 0;
     for (int d = 0; d < 3; d++) {
         double low = INFINITY, high = -INFINITY;
         for (int t = 0; t < space->threads; t++) {
             low = fmin(low, space->share[t]->low[d]);
             high = fmax(high, space->share[t]->high[d]);
         }
-        middle[d] = (low + high) / 2;
-        half = fmax(half, (high - low) / 2);
+        tree->middle[d] = (low + high) / 2;
+        tree->half = fmax(tree->half, (high - low) / 2);
     }
-    space->root = new_cell(own, middle, half * 1.0001 + 1e-9);
+    tree->half = tree->half * 1.0001 + 1e-9;
+    tree->root = new_cell(own, tree->middle, tree->half);
 }
 
 static int octant_of(const struct cell *cell, const struct body *body) {
@@ -231,7 +257,7 @@ static int put(struct share *own, struct cell *cell, int octant, struct body *bo
 }
 
 static void insert(struct share *own, struct body *body) {
-    struct cell *cell = space->root;
+    struct cell *cell = space->tree->root;
     for (;;) {
         int octant = octant_of(cell, body);
         node child = child_of(cell, octant);
@@ -239,7 +265,7 @@ static void insert(struct share *own, struct body *body) {
             cell = cell_of(child);
             continue;
         }
-        pthread_mutex_t *lock = &space->lock[cell->number];
+        pthread_mutex_t *lock = &space->tree->lock[cell->number];
         pthread_mutex_lock(lock);
         int done = put(own, cell, octant, body);
         pthread_mutex_unlock(lock);
@@ -295,7 +321,7 @@ static void sum_cell(struct cell *cell, int own_only) {
 static void sum_part(int id) {
     for (int i = 0; i < 64; i++) {
         if (i % space->threads != id) continue;
-        node child = child_of(space->root, i / 8);
+        node child = child_of(space->tree->root, i / 8);
         if (child == 0) continue;
         if (!is_cell(child)) {
             if (i % 8 == 0) sum_leaf(leaf_of(child));
@@ -312,10 +338,10 @@ static void sum_part(int id) {
 
 static void sum_top(void) {
     for (int i = 0; i < 8; i++) {
-        node child = child_of(space->root, i);
+        node child = child_of(space->tree->root, i);
         if (child != 0 && is_cell(child)) sum_cell(cell_of(child), 1);
     }
-    sum_cell(space->root, 1);
+    sum_cell(space->tree->root, 1);
 }
 
 /* --- Who computes what ------------------------------------------------------ */
@@ -357,7 +383,7 @@ static void take_zone(struct zone *zone, node n, long before, int position) {
 }
 
 static void find_share(int id, struct share *own) {
-    struct cell *root = space->root;
+    struct cell *root = space->tree->root;
     struct zone zone = {root->cost * id / space->threads, root->cost * (id + 1) / space->threads,
                         0, 0};
     take_zone(&zone, node_of_cell(root), 0, 0);
@@ -369,7 +395,7 @@ static void find_share(int id, struct share *own) {
 
 struct pull {
     double force[3];
-    int pairs;
+    int pairs, far, opened;
 };
 
 static void add_pull(struct pull *pull, const struct body *body, double mass, const double *at) {
@@ -405,21 +431,28 @@ static void walk(struct pull *pull, const struct body *body, node n) {
     struct cell *cell = cell_of(n);
     if (is_far(cell, body)) {
         add_pull(pull, body, cell->mass, cell->at);
+        pull->far++;
         return;
     }
+    pull->opened++;
     for (int i = 0; i < 8; i++) {
         node child = child_of(cell, i);
         if (child != 0) walk(pull, body, child);
     }
 }
 
-static void compute_forces(const struct share *own) {
+static void compute_forces(const struct share *own, struct tally *tally) {
     for (int i = own->begin; i < own->end; i++) {
         struct body *body = space->order[i];
-        struct pull pull = {{0, 0, 0}, 0};
-        walk(&pull, body, node_of_cell(space->root));
+        struct pull pull = {{0, 0, 0}, 0, 0, 0};
+        walk(&pull, body, node_of_cell(space->tree->root));
         for (int d = 0; d < 3; d++) body->force[d] = pull.force[d];
         body->cost = pull.pairs;
+        tally->bodies++;
+        tally->pairs += pull.pairs;
+        tally->far += pull.far;
+        tally->near += pull.pairs - pull.far;
+        tally->opened += pull.opened;
     }
 }
 
@@ -437,6 +470,7 @@ static void advance(const struct share *own) {
 
 static void work(int id) {
     struct share *own = space->share[id];
+    struct tally *tally = space->tally[id];
     for (int step = 0; step < STEPS; step++) {
         own->cells_used = own->leaves_used = 0;
         find_box(own);
@@ -444,6 +478,9 @@ static void work(int id) {
         if (id == 0) make_root(own);
         pthread_barrier_wait(space->barrier);
         for (int i = own->begin; i < own->end; i++) insert(own, space->order[i]);
+        tally->inserted += own->end - own->begin;
+        tally->cells += own->cells_used;
+        tally->leaves += own->leaves_used;
         pthread_barrier_wait(space->barrier);
         sum_part(id);
         pthread_barrier_wait(space->barrier);
@@ -451,7 +488,7 @@ static void work(int id) {
         pthread_barrier_wait(space->barrier);
         find_share(id, own);
         pthread_barrier_wait(space->barrier);
-        compute_forces(own);
+        compute_forces(own, tally);
         pthread_barrier_wait(space->barrier);
         if (step + 1 < STEPS) advance(own);
     }
@@ -475,7 +512,7 @@ static double force_error(void) {
     double error = 0, all = 0;
     for (int i = 0; i < space->bodies; i++) {
         const struct body *body = space->body[i];
-        struct pull pull = {{0, 0, 0}, 0};
+        struct pull pull = {{0, 0, 0}, 0, 0, 0};
         for (int j = 0; j < space->bodies; j++)
             if (j != i) add_pull(&pull, body, space->body[j]->mass, space->body[j]->at);
         for (int d = 0; d < 3; d++) {
@@ -499,9 +536,16 @@ static void print_result(void) {
     }
     long pairs = 0;
     for (int i = 0; i < space->bodies; i++) pairs += space->body[i]->cost;
-    print_fact("tree_mass", space->root->mass);
-    print_fact("tree_count", space->root->count);
+    print_fact("tree_mass", space->tree->root->mass);
+    print_fact("tree_count", space->tree->root->count);
+    long bodies = 0, inserted = 0;
+    for (int t = 0; t < space->threads; t++) {
+        bodies += space->tally[t]->bodies;
+        inserted += space->tally[t]->inserted;
+    }
     print_fact("pairs", (double)pairs);
+    print_fact("bodies", (double)bodies);
+    print_fact("inserted", (double)inserted);
     print_fact("force_error", force_error());
     print_fact("momentum", momentum / strength);
 }

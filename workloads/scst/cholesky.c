@@ -61,6 +61,9 @@ struct problem {
     long values;
     /* How many of its sources are done, by panel. */
     sem_t *done;
+    /* How many panels are done, by level. */
+    int *finished;
+    int levels;
     /* Who updates a panel, and whom it updates. */
     struct lists *sources, *targets;
     struct queue **queue;
@@ -68,6 +71,13 @@ struct problem {
 };
 
 static struct problem *problem;
+
+/* Numbers that are 0. */
+static OPAQUE int *new_ints(long count) {
+    int *ints = NEW(int, count);
+    for (long i = 0; i < count; i++) ints[i] = 0;
+    return ints;
+}
 
 /* --- The matrix ------------------------------------------------------------- */
 
@@ -95,8 +105,8 @@ static void dissect(int *place, int side, int x, int y, int w, int h, int *next)
 static OPAQUE struct matrix *new_matrix(int n, int entries) {
     struct matrix *matrix = NEW(struct matrix, 1);
     matrix->n = n;
-    matrix->start = NEW(int, n + 1);
-    matrix->row = NEW(int, entries);
+    matrix->start = new_ints(n + 1);
+    matrix->row = new_ints(entries);
     matrix->value = NEW(double, entries);
     return matrix;
 }
@@ -190,7 +200,7 @@ static int continues(const struct structure *l, int j) {
 
 static OPAQUE void make_panels(struct problem *p, const struct structure *l) {
     int n = p->n;
-    p->panel_of = NEW(int, n);
+    p->panel_of = new_ints(n);
     p->panels = 0;
     for (int j = 0, width = 0; j < n; j++) {
         width = j > 0 && width < WIDEST && continues(l, j) ? width + 1 : 1;
@@ -215,7 +225,7 @@ static OPAQUE void make_panels(struct problem *p, const struct structure *l) {
         panel->width++;
         p->values += panel->rows;
     }
-    p->row = NEW(int, rows);
+    p->row = new_ints(rows);
     for (int s = 0; s < p->panels; s++) {
         struct panel *panel = &p->panel[s];
         if (panel->rows > MOST_ROWS) {
@@ -231,8 +241,8 @@ static OPAQUE void make_panels(struct problem *p, const struct structure *l) {
 
 static OPAQUE struct lists *new_lists(int panels, int entries) {
     struct lists *lists = NEW(struct lists, 1);
-    lists->start = NEW(int, panels + 1);
-    lists->panel = NEW(int, entries);
+    lists->start = new_ints(panels + 1);
+    lists->panel = new_ints(entries);
     return lists;
 }
 
@@ -280,6 +290,10 @@ static void make_lists(struct problem *p) {
 /* --- Queues ----------------------------------------------------------------- */
 
 static OPAQUE void make_queues(struct problem *p) {
+    p->levels = 1;
+    for (int s = 0; s < p->panels; s++)
+        if (p->panel[s].level >= p->levels) p->levels = p->panel[s].level + 1;
+    p->finished = new_ints(p->levels);
     p->done = NEW(sem_t, p->panels);
     for (int s = 0; s < p->panels; s++) sem_init(&p->done[s], 0, 0);
     p->queue = NEW(struct queue *, p->threads);
@@ -287,14 +301,11 @@ static OPAQUE void make_queues(struct problem *p) {
     for (int t = 0; t < p->threads; t++) {
         struct queue *queue = p->queue[t] = NEW(struct queue, 1);
         queue->first = queue->end = 0;
-        queue->panel = NEW(int, p->panels / p->threads + 1);
+        queue->panel = new_ints(p->panels / p->threads + 1);
         struct account *account = p->account[t] = NEW(struct account, 1);
         account->tasks = account->updates = account->operations = 0;
     }
-    int highest = 0;
-    for (int s = 0; s < p->panels; s++)
-        if (p->panel[s].level > highest) highest = p->panel[s].level;
-    for (int level = 0; level <= highest; level++)
+    for (int level = 0; level < p->levels; level++)
         for (int s = 0; s < p->panels; s++) {
             if (p->panel[s].level != level) continue;
             struct queue *queue = p->queue[p->panel[s].owner];
@@ -386,6 +397,7 @@ static void work(int id) {
             operations += update(p, panel, &p->panel[p->sources->panel[e]]);
         operations += factor(p, panel);
         announce(p, s);
+        __atomic_fetch_add(&p->finished[panel->level], 1, __ATOMIC_RELAXED);
         account->tasks++;
         account->updates += panel->sources;
         account->operations += operations;
@@ -441,7 +453,7 @@ static uint64_t checksum(const struct problem *p) {
 
 static void print_result(const struct problem *p) {
     double log_determinant = 0;
-    long tasks = 0;
+    long tasks = 0, finished = 0;
     for (int j = 0; j < p->n; j++) {
         const struct panel *panel = &p->panel[p->panel_of[j]];
         int c = j - panel->first;
@@ -449,7 +461,9 @@ static void print_result(const struct problem *p) {
     }
     for (int t = 0; t < p->threads; t++) tasks += p->account[t]->tasks;
     print_fact("panels", p->panels);
+    for (int level = 0; level < p->levels; level++) finished += p->finished[level];
     print_fact("tasks", (double)tasks);
+    print_fact("finished", (double)finished);
     print_fact("log_determinant", log_determinant);
     print_fact("residual", residual(p));
 }
@@ -460,7 +474,7 @@ int main(int argc, char **argv) {
     p->threads = a.threads;
     p->side = (int)a.size;
     p->n = p->side * p->side;
-    p->place = NEW(int, p->n);
+    p->place = new_ints(p->n);
     int next = 0;
     dissect(p->place, p->side, 0, 0, p->side, p->side, &next);
     p->matrix = grid_matrix(p->side, p->place);

@@ -49,6 +49,9 @@ struct flow {
     struct clump **clump;
     /* Cells by their first coordinate. */
     struct cell **slab;
+    /* Where each slab begins, and the end of the last; particles that flew forwards into
+     * it; and collisions by the components that were exchanged. */
+    int64_t *border, *inflow, *kinds;
     /* Which components a collision exchanges. */
     uint8_t *exchange;
     pthread_barrier_t *barrier;
@@ -69,6 +72,13 @@ static struct cell *cell_of(int number) {
 
 /* --- Memory ----------------------------------------------------------------- */
 
+/* Numbers that are 0. */
+static OPAQUE int64_t *new_column(int count) {
+    int64_t *column = NEW(int64_t, count);
+    for (int i = 0; i < count; i++) column[i] = 0;
+    return column;
+}
+
 static OPAQUE void make_space(void) {
     /* Twice as long as wide. */
     int width = 1;
@@ -76,6 +86,11 @@ static OPAQUE void make_space(void) {
     flow->cells[0] = 2 * width;
     flow->cells[1] = flow->cells[2] = width;
     flow->slab = NEW(struct cell *, flow->cells[0]);
+    flow->border = new_column(flow->cells[0] + 1);
+    flow->inflow = new_column(flow->cells[0]);
+    flow->kinds = NEW(int64_t, 8);
+    for (int i = 0; i < 8; i++) flow->kinds[i] = 0;
+    for (int x = 0; x <= flow->cells[0]; x++) flow->border[x] = (int64_t)x * CELL;
     for (int x = 0; x < flow->cells[0]; x++) {
         flow->slab[x] = NEW(struct cell, width * width);
         for (int i = 0; i < width * width; i++) {
@@ -154,8 +169,11 @@ static int64_t move(struct particle *particle, struct clump *clump) {
     return impulse;
 }
 
-static void enter_cell(struct particle *particle, int id) {
+static void enter_cell(struct particle *particle, int id, int32_t from) {
     struct cell *cell = cell_of(particle->cell);
+    int slab = particle->cell / (flow->cells[1] * flow->cells[2]);
+    if (from < flow->border[slab])
+        __atomic_fetch_add(&flow->inflow[slab], 1, __ATOMIC_RELAXED);
     particle->next = atomic_exchange_explicit(&cell->first, id, memory_order_relaxed);
     atomic_fetch_add_explicit(&cell->count, 1, memory_order_relaxed);
 }
@@ -165,8 +183,9 @@ static void move_all(int id) {
     for (int c = id; c < flow->clumps; c += flow->threads) {
         struct clump *clump = flow->clump[c];
         for (int i = 0; i < clump->count; i++) {
+            int32_t from = clump->particle[i].at[0];
             impulse += move(&clump->particle[i], clump);
-            enter_cell(&clump->particle[i], c * CLUMP + i);
+            enter_cell(&clump->particle[i], c * CLUMP + i, from);
         }
         moves += clump->count;
     }
@@ -187,6 +206,7 @@ static int collide(struct particle *a, struct particle *b, uint64_t random) {
         b->speed[d] = speed;
     }
     if (exchange == 0) return 0;
+    __atomic_fetch_add(&flow->kinds[exchange], 1, __ATOMIC_RELAXED);
     a->collisions++;
     b->collisions++;
     return 1;
@@ -280,10 +300,13 @@ static void print_result(struct sums before) {
             met += 2 * flow->slab[x][i].collisions;
         }
     for (int id = 0; id < flow->particles; id++) met -= particle_of(id)->collisions;
+    int64_t kinds = -flow->collisions;
+    for (int i = 0; i < 8; i++) kinds += flow->kinds[i];
     print_fact("moves", (double)flow->moves);
     print_fact("visits", (double)visits);
     print_fact("collisions", (double)flow->collisions);
     print_fact("collisions_lost", (double)met);
+    print_fact("kinds_lost", (double)kinds);
     print_fact("energy_lost", (double)(before.energy - after.energy));
     print_fact("momentum_x_lost",
                (double)(before.momentum[0] - flow->impulse - after.momentum[0]));

@@ -30,7 +30,7 @@ struct queue {
 };
 
 struct tally {
-    long rays, samples, skips, tiles, taken;
+    long rays, hits, opaque, samples, skips, levels, tiles, taken, frames;
 };
 
 /* Where rays come from and go to. */
@@ -46,7 +46,7 @@ struct scene {
     struct level *level;
     uint8_t *image;
     /* How often each tile was drawn: once a frame. */
-    int *drawn;
+    uint8_t *drawn;
     struct queue **queue;
     struct tally **tally;
     struct view *view;
@@ -71,10 +71,17 @@ static uint8_t shells(int x, int y, int z) {
     return 0;
 }
 
+/* Bytes that are 0. */
+static OPAQUE uint8_t *new_bytes(long count) {
+    uint8_t *bytes = NEW(uint8_t, count);
+    for (long i = 0; i < count; i++) bytes[i] = 0;
+    return bytes;
+}
+
 static OPAQUE void make_volume(const char *variant) {
     long side = scene->side, voxels = side * side * side;
     scene->density = NEW(uint8_t, voxels);
-    scene->brightness = NEW(uint8_t, voxels);
+    scene->brightness = new_bytes(voxels);
     int full = variant != NULL && strcmp(variant, "full") == 0;
     int empty = variant != NULL && strcmp(variant, "empty") == 0;
     for (int z = 0; z < side; z++)
@@ -93,7 +100,7 @@ static OPAQUE void make_octree(void) {
         struct level *level = &scene->level[scene->levels++];
         level->width = width;
         level->side = (scene->side + width - 1) / width;
-        level->largest = NEW(uint8_t, level->side * level->side * level->side);
+        level->largest = new_bytes((long)level->side * level->side * level->side);
         if (level->side == 1) break;
     }
 }
@@ -101,11 +108,11 @@ static OPAQUE void make_octree(void) {
 static OPAQUE void make_image(void) {
     /* The volume's diagonal fits into it, whatever the side. */
     scene->width = (2 * scene->side + TILE - 1) / TILE * TILE;
-    scene->image = NEW(uint8_t, scene->width * scene->width);
     int row = scene->width / TILE;
     scene->tiles = row * row;
-    scene->drawn = NEW(int, scene->tiles);
-    for (int i = 0; i < scene->tiles; i++) scene->drawn[i] = 0;
+    scene->drawn = NEW(uint8_t, scene->tiles);
+    memset(scene->drawn, 0, (size_t)scene->tiles);
+    scene->image = new_bytes((long)scene->width * scene->width);
 }
 
 static OPAQUE void make_queues(void) {
@@ -115,8 +122,8 @@ static OPAQUE void make_queues(void) {
         struct queue *queue = scene->queue[t] = NEW(struct queue, 1);
         pthread_mutex_init(&queue->lock, NULL);
         queue->next = queue->end = 0;
-        struct tally *tally = scene->tally[t] = NEW(struct tally, 1);
-        tally->rays = tally->samples = tally->skips = tally->tiles = tally->taken = 0;
+        scene->tally[t] = NEW(struct tally, 1);
+        memset(scene->tally[t], 0, sizeof(struct tally));
     }
     scene->view = NEW(struct view, 1);
     scene->barrier = NEW(pthread_barrier_t, 1);
@@ -183,10 +190,22 @@ static void sum_layer(int number, int z) {
                             : largest_below(level - 1, x, y, z);
 }
 
+struct part {
+    int begin, end;
+};
+
+/* What one thread does of `count` things. */
+static struct part part_of(int count, int id) {
+    return (struct part){(int)((long)count * id / scene->threads),
+                         (int)((long)count * (id + 1) / scene->threads)};
+}
+
 static void prepare(int id) {
-    for (int z = id; z < scene->side; z += scene->threads) shade(z);
+    struct part part = part_of(scene->side, id);
+    for (int z = part.begin; z < part.end; z++) shade(z);
     for (int number = 0; number < scene->levels; number++) {
-        for (int z = id; z < scene->level[number].side; z += scene->threads) sum_layer(number, z);
+        part = part_of(scene->level[number].side, id);
+        for (int z = part.begin; z < part.end; z++) sum_layer(number, z);
         pthread_barrier_wait(scene->barrier);
     }
 }
@@ -236,6 +255,7 @@ static double cast(const double *from, const double *ahead, struct tally *tally)
     double low[3] = {0, 0, 0}, side = scene->side, high[3] = {side, side, side};
     double at = 0, end = INFINITY, light = 0, clear = 1;
     if (!clip(from, ahead, low, high, &at, &end)) return 0;
+    tally->hits++;
     for (at += 0.5; at < end && clear > 0.02;) {
         int voxel[3];
         for (int d = 0; d < 3; d++) {
@@ -247,6 +267,7 @@ static double cast(const double *from, const double *ahead, struct tally *tally)
             /* The next step of the ray beyond the cube. */
             at += fmax(1, ceil(end_of(level, voxel, from, ahead) - at));
             tally->skips++;
+            tally->levels += level + 1;
             continue;
         }
         long place = ((long)voxel[2] * scene->side + voxel[1]) * scene->side + voxel[0];
@@ -256,11 +277,12 @@ static double cast(const double *from, const double *ahead, struct tally *tally)
         tally->samples++;
         at += 1;
     }
+    tally->opaque += clear <= 0.02;
     return light;
 }
 
 static struct tally draw_tile(int tile) {
-    struct tally tally = {TILE * TILE, 0, 0, 1, 0};
+    struct tally tally = {.rays = TILE * TILE, .tiles = 1};
     int row = scene->width / TILE, left = tile % row * TILE, top = tile / row * TILE;
     const struct view *view = scene->view;
     for (int y = top; y < top + TILE; y++)
@@ -306,6 +328,16 @@ static void look(int frame) {
     }
 }
 
+static void add_tally(struct tally *tally, const struct tally *of_tile) {
+    tally->rays += of_tile->rays;
+    tally->hits += of_tile->hits;
+    tally->opaque += of_tile->opaque;
+    tally->samples += of_tile->samples;
+    tally->skips += of_tile->skips;
+    tally->levels += of_tile->levels;
+    tally->tiles += of_tile->tiles;
+}
+
 static void work(int id) {
     struct tally *tally = scene->tally[id];
     struct queue *own = scene->queue[id];
@@ -313,18 +345,17 @@ static void work(int id) {
     for (int frame = 0; frame < FRAMES; frame++) {
         if (id == 0) look(frame);
         pthread_mutex_lock(&own->lock);
-        own->next = (int)((long)scene->tiles * id / scene->threads);
-        own->end = (int)((long)scene->tiles * (id + 1) / scene->threads);
+        struct part part = part_of(scene->tiles, id);
+        own->next = part.begin;
+        own->end = part.end;
         pthread_mutex_unlock(&own->lock);
         pthread_barrier_wait(scene->barrier);
         for (int tile; (tile = next_tile(id, tally)) >= 0;) {
             struct tally of_tile = draw_tile(tile);
-            tally->rays += of_tile.rays;
-            tally->samples += of_tile.samples;
-            tally->skips += of_tile.skips;
-            tally->tiles += of_tile.tiles;
+            add_tally(tally, &of_tile);
             let_others_run();
         }
+        tally->frames++;
         pthread_barrier_wait(scene->barrier);
     }
 }

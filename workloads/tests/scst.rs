@@ -112,6 +112,7 @@ fn the_factor_has_the_determinant_of_the_grid_and_multiplies_to_it() {
         // Entries of A and x are up to 4 and 1; about 50 terms are rounded.
         assert!(facts["residual"] < 1e-12, "{}", facts["residual"]);
         assert_eq!(facts["tasks"], facts["panels"]);
+        assert_eq!(facts["finished"], facts["panels"]);
     }
 }
 
@@ -125,6 +126,7 @@ fn the_gas_loses_no_particle_momentum_or_energy() {
     assert!(facts["collisions"] > 2001.0, "{}", facts["collisions"]);
     for lost in [
         "collisions_lost",
+        "kinds_lost",
         "energy_lost",
         "momentum_x_lost",
         "momentum_y_lost",
@@ -138,6 +140,8 @@ fn the_gas_loses_no_particle_momentum_or_energy() {
 fn the_tree_holds_all_bodies_and_its_forces_are_nearly_right() {
     let (_, facts) = result("barnes", 4, 1000, None);
     assert_eq!((facts["tree_mass"], facts["tree_count"]), (1000.0, 1000.0));
+    // Three steps.
+    assert_eq!((facts["bodies"], facts["inserted"]), (3000.0, 3000.0));
     // It saves work, and pays with an error that is known to be below a percent or so.
     assert!(facts["pairs"] < 1000.0 * 999.0 / 2.0, "{}", facts["pairs"]);
     assert!(facts["force_error"] < 0.02, "{}", facts["force_error"]);
