@@ -14,6 +14,7 @@ use crate::process::Process;
 use crate::result::{Building, Observed};
 use crate::session::judge_config;
 use anyhow::Result;
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use sunder_access::{Access, Address, Granule, Mapping, Mappings, ProcessId, Span, ThreadId, Time};
 use sunder_coherence::{Counts, Outcome};
@@ -90,14 +91,14 @@ pub fn attribute(
             kinds,
             ..Filter::default()
         };
+        let watched = Watched::new(moved, granule);
         for event in Ordered::new(trace, machine.order, filter) {
             let first = span.map_or(event.time, |s| s.0);
             span = Some((first, event.time));
             let mut seen = Seen {
                 process: &mut process,
                 relocation: relocation.as_mut(),
-                granule,
-                moved,
+                watched: &watched,
                 heap_only: machine.heap_only,
                 trace,
             };
@@ -115,8 +116,7 @@ pub fn attribute(
 struct Seen<'a, 'l> {
     process: &'a mut Process,
     relocation: Option<&'a mut Relocation<'l>>,
-    granule: Granule,
-    moved: &'a Moved,
+    watched: &'a Watched<'a>,
     heap_only: bool,
     trace: &'a Trace,
 }
@@ -141,10 +141,10 @@ impl Seen<'_, '_> {
                     Some(relocation) => relocation.freed(address, event.ticks),
                     None => Some(address),
                 };
-                let (moved, granule) = (self.moved, self.granule);
-                let watched = |span| touches(moved, granule, span);
+                let watched = self.watched;
                 if let Some(at) = at {
-                    self.process.freed(at, event.time, watched);
+                    self.process
+                        .freed(at, event.time, |span| watched.touched_by(span));
                 }
             }
             What::ThreadStart { .. } => {
@@ -156,9 +156,9 @@ impl Seen<'_, '_> {
     }
 
     fn access(&mut self, access: &Access, ticks: u64) {
-        let (process, moved, granule) = (&mut *self.process, self.moved, self.granule);
+        let (process, watched) = (&mut *self.process, self.watched);
         let mut see = |address, width: u32| {
-            if touches(moved, granule, Span::new(address, u64::from(width))) {
+            if watched.touched_by(Span::new(address, u64::from(width))) {
                 process.access(&Access {
                     address,
                     width: width as u8,
@@ -190,15 +190,35 @@ impl Seen<'_, '_> {
             },
         };
         let span = Span::new(block.to.start, block.to.len.max(1));
-        let watched = touches(self.moved, self.granule, span);
+        let watched = self.watched.touched_by(span);
         self.process
             .allocated(block, stack, thread, watched.then_some(event.time));
     }
 }
 
-fn touches(moved: &Moved, granule: Granule, span: Span) -> bool {
-    let first = granule.base(span.start);
-    moved.range(first..span.end()).next().is_some()
+/// The granules that moved, to be asked for every access.
+struct Watched<'a> {
+    moved: &'a Moved,
+    bases: FxHashSet<Address>,
+    granule: Granule,
+}
+
+impl<'a> Watched<'a> {
+    fn new(moved: &'a Moved, granule: Granule) -> Self {
+        Self {
+            moved,
+            bases: moved.keys().copied().collect(),
+            granule,
+        }
+    }
+
+    fn touched_by(&self, span: Span) -> bool {
+        let first = self.granule.base(span.start);
+        if span.end().0 - first.0 <= self.granule.bytes() {
+            return self.bases.contains(&first);
+        }
+        self.moved.range(first..span.end()).next().is_some()
+    }
 }
 
 /// The loaded files, as the target had them mapped; later ones cover earlier ones.
