@@ -129,6 +129,12 @@ int main(int argc, char **argv) {
         work(100000);
         return 12;
     }
+    if (is("bad exec")) {
+        execv(argv[2], echo);
+        if (errno != ENOEXEC) return 94;
+        work(100000);
+        return 13;
+    }
     return 95;
 }
 "#;
@@ -350,4 +356,29 @@ fn names_the_library(trace: &Path, library: &Path) {
     let maker = first.object.allocation.first().expect("it was recorded");
     assert_eq!(maker.function, "make");
     assert_eq!(maker.module.as_deref().map(Path::new), Some(library));
+}
+
+#[test]
+fn a_trace_that_ended_for_an_exec_that_failed_says_so() {
+    let path = folder().join("bad-exec.trace");
+    // What the system does not know for a program, though it may be executed.
+    let garbage = folder().join("garbage");
+    std::fs::write(&garbage, [0x7f; 100]).expect("our own folder");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&garbage, executable).expect("our own file");
+    let mut command = sunder();
+    command.args(["trace", "-o"]).arg(&path).arg("--");
+    command.arg(ends()).arg("bad exec").arg(&garbage);
+    let output = command.assert().code(13).get_output().clone();
+    assert_eq!(text(&output.stdout), "begun\n");
+    let err = text(&output.stderr);
+    assert!(
+        err.contains("is partial: it ends where the program was to execute another"),
+        "{err}"
+    );
+    assert!(err.contains("Exec format error"), "{err}");
+    let trace = Trace::open(&path).expect("the good part");
+    assert!(!trace.summary().is_complete());
+    let count = trace.events(Filter::default()).count() as u64;
+    assert!((2 * WORK..3 * WORK).contains(&count), "{count}");
 }

@@ -15,8 +15,8 @@ pub const PREFIX_BYTES: usize = 128;
 pub struct Progress {
     /// What is known of the end.
     pub state: State,
-    /// Why: for [`State::Failed`] the system's error number, for [`State::Died`]
-    /// the signal's number.
+    /// Why: for [`State::Failed`] and [`State::WentOn`] the system's error number,
+    /// for [`State::Died`] the signal's number.
     pub errno: u32,
     /// Bytes of the file that are written or reserved.
     pub bytes: u64,
@@ -43,6 +43,9 @@ pub enum State {
     /// The program was killed by a signal, or (0) ended without a word to the
     /// C library. The one who waited for it says so; see [`note_death`].
     Died,
+    /// The recording ended where the program was to execute another one. That
+    /// failed, and the program went on.
+    WentOn,
 }
 
 impl Progress {
@@ -58,6 +61,7 @@ impl Progress {
             State::Complete => 2,
             State::Failed => 3,
             State::Died => 4,
+            State::WentOn => 5,
         });
         fields.u32(self.errno);
         fields.u64(self.bytes);
@@ -84,6 +88,7 @@ impl Progress {
             2 => State::Complete,
             3 => State::Failed,
             4 => State::Died,
+            5 => State::WentOn,
             _ => return None,
         };
         let errno = fields.u32()?;

@@ -34,13 +34,13 @@ enum Program {
     Open(c_int),
 }
 
-/// Ends the trace if `program` can be executed.
+/// Ends the trace if `program` can be executed; whether it did.
 ///
 /// # Safety
 /// Names are C strings or null.
-unsafe fn leave_for(program: &Program) {
+unsafe fn leave_for(program: &Program) -> bool {
     if !RECORDER.is_recording() || !RECORDER.is_own_process() {
-        return;
+        return false;
     }
     // SAFETY: by this function's contract.
     let possible = unsafe {
@@ -53,6 +53,14 @@ unsafe fn leave_for(program: &Program) {
     if possible {
         finish(Reason::Exec);
     }
+    possible
+}
+
+/// The call has failed all the same: the trace says that it is not all.
+fn stay() {
+    // SAFETY: the C library's thread-local errno.
+    let errno = unsafe { *libc::__errno_location() };
+    RECORDER.went_on(errno.unsigned_abs());
 }
 
 /// Whether `name` is there to be executed, in one of the folders of `PATH` or,
@@ -104,8 +112,12 @@ macro_rules! becomes {
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
             // SAFETY: handed on.
             unsafe {
-                leave_for(&$program);
-                real::$name().map_or_else(fails, |real| real($($argument),*))
+                let left = leave_for(&$program);
+                let result = real::$name().map_or_else(fails, |real| real($($argument),*));
+                if left {
+                    stay();
+                }
+                result
             }
         }
     )*};

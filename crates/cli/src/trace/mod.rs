@@ -38,6 +38,11 @@ fn damage(trace: &sunder_trace::Trace, damaged: u64) -> Option<String> {
             std::io::Error::from_raw_os_error(p.errno as i32)
         ),
         Some(p) if p.state == State::Died => death(p.errno),
+        Some(p) if p.state == State::WentOn => format!(
+            "it ends where the program was to execute another one; that failed ({}) and the \
+             program went on",
+            std::io::Error::from_raw_os_error(p.errno as i32)
+        ),
         _ if !summary.ended => "it was cut off, as when the program is killed".to_owned(),
         _ => format!(
             "{} blocks are damaged or missing",

@@ -18,7 +18,7 @@ pub use parallel::Parallel;
 
 use crate::block::{HEADER_BYTES, checksum};
 use crate::error::TraceError;
-use crate::meta::{Clock, End, Header, Module, PREFIX_BYTES, Progress};
+use crate::meta::{Clock, End, Header, Module, PREFIX_BYTES, Progress, State};
 use crate::{MAGIC, VERSION, zstandard};
 use index::{Block, Index};
 use std::collections::HashMap;
@@ -139,13 +139,16 @@ impl Trace {
             .header
             .ok_or_else(|| TraceError::NoHeader { path: here() })?;
         let scale = Scale::new(&header, index.last);
+        let mut summary = index.summary;
+        // The totals are there, but they are not those of the whole program.
+        summary.ended &= progress.is_none_or(|p| p.state != State::WentOn);
         let modules = index.modules.into_iter();
         Ok(Self {
             threads: name_threads(index.threads),
             modules: modules.map(|(t, list)| (scale.time(t), list)).collect(),
             stacks: index.stacks,
             end: index.end,
-            summary: index.summary,
+            summary,
             path: here(),
             file,
             header,

@@ -64,6 +64,7 @@ const STARTING: u32 = 1;
 const RECORDING: u32 = 2;
 const ENDED: u32 = 3;
 const FAILED: u32 = 4;
+const WENT_ON: u32 = 5;
 
 /// One recording; a process has one, as a static value.
 #[derive(Debug)]
@@ -452,6 +453,20 @@ impl Recorder {
         self.tell_progress(true);
     }
 
+    /// After [`Recorder::finish`] for an exec: it failed, with this error number of
+    /// the system's, and the program goes on without being recorded. Says so.
+    pub fn went_on(&self, errno: u32) {
+        let mine = self.process.load(Ordering::Relaxed) == system::process_id();
+        let ended =
+            self.state
+                .compare_exchange(ENDED, WENT_ON, Ordering::AcqRel, Ordering::Relaxed);
+        if mine && ended.is_ok() && self.errno.load(Ordering::Relaxed) == 0 {
+            let _signals = NoSignals::hold();
+            self.errno.store(errno, Ordering::Relaxed);
+            self.tell_progress(true);
+        }
+    }
+
     /// In a forked child: it does not record. Its threads' cursors must be set
     /// to null by the caller.
     pub fn forked(&self) {
@@ -528,6 +543,7 @@ impl Recorder {
         let progress = Progress {
             state: match self.state.load(Ordering::Relaxed) {
                 FAILED => State::Failed,
+                WENT_ON => State::WentOn,
                 ENDED if self.errno.load(Ordering::Relaxed) != 0 => State::Failed,
                 ENDED if wait => State::Complete,
                 _ => State::Recording,
