@@ -9,13 +9,12 @@ use crate::answer::{
 };
 use crate::globals::declared;
 use crate::image::LinkAddress;
-use crate::locals::{self, Local, Place};
+use crate::locals::{Local, Place};
 use crate::module::Debug;
 use crate::names::Names;
 use crate::path;
 use crate::types::{TypeId, TypeTable};
 use std::collections::HashSet;
-use std::sync::Arc;
 use sunder_access::Address;
 
 /// The encoding numbers of the registers that a frame keeps.
@@ -81,14 +80,7 @@ impl Debug {
         limits: &mut Vec<String>,
     ) -> Option<StackVariable> {
         let (die, begin, _) = self.function(call, limits)?;
-        let locals = match self.locals.get(&begin) {
-            Some(known) => Arc::clone(known),
-            None => {
-                let read = Arc::new(locals::read(&mut self.info, &mut self.types, die));
-                self.locals.insert(begin, Arc::clone(&read));
-                read
-            }
-        };
+        let locals = self.locals_of(die, begin);
         let (local, start, size) = find(&locals, &self.types, frame, call, address)?;
         let entry = crate::dwarf::DieRef {
             unit: die.unit,

@@ -1,17 +1,23 @@
 //! A file of the process image and the tables that have been made of its debug
 //! information. Owned by [`crate::Names`].
 
+use crate::answer::Storage;
 use crate::die::StaticPlace;
 use crate::dwarf::{DebugInfo, DieRef};
 use crate::flow::{self, Answers, Call, Function};
 use crate::globals::{Globals, Variable};
 use crate::image::{Image, LinkAddress};
-use crate::locals::{self, Local};
+use crate::locals::{self, Local, Place};
 use crate::options::NameOptions;
 use crate::types::{TypeId, TypeTable};
 use crate::value::Touched;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+
+/// Registers of the first two arguments (System V ABI), as x86-64 numbers them.
+const RDI: usize = 7;
+/// See `RDI`.
+const RSI: usize = 6;
 
 /// One file of the image, and what has been read of it.
 pub(crate) struct Module {
@@ -32,7 +38,7 @@ pub(crate) struct Debug {
     flows: HashMap<u64, Answers>,
     /// The variables of the functions whose frames were asked about, by the
     /// function's first address.
-    pub(crate) locals: HashMap<u64, Arc<Vec<Local>>>,
+    locals: HashMap<u64, Arc<Vec<Local>>>,
     /// See [`Image::pointers`]; `None` until first needed.
     pointers: Option<HashMap<u64, u64>>,
     /// See [`Image::imports`]; `None` until first needed.
@@ -157,6 +163,56 @@ impl Debug {
         }))
     }
 
+    /// The variables of the function at `die`, whose first address is `begin`.
+    pub(crate) fn locals_of(&mut self, die: DieRef, begin: u64) -> Arc<Vec<Local>> {
+        let Self {
+            info,
+            types,
+            locals,
+            ..
+        } = self;
+        let read = || Arc::new(locals::read(info, types, die));
+        Arc::clone(locals.entry(begin).or_insert_with(read))
+    }
+
+    /// Whether the function around the call that returns to `after` passes on one
+    /// of its own parameters there, as it came: the function's first address, and
+    /// which of its arguments it is.
+    pub(crate) fn passed_through(
+        &mut self,
+        after: LinkAddress,
+        passed: &Passed,
+        limits: &mut Vec<String>,
+    ) -> Option<(u64, usize)> {
+        let touched = passed.touched;
+        let as_it_came =
+            touched.storage == Storage::Pointer && touched.offset == 0 && touched.modulo == 0;
+        let name = passed.variable.as_deref().filter(|_| as_it_came)?;
+        let inside = LinkAddress(after.0.checked_sub(1)?);
+        let (die, begin, _) = self.function(inside, limits)?;
+        let locals = self.locals_of(die, begin);
+        let own = |l: &&Local| l.parameter && l.inlined == 0;
+        let mut named: Vec<&Local> = locals.iter().filter(own).collect();
+        let entries: BTreeSet<usize> = named.iter().map(|l| l.entry).collect();
+        named.retain(|l| l.name == name);
+        let entry = named.first()?.entry;
+        if named.iter().any(|l| l.entry != entry) {
+            return None;
+        }
+        // Where it is when the function is called, by the calling convention.
+        let at_first = named.iter().find(|l| (l.begin..l.end).contains(&begin));
+        match at_first.map(|l| l.place) {
+            Some(Place::Register(RDI)) => return Some((begin, 0)),
+            Some(Place::Register(RSI)) => return Some((begin, 1)),
+            Some(Place::Frame(_) | Place::Memory(..)) => {}
+            _ => return None,
+        }
+        // Unoptimised code puts it into the frame: it came in its place in the
+        // order, if the first argument is not that of a large result.
+        let result = self.info.inherited(die, gimli::DW_AT_type);
+        (result.is_none() && entries.first() == Some(&entry)).then_some((begin, 0))
+    }
+
     /// The analysis of the function at `address`, made at the first call.
     fn flow(
         &mut self,
@@ -250,6 +306,16 @@ impl Limits {
     fn add_library(&mut self, path: &str) {
         let name = path.rsplit('/').next().unwrap_or(path);
         self.libraries.push(name.to_owned());
+    }
+
+    /// Says `sentence` of the file at `path` instead of what was to be said of it
+    /// among others.
+    pub(crate) fn say_of(&mut self, path: &str, sentence: String) {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        self.libraries.retain(|library| library != name);
+        if !self.sentences.contains(&sentence) {
+            self.sentences.push(sentence);
+        }
     }
 
     /// All of it in sentences.

@@ -97,9 +97,9 @@ impl Names {
             // What the user compiled no server has.
             let known = package.is_some() || is_system_library(path);
             let id = image.build_id.as_deref().filter(|_| known);
-            let sentence = packages::remedy(path, package, id);
-            let new = sentence.filter(|s| !self.limits.sentences.contains(s));
-            self.limits.sentences.extend(new);
+            if let Some(sentence) = packages::remedy(path, package, id) {
+                self.limits.say_of(path, sentence);
+            }
         }
     }
 

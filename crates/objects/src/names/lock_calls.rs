@@ -4,16 +4,18 @@
 //! code does. Called by the pipeline through [`Names::lock_calls_on`].
 //!
 //! Only what is sure counts: the argument is a variable with static storage, or
-//! a part of a record of the program's own that the object holds there.
+//! a part of a record of the program's own that the object holds there. A function
+//! that hands on a parameter of its own stands for its callers, one level up.
 
 use super::{Names, Placed, is_backed};
 use crate::answer::{ObjectKind, ObjectName, Storage, TypeHandle};
 use crate::fold;
 use crate::image::LinkAddress;
-use crate::module::{Debug, Passed, is_system_library};
+use crate::module::{Debug, Limits, Module, Passed, is_system_library};
+use crate::options::NameOptions;
 use crate::path;
 use crate::types::{Shape, TypeId, TypeTable};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use sunder_access::{Address, CodeAddress, Mapping};
 
 /// Functions whose calls are analysed in one file: of programs with more calls
@@ -303,22 +305,69 @@ impl Names {
             .filter_map(|s| Some((s.address, known(&s.name)?)))
             .collect();
         let calls = image.calls_of(&direct, &pointers);
+        let mut search = Search {
+            module,
+            options,
+            limits,
+            executable,
+            bias: placed.bias,
+        };
+        let handing_on = search.look_at(&calls, &functions, found);
+        if handing_on.is_empty() {
+            return;
+        }
+        let (entries, functions): (Vec<u64>, Vec<_>) = handing_on.into_iter().unzip();
+        let direct = entries.into_iter().zip(0..).collect();
+        let calls = search.module.image.calls_of(&direct, &HashMap::new());
+        search.look_at(&calls, &functions, found);
+    }
+}
+
+/// Where calls are looked at.
+struct Search<'a> {
+    module: &'a mut Module,
+    options: &'a NameOptions,
+    limits: &'a mut Limits,
+    executable: bool,
+    /// Runtime address minus link address.
+    bias: u64,
+}
+
+impl Search<'_> {
+    /// Adds what the `calls` of the `functions` lock to `found`. The functions that
+    /// only hand on a lock of their caller's, by their first addresses: what they
+    /// are called with says which one it is.
+    fn look_at(
+        &mut self,
+        calls: &[(u64, u64, usize)],
+        functions: &[(String, LockFunction)],
+        found: &mut Vec<Found>,
+    ) -> BTreeMap<u64, (String, LockFunction)> {
+        let mut handing_on = BTreeMap::new();
         for &(at, after, which) in calls.iter().take(MAX_CALLS) {
-            let Some((debug, image)) = module.debug(options, limits) else {
-                return;
+            let Some((debug, image)) = self.module.debug(self.options, self.limits) else {
+                break;
             };
             let after = LinkAddress(after);
-            let passed = debug.pointers_passed(after, image, executable, &mut limits.sentences);
+            let limits = &mut self.limits.sentences;
+            let passed = debug.pointers_passed(after, image, self.executable, limits);
             let (name, function) = &functions[which];
-            let passed = passed.and_then(|p| p.into_iter().nth(function.argument)?);
-            let Some((object, offset, modulo)) =
-                passed.and_then(|passed| reached(debug, &passed, placed.bias))
-            else {
+            let Some(passed) = passed.and_then(|p| p.into_iter().nth(function.argument)?) else {
+                continue;
+            };
+            if let Some((entry, argument)) = debug.passed_through(after, &passed, limits)
+                && let Some(symbol) = image.symbols.function(LinkAddress(entry))
+            {
+                let size = function.size;
+                let readable = fold::function(&symbol.name);
+                handing_on.insert(entry, (readable, LockFunction { argument, size }));
+            }
+            let Some((object, offset, modulo)) = reached(debug, &passed, self.bias) else {
                 continue;
             };
             found.push(Found {
                 call: LockCall {
-                    code: CodeAddress(at.wrapping_add(placed.bias)),
+                    code: CodeAddress(at.wrapping_add(self.bias)),
                     callee: name.clone(),
                 },
                 object,
@@ -327,6 +376,7 @@ impl Names {
                 size: function.size,
             });
         }
+        handing_on
     }
 }
 

@@ -79,6 +79,35 @@ fn calls_of_c_lock_functions_are_found_by_what_they_lock() {
 }
 
 #[test]
+fn a_function_that_hands_a_lock_on_stands_for_its_callers() {
+    for compiler in ["gcc", "clang"] {
+        for options in [["-g", "-O0"], ["-g", "-O2"]] {
+            let Some(program) = compile_by(compiler, "locks.c", &options) else {
+                continue;
+            };
+            let what = format!("{compiler} {options:?}");
+            let mut names = program.names();
+            let fourth = global(&program, &mut names, "fourth");
+            // Where unoptimised code has a second argument is not asked.
+            let marks = match options[1] {
+                "-O0" => &["taken"][..],
+                _ => &["taken", "given"],
+            };
+            let wanted = marked(&program, marks);
+            assert_eq!(lines(&mut names, &fourth, 0), wanted, "{what}");
+            let calls = names.lock_calls_on(&fourth, None, 0);
+            assert_eq!(calls[0].callee, "take", "{what}");
+            let bank = global(&program, &mut names, "bank");
+            let taken = program.line("element_taken");
+            assert!(lines(&mut names, &bank, 56 + 8).contains(&taken), "{what}");
+            assert!(!lines(&mut names, &bank, 8).contains(&taken), "{what}");
+            let third = global(&program, &mut names, "third");
+            assert_eq!(lines(&mut names, &third, 0), [0_u32; 0], "{what}");
+        }
+    }
+}
+
+#[test]
 fn calls_of_cpp_locks_lead_to_the_users_line() {
     for options in [["-g", "-O0"], ["-g", "-O2"]] {
         let Some(program) = compile("guards.cc", &options) else {

@@ -15,10 +15,31 @@ pthread_mutex_t third = PTHREAD_MUTEX_INITIALIZER;
 pthread_spinlock_t spins[8];
 long total;
 
-/* What leads to no object in particular is nobody's. */
-__attribute__((noinline)) static void take(pthread_mutex_t *lock)
+pthread_mutex_t fourth = PTHREAD_MUTEX_INITIALIZER;
+
+#ifdef __clang__
+#define APART __attribute__((noinline))
+#else
+#define APART __attribute__((noipa))
+#endif
+
+/* What leads to no object in particular is its callers'. */
+APART void take(pthread_mutex_t *lock)
 {
     pthread_mutex_lock(lock);
+}
+
+/* One level up is not far enough for this one's callers. */
+APART void take_too(pthread_mutex_t *lock)
+{
+    take(lock);
+}
+
+/* The second argument, after another. */
+APART void give(long n, pthread_mutex_t *lock)
+{
+    total += n;
+    pthread_mutex_unlock(lock);
 }
 
 __attribute__((noinline)) static void deposit(struct account *a, long n)
@@ -48,6 +69,10 @@ int main(int argc, char **argv)
     (void)argv;
     loop(argc);
     take(argc > 1 ? &other : &third);
+    take(&fourth); /* LINE taken */
+    take_too(&third);
+    take(&bank[1].lock); /* LINE element_taken */
+    give(argc, &fourth); /* LINE given */
     pthread_mutex_lock(&bank[2].lock); /* LINE element_lock */
     return bank[2].balance == 0;
 }
