@@ -207,7 +207,10 @@ fn shown(program: &Path, trace: &Path, options: &[&str], enough: impl Fn(&str) -
     stdin.write_all(b"go on\n").expect("it reads");
     let mut all = Vec::new();
     let wait = std::time::Duration::from_millis(500);
+    let begin = std::time::Instant::now();
     while !enough(&text(&all)) {
+        // Far longer than any machine takes; a test that waits for ever says nothing.
+        assert!(begin.elapsed().as_secs() < 120, "{}", text(&all));
         match receiver.recv_timeout(wait) {
             Ok(part) => all.extend(part),
             Err(_) if options.contains(&"--quiet") => break,
