@@ -401,11 +401,11 @@ pub(crate) fn tried_of(all: &Findings) -> Option<String> {
     let what_if = all.what_if.as_ref()?;
     let totals = &all.simulation.as_ref()?.totals;
     Some(format!(
-        "{} tried in {} of the trace, {}; percent of the {} misses because another thread wrote",
+        "Of the {} misses because another thread wrote; {} tried in {} of the trace, {}",
+        grouped(totals.true_sharing + totals.false_sharing),
         counted(what_if.changes.len(), "change"),
         counted(what_if.replays as usize, "replay"),
         seconds(what_if.seconds),
-        grouped(totals.true_sharing + totals.false_sharing),
     ))
 }
 

@@ -111,7 +111,8 @@ fn what_if(page: &mut Page, all: &Findings, options: &TextOptions) {
         return;
     };
     page.blank();
-    page.line(&[(Paint::Bold, "What if"), (Paint::Dim, &format!(": {of}"))]);
+    page.line(&[(Paint::Bold, "What if")]);
+    page.paragraph("  ", "  ", Paint::Dim, &format!("{of}."));
     let rows = describe::tried(all);
     let helps = rows.iter().filter(|row| row.helps).count();
     let most = if options.all {
@@ -138,10 +139,11 @@ fn what_if(page: &mut Page, all: &Findings, options: &TextOptions) {
         )]);
     } else if rows.len() > most {
         let left = rows.len() - most;
-        let what = if most < helps {
-            "saves less"
-        } else {
-            "saves nothing"
+        let what = match (most < helps, left) {
+            (true, 1) => "saves less",
+            (true, _) => "save less",
+            (false, 1) => "saves nothing",
+            (false, _) => "save nothing",
         };
         let text = format!(
             "  … {} that {what} (--all)",
