@@ -13,13 +13,9 @@ use support::sunder;
 /// How often each thread writes.
 const TIMES: u64 = 500;
 
-/// In a recorded program each thread's first write is cold; all others miss for nothing, because
-/// the other thread wrote its own word on the line meanwhile.
+/// Each thread's first write is cold; all others miss for nothing, because the other thread
+/// wrote its own word on the line meanwhile.
 const FALSE: u64 = 2 * (TIMES - 1);
-
-/// In a trace made by hand the second thread begins when the first has written once, so
-/// the first thread's second write and the second one's last find their own copy.
-const BY_HAND: u64 = 2 * (TIMES - 2);
 
 fn simulate(trace: &Path, options: &[&str]) -> Findings {
     let folder = tempfile::tempdir().expect("a folder");
@@ -70,10 +66,10 @@ fn blocks_of_two_threads_share_a_line_unless_a_policy_parts_them() {
         seen.false_sharing
     };
     // As they lay, one heap for all, and one size on a page: side by side.
-    assert_eq!(counts("actual"), BY_HAND);
-    assert_eq!(counts("glibc"), BY_HAND);
-    assert_eq!(counts("general"), BY_HAND);
-    assert_eq!(counts("sized"), BY_HAND);
+    assert_eq!(counts("actual"), FALSE);
+    assert_eq!(counts("glibc"), FALSE);
+    assert_eq!(counts("general"), FALSE);
+    assert_eq!(counts("sized"), FALSE);
     // Heaps of threads, pages of call sites, lines of one's own.
     assert_eq!(counts("hoard"), 0);
     assert_eq!(counts("call-site"), 0);
@@ -86,7 +82,7 @@ fn heaps_of_threads_part_nothing_that_one_thread_allocates() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = neighbours(folder.path(), true);
     let counts = |placement: &str| totals(&file, &["--placement", placement]).false_sharing;
-    assert_eq!(counts("hoard"), BY_HAND);
+    assert_eq!(counts("hoard"), FALSE);
     assert_eq!(counts("sized-call-site"), 0);
 }
 
@@ -98,7 +94,7 @@ fn an_aligned_block_leaves_its_neighbour_alone() {
     assert_eq!(aligned("0xa1=64"), 0);
     // An alignment that all blocks have changes nothing.
     let packed = ["--placement", "glibc", "--align", "0xa1=16"];
-    assert_eq!(totals(&file, &packed).false_sharing, BY_HAND);
+    assert_eq!(totals(&file, &packed).false_sharing, FALSE);
     // On lines of 128 bytes an alignment to 64 is too little, if all is packed.
     let large = [
         "--placement",
@@ -108,7 +104,7 @@ fn an_aligned_block_leaves_its_neighbour_alone() {
         "--granule",
         "128",
     ];
-    assert_eq!(totals(&file, &large).false_sharing, BY_HAND);
+    assert_eq!(totals(&file, &large).false_sharing, FALSE);
     let large = [
         "--placement",
         "glibc",
@@ -207,7 +203,7 @@ fn a_moved_block_is_named_as_it_was_recorded() {
     let [finding] = &result.findings[..] else {
         panic!("{:?}", result.findings);
     };
-    assert_eq!(finding.simulated.map(|s| s.false_sharing), Some(BY_HAND));
+    assert_eq!(finding.simulated.map(|s| s.false_sharing), Some(FALSE));
     let neighbour = finding.neighbour.as_ref().expect("two blocks");
     let mut starts = [&finding.object.address, &neighbour.address];
     starts.sort();
@@ -430,7 +426,7 @@ fn allocators_are_tried_where_blocks_meet() {
     let folder = tempfile::tempdir().expect("a folder");
     let result = what_if(&neighbours(folder.path(), false), &[]);
     let saved = |policy: &str| tried(&result, &format!("--placement {policy}")).false_saved;
-    let all = BY_HAND as i64;
+    let all = FALSE as i64;
     assert_eq!((saved("hoard"), saved("call-site")), (all, all));
     assert_eq!((saved("general"), saved("sized")), (0, 0));
     // The pages of two call sites instead of one page.
@@ -472,7 +468,7 @@ fn other_lines_and_starts_are_predicted_by_replay() {
     let predicted = result.findings[0].predicted.as_ref().expect("predicted");
     assert!(predicted.starts.is_empty());
     let falsely = predicted.line_sizes.iter().map(|on| on.false_sharing);
-    assert_eq!(falsely.collect::<Vec<_>>(), [0, BY_HAND, BY_HAND, BY_HAND]);
+    assert_eq!(falsely.collect::<Vec<_>>(), [0, FALSE, FALSE, FALSE]);
 }
 
 #[test]
