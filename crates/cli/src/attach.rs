@@ -96,8 +96,7 @@ pub fn run(options: &Attach) -> Result<u8> {
     let mut limits = live.sampler_limits();
     limits.push(
         "An attached process tells nothing of its heap: heap objects are named by the types of \
-         the pointers that lead to them, without call stacks, and thread-local variables by \
-         nothing; `sunder detect` sees them."
+         the pointers that lead to them, without call stacks; `sunder detect` sees both."
             .into(),
     );
     if over {

@@ -17,6 +17,7 @@ mod locks;
 mod naming;
 mod observers;
 mod output;
+mod pointers;
 mod process;
 mod result;
 mod run;

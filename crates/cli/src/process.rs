@@ -5,6 +5,7 @@
 //! anything that the target could notice.
 
 use crate::heap::Heap;
+use crate::pointers;
 use crate::shared::has_common_memory;
 use crate::simulate::{Home, Moved, RecordedHeap};
 use crate::threads::Threads;
@@ -44,6 +45,8 @@ pub struct Process {
     _executable: Option<File>,
     /// Its memory, opened when first needed; `None` inside if that is refused.
     memory: Option<Option<File>>,
+    /// Thread pointers that were found, where no runtime tells them.
+    pointers: Vec<ThreadPointer>,
     mappings: Mappings,
     common_memory: bool,
     heap: Option<Rc<Heap>>,
@@ -119,6 +122,7 @@ impl Process {
             _root: root,
             _executable: executable,
             memory: None,
+            pointers: Vec::new(),
             id,
             judge: Judge::new(config),
             names: Names::new(names),
@@ -442,7 +446,8 @@ impl Process {
     }
 
     fn thread_pointers(&self) -> Vec<ThreadPointer> {
-        self.target_threads().map(pointer_of).collect()
+        let told = self.target_threads().map(pointer_of);
+        told.chain(self.pointers.iter().copied()).collect()
     }
 
     /// The threads whose thread pointer the runtime told.
@@ -454,19 +459,33 @@ impl Process {
     /// Learns where the thread-local blocks of libraries lie, while the process
     /// lives.
     pub fn read_thread_locals(&mut self) {
-        let living = self.target_threads().filter(|t| !t.ended);
-        let threads: Vec<_> = living.take(MOST_THREADS_READ).map(pointer_of).collect();
-        if threads.is_empty() {
-            return;
-        }
         let id = self.id;
         let memory = self
             .memory
             .get_or_insert_with(|| File::open(format!("/proc/{id}/mem")).ok());
-        let Some(memory) = memory else { return };
+        let Some(memory) = memory.as_ref() else {
+            return;
+        };
         let mut read = |at: Address, bytes: &mut [u8]| memory.read_exact_at(bytes, at.0).is_ok();
-        self.names
-            .read_thread_locals(&self.mappings, &threads, &mut read);
+        if self.heap.is_none() {
+            let known: Vec<_> = self.pointers.iter().map(|p| p.thread).collect();
+            let new = self.threads.stack_pointers();
+            let new = new.filter(|(thread, _)| !known.contains(thread));
+            let found = new
+                .take(MOST_THREADS_SEARCHED)
+                .filter_map(|(thread, sp)| pointers::find(thread, sp, &self.mappings, &mut read));
+            let room = MOST_THREADS_READ.saturating_sub(known.len());
+            let found: Vec<_> = found.take(room).collect();
+            self.pointers.extend(found);
+        }
+        let told = self.heap.iter().flat_map(|heap| heap.segment.threads());
+        let living = told.filter(|t| t.fs_base.0 != 0 && !t.ended);
+        let threads = living.map(pointer_of).chain(self.pointers.iter().copied());
+        let threads: Vec<_> = threads.take(MOST_THREADS_READ).collect();
+        if !threads.is_empty() {
+            self.names
+                .read_thread_locals(&self.mappings, &threads, &mut read);
+        }
     }
 }
 
@@ -476,6 +495,10 @@ const fn pointer_of(thread: TargetThread) -> ThreadPointer {
         fs_base: thread.fs_base,
     }
 }
+
+/// Threads whose thread pointer is looked for at a time; each costs a read of up
+/// to 256 KiB.
+const MOST_THREADS_SEARCHED: usize = 16;
 
 /// Threads whose tables of thread-local blocks are read at a time; each costs a
 /// few system calls.

@@ -6,8 +6,8 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use sunder_findings::ObjectKind;
-use support::sunder;
 use support::targets::{falsely_shared, names_fields, open, side_by_side};
+use support::{Ended, sunder};
 
 /// The program with its library, built in `folder`; whether it is linked to it.
 fn build(folder: &Path, compiler: &str, late: bool) -> (PathBuf, PathBuf) {
@@ -79,6 +79,28 @@ fn one_of_a_library_that_was_loaded_late_is_named() {
 fn one_of_a_cpp_library_is_named() {
     is_named("g++", true);
     is_named("g++", false);
+}
+
+#[test]
+fn one_of_an_attached_process_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    let (program, library) = build(folder.path(), "gcc", true);
+    side_by_side("an attached process", || {
+        // It counts for minutes; the test ends it.
+        let mut command = Command::new(&program);
+        command.arg("900000000000").arg(&library);
+        let target = Ended::new(&mut command);
+        let mut attach = sunder();
+        attach.args(["attach", "--quiet", "--duration", "1s", "--pid"]);
+        attach.arg(target.id()).arg("-o").arg(&file);
+        attach.assert().success();
+        let result = open(&file)?;
+        let finding = falsely_shared(&result, |f| {
+            f.object.kind == ObjectKind::Tls && f.object.name.as_deref() == Some("tally")
+        })?;
+        names_fields(finding, &["tally.own", "tally.given"])
+    });
 }
 
 #[test]
