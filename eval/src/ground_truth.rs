@@ -12,6 +12,7 @@ use crate::record::Record;
 use crate::{Options, programs};
 use anyhow::{Context, Result, ensure};
 use matching::{Instead, Match, Outcome, compare, subjects};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,7 +22,7 @@ use sunder_workloads::{Language, Variant, Workload, default_out_dir};
 
 /// Workloads are recorded at the size of tests divided by this: what is shared does
 /// not depend on how long, and a trace takes its time.
-const PART: u64 = 20;
+const PART: u64 = 100;
 
 /// Runs the benchmark.
 ///
@@ -56,8 +57,15 @@ pub fn run(options: &Options) -> Result<()> {
         ],
     )?;
     let mut tally = Tally::default();
-    for (workload, variant, target) in programs::workloads(options)? {
-        let Some(truth) = truth(&workload, variant, &sunder, &folder)? else {
+    let all = programs::workloads(options)?;
+    // Nothing is timed in a replay, so they may run side by side; the detector runs
+    // alone.
+    let truths = all
+        .par_iter()
+        .map(|(workload, variant, _)| truth(workload, *variant, &sunder, &folder))
+        .collect::<Result<Vec<_>>>()?;
+    for ((workload, variant, target), truth) in all.into_iter().zip(truths) {
+        let Some(truth) = truth else {
             tally
                 .skipped
                 .push(format!("{} {}", workload.name, variant.name()));
@@ -90,7 +98,10 @@ fn truth(
         Language::C => "cc",
         Language::Cpp => "c++",
         Language::Rust => {
-            println!("SKIP: {}: rustc has no hooks for traces", workload.name);
+            println!(
+                "SKIP: {}: sunder cargo builds packages, not single files",
+                workload.name
+            );
             return Ok(None);
         }
     };

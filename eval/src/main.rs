@@ -24,7 +24,7 @@ struct Cli {
     /// Only workloads whose name contains this
     #[arg(long, global = true, default_value = "")]
     only: String,
-    /// Runs of each variant; 5 if not given, 3 where runs are recorded and replayed
+    /// Runs of each variant; if not given 5, 3 for ground-truth and replay, 1 for scst
     #[arg(long, global = true)]
     repetitions: Option<u32>,
     /// How many times the size of the tests, which run for about half a second; 4 if
@@ -73,7 +73,8 @@ pub struct Options {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let (repetitions, scale) = match cli.command {
-        Command::Scst { .. } | Command::GroundTruth | Command::Replay => (3, 1),
+        Command::Scst { .. } => (1, 1),
+        Command::GroundTruth | Command::Replay => (3, 1),
         _ => (5, 4),
     };
     let options = Options {

@@ -12,10 +12,9 @@ mod tables;
 use crate::record::Record;
 use crate::{Options, programs};
 use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use sunder_findings::{Findings, Simulation};
 use sunder_workloads::{PARALLEL, Parallel, default_out_dir};
 use tables::Tables;
@@ -172,36 +171,16 @@ fn replays(sunder: &Path, trace: &Path, nodes: u32, run: u32) -> Result<Vec<Repl
         .into_iter()
         .flat_map(|machine| POLICIES.map(|policy| (machine, policy)))
         .collect();
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::new());
-    let work = || {
-        while let Some(&(machine, policy)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let seen = replay(sunder, trace, nodes, machine, policy).map(|seen| Replay {
-                run,
-                granule: machine.granule,
-                policy,
-                seen,
-            });
-            if let Ok(mut all) = done.lock() {
-                all.push(seen);
-            }
-        }
+    let one = |&(machine, policy): &(Machine, &'static str)| {
+        let seen = replay(sunder, trace, nodes, machine, policy)?;
+        Ok(Replay {
+            run,
+            granule: machine.granule,
+            policy,
+            seen,
+        })
     };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
-    });
-    let all = done
-        .into_inner()
-        .map_err(|_| anyhow::anyhow!("a replay panicked"))?;
-    let mut all = all.into_iter().collect::<Result<Vec<Replay>>>()?;
-    let place = |r: &Replay| {
-        let machine_and_policy = |j: &(Machine, &str)| (j.0.granule, j.1) == (r.granule, r.policy);
-        jobs.iter().position(machine_and_policy)
-    };
-    all.sort_by_key(place);
-    Ok(all)
+    jobs.par_iter().map(one).collect()
 }
 
 fn replay(
