@@ -28,6 +28,7 @@ use crate::detect::own_cpu_seconds;
 use crate::output::Output;
 use crate::result::{Observed, show_machine};
 use crate::status;
+use crate::trace::why_partial;
 use anyhow::{Result, ensure};
 use attribute::{Moved as MovedGranules, Shares};
 use layout::Layout;
@@ -153,15 +154,7 @@ pub fn join(
 
 /// What to say of a trace that is not whole.
 fn partial(trace: &Trace, damaged: u64) -> Option<String> {
-    let summary = trace.summary();
-    if summary.is_complete() && damaged == 0 {
-        return None;
-    }
-    let why = if !summary.ended {
-        "the recording did not come to its end"
-    } else {
-        "parts of the file are damaged"
-    };
+    let why = why_partial(trace, damaged)?;
     Some(format!(
         "The trace is partial: {why}. What is there was replayed."
     ))

@@ -27,12 +27,22 @@ pub fn run(options: &Trace) -> Result<u8> {
 
 /// What is wrong with a trace, in a sentence; `None` if it is whole.
 fn damage(trace: &sunder_trace::Trace, damaged: u64) -> Option<String> {
+    let why = why_partial(trace, damaged)?;
+    Some(format!(
+        "{} is partial: {why}; what is readable was read",
+        show(trace.path())
+    ))
+}
+
+/// Why a trace is not whole, of which so many blocks were found damaged; `None` if it
+/// is.
+pub fn why_partial(trace: &sunder_trace::Trace, damaged: u64) -> Option<String> {
     use sunder_trace::meta::State;
     let summary = trace.summary();
     if summary.is_complete() && damaged == 0 {
         return None;
     }
-    let why = match trace.progress() {
+    Some(match trace.progress() {
         Some(p) if p.state == State::Failed => format!(
             "recording stopped: {}",
             std::io::Error::from_raw_os_error(p.errno as i32)
@@ -48,11 +58,7 @@ fn damage(trace: &sunder_trace::Trace, damaged: u64) -> Option<String> {
             "{} blocks are damaged or missing",
             damaged + summary.damaged_blocks + summary.missing_blocks.max(summary.gaps)
         ),
-    };
-    Some(format!(
-        "{} is partial: {why}; what is readable was read",
-        show(trace.path())
-    ))
+    })
 }
 
 /// How the program ended.
