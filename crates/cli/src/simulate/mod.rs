@@ -5,6 +5,7 @@
 //! not the length of the trace. Both may move objects (`relocate`), as an allocation
 //! policy or a change to a type would.
 
+pub mod asked;
 pub mod attribute;
 mod blocks;
 mod heap;
@@ -18,10 +19,10 @@ pub mod shape;
 mod show;
 pub mod steps;
 
+pub use asked::{parse_align, parse_placement};
 pub use heap::{Home, RecordedHeap};
 pub use machine::{parse_caches, parse_place};
 pub use relocate::Moved;
-pub use resolve::{parse_align, parse_placement};
 
 use crate::args::Simulate;
 use crate::detect::own_cpu_seconds;

@@ -3,7 +3,8 @@
 //! replay to say.
 
 use crate::args::PlacementAsked;
-use crate::simulate::resolve::{Asked, plain_type};
+use crate::simulate::asked::Asked;
+use crate::simulate::resolve::plain_type;
 use std::collections::BTreeMap;
 use sunder_findings::{Finding, Object, ObjectKind, file_name};
 use sunder_placement::Policy;

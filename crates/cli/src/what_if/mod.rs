@@ -8,9 +8,10 @@ mod subjects;
 
 use crate::args::{PlacementAsked, Simulate, WhatIf};
 use crate::output::Output;
+use crate::simulate::asked::Asked;
 use crate::simulate::layout::{Layout, page_for};
 use crate::simulate::machine::Machine;
-use crate::simulate::resolve::{Asked, Program};
+use crate::simulate::resolve::Program;
 use crate::simulate::{Pass, attribute, join, moved_granules};
 use crate::status;
 use anyhow::Result;
