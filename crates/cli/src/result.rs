@@ -3,6 +3,8 @@
 
 use crate::assemble::Assembled;
 use crate::process::Process;
+use std::collections::HashSet;
+use sunder_access::{ProcessId, ThreadId};
 use sunder_findings as findings;
 use sunder_findings::{Findings, SCHEMA, VERSION};
 use sunder_observe::machine::Machine;
@@ -24,6 +26,8 @@ pub struct Observed {
 pub struct Building {
     findings: Findings,
     weak: usize,
+    /// A thread that executes another program is still one thread.
+    threads: HashSet<(ProcessId, ThreadId)>,
 }
 
 impl Building {
@@ -46,6 +50,7 @@ impl Building {
                 what_if: None,
             },
             weak: 0,
+            threads: HashSet::new(),
         }
     }
 
@@ -60,7 +65,9 @@ impl Building {
         run.samples += process.figures.samples;
         run.accesses += process.figures.accesses;
         run.watched_accesses += process.figures.watched;
-        run.threads += process.threads.count();
+        let threads = process.threads.all().map(|thread| (process.id, thread));
+        self.threads.extend(threads);
+        run.threads = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
         if process.figures.samples + process.figures.accesses > 0 {
             self.findings.processes.push(process.describe());
         }

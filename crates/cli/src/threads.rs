@@ -73,6 +73,11 @@ impl Threads {
         u32::try_from(self.seen.len()).unwrap_or(u32::MAX)
     }
 
+    /// All that are known, in no order.
+    pub fn all(&self) -> impl Iterator<Item = ThreadId> {
+        self.seen.keys().copied()
+    }
+
     /// A stack pointer for each thread that was seen running.
     pub fn stack_pointers(&self) -> impl Iterator<Item = (ThreadId, u64)> {
         self.seen
