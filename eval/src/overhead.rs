@@ -79,7 +79,7 @@ pub fn run(options: &Options, seconds: Option<f64>) -> Result<()> {
          | peak MiB native | detect |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let start = start_up(&sunder, options)?;
-    let (mut walls, mut owns) = (Vec::new(), Vec::new());
+    let (mut walls, mut owns, mut noise) = (Vec::new(), Vec::new(), Vec::new());
     for (target, pairs) in &mut targets {
         let times = seconds.map_or(Ok(1), |wanted| lengthen(target, wanted))?;
         let pairs = pairs.map(|pairs| pairs * times);
@@ -109,18 +109,34 @@ pub fn run(options: &Options, seconds: Option<f64>) -> Result<()> {
         println!("{} {}: {}", target.name, target.variant, spread(&row.wall));
         walls.push(median(&row.wall));
         owns.push(median(&row.own));
+        noise.extend(native.windows(2).map(|w| w[1].wall / w[0].wall));
     }
     let worst = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
     record.finish(&format!(
         "Median ratio of wall time {:.3}, worst {:.3}; of the program's own CPU time {:.3}, worst \
          {:.3}; over {} programs. Wanted: 1.01 and 1.05; malloc_steady 1.10. malloc_churn does \
-         nothing but allocate and has no target. {start}\n\n{table}",
+         nothing but allocate and has no target. {start} {}\n\n{table}",
         median(&walls),
         worst(&walls),
         median(&owns),
         worst(&owns),
-        walls.len()
+        walls.len(),
+        noise_of(&noise)
     ))
+}
+
+/// How far runs differ between which nothing differs.
+fn noise_of(ratios: &[f64]) -> String {
+    if ratios.is_empty() {
+        return String::new();
+    }
+    format!(
+        "Noise: of two native runs of a program, one after the other, the second takes {:.3} of \
+         the first in the median, and {:.2} to {:.2} in eight of ten.",
+        median(ratios),
+        quantile(ratios, 0.1),
+        quantile(ratios, 0.9)
+    )
 }
 
 /// Makes `target` take about `wanted` seconds; how many times as much it does.

@@ -46,13 +46,13 @@ fn nothing_found(result: &Findings) -> bool {
 #[test]
 fn threads_of_children_are_seen() {
     let program = forks();
-    for how in ["fork", "exec"] {
+    for how in ["fork", "exec", "late-exec"] {
         side_by_side(how, || {
             let result = detect(&["--follow-children"], &program, &[how])?;
             assert!(!says(&result, NOT_LOOKED_AT), "{:#?}", result.limits);
             assert_eq!(result.program.path.as_deref(), program.to_str());
-            // The first thread of two processes, and two more in the child; also if the
-            // child is seen before it executes its program.
+            // The first thread of two processes, and two more in the child; that the
+            // child is seen before it executes its program, too, makes no more.
             assert_eq!(result.run.threads, 4);
             falsely_shared(&result, global("tallies")).map(|_| ())
         });

@@ -1,6 +1,7 @@
 /* Programs whose threads run in other processes than the first one. The argument
  * says how: `fork` runs them in a child, `exec` in a program of its own, this
- * one again, in a child; `become` after an exec of this one in place. What they
+ * one again, in a child; `late-exec` the same after the child has worked for a
+ * while; `become` after an exec of this one in place. What they
  * share is the global `tallies`, or a block that is allocated in
  *   `heap`          the process itself,
  *   `fork-heap`     a forked child,
@@ -219,11 +220,13 @@ int main(int argc, char **argv)
         execv(argv[0], (char *[]){argv[0], "work", 0});
         return 1;
     }
-    if (!strcmp(how, "fork") || !strcmp(how, "exec")) {
+    if (!strcmp(how, "fork") || !strcmp(how, "exec") || !strcmp(how, "late-exec")) {
         pid_t child = fork();
         if (child == 0) {
             if (!strcmp(how, "fork"))
                 exit(share(tallies));
+            if (!strcmp(how, "late-exec"))
+                work(&tallies[3]);
             execv(argv[0], (char *[]){argv[0], "work", 0});
             _exit(1);
         }
