@@ -6,8 +6,9 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use sunder_findings::{Findings, Placement, Simulated, Tried};
+use sunder_findings::{Findings, Placement, Tried};
 use support::by_hand::{Act, trace};
+use support::replays::{replay, totals};
 use support::sunder;
 
 /// How often each thread writes.
@@ -18,21 +19,7 @@ const TIMES: u64 = 500;
 const FALSE: u64 = 2 * (TIMES - 1);
 
 fn simulate(trace: &Path, options: &[&str]) -> Findings {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("result.json");
-    sunder()
-        .args(["simulate", "--quiet", "--format", "json", "-o"])
-        .arg(&file)
-        .arg(trace)
-        .args(options)
-        .assert()
-        .success();
-    Findings::open(&file).expect("a result")
-}
-
-fn totals(trace: &Path, options: &[&str]) -> Simulated {
-    let result = simulate(trace, options);
-    result.simulation.expect("simulated").totals
+    replay("simulate", trace, options)
 }
 
 fn placement(trace: &Path, options: &[&str]) -> Placement {
@@ -355,16 +342,7 @@ fn call_sites_are_named_by_function_and_line() {
 }
 
 fn what_if(trace: &Path, options: &[&str]) -> Findings {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("result.json");
-    sunder()
-        .args(["what-if", "--quiet", "--format", "json", "-o"])
-        .arg(&file)
-        .arg(trace)
-        .args(options)
-        .assert()
-        .success();
-    Findings::open(&file).expect("a result")
+    replay("what-if", trace, options)
 }
 
 /// The change that `arguments` ask for.

@@ -72,6 +72,7 @@ fn result_with(name: &str, program: &Path, stack: &[(&str, &str)]) -> PathBuf {
 
 #[test]
 fn threads_that_share_a_line_under_one_heap_do_not_under_hoard() {
+    let _alone = support::targets::alone();
     let program = compiled("one_line", &[]);
     for (policy, answer) in [("general", "one line\n"), ("hoard", "apart\n")] {
         sunder()
@@ -87,6 +88,7 @@ fn threads_that_share_a_line_under_one_heap_do_not_under_hoard() {
 
 #[test]
 fn objects_of_a_saved_result_get_lines_of_their_own() {
+    let _alone = support::targets::alone();
     let program = compiled("one_line", &[]);
     let program = std::fs::canonicalize(program).expect("it was just built");
     let output = std::process::Command::new(&program)
@@ -117,6 +119,7 @@ fn objects_of_a_saved_result_get_lines_of_their_own() {
 
 #[test]
 fn the_programs_status_and_streams_are_its_own() {
+    let _alone = support::targets::alone();
     let program = compiled("one_line", &[]);
     sunder()
         .args(["run", "--placement", "hoard", "--"])
@@ -141,6 +144,7 @@ fn the_programs_status_and_streams_are_its_own() {
 
 #[test]
 fn what_cannot_be_given_a_heap_is_refused_with_a_reason() {
+    let _alone = support::targets::alone();
     let program = compiled("static", &["-static"]);
     let output = sunder()
         .args(["run", "--placement", "hoard", "--"])
@@ -168,6 +172,7 @@ fn what_cannot_be_given_a_heap_is_refused_with_a_reason() {
 
 #[test]
 fn of_a_wrapper_only_what_the_named_caller_got_is_padded() {
+    let _alone = support::targets::alone();
     let program = compiled("wrapped", &[]);
     let program = std::fs::canonicalize(program).expect("it was just built");
     let output = std::process::Command::new(&program)
@@ -258,6 +263,7 @@ fn what_detect_finds_behind_a_wrapper_is_apart_under_the_fix() {
 /// from their language's library.
 #[test]
 fn what_a_trace_tells_of_objects_from_a_library_is_apart_under_the_fix() {
+    let _alone = support::targets::alone();
     let emulator = std::process::Command::new("qemu-x86_64")
         .arg("--version")
         .output();

@@ -5,7 +5,8 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use sunder_findings::{Findings, ObjectKind, Sharing, Simulated};
+use sunder_findings::{Findings, ObjectKind, Sharing};
+use support::replays::{replay, totals};
 use support::{plain_sunder, sunder};
 
 /// Rounds of `turns`: each thread writes once in each.
@@ -59,21 +60,7 @@ fn recorded() -> &'static Recorded {
 
 /// The result of replaying `trace` with `options`.
 fn simulate(trace: &Path, options: &[&str]) -> Findings {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("result.json");
-    sunder()
-        .args(["simulate", "--quiet", "--format", "json", "-o"])
-        .arg(&file)
-        .arg(trace)
-        .args(options)
-        .assert()
-        .success();
-    Findings::open(&file).expect("a result")
-}
-
-fn totals(trace: &Path, options: &[&str]) -> Simulated {
-    let result = simulate(trace, options);
-    result.simulation.expect("simulated").totals
+    replay("simulate", trace, options)
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 pub mod by_hand;
 pub mod confine;
+pub mod replays;
 pub mod skips;
 pub mod targets;
 
