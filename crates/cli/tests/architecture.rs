@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-report", &["sunder-findings"]),
     ("sunder-plan", &["sunder-findings"]),
     ("sunder-placement", &["sunder-access"]),
+    ("sunder-rewrite", &["sunder-access"]),
     ("sunder-heap", &["sunder-access", "sunder-placement"]),
     ("sunder-runtime", &["sunder-access", "sunder-wire"]),
     (
@@ -36,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sunder-plan",
             "sunder-trace",
             "sunder-placement",
+            "sunder-rewrite",
         ],
     ),
     ("sunder-workloads", &[]),
