@@ -34,7 +34,7 @@ pub const PARALLEL: [Parallel; 4] = [
         function: "Cholesky factorisation of a sparse matrix",
         unit: "points on a side of the grid",
         test_size: 24,
-        size: 104,
+        size: 112,
     },
     Parallel {
         name: "barnes",

@@ -6,11 +6,17 @@ use crate::{real, tell};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use sunder_trace::announce::kind;
+use sunder_trace::slot::alignment_code;
 
+/// The alignment of `valloc` and `pvalloc`.
+const PAGE: usize = 4096;
+
+/// A request for `size` bytes, at multiples of `alignment`, gave `block`.
 #[inline]
-fn allocated(block: *mut c_void, size: usize) -> *mut c_void {
+fn allocated(block: *mut c_void, size: usize, alignment: usize) -> *mut c_void {
     if !block.is_null() {
-        tell(kind::ALLOCATE, block.addr() as u64, size as u64);
+        let kind = kind::allocate(alignment_code(alignment));
+        tell(kind, block.addr() as u64, size as u64);
     }
     block
 }
@@ -23,7 +29,7 @@ fn freeing(block: *mut c_void) {
 }
 
 macro_rules! allocates {
-    ($($name:ident($($argument:ident: $type:ty),*), $size:expr, $without:expr;)*) => {$(
+    ($($name:ident($($argument:ident: $type:ty),*), $size:expr, $alignment:expr, $without:expr;)*) => {$(
         /// Interposed; see its manual.
         ///
         /// # Safety
@@ -32,7 +38,7 @@ macro_rules! allocates {
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> *mut c_void {
             match real::$name() {
                 // SAFETY: handed on.
-                Some(real) => allocated(unsafe { real($($argument),*) }, $size),
+                Some(real) => allocated(unsafe { real($($argument),*) }, $size, $alignment),
                 None => $without,
             }
         }
@@ -40,13 +46,13 @@ macro_rules! allocates {
 }
 
 allocates! {
-    malloc(size: usize), size, real::early(size);
+    malloc(size: usize), size, 1, real::early(size);
     calloc(count: usize, size: usize),
-        count.wrapping_mul(size), real::early(count.saturating_mul(size));
-    aligned_alloc(alignment: usize, size: usize), size, null_mut();
-    memalign(alignment: usize, size: usize), size, null_mut();
-    valloc(size: usize), size, null_mut();
-    pvalloc(size: usize), size, null_mut();
+        count.wrapping_mul(size), 1, real::early(count.saturating_mul(size));
+    aligned_alloc(alignment: usize, size: usize), size, alignment, null_mut();
+    memalign(alignment: usize, size: usize), size, alignment, null_mut();
+    valloc(size: usize), size, PAGE, null_mut();
+    pvalloc(size: usize), size, PAGE, null_mut();
 }
 
 /// Interposed; see its manual.
@@ -83,7 +89,7 @@ pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, size: usize) -> *mut
     freeing(block);
     // SAFETY: handed on.
     let new = unsafe { real(block, size) };
-    allocated(new, size)
+    allocated(new, size, 1)
 }
 
 /// Interposed; see its manual.
@@ -106,7 +112,7 @@ pub unsafe extern "C-unwind" fn reallocarray(
     freeing(block);
     // SAFETY: handed on.
     let new = unsafe { real(block, count, size) };
-    allocated(new, count.wrapping_mul(size))
+    allocated(new, count.wrapping_mul(size), 1)
 }
 
 /// Interposed; see its manual.
@@ -126,7 +132,7 @@ pub unsafe extern "C-unwind" fn posix_memalign(
     let result = unsafe { real(block, alignment, size) };
     if result == 0 {
         // SAFETY: it succeeded, so the place is valid.
-        allocated(unsafe { *block }, size);
+        allocated(unsafe { *block }, size, alignment);
     }
     result
 }

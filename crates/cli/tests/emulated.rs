@@ -263,6 +263,7 @@ fn allocations_have_sizes_and_call_stacks() {
                 address,
                 size,
                 stack,
+                ..
             } if matches!(size, 777 | 778 | 100_000) => {
                 stacks.push((size, trace.stack(stack).unwrap_or_default().to_vec()));
                 blocks.push(address);
@@ -283,6 +284,18 @@ fn allocations_have_sizes_and_call_stacks() {
     assert_ne!(one.1[1], two.1[1]);
     assert_ne!(one.1[2], again.1[2]);
     assert_eq!(one.1[3..], again.1[3..]);
+}
+
+#[test]
+fn alignments_that_are_asked_for_are_recorded() {
+    if !emulator() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = include_str!("programs/aligned.cpp");
+    let program = build(folder.path(), "aligned.cpp", source, &["-lstdc++"]);
+    let (path, _, _) = record(&program, 0);
+    support::asked::check(&whole(&path).1);
 }
 
 #[test]

@@ -135,6 +135,27 @@ fn the_space_of_a_placement_is_that_of_the_paper() {
 }
 
 #[test]
+fn blocks_at_a_regular_distance_are_aligned_only_if_the_program_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Blocks of two call sites and one size; those of the second happen to lie at
+    // multiples of 64.
+    let buckets = |of_second: fn(u64) -> Act| {
+        let mut acts: Vec<Act> = (0..20)
+            .map(|i| Act::Allocate(0x10010 + i * 32, 24, 0xa1))
+            .collect();
+        acts.extend((0..20).map(|i| of_second(0x20000 + i * 64)));
+        acts.push(Act::Write(0x10010, 1));
+        let folder = tempfile::tempdir_in(folder.path()).expect("a folder");
+        let file = trace(folder.path(), &[acts]);
+        placement(&file, &["--placement", "sized"]).buckets
+    };
+    assert_eq!(buckets(|at| Act::Allocate(at, 24, 0xb2)), 1);
+    assert_eq!(buckets(|at| Act::Align(at, 24, 0xb2, 64)), 2);
+    // A trace that does not tell is understood as well as it can be.
+    assert_eq!(buckets(|at| Act::Silent(at, 24, 0xb2)), 2);
+}
+
+#[test]
 fn a_block_in_memory_that_another_left_is_another() {
     let folder = tempfile::tempdir().expect("a folder");
     // The second thread's block takes the place of the first one's.

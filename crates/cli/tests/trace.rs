@@ -209,6 +209,7 @@ fn allocations_have_sizes_and_call_stacks_and_are_freed_once() {
                 address,
                 size,
                 stack,
+                ..
             } if size == wanted => Some((address, stack)),
             _ => None,
         });
@@ -230,6 +231,15 @@ fn allocations_have_sizes_and_call_stacks_and_are_freed_once() {
         frees.count()
     };
     assert_eq!((freed(two[0].0), freed(one[1].0)), (1, 1));
+}
+
+#[test]
+fn alignments_that_are_asked_for_are_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = include_str!("programs/aligned.cpp");
+    let program = build(folder.path(), "aligned.cpp", source, None);
+    let (path, _, _) = record(&program, 0);
+    support::asked::check(&whole(&path).1);
 }
 
 const FORKS: &str = r"

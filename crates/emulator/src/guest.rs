@@ -56,14 +56,15 @@ pub extern "C" fn rung(processor: c_uint, _: u32, address: u64, _: *mut c_void) 
     }
     // SAFETY: each uses the buffer of the calling thread.
     unsafe {
-        match record.kind {
+        let (told, code) = kind::parts(record.kind);
+        match told {
             kind::ALLOCATE => {
                 let mut frames = [0; MOST_FRAMES];
                 let count = thread
                     .calls()
                     .map_or(0, |calls| calls.stack(is_announcer, &mut frames));
                 let stack = RECORDER.stack(buffer, frames.get(..count).unwrap_or_default());
-                let size = Key::new(tag::SIZE, 0, u64::from(stack));
+                let size = Key::new(tag::SIZE, code, u64::from(stack));
                 RECORDER.push_after(buffer, Slot::new(record.detail, size));
                 let block = Key::new(tag::ALLOCATE, 0, 0);
                 RECORDER.push(buffer, Slot::new(record.address, block));
@@ -77,7 +78,7 @@ pub extern "C" fn rung(processor: c_uint, _: u32, address: u64, _: *mut c_void) 
                     return;
                 };
                 let slot = Slot::sync(sync, record.address);
-                if record.kind == kind::BEFORE {
+                if told == kind::BEFORE {
                     RECORDER.push_before(buffer, slot);
                 } else {
                     RECORDER.push_after(buffer, slot);

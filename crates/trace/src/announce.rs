@@ -27,7 +27,7 @@ pub const BELL: [u8; 11] = {
 pub struct Record {
     /// [`BELL_MARK`], stored by the bell itself.
     pub mark: u64,
-    /// One of [`kind`].
+    /// One of [`kind`] in the low byte, its code in the next.
     pub kind: u64,
     /// The block, or the synchronisation object.
     pub address: u64,
@@ -37,7 +37,7 @@ pub struct Record {
 
 /// What a record says.
 pub mod kind {
-    /// A block was allocated.
+    /// A block was allocated. Code: [`crate::slot::alignment_code`].
     pub const ALLOCATE: u64 = 1;
     /// A block is about to be freed.
     pub const FREE: u64 = 2;
@@ -45,4 +45,14 @@ pub mod kind {
     pub const BEFORE: u64 = 3;
     /// Something was acquired.
     pub const AFTER: u64 = 4;
+
+    /// [`ALLOCATE`] with its code.
+    pub const fn allocate(code: u8) -> u64 {
+        ALLOCATE | (code as u64) << 8
+    }
+
+    /// The kind and the code of what was told.
+    pub const fn parts(told: u64) -> (u64, u8) {
+        (told & 0xff, (told >> 8) as u8)
+    }
 }

@@ -65,7 +65,8 @@ pub mod tag {
     pub const ATOMIC_READ: u8 = 5;
     /// An atomic store.
     pub const ATOMIC_WRITE: u8 = 6;
-    /// The size of the allocation in the next slot. Payload: call stack.
+    /// The size of the allocation in the next slot. Payload: call stack; code: see
+    /// [`super::alignment_code`].
     pub const SIZE: u8 = 16;
     /// An allocation. Value: address; the slot before it is [`SIZE`].
     pub const ALLOCATE: u8 = 17;
@@ -83,6 +84,24 @@ pub mod tag {
     /// Ticks of the clock at this place. Not an event: the codec takes these out
     /// of the stream and gives every slot a time.
     pub const STAMP: u8 = 32;
+}
+
+/// The code of a [`tag::SIZE`]: 1 for an allocation that asked for no alignment, else the
+/// base-2 logarithm of what it asked for plus 1. An allocator rounds what is not a power of
+/// two up to one. Recorders that do not know leave 0, as all did at first.
+pub const fn alignment_code(alignment: usize) -> u8 {
+    match alignment.checked_next_power_of_two() {
+        Some(power) => power.trailing_zeros() as u8 + 1,
+        None => 0,
+    }
+}
+
+/// The alignment that [`alignment_code`] made `code` of; `None` if nobody told it.
+pub const fn alignment(code: u8) -> Option<u64> {
+    match code {
+        1..=64 => Some(1 << (code - 1)),
+        _ => None,
+    }
 }
 
 /// The tag of an access; `None` for other slots.
@@ -207,6 +226,23 @@ mod tests {
             (key.tag(), key.code(), key.payload()),
             (tag::WRITE, 64, 0x7fff_1234_5678)
         );
+    }
+
+    #[test]
+    fn alignments_are_told_apart_from_none_and_from_silence() {
+        assert_eq!(alignment(0), None);
+        for (asked, told) in [
+            (0, 1),
+            (1, 1),
+            (8, 8),
+            (24, 32),
+            (64, 64),
+            (1 << 63, 1 << 63),
+        ] {
+            assert_eq!(alignment(alignment_code(asked)), Some(told), "{asked}");
+        }
+        // No power of two of 64 bits is as large.
+        assert_eq!(alignment(alignment_code(usize::MAX)), None);
     }
 
     #[test]

@@ -11,7 +11,10 @@ use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use sunder_trace::record::MOST_FRAMES;
-use sunder_trace::slot::{Key, Slot, tag};
+use sunder_trace::slot::{Key, Slot, alignment_code, tag};
+
+/// The alignment of `valloc` and `pvalloc`.
+const PAGE: usize = 4096;
 
 /// Who called: return address and stack pointer.
 #[repr(C)]
@@ -20,7 +23,8 @@ struct Caller {
     stack: *const u64,
 }
 
-fn allocated(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
+/// A request for `size` bytes, at multiples of `alignment`, gave `block`.
+fn allocated_at(block: *mut c_void, size: usize, alignment: usize, caller: Caller) -> *mut c_void {
     if block.is_null() {
         return block;
     }
@@ -33,7 +37,8 @@ fn allocated(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
         // SAFETY: the calling thread's buffer.
         unsafe {
             let stack = RECORDER.stack(buffer, frames.get(..count).unwrap_or_default());
-            let size = Slot::new(size as u64, Key::new(tag::SIZE, 0, u64::from(stack)));
+            let code = alignment_code(alignment);
+            let size = Slot::new(size as u64, Key::new(tag::SIZE, code, u64::from(stack)));
             RECORDER.push_after(buffer, size);
             RECORDER.push(
                 buffer,
@@ -42,6 +47,11 @@ fn allocated(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
         }
     }
     block
+}
+
+/// The same for one that asked for no alignment.
+fn allocated(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
+    allocated_at(block, size, 1, caller)
 }
 
 fn freeing(block: *mut c_void) {
@@ -112,7 +122,7 @@ mod inner {
             return null_mut();
         };
         // SAFETY: handed on.
-        allocated(unsafe { real(size) }, size, caller)
+        allocated_at(unsafe { real(size) }, size, PAGE, caller)
     }
 
     pub unsafe extern "C-unwind" fn pvalloc(size: usize, caller: Caller) -> *mut c_void {
@@ -120,7 +130,7 @@ mod inner {
             return null_mut();
         };
         // SAFETY: handed on.
-        allocated(unsafe { real(size) }, size, caller)
+        allocated_at(unsafe { real(size) }, size, PAGE, caller)
     }
 
     pub unsafe extern "C-unwind" fn calloc(
@@ -147,7 +157,7 @@ mod inner {
             return null_mut();
         };
         // SAFETY: handed on.
-        allocated(unsafe { real(alignment, size) }, size, caller)
+        allocated_at(unsafe { real(alignment, size) }, size, alignment, caller)
     }
 
     pub unsafe extern "C-unwind" fn memalign(
@@ -159,7 +169,7 @@ mod inner {
             return null_mut();
         };
         // SAFETY: handed on.
-        allocated(unsafe { real(alignment, size) }, size, caller)
+        allocated_at(unsafe { real(alignment, size) }, size, alignment, caller)
     }
 
     pub unsafe extern "C-unwind" fn posix_memalign(
@@ -175,7 +185,7 @@ mod inner {
         let result = unsafe { real(block, alignment, size) };
         if result == 0 {
             // SAFETY: it succeeded, so the place is valid.
-            allocated(unsafe { *block }, size, caller);
+            allocated_at(unsafe { *block }, size, alignment, caller);
         }
         result
     }

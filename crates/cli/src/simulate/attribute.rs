@@ -9,6 +9,7 @@ use super::order::Ordered;
 use super::relocate::{Moved as Placed, Relocation};
 use super::replay::needs_heap;
 use super::show;
+use super::steps::Asked;
 use crate::assemble::assemble;
 use crate::process::Process;
 use crate::result::{Building, Observed};
@@ -135,7 +136,16 @@ impl Seen<'_, '_> {
                 address,
                 size,
                 stack,
-            } => self.allocated(Span::new(address, size), stack, event),
+                align,
+            } => {
+                let asked = Asked {
+                    size,
+                    stack,
+                    thread: self.thread(event),
+                    align,
+                };
+                self.allocated(address, asked, event);
+            }
             What::Free { address } => {
                 let at = match &mut self.relocation {
                     Some(relocation) => relocation.freed(address, event.ticks),
@@ -179,20 +189,26 @@ impl Seen<'_, '_> {
         });
     }
 
-    fn allocated(&mut self, from: Span, stack: u32, event: &Event) {
-        let thread = self.thread(event);
+    fn allocated(&mut self, start: Address, asked: Asked, event: &Event) {
         let block = match &mut self.relocation {
-            Some(relocation) => relocation.allocated(from, stack, thread, event.ticks),
-            None => Placed {
-                from,
-                to: from,
-                shape: None,
-            },
+            Some(relocation) => relocation.allocated(start, asked, event.ticks),
+            None => {
+                let from = Span::new(start, asked.size);
+                Placed {
+                    from,
+                    to: from,
+                    shape: None,
+                }
+            }
         };
         let span = Span::new(block.to.start, block.to.len.max(1));
         let watched = self.watched.touched_by(span);
-        self.process
-            .allocated(block, stack, thread, watched.then_some(event.time));
+        self.process.allocated(
+            block,
+            asked.stack,
+            asked.thread,
+            watched.then_some(event.time),
+        );
     }
 }
 

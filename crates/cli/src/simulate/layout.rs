@@ -39,8 +39,8 @@ pub struct Layout {
 pub struct Origin {
     /// The innermost call that is not `operator new`.
     pub site: CallSite,
-    /// The alignment that the program asked for there, as far as addresses tell; 1
-    /// if none.
+    /// For blocks of traces that do not tell which alignment was asked for: what their
+    /// addresses tell; 1 if nothing.
     pub align: u64,
 }
 

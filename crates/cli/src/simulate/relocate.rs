@@ -6,8 +6,9 @@
 use super::blocks::Blocks;
 use super::layout::{Layout, Subject, page_for};
 use super::shape::Shape;
+use super::steps::Asked;
 use std::sync::Arc;
-use sunder_access::{Address, Span, ThreadId};
+use sunder_access::{Address, Span};
 use sunder_placement::{PlacementError, Placer, Policy, Request, Reserve, Stats};
 
 /// Variables that change go here: above all addresses of programs, below the blocks.
@@ -157,10 +158,12 @@ impl<'l> Relocation<'l> {
         number as u32
     }
 
-    /// A block was allocated; where it lies. One that no address space holds stays
-    /// where it was.
-    pub fn allocated(&mut self, from: Span, stack: u32, thread: ThreadId, ticks: u64) -> Moved {
+    /// A block was allocated at `start`; where it lies. One that no address space holds
+    /// stays where it was.
+    pub fn allocated(&mut self, start: Address, asked: Asked, ticks: u64) -> Moved {
         let layout = self.layout;
+        let from = Span::new(start, asked.size);
+        let stack = asked.stack;
         let shape = layout.block(stack, from.len);
         let mut moved = Moved {
             from,
@@ -177,9 +180,10 @@ impl<'l> Relocation<'l> {
         if layout.policy.is_some() || shape.is_some() {
             let origin = layout.origin(stack);
             let size = shape.map_or(from.len, |shape| shape.size(from.len));
-            let align = shape.map_or(1, |shape| shape.align()).max(origin.align);
+            let align = asked.align.unwrap_or(origin.align);
+            let align = shape.map_or(1, |shape| shape.align()).max(align);
             let request = Request {
-                thread,
+                thread: asked.thread,
                 size,
                 align,
                 site: origin.site,

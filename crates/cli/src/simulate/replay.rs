@@ -163,8 +163,7 @@ fn feed<O: Counting>(
         match step.what {
             Did::Allocate(number) => {
                 let asked = steps.requests[number as usize];
-                let block = Span::new(step.address, asked.size);
-                relocation.allocated(block, asked.stack, asked.thread, step.ticks);
+                relocation.allocated(step.address, asked, step.ticks);
             }
             Did::Free => {
                 relocation.freed(step.address, step.ticks);

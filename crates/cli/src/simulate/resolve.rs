@@ -51,7 +51,8 @@ fn align_blocks(layout: &mut Layout, program: &Program<'_>, stacks: &BTreeSet<u3
     }
 }
 
-/// What the addresses of blocks from one place and of one size have in common.
+/// What the addresses of blocks from one place and of one size have in common, of those
+/// whose alignment the trace does not tell.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requested {
     blocks: u64,
@@ -84,11 +85,14 @@ impl<'t> Program<'t> {
                 address,
                 size,
                 stack,
+                align,
             } = event.what
             {
                 let known = requests.entry((stack, size)).or_default();
-                known.blocks += 1;
-                known.addresses |= address.0;
+                if align.is_none() {
+                    known.blocks += 1;
+                    known.addresses |= address.0;
+                }
             }
         }
         Self {
@@ -455,7 +459,8 @@ impl<'t> Program<'t> {
 /// Frames in which the one that reports show is looked for.
 const DEEPEST: usize = 16;
 
-/// The alignment that a program asked for, as far as the addresses of its blocks tell: that
+/// The alignment that a program asked for, if the trace, of an earlier recorder, does not
+/// say it, as far as the addresses of its blocks tell: that
 /// they are multiples by chance must be less likely than one in 256, as blocks are
 /// multiples of 16 anyway.
 fn asked_alignment(seen: Requested) -> u64 {

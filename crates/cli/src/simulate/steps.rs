@@ -62,6 +62,8 @@ pub struct Asked {
     pub stack: u32,
     /// Who asked.
     pub thread: ThreadId,
+    /// At multiples of what; none: the trace does not tell.
+    pub align: Option<u64>,
 }
 
 /// Some of a trace's events, one after the other.
@@ -84,11 +86,13 @@ impl Steps {
                 address,
                 size,
                 stack,
+                align,
             } => {
                 self.requests.push(Asked {
                     size,
                     stack,
                     thread: id(event.thread),
+                    align,
                 });
                 (address, Did::Allocate(self.requests.len() as u32 - 1))
             }

@@ -85,8 +85,13 @@ fn line(out: &mut impl Write, trace: &Trace, start: u64, event: &Event) -> io::R
             address,
             size,
             stack,
+            align,
         } => {
-            write!(out, "allocate {address} {size} by")?;
+            write!(out, "allocate {address} {size}")?;
+            if let Some(align) = align.filter(|&align| align > 1) {
+                write!(out, " aligned {align}")?;
+            }
+            write!(out, " by")?;
             for frame in trace.stack(stack).unwrap_or_default() {
                 write!(out, " {frame}")?;
             }

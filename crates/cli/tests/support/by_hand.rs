@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use sunder_trace::meta::{Reason, Via};
 use sunder_trace::record::{Place, Recorder, Start};
-use sunder_trace::slot::{Key, Slot, tag};
+use sunder_trace::slot::{Key, Slot, alignment_code, tag};
 
 /// What a thread does.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,10 @@ pub enum Act {
     /// Allocates so many bytes at an address; the last is the return address of the
     /// call, which names the call site.
     Allocate(u64, u64, u64),
+    /// The same, at multiples of the last.
+    Align(u64, u64, u64, usize),
+    /// As a recorder did it that did not tell what alignment is asked for.
+    Silent(u64, u64, u64),
     /// Frees the block there.
     Free(u64),
     /// Writes 8 bytes there so many times.
@@ -40,15 +44,15 @@ pub fn trace(folder: &Path, threads: &[Vec<Act>]) -> PathBuf {
             let parent = u32::from(number > 0);
             let buffer = recorder.attach(&raw const place, parent).expect("memory");
             for act in acts {
+                if let Some((bytes, site, code)) = asked(*act) {
+                    let stack = recorder.stack(buffer, &[site, 0x77]);
+                    let size = Key::new(tag::SIZE, code, stack.into());
+                    recorder.push_after(buffer, Slot::new(bytes, size));
+                }
                 let (address, count, kind) = match *act {
-                    Act::Allocate(address, bytes, site) => {
-                        let stack = recorder.stack(buffer, &[site, 0x77]);
-                        recorder.push_after(
-                            buffer,
-                            Slot::new(bytes, Key::new(tag::SIZE, 0, stack.into())),
-                        );
-                        (address, 1, Key::new(tag::ALLOCATE, 0, 0))
-                    }
+                    Act::Allocate(address, ..)
+                    | Act::Align(address, ..)
+                    | Act::Silent(address, ..) => (address, 1, Key::new(tag::ALLOCATE, 0, 0)),
                     Act::Free(address) => (address, 1, Key::new(tag::FREE, 0, 0)),
                     Act::Write(address, count) => (address, count, Key::new(tag::WRITE, 8, 0x10)),
                     Act::Read(address, count) => (address, count, Key::new(tag::READ, 8, 0x20)),
@@ -62,4 +66,14 @@ pub fn trace(folder: &Path, threads: &[Vec<Act>]) -> PathBuf {
     }
     recorder.finish(Reason::Exit);
     path
+}
+
+/// Bytes, return address and alignment of what is asked for.
+fn asked(act: Act) -> Option<(u64, u64, u8)> {
+    match act {
+        Act::Allocate(_, bytes, site) => Some((bytes, site, alignment_code(1))),
+        Act::Align(_, bytes, site, to) => Some((bytes, site, alignment_code(to))),
+        Act::Silent(_, bytes, site) => Some((bytes, site, 0)),
+        Act::Free(_) | Act::Write(..) | Act::Read(..) => None,
+    }
 }

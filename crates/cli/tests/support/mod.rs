@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod asked;
 pub mod by_hand;
 pub mod confine;
 pub mod replays;

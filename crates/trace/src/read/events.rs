@@ -3,7 +3,7 @@
 
 use super::{Filter, Trace};
 use crate::codec::decode::Decoder;
-use crate::slot::{Slot, Sync, access_kind, tag};
+use crate::slot::{Slot, Sync, access_kind, alignment, tag};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use sunder_access::{Access, Address, CodeAddress, Provenance, ThreadId, Time};
@@ -41,6 +41,9 @@ pub enum What {
         size: u64,
         /// For [`Trace::stack`].
         stack: u32,
+        /// The alignment asked for, a power of two: 1 if none was; `None` if the
+        /// recorder did not tell.
+        align: Option<u64>,
     },
     /// A free.
     Free {
@@ -79,8 +82,8 @@ struct Head {
     decoder: Option<Decoder>,
     /// The slot that comes next, with its ticks.
     next: Option<(u64, Slot)>,
-    /// Size and call stack of the allocation that follows.
-    size: Option<(u64, u32)>,
+    /// Size, call stack and code of the allocation that follows.
+    size: Option<(u64, u32, u8)>,
 }
 
 /// The events of a trace, in the order of time. See [`Trace::events`].
@@ -220,15 +223,16 @@ impl<'t> Events<'t> {
             let address = Address(slot.value);
             match slot.key.tag() {
                 tag::SIZE => {
-                    at.size = Some((slot.value, payload as u32));
+                    at.size = Some((slot.value, payload as u32, code));
                     return None;
                 }
                 tag::ALLOCATE => {
-                    let (size, stack) = at.size.take()?;
+                    let (size, stack, code) = at.size.take()?;
                     What::Allocate {
                         address,
                         size,
                         stack,
+                        align: alignment(code),
                     }
                 }
                 tag::FREE => What::Free { address },

@@ -179,6 +179,7 @@ fn stacks_are_written_once_and_modules_as_lists() {
             address,
             size,
             stack,
+            ..
         } = event.what
         {
             assert_eq!((address, size), (Address(seen << 8), 16 + seen));
