@@ -6,7 +6,6 @@ use super::machine::Machine;
 use super::relocate::{Figures, Relocation};
 use super::steps::{Did, Steps};
 use anyhow::Result;
-use sunder_access::Span;
 use sunder_coherence::{Config, Error, Miss, MissKind, Observer, Outcome, Simulator};
 use sunder_placement::Stats;
 
