@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// which it embeds.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-access", &[]),
+    ("sunder-transaction", &[]),
     ("sunder-wire", &["sunder-access"]),
     ("sunder-observe", &["sunder-access"]),
     ("sunder-sharing", &["sunder-access"]),
@@ -53,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sunder-report",
             "sunder-plan",
             "sunder-trace",
+            "sunder-transaction",
         ],
     ),
 ];

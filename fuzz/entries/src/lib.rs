@@ -13,6 +13,7 @@ mod recording;
 mod result;
 mod segment;
 mod trace;
+mod transaction;
 
 pub use code::code;
 pub use program::program;
@@ -20,6 +21,7 @@ pub use recording::recording;
 pub use result::result;
 pub use segment::segment;
 pub use trace::{blocks, trace};
+pub use transaction::transaction;
 
 /// An entry.
 pub type Entry = fn(&[u8]);
@@ -33,4 +35,5 @@ pub const ALL: &[(&str, Entry)] = &[
     ("result", result),
     ("segment", segment),
     ("trace", trace),
+    ("transaction", transaction),
 ];

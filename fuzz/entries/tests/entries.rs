@@ -93,4 +93,13 @@ macro_rules! entries {
     };
 }
 
-entries!(blocks, code, program, recording, result, segment, trace);
+entries!(
+    blocks,
+    code,
+    program,
+    recording,
+    result,
+    segment,
+    trace,
+    transaction
+);

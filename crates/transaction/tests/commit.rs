@@ -1,0 +1,122 @@
+//! Commits and refreshes, held to the obvious loop over bytes.
+
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+use sunder_transaction::{Mask, Page, Shared, WORDS, commit, differing_bytes, refresh};
+
+fn page(bytes: &[u8]) -> Box<Page> {
+    let mut page = Box::new(Page([0; WORDS]));
+    for (word, chunk) in page.0.iter_mut().zip(bytes.chunks(8)) {
+        *word = u64::from_le_bytes(chunk.try_into().expect("pages are whole words"));
+    }
+    page
+}
+
+fn shared(bytes: &[u8]) -> Box<Shared> {
+    let words: Vec<AtomicU64> = page(bytes).0.iter().map(|w| AtomicU64::new(*w)).collect();
+    words.into_boxed_slice().try_into().expect("a page")
+}
+
+fn bytes_of(shared: &Shared) -> Vec<u8> {
+    let words = shared.iter().map(|w| w.load(Ordering::Relaxed));
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+fn in_mask(mask: &Mask, byte: usize) -> bool {
+    mask[byte / 8] >> (byte % 8) & 1 != 0
+}
+
+/// Twin, own bytes, others' bytes and mask: pages that differ in some places only.
+fn pages() -> impl Strategy<Value = (Vec<u8>, Vec<u8>, Vec<u8>, Mask)> {
+    let base = proptest::collection::vec(any::<u8>(), 4096);
+    let edits = || proptest::collection::vec((0..4096usize, any::<u8>()), 0..60);
+    let masked = proptest::collection::vec(0..4096usize, 0..40);
+    (base, edits(), edits(), masked).prop_map(|(twin, own, others, masked)| {
+        let edited = |edits: Vec<(usize, u8)>| {
+            let mut page = twin.clone();
+            for (at, byte) in edits {
+                page[at] = byte;
+            }
+            page
+        };
+        let mut mask = [0; WORDS];
+        for byte in masked {
+            mask[byte / 8] |= 1 << (byte % 8);
+        }
+        (twin.clone(), edited(own), edited(others), mask)
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_commit_writes_the_bytes_that_changed_and_no_others((twin, own, others, mask) in pages()) {
+        let memory = shared(&others);
+        let moved = commit(&page(&own), &page(&twin), &memory, &mask);
+        let mut expected = others;
+        let (mut bytes, mut beside) = (0, 0);
+        for i in 0..4096 {
+            if own[i] != twin[i] {
+                expected[i] = own[i];
+                bytes += 1;
+                beside += u32::from(!in_mask(&mask, i));
+            }
+        }
+        prop_assert_eq!(bytes_of(&memory), expected);
+        prop_assert_eq!((moved.bytes, moved.beside), (bytes, beside));
+    }
+
+    #[test]
+    fn a_refresh_takes_over_everything_and_tells_what_was_new((_twin, own, others, mask) in pages()) {
+        let memory = shared(&others);
+        let (mut mine, mut twin) = (page(&own), page(&own));
+        let moved = refresh(&mut mine, &mut twin, &memory, &mask);
+        let differs = |i: &usize| own[*i] != others[*i];
+        let bytes = (0..4096).filter(differs).count();
+        let beside = (0..4096).filter(differs).filter(|i| !in_mask(&mask, *i)).count();
+        prop_assert_eq!(&mine.0[..], &page(&others).0[..]);
+        prop_assert_eq!(&twin.0[..], &mine.0[..]);
+        prop_assert_eq!((moved.bytes as usize, moved.beside as usize), (bytes, beside));
+    }
+
+    #[test]
+    fn differing_bytes_are_those_that_differ(a in any::<u64>(), b in any::<u64>(), same in any::<u8>()) {
+        // Equal bytes are rare among random ones.
+        let keep = (0..8).filter(|i| same >> i & 1 != 0).fold(0u64, |m, i| m | 0xff << (8 * i));
+        let b = b & !keep | a & keep;
+        let bytes = (0..8).filter(|i| a.to_le_bytes()[*i] != b.to_le_bytes()[*i]);
+        prop_assert_eq!(differing_bytes(a, b), bytes.fold(0, |m, i| m | 1 << i));
+    }
+}
+
+/// Two threads that write disjoint bytes of the same words, one of them through
+/// transactions: nothing is lost.
+#[test]
+fn bytes_of_others_in_the_same_word_are_not_lost() {
+    let memory = shared(&[0; 4096]);
+    let memory = &memory;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut own, mut twin) = (page(&[0; 4096]), page(&[0; 4096]));
+            for round in 1..=20_000u64 {
+                for word in &mut own.0[..4] {
+                    *word = *word & !0xffff_ffff | round;
+                }
+                commit(&own, &twin, memory, &[0x0f; WORDS]);
+                let moved = refresh(&mut own, &mut twin, memory, &[0xf0; WORDS]);
+                assert_eq!(moved.beside, 0, "nobody else writes the lower halves");
+            }
+        });
+        for round in 1..=20_000u32 {
+            for word in &memory[..4] {
+                // Half a word by a plain store, as programs do.
+                let upper = word.as_ptr().cast::<u32>().wrapping_add(1);
+                // SAFETY: the upper half of a word that lives long enough; it is
+                // aligned, and volatile keeps the compiler from merging stores.
+                unsafe { upper.write_volatile(round) };
+            }
+        }
+    });
+    for word in &memory[..4] {
+        assert_eq!(word.load(Ordering::Relaxed), 20_000 << 32 | 20_000);
+    }
+}
