@@ -14,6 +14,7 @@ pub mod layout;
 pub mod registry;
 pub mod ring;
 mod segment;
+pub mod sites;
 pub mod stacks;
 
 pub use creation::{Creation, CreatorFrame};

@@ -1,0 +1,281 @@
+//! The plan by which the target leads its kernel calls through hooks: a small
+//! read-only file that the tool writes and a library inside the target carries
+//! out ([`Plan`]). The tool's side is [`write`].
+//!
+//! The reader neither allocates nor trusts: a file that is damaged, cut off or of
+//! another version is none.
+
+use core::mem::size_of;
+use std::vec::Vec;
+
+/// The first eight bytes of every plan.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDSITE");
+/// The version of the format.
+pub const VERSION: u32 = 1;
+/// Most bytes that a patch copies from one side of the entry.
+pub const COPIED: usize = 20;
+/// Most bytes of a build identifier.
+pub const BUILD_ID: usize = 32;
+
+/// [`Patch::number`] where the code does not tell it.
+pub const ANY_NUMBER: i32 = -1;
+/// [`Patch::flags`]: the hook is called in place of the entry; otherwise behind it.
+pub const CALL: u8 = 1;
+/// [`Patch::flags`]: the instructions behind the entry end by returning.
+pub const RETURNS: u8 = 2;
+
+/// The beginning of a plan.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    magic: u64,
+    version: u32,
+    modules: u32,
+}
+
+/// The beginning of a module's part.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ModuleHeader {
+    build_id: [u8; BUILD_ID],
+    build_id_len: u32,
+    patches: u32,
+}
+
+/// One patch. Addresses are those of the module's file.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// Of the `syscall` instruction.
+    pub entry: u64,
+    /// Of the first byte that is overwritten.
+    pub from: u64,
+    /// The number of the call, or [`ANY_NUMBER`].
+    pub number: i32,
+    /// [`CALL`], [`RETURNS`].
+    pub flags: u8,
+    /// Bytes of `head` that count.
+    pub head_len: u8,
+    /// Bytes of `tail` that count.
+    pub tail_len: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// The overwritten instructions before the entry.
+    pub head: [u8; COPIED],
+    /// Those after it.
+    pub tail: [u8; COPIED],
+}
+
+impl Patch {
+    /// The overwritten instructions before the entry.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        self.head.get(..self.head_len.into()).unwrap_or(&self.head)
+    }
+
+    /// The overwritten instructions after the entry.
+    #[must_use]
+    pub fn tail(&self) -> &[u8] {
+        self.tail.get(..self.tail_len.into()).unwrap_or(&self.tail)
+    }
+}
+
+/// The plan for one module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModulePlan<B, P> {
+    /// The module's build identifier: the plan is for no other file.
+    pub build_id: B,
+    /// What to patch, in the order of addresses.
+    pub patches: P,
+}
+
+/// The bytes of a plan. Modules without a build identifier that fits are left out.
+#[must_use]
+pub fn write(modules: &[ModulePlan<Vec<u8>, Vec<Patch>>]) -> Vec<u8> {
+    let fits = |m: &&ModulePlan<Vec<u8>, Vec<Patch>>| (1..=BUILD_ID).contains(&m.build_id.len());
+    let modules: Vec<_> = modules.iter().filter(fits).collect();
+    let mut bytes = Vec::new();
+    bytes.extend(MAGIC.to_le_bytes());
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend((modules.len() as u32).to_le_bytes());
+    for module in modules {
+        let mut id = [0; BUILD_ID];
+        id[..module.build_id.len()].copy_from_slice(&module.build_id);
+        bytes.extend(id);
+        bytes.extend((module.build_id.len() as u32).to_le_bytes());
+        bytes.extend((module.patches.len() as u32).to_le_bytes());
+        for patch in &module.patches {
+            bytes.extend(patch.entry.to_le_bytes());
+            bytes.extend(patch.from.to_le_bytes());
+            bytes.extend(patch.number.to_le_bytes());
+            bytes.extend([patch.flags, patch.head_len, patch.tail_len, 0]);
+            bytes.extend(patch.head);
+            bytes.extend(patch.tail);
+        }
+    }
+    bytes
+}
+
+/// A plan as it lies in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    modules: u32,
+    rest: &'a [u8],
+}
+
+impl<'a> Plan<'a> {
+    /// The plan in `bytes`; `None` if that is not a whole one of this version.
+    #[must_use]
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (header, rest) = take::<Header>(bytes)?;
+        if header.magic != MAGIC || header.version != VERSION {
+            return None;
+        }
+        let plan = Self {
+            modules: header.modules,
+            rest,
+        };
+        let mut left = rest;
+        for _ in 0..header.modules {
+            (_, left) = module(left)?;
+        }
+        left.is_empty().then_some(plan)
+    }
+
+    /// What the plan has for each module.
+    pub fn modules(self) -> impl Iterator<Item = ModulePlan<&'a [u8], Patches<'a>>> {
+        let mut left = self.rest;
+        (0..self.modules).map_while(move |_| {
+            let (found, rest) = module(left)?;
+            left = rest;
+            Some(found)
+        })
+    }
+}
+
+/// The patches of a module, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patches<'a> {
+    bytes: &'a [u8],
+}
+
+impl Iterator for Patches<'_> {
+    type Item = Patch;
+
+    fn next(&mut self) -> Option<Patch> {
+        let (patch, rest) = take::<Patch>(self.bytes)?;
+        self.bytes = rest;
+        Some(patch)
+    }
+}
+
+fn module(bytes: &[u8]) -> Option<(ModulePlan<&[u8], Patches<'_>>, &[u8])> {
+    let (header, rest) = take::<ModuleHeader>(bytes)?;
+    let id = bytes.get(..header.build_id_len as usize)?;
+    if id.is_empty() || id.len() > BUILD_ID {
+        return None;
+    }
+    let len = (header.patches as usize).checked_mul(size_of::<Patch>())?;
+    let (patches, rest) = rest.split_at_checked(len)?;
+    let patches = Patches { bytes: patches };
+    let sound = |p: Patch| {
+        usize::from(p.head_len) <= COPIED && usize::from(p.tail_len) <= COPIED && p.reserved == 0
+    };
+    let whole = ModulePlan {
+        build_id: id,
+        patches,
+    };
+    patches.into_iter().all(sound).then_some((whole, rest))
+}
+
+/// The first `T` of `bytes`, and what follows.
+fn take<T: Plain>(bytes: &[u8]) -> Option<(T, &[u8])> {
+    let (first, rest) = bytes.split_at_checked(size_of::<T>())?;
+    // SAFETY: so many bytes are there, any bytes are a `T`, and none of them need
+    // be aligned.
+    Some((unsafe { first.as_ptr().cast::<T>().read_unaligned() }, rest))
+}
+
+/// Types without padding of which any bytes are a value.
+///
+/// # Safety
+/// As it says.
+unsafe trait Plain: Copy {}
+// SAFETY: integers and arrays of them, without gaps.
+unsafe impl Plain for Header {}
+// SAFETY: as above.
+unsafe impl Plain for ModuleHeader {}
+// SAFETY: as above.
+unsafe impl Plain for Patch {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patch(entry: u64) -> Patch {
+        let mut patch = Patch {
+            entry,
+            from: entry - 5,
+            number: 11,
+            flags: CALL,
+            head_len: 5,
+            tail_len: 0,
+            reserved: 0,
+            head: [0; COPIED],
+            tail: [0; COPIED],
+        };
+        patch.head[..5].copy_from_slice(&[0xb8, 11, 0, 0, 0]);
+        patch
+    }
+
+    fn plan() -> Vec<u8> {
+        let module = |id: &[u8], patches: &[u64]| ModulePlan {
+            build_id: id.to_vec(),
+            patches: patches.iter().map(|&p| patch(p)).collect(),
+        };
+        write(&[
+            module(&[1; 20], &[0x100, 0x200]),
+            module(&[], &[0x300]),
+            module(&[2; 8], &[0x400]),
+        ])
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let bytes = plan();
+        let plan = Plan::read(&bytes).expect("whole");
+        let modules: Vec<_> = plan.modules().collect();
+        assert_eq!(modules.len(), 2, "the one without an identifier is left out");
+        assert_eq!(modules[0].build_id, [1; 20]);
+        assert_eq!(modules[1].build_id, [2; 8]);
+        let patches: Vec<_> = modules[0].patches.collect();
+        assert_eq!(patches, [patch(0x100), patch(0x200)]);
+        assert_eq!(patches[0].head(), [0xb8, 11, 0, 0, 0]);
+        assert!(patches[0].tail().is_empty());
+    }
+
+    #[test]
+    fn a_damaged_plan_is_none() {
+        let bytes = plan();
+        for len in 0..bytes.len() {
+            assert!(Plan::read(&bytes[..len]).is_none(), "{len}");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert!(Plan::read(&longer).is_none());
+        // Magic number, version, number of modules, lengths.
+        for at in [0, 8, 12, 16 + BUILD_ID, 16 + BUILD_ID + 4] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x40;
+            assert!(Plan::read(&damaged).is_none(), "{at}");
+        }
+    }
+
+    #[test]
+    fn lengths_beyond_the_arrays_are_refused() {
+        let mut bytes = plan();
+        let head_len = 16 + size_of::<ModuleHeader>() + 21;
+        assert_eq!(bytes[head_len], 5);
+        bytes[head_len] = COPIED as u8 + 1;
+        assert!(Plan::read(&bytes).is_none());
+    }
+}
