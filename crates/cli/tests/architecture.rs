@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-placement", &["sunder-access"]),
     ("sunder-rewrite", &["sunder-access"]),
     ("sunder-heap", &["sunder-access", "sunder-placement"]),
+    ("sunder-hooks", &["sunder-wire"]),
     ("sunder-runtime", &["sunder-access", "sunder-wire"]),
     (
         "sunder-cli",

@@ -10,3 +10,5 @@
 #![no_std]
 
 extern crate alloc;
+
+pub mod sites;

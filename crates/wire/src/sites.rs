@@ -89,6 +89,9 @@ pub struct ModulePlan<B, P> {
     pub patches: P,
 }
 
+/// The plan for one module as the target sees it.
+pub type MappedPlan<'a> = ModulePlan<&'a [u8], Patches<'a>>;
+
 /// The bytes of a plan. Modules without a build identifier that fits are left out.
 #[must_use]
 pub fn write(modules: &[ModulePlan<Vec<u8>, Vec<Patch>>]) -> Vec<u8> {
@@ -143,7 +146,7 @@ impl<'a> Plan<'a> {
     }
 
     /// What the plan has for each module.
-    pub fn modules(self) -> impl Iterator<Item = ModulePlan<&'a [u8], Patches<'a>>> {
+    pub fn modules(self) -> impl Iterator<Item = MappedPlan<'a>> {
         let mut left = self.rest;
         (0..self.modules).map_while(move |_| {
             let (found, rest) = module(left)?;
@@ -169,7 +172,7 @@ impl Iterator for Patches<'_> {
     }
 }
 
-fn module(bytes: &[u8]) -> Option<(ModulePlan<&[u8], Patches<'_>>, &[u8])> {
+fn module(bytes: &[u8]) -> Option<(MappedPlan<'_>, &[u8])> {
     let (header, rest) = take::<ModuleHeader>(bytes)?;
     let id = bytes.get(..header.build_id_len as usize)?;
     if id.is_empty() || id.len() > BUILD_ID {
@@ -245,7 +248,11 @@ mod tests {
         let bytes = plan();
         let plan = Plan::read(&bytes).expect("whole");
         let modules: Vec<_> = plan.modules().collect();
-        assert_eq!(modules.len(), 2, "the one without an identifier is left out");
+        assert_eq!(
+            modules.len(),
+            2,
+            "the one without an identifier is left out"
+        );
         assert_eq!(modules[0].build_id, [1; 20]);
         assert_eq!(modules[1].build_id, [2; 8]);
         let patches: Vec<_> = modules[0].patches.collect();

@@ -222,7 +222,9 @@ fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Parts> {
     Some((segments, functions))
 }
 
-fn functions<'data, R: ReadRef<'data>>(file: &object::File<'data, R>) -> Vec<(u64, u64)> {
+pub(super) fn functions<'data, R: ReadRef<'data>>(
+    file: &object::File<'data, R>,
+) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = file
         .symbols()
         .chain(file.dynamic_symbols())

@@ -9,6 +9,7 @@
 mod entries;
 mod image;
 mod made;
+mod module;
 mod open;
 mod remote;
 mod settled;
@@ -18,6 +19,7 @@ use crate::clock::monotonic_now;
 use crate::decode::{CodeRange, CodeSource};
 use crate::{Event, ObserveError, proc};
 use image::Image;
+pub use module::ModuleCode;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;

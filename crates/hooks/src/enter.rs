@@ -1,0 +1,110 @@
+//! From a trampoline into a hook and back, with every register as it was.
+
+use crate::kernel;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// A kernel call as a hook sees it, and may change it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Call {
+    /// What the program gave it.
+    pub arguments: [usize; 6],
+    /// What the program gets of it: an error is a small negative number.
+    pub result: isize,
+    /// Its number; -1 in [`Hooks::failed`] if the code does not tell it.
+    pub number: i64,
+}
+
+impl Call {
+    /// Makes the call (again).
+    ///
+    /// # Safety
+    /// The program wanted it, with these arguments.
+    pub unsafe fn make(&mut self) {
+        // SAFETY: by the caller.
+        self.result = unsafe { kernel::call(self.number, self.arguments) };
+    }
+}
+
+/// What is called of kernel calls. Both run on the program's stack, in any thread,
+/// also with all signals blocked and inside `malloc`; they may use general and
+/// 128-bit registers only, and nothing of the C library's.
+#[derive(Clone, Copy, Debug)]
+pub struct Hooks {
+    /// In place of a call; must [`Call::make`] it or set a result of its own.
+    pub instead: unsafe extern "C" fn(&mut Call),
+    /// After a call that failed with `EFAULT`.
+    pub failed: unsafe extern "C" fn(&mut Call),
+}
+
+static INSTEAD: AtomicUsize = AtomicUsize::new(0);
+static FAILED: AtomicUsize = AtomicUsize::new(0);
+
+impl Hooks {
+    /// From now on trampolines lead to these.
+    pub(crate) fn set(self) {
+        INSTEAD.store(self.instead as usize, Ordering::Release);
+        FAILED.store(self.failed as usize, Ordering::Release);
+    }
+}
+
+/// Where a trampoline goes in place of a call; `rax` has its number.
+pub fn instead() -> usize {
+    enter_instead as *const () as usize
+}
+
+/// Where a trampoline goes after a failed call; `r11` has its number.
+pub fn failed() -> usize {
+    enter_failed as *const () as usize
+}
+
+/// Saves what a function of ours may change and a kernel call does not, and calls
+/// the hook on a [`Call`] that lies on the stack. Of the wide registers only the
+/// lower halves are used by our code.
+macro_rules! enter {
+    ($name:ident, $hook:ident, $number:literal) => {
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "push rbp",
+                "mov rbp, rsp",
+                "pushfq",
+                $number,
+                "push r11",
+                "push rax",
+                "push r9",
+                "push r8",
+                "push r10",
+                "push rdx",
+                "push rsi",
+                "push rdi",
+                "mov rdi, rsp",
+                "sub rsp, 512",
+                "and rsp, -16",
+                "fxsave64 [rsp]",
+                "cld",
+                "call qword ptr [rip + {hook}]",
+                "fxrstor64 [rsp]",
+                "lea rsp, [rbp - 72]",
+                "pop rdi",
+                "pop rsi",
+                "pop rdx",
+                "pop r10",
+                "pop r8",
+                "pop r9",
+                "pop rax",
+                "pop r11",
+                "popfq",
+                "pop rbp",
+                "ret",
+                hook = sym $hook,
+            )
+        }
+    };
+}
+
+enter!(enter_instead, INSTEAD, "mov r11, rax");
+enter!(enter_failed, FAILED, "nop");
+
+const _: () = assert!(offset_of!(Call, result) == 48 && offset_of!(Call, number) == 56);

@@ -1,0 +1,274 @@
+//! Carries a plan out: finds its modules, compares, writes trampolines, and only
+//! then puts jumps in their code.
+
+use crate::area;
+use crate::code::{Code, are};
+use crate::enter::{self, Hooks};
+use crate::kernel::protect;
+use crate::trampoline::{SIZE, Trampoline, jump, overwritten};
+use core::ffi::{c_int, c_void};
+use core::mem::size_of;
+use sunder_wire::sites::{CALL, COPIED, MappedPlan, Patch, Patches, Plan};
+
+const PAGE: usize = 4096;
+const RUN: i32 = libc::PROT_READ | libc::PROT_EXEC;
+const NOP: u8 = 0x90;
+
+/// Why a plan was not carried out. The code is then as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The bytes are no plan.
+    NoPlan,
+    /// A module of the plan is not loaded, or is another build.
+    OtherModule,
+    /// The code is not what the plan is for: something has changed it.
+    OtherCode,
+    /// No memory near the code.
+    NoRoom,
+    /// The kernel does not let code be changed.
+    Forbidden,
+}
+
+/// A module of the plan as it is loaded.
+#[derive(Clone, Copy)]
+struct Module<'a> {
+    base: usize,
+    /// Its code.
+    start: usize,
+    end: usize,
+    patches: Patches<'a>,
+}
+
+/// Most modules that a plan has patches for.
+const MOST_MODULES: usize = 4;
+
+/// Leads the calls of the plan in `bytes` through `hooks`, and says how many there
+/// are.
+///
+/// # Errors
+/// Says why nothing was changed.
+///
+/// # Safety
+/// No other thread runs in this address space, and no signal handler of this one.
+pub unsafe fn install(bytes: &[u8], hooks: Hooks) -> Result<usize, Refusal> {
+    let plan = Plan::read(bytes).ok_or(Refusal::NoPlan)?;
+    let mut modules: [Option<Module>; MOST_MODULES] = [None; MOST_MODULES];
+    let mut areas = [(0, 0); MOST_MODULES];
+    for (i, module) in plan.modules().enumerate() {
+        let place = modules.get_mut(i).ok_or(Refusal::NoPlan)?;
+        *place = Some(loaded(&module).ok_or(Refusal::OtherModule)?);
+    }
+    hooks.set();
+    let mut count = 0;
+    for (module, area) in modules.iter().flatten().zip(&mut areas) {
+        match prepare(module) {
+            Ok(prepared) => *area = prepared,
+            Err(refusal) => {
+                give_back(&areas);
+                return Err(refusal);
+            }
+        }
+        count += module.patches.into_iter().count();
+    }
+    let code = Code::open();
+    let all = || modules.iter().flatten();
+    let diverted = code.as_ref().is_some_and(|code| {
+        // SAFETY: by the caller nothing runs there.
+        all()
+            .zip(areas)
+            .all(|(module, area)| unsafe { divert(code, module, area.0) })
+    });
+    if !diverted {
+        for module in all() {
+            if let Some(code) = &code {
+                // SAFETY: as above.
+                unsafe { restore(code, module) };
+            }
+        }
+        give_back(&areas);
+        return Err(Refusal::Forbidden);
+    }
+    Ok(count)
+}
+
+/// Gives back memory for trampolines that nothing leads to.
+fn give_back(areas: &[(usize, usize)]) {
+    for &(at, bytes) in areas.iter().filter(|a| a.1 > 0) {
+        // SAFETY: nothing leads there.
+        unsafe { area::give_back(at, bytes) };
+    }
+}
+
+/// Writes the module's trampolines; where they lie, and in how many bytes.
+fn prepare(module: &Module) -> Result<(usize, usize), Refusal> {
+    let count = module.patches.into_iter().count();
+    let bytes = (count * SIZE).next_multiple_of(PAGE).max(PAGE);
+    if !module
+        .patches
+        .into_iter()
+        .all(|p| is_as_planned(module, &p))
+    {
+        return Err(Refusal::OtherCode);
+    }
+    let at = area::near(module.start, module.end, bytes).ok_or(Refusal::NoRoom)?;
+    let hooks = (enter::instead(), enter::failed());
+    for (i, patch) in module.patches.enumerate() {
+        let place = at + i * SIZE;
+        let Some(trampoline) = Trampoline::new(&patch, module.base, place, hooks) else {
+            // SAFETY: nothing leads there.
+            unsafe { area::give_back(at, bytes) };
+            return Err(Refusal::NoPlan);
+        };
+        // SAFETY: within the fresh pages.
+        unsafe { (place as *mut [u8; SIZE]).write(trampoline.bytes) };
+    }
+    // SAFETY: our own pages, which nothing uses yet.
+    if unsafe { protect(at, at + bytes, RUN) } {
+        Ok((at, bytes))
+    } else {
+        // SAFETY: nothing leads there.
+        unsafe { area::give_back(at, bytes) };
+        Err(Refusal::Forbidden)
+    }
+}
+
+/// Whether the module's code has at the patch what the plan was made for.
+fn is_as_planned(module: &Module, patch: &Patch) -> bool {
+    let Some((start, end)) = overwritten(patch) else {
+        return false;
+    };
+    let entry = module.base.wrapping_add(patch.entry as usize);
+    let (start, end) = (
+        module.base.wrapping_add(start),
+        module.base.wrapping_add(end),
+    );
+    if start.min(entry) < module.start || end > module.end {
+        return false;
+    }
+    // SAFETY: within the module's code, which is readable.
+    unsafe {
+        are(entry, &[0x0f, 0x05])
+            && are(entry + 2, patch.tail())
+            && (patch.flags & CALL == 0 || are(start, patch.head()))
+    }
+}
+
+/// Puts the jumps in place.
+///
+/// # Safety
+/// As [`install`].
+unsafe fn divert(code: &Code, module: &Module, area: usize) -> bool {
+    module.patches.enumerate().all(|(i, patch)| {
+        let Some((start, end)) = overwritten(&patch) else {
+            return false;
+        };
+        let (start, end) = (module.base + start, module.base + end);
+        let Some(jump) = jump(start, area + i * SIZE) else {
+            return false;
+        };
+        let mut bytes = [NOP; 2 * COPIED + 2];
+        let Some(bytes) = bytes.get_mut(..end - start) else {
+            return false;
+        };
+        for (place, byte) in bytes.iter_mut().zip(jump) {
+            *place = byte;
+        }
+        // SAFETY: by the caller nobody runs it.
+        unsafe { code.write(start, bytes) }
+    })
+}
+
+/// Puts the module's own instructions in place again.
+///
+/// # Safety
+/// As [`install`].
+unsafe fn restore(code: &Code, module: &Module) {
+    for patch in module.patches {
+        let entry = module.base + patch.entry as usize;
+        // SAFETY: by the caller nobody runs it.
+        unsafe {
+            code.write(entry, &[0x0f, 0x05]);
+            code.write(entry + 2, patch.tail());
+            if patch.flags & CALL != 0 {
+                code.write(entry - patch.head().len(), patch.head());
+            }
+        }
+    }
+}
+
+/// Where the module of the plan is loaded; `None` if it is not.
+fn loaded<'a>(plan: &MappedPlan<'a>) -> Option<Module<'a>> {
+    let mut search = Search {
+        build_id: plan.build_id,
+        found: None,
+    };
+    let data = (&raw mut search).cast::<c_void>();
+    // SAFETY: `look` gets what it expects and `search` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), data) };
+    let (base, start, end) = search.found?;
+    Some(Module {
+        base,
+        start,
+        end,
+        patches: plan.patches,
+    })
+}
+
+struct Search<'a> {
+    build_id: &'a [u8],
+    found: Option<(usize, usize, usize)>,
+}
+
+unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+    // SAFETY: the linker's record and our own search.
+    let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
+    if info.dlpi_phdr.is_null() {
+        return 0;
+    }
+    // SAFETY: the linker says so.
+    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    let base = info.dlpi_addr as usize;
+    let is_it = headers
+        .iter()
+        .filter(|h| h.p_type == libc::PT_NOTE)
+        // SAFETY: notes are loaded with the module.
+        .any(|h| unsafe { has_build_id(base, h, search.build_id) });
+    let mut code = headers
+        .iter()
+        .filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0);
+    let (Some(code), None, true) = (code.next(), code.next(), is_it) else {
+        return 0;
+    };
+    let start = base.wrapping_add(code.p_vaddr as usize);
+    search.found = Some((base, start, start.wrapping_add(code.p_memsz as usize)));
+    1
+}
+
+/// Whether the notes at `header` hold this build identifier.
+///
+/// # Safety
+/// The notes are mapped and readable.
+unsafe fn has_build_id(base: usize, header: &libc::Elf64_Phdr, wanted: &[u8]) -> bool {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    let start = base.wrapping_add(header.p_vaddr as usize);
+    let end = start.wrapping_add(header.p_memsz as usize);
+    let mut at = start;
+    while at + 3 * size_of::<u32>() <= end {
+        // SAFETY: within the notes.
+        let [name, len, kind] = unsafe { (at as *const [u32; 3]).read_unaligned() };
+        let name_at = at + 12;
+        let desc = name_at + (name as usize).next_multiple_of(4);
+        let next = desc + (len as usize).next_multiple_of(4);
+        if next > end {
+            return false;
+        }
+        let same = kind == NT_GNU_BUILD_ID && name == 4 && len as usize == wanted.len();
+        // SAFETY: within the notes.
+        if same && unsafe { are(name_at, b"GNU\0") && are(desc, wanted) } {
+            return true;
+        }
+        at = next;
+    }
+    false
+}

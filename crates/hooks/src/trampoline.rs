@@ -1,0 +1,114 @@
+//! The code of one trampoline.
+
+use sunder_wire::sites::{CALL, Patch, RETURNS};
+
+/// Bytes that a trampoline has at most.
+pub const SIZE: usize = 128;
+
+/// Below the stack pointer lie up to 128 bytes of a function's own.
+const LEAVE_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80]; // lea rsp, [rsp-128]
+const BACK_OVER_RED_ZONE: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]; // lea rsp, [rsp+128]
+
+/// A trampoline's bytes while they are put together.
+#[derive(Clone, Copy, Debug)]
+pub struct Trampoline {
+    pub bytes: [u8; SIZE],
+    len: usize,
+    at: usize,
+}
+
+impl Trampoline {
+    /// The trampoline at the address `at` for `patch` in a module that is loaded
+    /// `base` above its file's addresses; hooks are entered at `instead` and
+    /// `failed`. `None` if it does not fit or a jump would be too long.
+    pub fn new(
+        patch: &Patch,
+        base: usize,
+        at: usize,
+        (instead, failed): (usize, usize),
+    ) -> Option<Self> {
+        let mut code = Self {
+            bytes: [0xcc; SIZE],
+            len: 0,
+            at,
+        };
+        let next = base.wrapping_add(overwritten(patch)?.1);
+        if patch.flags & CALL == 0 {
+            code.behind(patch, next, failed)?;
+        } else {
+            code.put(patch.head())?;
+            code.enter(instead)?;
+            code.put(patch.tail())?;
+            code.leave(patch, next)?;
+        }
+        Some(code)
+    }
+
+    /// `rcx` is free behind a kernel call, and the flags are left alone.
+    fn behind(&mut self, patch: &Patch, next: usize, failed: usize) -> Option<()> {
+        self.put(&[0x48, 0x8d, 0x48, libc::EFAULT as u8])?; // lea rcx, [rax+EFAULT]
+        self.put(&[0xe3, 0])?; // jrcxz
+        let branch = self.len;
+        self.put(patch.tail())?;
+        self.leave(patch, next)?;
+        self.bytes[branch - 1] = i8::try_from(self.len - branch).ok()? as u8;
+        self.put(&[0x49, 0xbb])?; // mov r11, number
+        self.put(&i64::from(patch.number).to_le_bytes())?;
+        self.enter(failed)?;
+        self.jump(self.at + branch)
+    }
+
+    /// Calls `hook`, whose address is kept in the code.
+    fn enter(&mut self, hook: usize) -> Option<()> {
+        self.put(&LEAVE_RED_ZONE)?;
+        self.put(&[0xff, 0x15, 2, 0, 0, 0])?; // call [rip+2]
+        self.put(&[0xeb, 8])?; // jmp over the address
+        self.put(&hook.to_le_bytes())?;
+        self.put(&BACK_OVER_RED_ZONE)
+    }
+
+    fn leave(&mut self, patch: &Patch, next: usize) -> Option<()> {
+        if patch.flags & RETURNS == 0 {
+            self.jump(next)?;
+        }
+        Some(())
+    }
+
+    fn jump(&mut self, to: usize) -> Option<()> {
+        let jump = jump(self.at + self.len, to)?;
+        self.put(&jump)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        let end = self.len + bytes.len();
+        for (place, &byte) in self.bytes.get_mut(self.len..end)?.iter_mut().zip(bytes) {
+            *place = byte;
+        }
+        self.len = end;
+        Some(())
+    }
+}
+
+/// A jump from `from` to `to`.
+pub fn jump(from: usize, to: usize) -> Option<[u8; 5]> {
+    let distance = to.wrapping_sub(from.wrapping_add(5)) as isize;
+    let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
+    Some([0xe9, a, b, c, d])
+}
+
+/// First and last (exclusive) file address that `patch` overwrites; `None` if the
+/// patch contradicts itself.
+pub fn overwritten(patch: &Patch) -> Option<(usize, usize)> {
+    let entry = usize::try_from(patch.entry).ok()?;
+    let behind = entry.checked_add(2)?;
+    let end = behind.checked_add(patch.tail().len())?;
+    let start = if patch.flags & CALL == 0 {
+        if !patch.head().is_empty() {
+            return None;
+        }
+        behind
+    } else {
+        entry.checked_sub(patch.head().len())?
+    };
+    (patch.from == start as u64 && end - start >= 5).then_some((start, end))
+}

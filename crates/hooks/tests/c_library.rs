@@ -1,0 +1,262 @@
+//! The C library of this machine with its kernel calls led through hooks. Each
+//! test works in a child process, which has one thread and its own copy of the
+//! code.
+
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use sunder_hooks::{Call, Hooks, Refusal, install};
+use sunder_observe::code::ModuleCode;
+use sunder_rewrite::sites::{self, Function, Number, Want};
+use sunder_wire::sites::{self as wire, ANY_NUMBER, COPIED, ModulePlan, Patch};
+
+/// Calls that change the address space.
+const CHANGES: [i64; 5] = [
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+];
+
+fn c_library() -> ModuleCode {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("our own");
+    let path = maps
+        .lines()
+        .filter_map(|line| line.find('/').map(|at| &line[at..]))
+        .find(|path| path.ends_with("/libc.so.6"))
+        .expect("we use the C library");
+    ModuleCode::read(&PathBuf::from(path)).expect("it is an ELF file with an identifier")
+}
+
+fn wants(number: Number) -> Want {
+    match number {
+        Number::Always(n) if CHANGES.contains(&n.into()) => Want::Call,
+        _ => Want::Result,
+    }
+}
+
+fn record(patch: &sites::Patch) -> Patch {
+    let copied = |bytes: &[u8]| {
+        let mut all = [0; COPIED];
+        all[..bytes.len()].copy_from_slice(bytes);
+        all
+    };
+    let call = if patch.want == Want::Call {
+        wire::CALL
+    } else {
+        0
+    };
+    let returns = if patch.returns { wire::RETURNS } else { 0 };
+    Patch {
+        entry: patch.entry,
+        from: patch.from,
+        number: match patch.number {
+            Number::Always(n) => n as i32,
+            Number::Any => ANY_NUMBER,
+        },
+        flags: call | returns,
+        head_len: patch.head.len() as u8,
+        tail_len: patch.tail.len() as u8,
+        reserved: 0,
+        head: copied(&patch.head),
+        tail: copied(&patch.tail),
+    }
+}
+
+/// The plan for the C library, and how many patches it has.
+fn plan() -> (Vec<u8>, usize) {
+    let code = c_library();
+    let bounds = |&(start, end): &(u64, u64)| Function { start, end };
+    let functions: Vec<_> = code.functions.iter().map(bounds).collect();
+    let plan = sites::plan(&code.bytes, code.address, &functions, wants);
+    assert!(plan.entries > 300, "{} entries", plan.entries);
+    assert!(
+        plan.patches.len() * 10 > plan.entries * 8,
+        "{} of {}: {:?}",
+        plan.patches.len(),
+        plan.entries,
+        plan.refused
+    );
+    for number in CHANGES {
+        let number = Number::Always(number as u32);
+        assert!(
+            plan.patches.iter().any(|p| p.number == number),
+            "{number:?}"
+        );
+        assert!(
+            plan.refused.iter().all(|r| r.number != number),
+            "{number:?}"
+        );
+    }
+    let patches: Vec<_> = plan.patches.iter().map(record).collect();
+    let count = patches.len();
+    let module = ModulePlan {
+        build_id: code.build_id,
+        patches,
+    };
+    (wire::write(&[module]), count)
+}
+
+static CHANGED: [AtomicUsize; 32] = [const { AtomicUsize::new(0) }; 32];
+static FAULTS: AtomicUsize = AtomicUsize::new(0);
+static OPENED: AtomicUsize = AtomicUsize::new(0);
+static LAST: AtomicI64 = AtomicI64::new(0);
+
+unsafe extern "C" fn count(call: &mut Call) {
+    if let Some(changed) = CHANGED.get(call.number as usize) {
+        changed.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the program's own.
+    unsafe { call.make() };
+}
+
+/// Opens the page of [`OPENED`] and makes the call again.
+unsafe extern "C" fn open_page(call: &mut Call) {
+    FAULTS.fetch_add(1, Ordering::Relaxed);
+    LAST.store(call.number, Ordering::Relaxed);
+    let page = OPENED.load(Ordering::Relaxed);
+    let mut open = Call {
+        arguments: [
+            page,
+            4096,
+            (libc::PROT_READ | libc::PROT_WRITE) as usize,
+            0,
+            0,
+            0,
+        ],
+        result: 0,
+        number: libc::SYS_mprotect,
+    };
+    // SAFETY: the test's own page; then the program's own call.
+    unsafe {
+        open.make();
+        call.make();
+    }
+}
+
+const HOOKS: Hooks = Hooks {
+    instead: count,
+    failed: open_page,
+};
+
+/// Runs `work` in a child; it says by its status whether all went well.
+fn in_a_child(work: impl FnOnce() -> bool) {
+    // SAFETY: the child has this thread only and leaves by `_exit`.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(60);
+            libc::_exit(i32::from(!work()));
+        }
+        let mut status = -1;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        assert_eq!(status, 0, "wait status of the child");
+    }
+}
+
+fn seen(number: i64) -> usize {
+    CHANGED[number as usize].load(Ordering::Relaxed)
+}
+
+#[test]
+fn changes_of_the_address_space_from_inside_the_library_are_seen() {
+    let (plan, count) = plan();
+    in_a_child(|| {
+        // SAFETY: a child has one thread.
+        let installed = unsafe { install(&plan, HOOKS) } == Ok(count);
+        // SAFETY: memory of our own.
+        unsafe {
+            let block = libc::malloc(10 << 20);
+            block.write_bytes(1, 10 << 20);
+            let block = libc::realloc(block, 40 << 20);
+            let kept = *block.cast::<u8>() == 1;
+            libc::free(block);
+            installed
+                && kept
+                && seen(libc::SYS_mmap) == 1
+                && seen(libc::SYS_mremap) == 1
+                && seen(libc::SYS_munmap) == 1
+        }
+    });
+}
+
+#[test]
+fn a_call_that_meets_a_protected_page_is_made_again() {
+    let (plan, _) = plan();
+    in_a_child(|| {
+        // SAFETY: a child has one thread; page and pipe are its own.
+        unsafe {
+            let page = libc::mmap(
+                core::ptr::null_mut(),
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            let mut pipe = [0; 2];
+            let ready = install(&plan, HOOKS).is_ok() && libc::pipe(pipe.as_mut_ptr()) == 0;
+            OPENED.store(page as usize, Ordering::Relaxed);
+            let close = || libc::mprotect(page, 4096, libc::PROT_NONE) == 0;
+            let sent = libc::write(pipe[1], c"hello".as_ptr().cast::<c_void>(), 5) == 5;
+            let read = close() && libc::read(pipe[0], page, 5) == 5;
+            let number = LAST.load(Ordering::Relaxed) == libc::SYS_read;
+            let hello = std::slice::from_raw_parts(page.cast::<u8>(), 5) == b"hello";
+            let none_else = FAULTS.load(Ordering::Relaxed) == 1;
+            // An error that is none of ours stays one.
+            let bad = libc::read(pipe[1], page, 5) == -1
+                && std::io::Error::last_os_error().raw_os_error() == Some(libc::EBADF);
+            ready
+                && sent
+                && read
+                && number
+                && hello
+                && none_else
+                && bad
+                && FAULTS.load(Ordering::Relaxed) == 1
+        }
+    });
+}
+
+/// Everything that a thread needs goes on working: its stack, its end, its locks.
+#[test]
+fn threads_locks_and_children_work_as_before() {
+    let (plan, _) = plan();
+    in_a_child(|| {
+        // SAFETY: a child has one thread.
+        if unsafe { install(&plan, HOOKS) }.is_err() {
+            return false;
+        }
+        let total = std::sync::Mutex::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        *total.lock().expect("nobody panics") += 1;
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
+        let status = std::process::Command::new("true").status();
+        *total.lock().expect("nobody panics") == 8000 && status.is_ok_and(|s| s.success())
+    });
+}
+
+#[test]
+fn what_does_not_fit_changes_nothing() {
+    let (plan, _) = plan();
+    in_a_child(|| {
+        let mut other = plan.clone();
+        other[16] ^= 1; // the identifier
+        // SAFETY: a child has one thread.
+        unsafe {
+            install(&plan[..plan.len() - 1], HOOKS) == Err(Refusal::NoPlan)
+                && install(&other, HOOKS) == Err(Refusal::OtherModule)
+                && install(&plan, HOOKS).is_ok()
+                // The code is no longer what the plan is for.
+                && install(&plan, HOOKS) == Err(Refusal::OtherCode)
+        }
+    });
+}

@@ -1,0 +1,160 @@
+//! Entries and what lies around them, as compilers write them and as they do not.
+
+use super::*;
+use alloc::vec;
+
+const AT: u64 = 0x1000;
+
+/// The plan for one function of these bytes.
+fn planned(bytes: &[u8], want: Want) -> Plan {
+    let function = Function {
+        start: AT,
+        end: AT + bytes.len() as u64,
+    };
+    plan(bytes, AT, &[function], |_| want)
+}
+
+const MOV_EAX_11: [u8; 5] = [0xb8, 11, 0, 0, 0];
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+const CMP_RAX: [u8; 6] = [0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff];
+const JAE_OVER_RET: [u8; 2] = [0x73, 0x01];
+const RET: [u8; 1] = [0xc3];
+
+#[test]
+fn the_usual_wrapper_gives_both_kinds() {
+    let code = [
+        &MOV_EAX_11[..],
+        &SYSCALL,
+        &CMP_RAX,
+        &JAE_OVER_RET,
+        &RET,
+        &RET,
+    ]
+    .concat();
+    let after = planned(&code, Want::Result);
+    assert_eq!(
+        after.patches,
+        [Patch {
+            entry: AT + 5,
+            number: Number::Always(11),
+            want: Want::Result,
+            from: AT + 7,
+            length: 6,
+            head: vec![],
+            tail: CMP_RAX.to_vec(),
+            returns: false,
+        }]
+    );
+    let whole = planned(&code, Want::Call);
+    assert_eq!(
+        whole.patches,
+        [Patch {
+            entry: AT + 5,
+            number: Number::Always(11),
+            want: Want::Call,
+            from: AT,
+            length: 7,
+            head: MOV_EAX_11.to_vec(),
+            tail: vec![],
+            returns: false,
+        }]
+    );
+    assert_eq!(planned(&code, Want::Nothing).entries, 1);
+    assert_eq!(planned(&code, Want::Nothing).patches, []);
+}
+
+/// `read` of the C library: its number is zero.
+#[test]
+fn zero_is_a_number_too() {
+    let xor_eax = [0x31, 0xc0];
+    let code = [&xor_eax[..], &SYSCALL, &CMP_RAX, &RET].concat();
+    let plan = planned(&code, Want::Result);
+    assert_eq!(plan.patches[0].number, Number::Always(0));
+}
+
+#[test]
+fn a_number_that_a_branch_may_change_is_unknown() {
+    // mov eax, 11; syscall (again with another number from below); cmp; mov eax, 12; jmp
+    let back = [0xeb, 0xec_u8];
+    let mov_eax_12 = [0xb8, 12, 0, 0, 0];
+    let code = [&MOV_EAX_11[..], &SYSCALL, &CMP_RAX, &mov_eax_12, &back].concat();
+    // From the end (20) back to 5, the entry: -15; the byte above says -20, the start.
+    let mut to_entry = code.clone();
+    *to_entry.last_mut().expect("not empty") = (-15_i8) as u8;
+    assert_eq!(
+        planned(&to_entry, Want::Result).patches[0].number,
+        Number::Any
+    );
+    assert_eq!(
+        planned(&code, Want::Result).patches[0].number,
+        Number::Always(11)
+    );
+    // The entry may be overwritten with what comes before it only in the second.
+    assert_eq!(planned(&code, Want::Call).patches[0].from, AT);
+    let alone = planned(&to_entry, Want::Call);
+    assert_eq!(alone.patches[0].from, AT + 5);
+    assert_eq!(alone.patches[0].tail, CMP_RAX);
+}
+
+#[test]
+fn what_is_bound_to_its_place_stays() {
+    // syscall; mov edi, [rip+1]: fine where it is, wrong elsewhere.
+    let relative = [0x8b, 0x3d, 1, 0, 0, 0];
+    let code = [&SYSCALL[..], &relative, &RET].concat();
+    assert_eq!(
+        planned(&code, Want::Result).refused[0].reason,
+        Reason::Bound
+    );
+    // syscall; jmp to the start.
+    let code = [&SYSCALL[..], &[0xeb, 0xfc]].concat();
+    assert_eq!(
+        planned(&code, Want::Result).refused[0].reason,
+        Reason::Bound
+    );
+    // A call beside it would return into the jump.
+    let code = [&[0xe8, 0, 0, 0, 0][..], &SYSCALL, &RET].concat();
+    let plan = planned(&code, Want::Call);
+    assert_eq!(plan.patches, []);
+}
+
+#[test]
+fn a_branch_behind_the_entry_brings_another_result() {
+    // syscall; cmp; nop; jmp to the comparison.
+    let code = [&SYSCALL[..], &CMP_RAX, &[0x90, 0xeb, (-9_i8) as u8]].concat();
+    assert_eq!(
+        planned(&code, Want::Result).refused,
+        [Refused {
+            entry: AT,
+            number: Number::Any,
+            reason: Reason::BranchInside,
+        }]
+    );
+}
+
+#[test]
+fn a_return_ends_the_window() {
+    // mov eax, 15; syscall; ret; another function's first byte.
+    let code = [&[0xb8, 15, 0, 0, 0][..], &SYSCALL, &RET, &[0x90; 8]].concat();
+    let plan = planned(&code, Want::Result);
+    assert_eq!(plan.refused[0].reason, Reason::NoRoom);
+    // xor eax, eax; syscall; ret: five bytes in all.
+    let code = [&[0x31, 0xc0][..], &SYSCALL, &RET].concat();
+    let whole = &planned(&code, Want::Call).patches[0];
+    assert_eq!((whole.length, whole.returns), (5, true));
+}
+
+#[test]
+fn broken_code_gives_no_plan_and_no_panic() {
+    let function = |start, end| Function { start, end };
+    for functions in [
+        [function(AT, AT + 100)],
+        [function(AT - 1, AT + 1)],
+        [function(AT + 2, AT)],
+        [function(u64::MAX - 1, u64::MAX)],
+    ] {
+        assert_eq!(plan(&SYSCALL, AT, &functions, |_| Want::Call).patches, []);
+    }
+    // Cut in the middle of an instruction.
+    let code = [&SYSCALL[..], &CMP_RAX[..4]].concat();
+    assert_eq!(planned(&code, Want::Result).patches, []);
+}
