@@ -1,14 +1,53 @@
 //! x86-64 code in, x86-64 code out. Given the code of a function, the registers
 //! at an instruction and where bytes of a page have moved to, makes a copy of the
-//! innermost loop that uses the bytes at their new places, or says why not.
+//! loop around the instruction that uses the bytes at their new places, or says
+//! why not.
 //!
 //! Called by the tool, outside the target, while threads of the target wait. Pure:
 //! reads no memory but what it is given, writes none, and never panics on code.
 //!
-//! Source: Bhatotia et al. call it "specialized code blocks" (Plastic, EuroSys
-//! 2013, section 5.2); this form needs no guards (design, section 6.2).
+//! How, after Plastic (EuroSys 2013, sections 5.1 and 5.2) and the design's section
+//! 6.2:
+//!
+//! - The page that the bytes left is protected, so an operand that was forgotten
+//!   faults; leaving an operand as it is can cost time but not the result.
+//! - A copy is *specialised*: facts about registers that hold in the whole loop
+//!   ([`facts`]) are taken from the thread that faulted, and every entry into the
+//!   copy demands them again ([`Condition`]). An operand whose address follows from
+//!   facts gets another displacement and nothing else.
+//! - An operand whose address varies gets a guard: registers compared with bounds,
+//!   no scratch register, and only where flags are dead ([`live`]). If the guard
+//!   fails, the unchanged instruction runs.
+//! - A leaf function without a loop is copied into its caller's loop.
+//! - An instruction without a usable loop is copied alone.
 #![no_std]
+#![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod effects;
+mod emit;
+mod facts;
+mod flow;
+mod frame;
+mod live;
+mod operand;
+mod plan;
+mod registers;
+mod request;
 pub mod sites;
+
+pub use frame::return_slot;
+pub use registers::{Register, Registers};
+pub use request::{
+    Block, Code, Condition, Entry, Frame, MovedPage, Refusal, Request, Resume, Rule, Seen,
+};
+
+/// Makes a copy of the code around the instruction that faulted.
+///
+/// # Errors
+/// If the instruction can't be made to use the bytes' new place.
+pub fn specialise(request: &Request<'_>) -> Result<Block, Refusal> {
+    let chosen = plan::choose(request)?;
+    emit::emit(request, &chosen)
+}

@@ -1,0 +1,425 @@
+//! Puts the copy together: constants, then the instructions in the order of their
+//! addresses, then what runs when a guard fails.
+
+use crate::flow::{LEAF, can_be_copied, is_plain_return};
+use crate::plan::{Alternative, Chosen, Plan};
+use crate::registers::Register;
+use crate::request::{Block, Condition, Entry, Refusal, Request, Resume};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use iced_x86::{
+    BlockEncoder, BlockEncoderOptions, Code, FlowControl, Instruction, InstructionBlock,
+    MemoryOperand, Register as Iced,
+};
+use sunder_access::CodeAddress;
+
+/// Instructions of the copy are told apart by addresses that nothing in user space
+/// has.
+const NOWHERE: u64 = 1 << 61;
+
+/// Where the copy of an instruction may have to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    /// The copy of an instruction.
+    Node(usize),
+    /// What follows when this alternative of a guard fails.
+    Slow(usize, usize),
+    /// What follows if a leaf has another return address than the call's.
+    Astray(usize),
+    /// Original code.
+    Original(u64),
+}
+
+struct Item {
+    instruction: Instruction,
+    target: Option<Target>,
+    resume: u64,
+}
+
+struct Emitter<'a> {
+    chosen: &'a Chosen,
+    literals: Vec<u64>,
+    /// Where the block will lie.
+    at: u64,
+    items: Vec<Item>,
+    /// The first item of each target.
+    labels: BTreeMap<Target, usize>,
+    failed: bool,
+}
+
+/// Encodes the copy.
+pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refusal> {
+    let ip = request.frame.ip;
+    let mut emitter = Emitter {
+        chosen,
+        literals: Vec::new(),
+        at: request.at.0,
+        items: Vec::new(),
+        labels: BTreeMap::new(),
+        failed: false,
+    };
+    emitter.all();
+    if emitter.failed {
+        return Err(Refusal::Encode(ip));
+    }
+    let (bytes, offsets) = emitter.encode().ok_or(Refusal::Encode(ip))?;
+    let offset_of = |target: Target| {
+        let item = emitter.labels.get(&target)?;
+        offsets.get(*item).copied()
+    };
+    let entry = offset_of(Target::Node(chosen.at)).ok_or(Refusal::Encode(ip))?;
+    let mut entries = Vec::new();
+    for (&n, plan) in &chosen.plans {
+        let offset = offset_of(Target::Node(n)).ok_or(Refusal::Encode(ip))?;
+        let original = CodeAddress(chosen.graph.nodes[n].instruction.ip());
+        let Some(facts) = demanded(request, chosen, n) else {
+            continue;
+        };
+        let guards: Vec<&[(Register, u64, u64)]> = match plan {
+            Plan::Direct(_) => vec![&[]],
+            Plan::Guarded(all) => all.iter().map(|a| a.bounds.as_slice()).collect(),
+        };
+        for bounds in guards {
+            let mut conditions = facts.clone();
+            let more = bounds.iter();
+            conditions.extend(more.map(|&(r, low, high)| Condition::Register(r, low, high)));
+            entries.push(Entry {
+                original,
+                offset,
+                conditions,
+            });
+        }
+    }
+    let resume = emitter.items.iter().zip(&offsets);
+    let resume = resume
+        .map(|(item, &offset)| Resume {
+            offset,
+            original: CodeAddress(item.resume),
+        })
+        .collect();
+    let instance = chosen.graph.nodes[chosen.at].instance;
+    let own = chosen.body.iter().map(|&n| &chosen.graph.nodes[n]);
+    let ips: Vec<u64> = own
+        .filter(|n| n.instance == instance)
+        .map(|n| n.instruction.ip())
+        .collect();
+    let count = |wanted: fn(&Plan) -> bool| chosen.plans.values().filter(|p| wanted(p)).count();
+    Ok(Block {
+        bytes,
+        entry,
+        entries,
+        resume,
+        instructions: chosen.body.len() as u32,
+        direct: count(|p| matches!(p, Plan::Direct(_))) as u32,
+        guarded: count(|p| matches!(p, Plan::Guarded(_))) as u32,
+        is_loop: chosen.is_loop,
+        covers: (
+            CodeAddress(ips.iter().copied().min().unwrap_or(ip.0)),
+            CodeAddress(ips.iter().copied().max().unwrap_or(ip.0)),
+        ),
+    })
+}
+
+/// What a thread must bring along that enters at `n`; none if it can't be told.
+fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Option<Vec<Condition>> {
+    let facts = chosen.facts.get(&n)?;
+    let needed = chosen.needed.get(&n).copied().unwrap_or(0);
+    let mut conditions = Vec::new();
+    for number in (0..16u8).filter(|number| needed >> number & 1 != 0) {
+        // What is needed is known, or nothing would follow from it.
+        let value = facts[usize::from(number)]?;
+        conditions.push(Condition::Register(Register(number), value, value));
+    }
+    if chosen.is_loop && chosen.graph.nodes[n].instance == LEAF {
+        // Within a leaf, the copy's caller must be the thread's.
+        let (_, back) = chosen.graph.call?;
+        let (_, slot) = request.caller.as_ref()?;
+        // The distance holds where the fault was; elsewhere in the leaf the stack
+        // pointer may be another.
+        if n != chosen.at && !same_depth(chosen, n) {
+            return None;
+        }
+        conditions.push(Condition::Stack(*slot, back));
+    }
+    Some(conditions)
+}
+
+/// Whether the stack pointer is certain to be where it is at the fault.
+fn same_depth(chosen: &Chosen, n: usize) -> bool {
+    let rsp = |n: usize| chosen.facts.get(&n).and_then(|f| f[Register::RSP.index()]);
+    matches!((rsp(n), rsp(chosen.at)), (Some(a), Some(b)) if a == b)
+}
+
+impl Emitter<'_> {
+    fn all(&mut self) {
+        let chosen = self.chosen;
+        let mut order: Vec<usize> = chosen.body.iter().copied().collect();
+        let nodes = &chosen.graph.nodes;
+        order.sort_by_key(|&n| (nodes[n].instance, nodes[n].instruction.ip()));
+        for (place, &n) in order.iter().enumerate() {
+            self.node(n, order.get(place + 1).copied());
+        }
+        for &n in &order {
+            if let Some(Plan::Guarded(all)) = chosen.plans.get(&n)
+                && chosen.is_loop
+            {
+                self.slow(n, all);
+            }
+            if self.labels.contains_key(&Target::Astray(n)) {
+                self.label(Target::Astray(n));
+                let instruction = nodes[n].instruction;
+                self.put(instruction, instruction.ip());
+            }
+        }
+    }
+
+    fn label(&mut self, target: Target) {
+        self.labels.insert(target, self.items.len());
+    }
+
+    fn put(&mut self, instruction: Instruction, resume: u64) {
+        self.items.push(Item {
+            instruction,
+            target: None,
+            resume,
+        });
+    }
+
+    fn put_made(&mut self, made: Result<Instruction, iced_x86::IcedError>, resume: u64) {
+        match made {
+            Ok(instruction) => self.put(instruction, resume),
+            Err(_) => self.failed = true,
+        }
+    }
+
+    fn branch(&mut self, code: Code, target: Target, resume: u64) {
+        match Instruction::with_branch(code, 0) {
+            Ok(instruction) => self.items.push(Item {
+                instruction,
+                target: Some(target),
+                resume,
+            }),
+            Err(_) => self.failed = true,
+        }
+    }
+
+    /// The address of a constant.
+    fn literal(&mut self, value: u64) -> u64 {
+        let known = self.literals.iter().position(|&l| l == value);
+        let place = known.unwrap_or_else(|| {
+            self.literals.push(value);
+            self.literals.len() - 1
+        });
+        self.at + 8 * place as u64
+    }
+
+    fn target(&self, instance: u8, ip: u64) -> Target {
+        match self.chosen.graph.find(instance, ip) {
+            Some(n) if self.chosen.body.contains(&n) => Target::Node(n),
+            _ => Target::Original(ip),
+        }
+    }
+
+    /// Lets control go on at `ip`, unless that is what comes next anyway.
+    fn go_on(&mut self, instance: u8, ip: u64, next: Option<usize>) {
+        let target = self.target(instance, ip);
+        if next.map(Target::Node) == Some(target) {
+            return;
+        }
+        self.branch(Code::Jmp_rel32_64, target, ip);
+    }
+
+    /// The copy of one instruction; `next` is the one whose copy follows it.
+    fn node(&mut self, n: usize, next: Option<usize>) {
+        let chosen = self.chosen;
+        let node = &chosen.graph.nodes[n];
+        let (instruction, instance) = (node.instruction, node.instance);
+        let ip = instruction.ip();
+        self.label(Target::Node(n));
+        if !can_be_copied(&instruction) {
+            self.failed = true;
+            return;
+        }
+        match instruction.flow_control() {
+            FlowControl::Next => {
+                let displaced = match chosen.plans.get(&n) {
+                    None => instruction,
+                    Some(Plan::Direct(displacement)) => displaced(instruction, *displacement),
+                    Some(Plan::Guarded(all)) => {
+                        let Some(first) = all.first() else {
+                            self.failed = true;
+                            return;
+                        };
+                        // Alone, the bounds are looked at before the copy is entered.
+                        if chosen.is_loop {
+                            self.guard(n, 0, first);
+                        }
+                        displaced(instruction, first.displacement)
+                    }
+                };
+                self.put(displaced, ip);
+                self.go_on(instance, instruction.next_ip(), next);
+            }
+            FlowControl::UnconditionalBranch => {
+                self.go_on(instance, instruction.near_branch_target(), next);
+            }
+            FlowControl::ConditionalBranch => {
+                let target = self.target(instance, instruction.near_branch_target());
+                self.items.push(Item {
+                    instruction,
+                    target: Some(target),
+                    resume: ip,
+                });
+                self.go_on(instance, instruction.next_ip(), next);
+            }
+            FlowControl::Call => self.call(n, &instruction, next),
+            FlowControl::Return => self.give_back(n, &instruction, next),
+            _ => self.put(instruction, ip),
+        }
+    }
+
+    /// What a call pushes: the original return address, so that whoever looks at the
+    /// stack sees the original code.
+    fn push_return(&mut self, call: &Instruction) {
+        let literal = self.literal(call.next_ip());
+        let place = MemoryOperand::with_base_displ(Iced::RIP, literal as i64);
+        self.put_made(Instruction::with1(Code::Push_rm64, place), call.ip());
+    }
+
+    fn call(&mut self, n: usize, call: &Instruction, next: Option<usize>) {
+        let callee = call.near_branch_target();
+        self.push_return(call);
+        if self.chosen.graph.call.is_some_and(|(at, _)| at == n) {
+            self.go_on(LEAF, callee, next);
+        } else {
+            self.branch(Code::Jmp_rel32_64, Target::Original(callee), callee);
+        }
+    }
+
+    /// A leaf's return: to the copy of its caller if that is where it returns to.
+    fn give_back(&mut self, n: usize, instruction: &Instruction, next: Option<usize>) {
+        let ip = instruction.ip();
+        let chosen = self.chosen;
+        let back = chosen.graph.call.map(|(_, back)| back);
+        let target = back.map(|back| (back, self.target(0, back)));
+        let (Some((back, Target::Node(after))), true, true) = (
+            target,
+            chosen.graph.nodes[n].instance == LEAF,
+            is_plain_return(instruction),
+        ) else {
+            self.put(*instruction, ip);
+            return;
+        };
+        // The comparison changes flags.
+        if chosen.wanted.contains(&after) {
+            self.put(*instruction, ip);
+            return;
+        }
+        for (offset, half) in [(0, back as u32), (4, (back >> 32) as u32)] {
+            let place = MemoryOperand::with_base_displ(Iced::RSP, offset);
+            self.put_made(Instruction::with2(Code::Cmp_rm32_imm32, place, half), ip);
+            self.branch(Code::Jne_rel32_64, Target::Astray(n), ip);
+        }
+        // Marks that the other way is wanted; its place is set when it is emitted.
+        self.labels.insert(Target::Astray(n), usize::MAX);
+        let place = MemoryOperand::with_base_displ(Iced::RSP, 8);
+        self.put_made(Instruction::with2(Code::Lea_r64_m, Iced::RSP, place), ip);
+        self.go_on(0, back, next);
+    }
+
+    /// Compares registers with the bounds of an alternative.
+    fn guard(&mut self, n: usize, number: usize, alternative: &Alternative) {
+        let ip = self.chosen.graph.nodes[n].instruction.ip();
+        let failed = Target::Slow(n, number);
+        for &(register, low, high) in &alternative.bounds {
+            if low == high {
+                self.compare(register, low, ip);
+                self.branch(Code::Jne_rel32_64, failed, ip);
+                continue;
+            }
+            if low > 0 {
+                self.compare(register, low, ip);
+                self.branch(Code::Jb_rel32_64, failed, ip);
+            }
+            self.compare(register, high, ip);
+            self.branch(Code::Ja_rel32_64, failed, ip);
+        }
+    }
+
+    fn compare(&mut self, register: Register, value: u64, resume: u64) {
+        let register = register.iced();
+        let made = match i32::try_from(value as i64) {
+            Ok(tiny) if i8::try_from(tiny).is_ok() => {
+                Instruction::with2(Code::Cmp_rm64_imm8, register, tiny)
+            }
+            Ok(small) => Instruction::with2(Code::Cmp_rm64_imm32, register, small),
+            Err(_) => {
+                let literal = self.literal(value);
+                let place = MemoryOperand::with_base_displ(Iced::RIP, literal as i64);
+                Instruction::with2(Code::Cmp_r64_rm64, register, place)
+            }
+        };
+        self.put_made(made, resume);
+    }
+
+    /// The other alternatives of a guard, and at last the instruction as it was.
+    fn slow(&mut self, n: usize, alternatives: &[Alternative]) {
+        let node = &self.chosen.graph.nodes[n];
+        let (instruction, instance) = (node.instruction, node.instance);
+        for (number, alternative) in alternatives.iter().enumerate().skip(1) {
+            self.label(Target::Slow(n, number - 1));
+            self.guard(n, number, alternative);
+            self.put(
+                displaced(instruction, alternative.displacement),
+                instruction.ip(),
+            );
+            self.go_on(instance, instruction.next_ip(), None);
+        }
+        self.label(Target::Slow(n, alternatives.len() - 1));
+        self.put(instruction, instruction.ip());
+        self.go_on(instance, instruction.next_ip(), None);
+    }
+
+    /// The bytes, and where each item begins in them.
+    fn encode(&mut self) -> Option<(Vec<u8>, Vec<u32>)> {
+        let constants = (8 * self.literals.len()).next_multiple_of(16);
+        let address_of = |place: usize| NOWHERE + 32 * place as u64;
+        for (place, item) in self.items.iter_mut().enumerate() {
+            item.instruction.set_ip(address_of(place));
+            let target = match item.target {
+                None => continue,
+                Some(Target::Original(ip)) => ip,
+                Some(target) => match self.labels.get(&target) {
+                    Some(&label) if label != usize::MAX => address_of(label),
+                    _ => return None,
+                },
+            };
+            item.instruction.set_near_branch64(target);
+        }
+        let code: Vec<Instruction> = self.items.iter().map(|i| i.instruction).collect();
+        let start = self.at + constants as u64;
+        let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
+        let made = BlockEncoder::encode(64, InstructionBlock::new(&code, start), options).ok()?;
+        let mut bytes = Vec::with_capacity(constants + made.code_buffer.len());
+        for literal in &self.literals {
+            bytes.extend_from_slice(&literal.to_le_bytes());
+        }
+        bytes.resize(constants, 0xcc);
+        bytes.extend_from_slice(&made.code_buffer);
+        let offsets: Option<Vec<u32>> = made
+            .new_instruction_offsets
+            .iter()
+            .map(|&offset| offset.checked_add(constants as u32))
+            .collect();
+        Some((bytes, offsets?))
+    }
+}
+
+fn displaced(mut instruction: Instruction, displacement: u64) -> Instruction {
+    instruction.set_memory_displacement64(displacement);
+    if instruction.memory_base() != Iced::RIP {
+        instruction.set_memory_displ_size(8);
+    }
+    instruction
+}

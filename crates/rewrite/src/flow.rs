@@ -1,0 +1,256 @@
+//! The instructions of a function, or of a leaf function within its caller, and
+//! how control goes from one to the next.
+
+use crate::effects::Effects;
+use crate::live::Flags;
+use crate::request::{Code, Frame};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use alloc::{collections::BTreeSet, vec};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory};
+
+/// Instructions beyond this are left out; threads leave the copy there.
+const MOST: usize = 8192;
+
+/// The function that the loop is in.
+pub(crate) const OUTER: u8 = 0;
+/// The leaf function that it calls.
+pub(crate) const LEAF: u8 = 1;
+
+/// One instruction.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub instruction: Instruction,
+    /// `OUTER` or `LEAF`.
+    pub instance: u8,
+    /// Where control can go within the graph.
+    pub next: Vec<usize>,
+    pub before: Vec<usize>,
+    /// Whether it can also go elsewhere.
+    pub exits: bool,
+    pub effects: Effects,
+    pub flags: Flags,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    pub nodes: Vec<Node>,
+    index: BTreeMap<(u8, u64), usize>,
+    /// The call that the leaf function is copied for, and where it returns to.
+    pub call: Option<(usize, u64)>,
+}
+
+/// How control leaves an instruction.
+struct Ways {
+    /// Where it goes by itself.
+    targets: Vec<u64>,
+    /// Whether also elsewhere, or back to here after a call.
+    exits: bool,
+    /// More code, which a call returns to.
+    after: Option<u64>,
+}
+
+/// Whether a copy of the instruction does what the original does.
+pub(crate) fn can_be_copied(i: &Instruction) -> bool {
+    match i.flow_control() {
+        FlowControl::Next => true,
+        FlowControl::UnconditionalBranch => i.is_jmp_short_or_near(),
+        FlowControl::ConditionalBranch => {
+            i.is_jcc_short_or_near() || i.is_loop() || i.is_loopcc() || i.is_jcx_short()
+        }
+        // One through memory might fault, but then it has done nothing yet.
+        FlowControl::IndirectBranch => i.is_jmp_near_indirect(),
+        FlowControl::Return => i.mnemonic() == iced_x86::Mnemonic::Ret,
+        FlowControl::Call => i.is_call_near(),
+        // Between the push and the jump that stand for an indirect call there would
+        // be no place in the original code to go back to.
+        _ => false,
+    }
+}
+
+fn ways(i: &Instruction) -> Ways {
+    let next = i.next_ip();
+    let (targets, exits, after) = match i.flow_control() {
+        FlowControl::Next => (vec![next], false, None),
+        FlowControl::UnconditionalBranch => (vec![i.near_branch_target()], false, None),
+        FlowControl::ConditionalBranch => (vec![next, i.near_branch_target()], false, None),
+        FlowControl::Call | FlowControl::IndirectCall => (vec![], true, Some(next)),
+        _ => (vec![], true, None),
+    };
+    Ways {
+        targets,
+        exits,
+        after,
+    }
+}
+
+impl Graph {
+    /// The instructions of one function.
+    pub(crate) fn of(frame: &Frame<'_>) -> Self {
+        let mut graph = Self {
+            nodes: Vec::new(),
+            index: BTreeMap::new(),
+            call: None,
+        };
+        graph.walk(&frame.code, frame.ip.0, OUTER);
+        graph.link();
+        graph
+    }
+
+    /// The instructions of `caller` with those of the leaf function that it calls
+    /// right before `caller.ip`; none if that is not what it does there.
+    pub(crate) fn with_leaf(caller: &Frame<'_>, leaf: &Frame<'_>) -> Option<Self> {
+        let mut graph = Self {
+            nodes: Vec::new(),
+            index: BTreeMap::new(),
+            call: None,
+        };
+        let back = caller.ip.0;
+        graph.walk(&caller.code, back, OUTER);
+        let call = graph.nodes.iter().position(|n| {
+            n.instruction.is_call_near()
+                && n.instruction.next_ip() == back
+                && n.instruction.near_branch_target() == leaf.code.start.0
+        })?;
+        graph.find(OUTER, back)?;
+        graph.walk(&leaf.code, leaf.ip.0, LEAF);
+        graph.find(LEAF, leaf.code.start.0)?;
+        graph.call = Some((call, back));
+        graph.link();
+        Some(graph)
+    }
+
+    pub(crate) fn find(&self, instance: u8, ip: u64) -> Option<usize> {
+        self.index.get(&(instance, ip)).copied()
+    }
+
+    /// Decodes what can be reached from the start of `code` and from `ip`.
+    fn walk(&mut self, code: &Code<'_>, ip: u64, instance: u8) {
+        let mut factory = InstructionInfoFactory::new();
+        let mut decoder = Decoder::with_ip(64, code.bytes, code.start.0, DecoderOptions::NONE);
+        // The code around `ip` matters most if there is too much.
+        let mut open = vec![code.start.0, ip];
+        while let Some(ip) = open.pop() {
+            let known = self.index.contains_key(&(instance, ip));
+            if known || !code.contains(ip) || self.nodes.len() >= MOST {
+                continue;
+            }
+            let at = ip.wrapping_sub(code.start.0) as usize;
+            if decoder.set_position(at).is_err() {
+                continue;
+            }
+            decoder.set_ip(ip);
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                continue;
+            }
+            let ways = ways(&instruction);
+            open.extend(&ways.targets);
+            open.extend(ways.after);
+            if !can_be_copied(&instruction) {
+                // A system call goes on behind it.
+                open.push(instruction.next_ip());
+                continue;
+            }
+            self.index.insert((instance, ip), self.nodes.len());
+            self.nodes.push(Node {
+                effects: Effects::of(&instruction, &mut factory),
+                flags: Flags::of(&instruction),
+                instruction,
+                instance,
+                next: Vec::new(),
+                before: Vec::new(),
+                exits: false,
+            });
+        }
+    }
+
+    fn link(&mut self) {
+        for at in 0..self.nodes.len() {
+            let node = &self.nodes[at];
+            let ways = ways(&node.instruction);
+            let instance = node.instance;
+            let (mut next, mut exits) = (Vec::new(), ways.exits);
+            for target in ways.targets {
+                match self.find(instance, target) {
+                    Some(found) => next.push(found),
+                    None => exits = true,
+                }
+            }
+            if let Some((call, back)) = self.call {
+                if at == call {
+                    let start = node.instruction.near_branch_target();
+                    next.extend(self.find(LEAF, start));
+                    exits = false;
+                } else if instance == LEAF && is_plain_return(&node.instruction) {
+                    // A leaf that changed its return address leaves the copy: the
+                    // copy of the return looks.
+                    next.extend(self.find(OUTER, back));
+                    exits = false;
+                }
+            }
+            for &n in &next {
+                self.nodes[n].before.push(at);
+            }
+            self.nodes[at].next = next;
+            self.nodes[at].exits = exits;
+        }
+    }
+
+    /// The loops around `at`, the outermost first.
+    pub(crate) fn loops(&self, at: usize) -> Vec<BTreeSet<usize>> {
+        let mut loops = Vec::new();
+        let mut within: BTreeSet<usize> = (0..self.nodes.len()).collect();
+        loop {
+            let body = self.cycle(at, &within);
+            if body.is_empty() {
+                return loops;
+            }
+            let heads: Vec<usize> = body
+                .iter()
+                .copied()
+                .filter(|&n| self.nodes[n].before.iter().any(|b| !body.contains(b)))
+                .collect();
+            within = body.clone();
+            loops.push(body);
+            for head in &heads {
+                within.remove(head);
+            }
+            if heads.is_empty() || heads.contains(&at) {
+                return loops;
+            }
+        }
+    }
+
+    /// What lies on cycles through `at` within a set; empty if none does.
+    fn cycle(&self, at: usize, within: &BTreeSet<usize>) -> BTreeSet<usize> {
+        let forward = self.reach(at, within, |n| &n.next);
+        let backward = self.reach(at, within, |n| &n.before);
+        forward.intersection(&backward).copied().collect()
+    }
+
+    /// What is reached from `at` in at least one step.
+    fn reach(
+        &self,
+        at: usize,
+        within: &BTreeSet<usize>,
+        ways: impl Fn(&Node) -> &Vec<usize>,
+    ) -> BTreeSet<usize> {
+        let mut reached = BTreeSet::new();
+        let mut open = vec![at];
+        while let Some(n) = open.pop() {
+            for &next in ways(&self.nodes[n]) {
+                if within.contains(&next) && reached.insert(next) {
+                    open.push(next);
+                }
+            }
+        }
+        reached
+    }
+}
+
+/// A return that takes nothing but the return address off the stack.
+pub(crate) fn is_plain_return(i: &Instruction) -> bool {
+    i.mnemonic() == iced_x86::Mnemonic::Ret && i.op_count() == 0
+}

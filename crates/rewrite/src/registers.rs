@@ -1,0 +1,53 @@
+//! General registers by their numbers in machine code, and their values.
+
+use iced_x86 as iced;
+use sunder_access::CodeAddress;
+
+/// A general register by its number in machine code: 0 is rax, 1 rcx, 2 rdx, 3
+/// rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, and 8 to 15 are r8 to r15.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Register(pub u8);
+
+impl Register {
+    pub(crate) const RSP: Self = Self(4);
+    pub(crate) const RBP: Self = Self(5);
+
+    /// The general register that `register` is a part of.
+    pub(crate) fn of(register: iced::Register) -> Option<Self> {
+        let full = register.full_register();
+        full.is_gpr64().then(|| Self(full.number() as u8))
+    }
+
+    /// The same if it is all 64 bits.
+    pub(crate) fn whole(register: iced::Register) -> Option<Self> {
+        register.is_gpr64().then(|| Self(register.number() as u8))
+    }
+
+    pub(crate) fn iced(self) -> iced::Register {
+        iced::Register::RAX + u32::from(self.0 & 15)
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        (self.0 & 15) as usize
+    }
+
+    pub(crate) const fn bit(self) -> u16 {
+        1 << (self.0 & 15)
+    }
+}
+
+/// What a thread had in its registers at an instruction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// By number; see [`Register`].
+    pub general: [u64; 16],
+    /// The instruction that comes next.
+    pub ip: CodeAddress,
+}
+
+impl Registers {
+    /// The value of `register`.
+    pub const fn get(&self, register: Register) -> u64 {
+        self.general[register.index()]
+    }
+}

@@ -1,0 +1,184 @@
+//! What is asked of this crate, and what it answers.
+
+use crate::registers::{Register, Registers};
+use alloc::vec::Vec;
+use sunder_access::{CodeAddress, Span};
+
+/// Code bytes of one function, or of as much of one as is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Code<'a> {
+    /// Where the first byte lies in the target.
+    pub start: CodeAddress,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl Code<'_> {
+    pub(crate) fn contains(&self, ip: u64) -> bool {
+        ip.wrapping_sub(self.start.0) < self.bytes.len() as u64
+    }
+}
+
+/// Bytes of the page that moved by the same distance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Where they were.
+    pub bytes: Span,
+    /// What to add to their old addresses.
+    pub delta: i64,
+}
+
+/// A page whose bytes have all moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedPage {
+    /// The page.
+    pub page: Span,
+    /// Ascending, without gaps and without overlap; together they are the page.
+    pub rules: Vec<Rule>,
+}
+
+/// Where an access goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Not on the page.
+    Elsewhere,
+    /// All of it in this rule.
+    In(Rule),
+    /// In two rules, or partly beside the page.
+    Straddles,
+}
+
+impl MovedPage {
+    pub(crate) fn place(&self, address: u64, width: u64) -> Place {
+        let page = self.page;
+        let last = address.wrapping_add(width.saturating_sub(1));
+        let on = |a: u64| a.wrapping_sub(page.start.0) < page.len;
+        if !on(address) && !on(last) {
+            return Place::Elsewhere;
+        }
+        let whole = |rule: &&Rule| {
+            let from = address.wrapping_sub(rule.bytes.start.0);
+            from < rule.bytes.len && width <= rule.bytes.len - from
+        };
+        self.rules
+            .iter()
+            .find(whole)
+            .map_or(Place::Straddles, |rule| Place::In(*rule))
+    }
+}
+
+/// One function that a thread is in.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Its code, from its first instruction.
+    pub code: Code<'a>,
+    /// The instruction that faulted; for a caller, the one that the call returns to.
+    pub ip: CodeAddress,
+}
+
+/// Registers of an operand when the instruction at `ip` faulted before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The instruction.
+    pub ip: CodeAddress,
+    /// What its base register held; 0 without one.
+    pub base: u64,
+    /// The same of its index register.
+    pub index: u64,
+}
+
+/// A fault that is to be answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The function of the instruction.
+    pub frame: Frame<'a>,
+    /// The function that called it, and where on the stack the return address
+    /// lies (from rsp on), if the function is a leaf.
+    pub caller: Option<(Frame<'a>, i64)>,
+    /// At the fault.
+    pub registers: Registers,
+    /// Where bytes have gone.
+    pub moved: &'a MovedPage,
+    /// Earlier faults of the same thread.
+    pub seen: &'a [Seen],
+    /// Where the block will lie.
+    pub at: CodeAddress,
+}
+
+/// Something that must hold where a copy is entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// A register is at least the first and at most the second, unsigned.
+    Register(Register, u64, u64),
+    /// The 8 bytes so far from rsp are this.
+    Stack(i64, u64),
+}
+
+/// A way into a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The original instruction.
+    pub original: CodeAddress,
+    /// Its copy, in bytes from the block's start.
+    pub offset: u32,
+    /// What must hold for it.
+    pub conditions: Vec<Condition>,
+}
+
+/// What an instruction of a block stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// In bytes from the block's start.
+    pub offset: u32,
+    /// Where a thread that has not executed it would be in the original code, with
+    /// the same registers.
+    pub original: CodeAddress,
+}
+
+/// A copy of code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Constants, then code, to be put where the request said.
+    pub bytes: Vec<u8>,
+    /// Where the copy of the instruction that faulted is.
+    pub entry: u32,
+    /// The ways in: one for each instruction whose operand the block redirects.
+    /// Nothing else may enter it.
+    pub entries: Vec<Entry>,
+    /// All its instructions, ascending.
+    pub resume: Vec<Resume>,
+    /// Instructions of the original that it copies.
+    pub instructions: u32,
+    /// Operands with another displacement and no guard.
+    pub direct: u32,
+    /// Operands with a guard.
+    pub guarded: u32,
+    /// Whether it holds a loop.
+    pub is_loop: bool,
+    /// First and last original instruction of the loop's function.
+    pub covers: (CodeAddress, CodeAddress),
+}
+
+/// Why there is no copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The bytes are no instruction, or the code ends in it.
+    #[error("the instruction at {0} can't be decoded")]
+    NoInstruction(CodeAddress),
+    /// The instruction has no operand that a displacement could move.
+    #[error("the instruction at {0} reaches memory in a way that can't be redirected")]
+    Operand(CodeAddress),
+    /// It touches bytes that moved by different distances.
+    #[error("the instruction at {0} touches bytes of two groups")]
+    Straddles(CodeAddress),
+    /// Its registers do not lead to the page.
+    #[error("the instruction at {0} does not touch the page")]
+    Elsewhere(CodeAddress),
+    /// The new place is more than 2 GiB from the old one.
+    #[error("the new place is out of reach of the instruction at {0}")]
+    OutOfReach(CodeAddress),
+    /// The copy can't be encoded where it should lie.
+    #[error("the copy of the code at {0} can't be encoded")]
+    Encode(CodeAddress),
+}

@@ -1,0 +1,225 @@
+//! Instructions before and after, as text.
+#![allow(missing_docs)]
+
+mod support;
+
+use sunder_access::CodeAddress;
+use sunder_rewrite::{Code, Refusal, Registers, Seen, return_slot, specialise};
+use support::{GROUP, PAGE, TEXT, UNDERLAY, ask, assemble, moved, text};
+
+/// rdi and r12 point to the group, rsi and rbp beside the page; control is at
+/// `at` bytes from the start.
+fn registers(at: u64) -> Registers {
+    let mut registers = Registers {
+        ip: CodeAddress(TEXT + at),
+        ..Registers::default()
+    };
+    for (number, value) in [
+        (4, 0x7000),
+        (5, 0x8000),
+        (6, 0x9000),
+        (7, GROUP.0),
+        (2, GROUP.0),
+        (12, GROUP.0),
+    ] {
+        registers.general[number] = value;
+    }
+    registers
+}
+
+struct Case {
+    what: &'static str,
+    source: &'static str,
+    /// Where it faults.
+    at: u64,
+    wanted: &'static str,
+}
+
+/// The group moves by 0x101000 (from 0x600040 to 0x701040), the rest of the page by
+/// 0x100000, code from 0x400000 to 0x500000.
+const CASES: &[Case] = &[
+    Case {
+        what: "another displacement where the register never changes",
+        source: "1: add qword ptr [rdi+8], rax\n sub rcx, 1\n jne 1b\n ret",
+        at: 0,
+        wanted: "add [rdi+0x101008],rax|sub rcx,1|jne 0x0000000000500000|jmp 0x000000000040000a",
+    },
+    Case {
+        what: "a register that is set to a known value in the loop",
+        source: "1: mov rdx, r12\n inc dword ptr [rdx]\n sub rcx, 1\n jne 1b\n ret",
+        at: 3,
+        wanted: "mov rdx,r12|inc dword ptr [rdx+0x101000]|sub rcx,1|jne 0x0000000000500000|jmp 0x000000000040000b",
+    },
+    Case {
+        what: "the group's bytes and the others go to different places",
+        source: "1: mov rax, [rdi]\n mov [rdi+0x40], rax\n sub rcx, 1\n jne 1b\n ret",
+        at: 0,
+        wanted: "mov rax,[rdi+0x101000]|mov [rdi+0x100040],rax|sub rcx,1|jne 0x0000000000500000|jmp 0x000000000040000d",
+    },
+    Case {
+        what: "an operand that is known to be elsewhere stays",
+        source: "1: mov rax, [rsi]\n add [rdi], rax\n sub rcx, 1\n jne 1b\n ret",
+        at: 3,
+        wanted: "mov rax,[rsi]|add [rdi+0x101000],rax|sub rcx,1|jne 0x0000000000500000|jmp 0x000000000040000c",
+    },
+    Case {
+        what: "an index that varies has bounds: the group has room for four words",
+        source: "1: add [rdi+rcx*8], rax\n sub rcx, 1\n jne 1b\n ret",
+        at: 0,
+        wanted: "cmp rcx,3|ja 0x0000000000500019|add [rdi+rcx*8+0x101000],rax|sub rcx,1|jne 0x0000000000500000|jmp 0x000000000040000a|add [rdi+rcx*8],rax|jmp 0x000000000050000e",
+    },
+    Case {
+        what: "no guard where flags live across: the instruction alone",
+        source: "1: sub rcx, 1\n mov r8, [rsi]\n mov rdx, [rdi+r8]\n jne 1b\n ret",
+        at: 7,
+        wanted: "mov rdx,[rdi+r8+0x101000]|jmp 0x000000000040000b",
+    },
+    Case {
+        what: "without a loop: the instruction alone",
+        source: "mov rax, [rdi]\n ret",
+        at: 0,
+        wanted: "mov rax,[rdi+0x101000]|jmp 0x0000000000400003",
+    },
+    Case {
+        what: "relative to the instruction pointer",
+        source: "1: add qword ptr [rip+0x200038], 1\n sub rcx, 1\n jne 1b\n ret",
+        at: 0,
+        wanted: "add qword ptr [0x701040],1|sub rcx,1|jne 0x0000000000500000|jmp 0x000000000040000e",
+    },
+    Case {
+        what: "a locked instruction stays locked",
+        source: "1: lock xadd [rdi], rax\n sub rcx, 1\n jne 1b\n ret",
+        at: 0,
+        wanted: "lock xadd [rdi+0x101000],rax|sub rcx,1|jne 0x0000000000500000|jmp 0x000000000040000b",
+    },
+    Case {
+        what: "a call goes to the original with the original's return address",
+        source: "1: add [rdi], rax\n test rax, rax\n jz 2f\n sub rcx, 1\n jne 1b\n2: call 3f\n3: ret",
+        at: 0,
+        wanted: "add [rdi+0x101000],rax|test rax,rax|je 0x000000000040000e|sub rcx,1|jne 0x0000000000500000|jmp 0x000000000040000e",
+    },
+];
+
+#[test]
+fn copies_read_as_expected() {
+    for case in CASES {
+        let Some(code) = assemble(case.source) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        let page = moved();
+        let block = specialise(&ask(&code, registers(case.at), &page, &[]));
+        let block = block.unwrap_or_else(|e| panic!("{}: {e}", case.what));
+        let got: Vec<String> = text(&block)
+            .lines()
+            .map(|line| line.split_once(": ").map_or("", |l| l.1).to_owned())
+            .collect();
+        assert_eq!(got.join("|"), case.wanted, "{}", case.what);
+    }
+}
+
+#[test]
+fn what_cannot_be_redirected_is_refused_with_its_reason() {
+    let at = CodeAddress(TEXT);
+    for (source, wanted) in [
+        // Sixteen bytes at the group's last eight.
+        ("movups xmm0, [rdi+0x18]\n ret", Refusal::Straddles(at)),
+        // Half on the page.
+        ("mov rax, [rdi-0x44]\n ret", Refusal::Straddles(at)),
+        ("rep movsb\n ret", Refusal::Operand(at)),
+        ("push qword ptr [rdi]\n ret", Refusal::Operand(at)),
+        ("call [rdi]\n ret", Refusal::NoInstruction(at)),
+        ("jmp [rdi]", Refusal::Operand(at)),
+        ("fxsave [rdi]\n ret", Refusal::Operand(at)),
+        ("bts [rdi], rax\n ret", Refusal::Operand(at)),
+        ("mov rax, fs:[rdi]\n ret", Refusal::Operand(at)),
+        ("mov rax, [esi]\n ret", Refusal::Operand(at)),
+        ("mov rax, [rsi]\n ret", Refusal::Elsewhere(at)),
+        ("syscall\n ret", Refusal::NoInstruction(at)),
+    ] {
+        let Some(code) = assemble(source) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        let page = moved();
+        let got = specialise(&ask(&code, registers(0), &page, &[]));
+        assert_eq!(got.err(), Some(wanted), "{source}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_code_are_refused() {
+    let page = moved();
+    for code in [&[0x06u8, 0x06, 0x06][..], &[0x48], &[]] {
+        let got = specialise(&ask(code, registers(0), &page, &[]));
+        assert_eq!(got.err(), Some(Refusal::NoInstruction(CodeAddress(TEXT))));
+    }
+}
+
+#[test]
+fn a_place_out_of_reach_is_refused() {
+    let Some(code) = assemble("mov rax, [rdi]\n ret") else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let mut page = moved();
+    for rule in &mut page.rules {
+        rule.delta += 1 << 32;
+    }
+    let got = specialise(&ask(&code, registers(0), &page, &[]));
+    assert_eq!(got.err(), Some(Refusal::OutOfReach(CodeAddress(TEXT))));
+}
+
+#[test]
+fn several_places_seen_become_alternatives() {
+    let source = "1: mov rdx, [rsi]\n mov rax, [rdx]\n sub rcx, 1\n jne 1b\n ret";
+    let Some(code) = assemble(source) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let page = moved();
+    let mut now = registers(3);
+    now.general[2] = GROUP.0 + 8;
+    let seen = [Seen {
+        ip: CodeAddress(TEXT + 3),
+        base: PAGE + 0x800,
+        index: 0,
+    }];
+    let block = specialise(&ask(&code, now, &page, &seen)).expect("a loop");
+    let text = text(&block);
+    // The operand itself, at the group's new place and at the rest's, and unchanged.
+    for form in ["[rdx+0x101000]", "[rdx+0x100000]", "[rdx]"] {
+        assert!(text.contains(form), "{form} is missing:\n{text}");
+    }
+    assert_eq!(UNDERLAY - PAGE, 0x10_0000);
+    assert_eq!(block.entries.len(), 2);
+}
+
+#[test]
+fn the_return_address_of_a_leaf_is_found() {
+    let source = "push rbp\n mov rbp, rsp\n sub rsp, 0x20\n mov rax, [rdi]\n leave\n ret";
+    let Some(code) = assemble(source) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let code = Code {
+        start: CodeAddress(TEXT),
+        bytes: &code,
+    };
+    for (at, slot) in [(0, 0), (1, 8), (4, 8), (8, 0x28), (11, 0x28), (12, 0)] {
+        assert_eq!(return_slot(code, CodeAddress(TEXT + at)), Some(slot));
+    }
+}
+
+#[test]
+fn behind_a_call_the_return_address_is_not_guessed() {
+    let Some(code) = assemble("call 1f\n1: mov rax, [rdi]\n ret") else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let code = Code {
+        start: CodeAddress(TEXT),
+        bytes: &code,
+    };
+    assert_eq!(return_slot(code, CodeAddress(TEXT + 5)), None);
+}
