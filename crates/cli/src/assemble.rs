@@ -132,6 +132,7 @@ fn join(
         false_share,
         cost_percent,
         on_smaller_lines,
+        on_pages: None,
         predicted: None,
         timeline,
         advice: Vec::new(),

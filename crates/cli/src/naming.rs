@@ -410,7 +410,7 @@ fn lock_sites<'a>(
 }
 
 /// A site with nothing but its place.
-fn at_frame(frame: &CodeFrame) -> findings::Site {
+pub fn at_frame(frame: &CodeFrame) -> findings::Site {
     let at = frame.file.as_deref().zip(frame.line);
     let excerpt = at.map_or_else(Vec::new, |(file, line)| source_around(file, line));
     let own = excerpt.iter().find(|l| Some(l.line) == frame.line);
@@ -427,7 +427,7 @@ fn at_frame(frame: &CodeFrame) -> findings::Site {
 
 /// The innermost frame that is the user's: a line of `<atomic>` or of Rust's
 /// `core` tells nobody where to look. If all are libraries', the innermost.
-fn user_frame(frames: &[CodeFrame]) -> &CodeFrame {
+pub fn user_frame(frames: &[CodeFrame]) -> &CodeFrame {
     frames
         .iter()
         .find(|f| !is_library_frame(f))
@@ -516,6 +516,7 @@ pub fn show_object(process: &Process, name: &ObjectName, seen: Option<&Seen>) ->
             .collect(),
         thread: name.thread.map(|t| process.threads.label(t)),
         freed: name.freed,
+        blocks: None,
         module: name.module.clone(),
     }
 }

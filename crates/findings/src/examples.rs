@@ -77,6 +77,7 @@ pub fn site(
         calls: None,
         address: format!("{:#x}", 0x5555_5555_5000_u64 + u64::from(at.1) * 16),
         module: Some("/home/user/phoenix/linear_regression".to_owned()),
+        misses: None,
         fields: fields.iter().map(|&f| f.to_owned()).collect(),
         source: (!source.is_empty()).then(|| source.to_owned()),
         excerpt: excerpt(at.1, source),

@@ -368,6 +368,9 @@ pub struct Finding {
     pub false_share: f64,
     /// Upper bound of the share of the involved threads' time that it costs.
     pub cost_percent: f64,
+    /// On pages: how its objects took pages from each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_pages: Option<OnPages>,
     /// What would be left of it on a machine with smaller lines; none for
     /// predictions and in results from before it was asked.
     #[serde(default)]
@@ -379,6 +382,57 @@ pub struct Finding {
     pub timeline: Vec<f64>,
     /// What to do about it, the best first.
     pub advice: Vec<Advice>,
+}
+
+/// How objects of a finding took pages from each other, by replay of a trace. A node that
+/// misses on a page asks for one object; a write to one took the page from it before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OnPages {
+    /// Bytes of a page.
+    pub page: u64,
+    /// Pages that moved for them; `lines` of the finding has the dearest.
+    pub pages: u64,
+    /// What was asked for and what was written, with most useless misses first.
+    pub causes: Vec<PageCause>,
+    /// Misses by thread.
+    pub threads: Vec<ThreadMisses>,
+}
+
+/// Misses of one kind of cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PageCause {
+    /// Whether the finding's neighbour was asked for, not its object.
+    pub neighbour_missed: bool,
+    /// Whether the finding's neighbour was written, not its object.
+    pub neighbour_written: bool,
+    /// Misses that bring what another node wrote.
+    pub true_sharing: u64,
+    /// Misses for nothing.
+    pub false_sharing: u64,
+}
+
+/// Misses of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadMisses {
+    /// The kernel's thread id.
+    pub id: u32,
+    /// The thread's name.
+    pub name: Option<String>,
+    /// Misses that bring what another node wrote.
+    pub true_sharing: u64,
+    /// Misses for nothing.
+    pub false_sharing: u64,
+}
+
+/// What a place in the code has to do with misses of a finding on pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SiteMisses {
+    /// Its misses that bring what another node wrote.
+    pub true_sharing: u64,
+    /// Its misses for nothing.
+    pub false_sharing: u64,
+    /// Copies of other nodes that its writes destroyed.
+    pub destroyed: u64,
 }
 
 /// The kind of sharing of a line or finding.
@@ -452,6 +506,9 @@ pub struct Object {
     pub thread: Option<Thread>,
     /// Whether the program freed it before the end.
     pub freed: bool,
+    /// On pages: how many blocks of this call stack it stands for, if more than one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<u64>,
     /// The file whose segment holds it, for globals and TLS.
     pub module: Option<String>,
 }
@@ -543,9 +600,9 @@ pub struct Line {
 pub struct Word {
     /// Position in the line.
     pub offset: u32,
-    /// Number of bytes, at most 8.
+    /// Number of bytes, at most 8; on pages, of a run that the same threads use alike.
     pub size: u32,
-    /// Path to the element and field, such as `counters[3].hits`.
+    /// Path to the element and field, such as `counters[3].hits`; on pages, the object.
     pub field: Option<String>,
     /// Who touched it.
     pub threads: Vec<ThreadUse>,
@@ -594,8 +651,11 @@ pub struct Site {
     pub address: String,
     /// The file that holds the code.
     pub module: Option<String>,
-    /// The fields that it touches.
+    /// The fields that it touches; on pages, the objects.
     pub fields: Vec<String>,
+    /// On pages: what it has to do with the misses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misses: Option<SiteMisses>,
     /// The text of the source line, where the file was readable.
     pub source: Option<String>,
     /// The source around that line, by ascending line number; empty in results

@@ -162,8 +162,22 @@ impl Object {
             (Some(name), _) | (None, Some(name)) => name.to_owned(),
             (None, None) => match self.size {
                 Some(size) => format!("{kind} of {size} bytes"),
+                None if self.blocks.is_some() => format!("{kind}s of several sizes"),
                 None => format!("{kind} at {}", self.address),
             },
+        }
+    }
+
+    /// What tells it from others on a page: its name, or where it was allocated.
+    pub fn label(&self) -> String {
+        if let Some(name) = &self.name {
+            return name.clone();
+        }
+        let site = self.allocation_site();
+        match site.map(|s| (s.function.as_str(), s.file.as_deref(), s.line)) {
+            Some((_, Some(file), Some(line))) => format!("{}:{line}", crate::file_name(file)),
+            Some((function, ..)) if !function.is_empty() => function.to_owned(),
+            _ => self.subject(),
         }
     }
 

@@ -7,6 +7,7 @@ mod array;
 mod fields;
 mod language;
 mod layout;
+mod pages;
 mod pair;
 mod truly_shared;
 mod words;
@@ -20,6 +21,9 @@ pub fn advise(finding: &Finding, line_size: u32) -> Vec<Advice> {
     let line_size = if line_size == 0 { 64 } else { line_size };
     if finding.latent {
         return latent(finding, line_size);
+    }
+    if let Some(on) = &finding.on_pages {
+        return pages::advise(finding, on);
     }
     match finding.sharing {
         Sharing::False => take_apart(&Layout::of(finding, line_size)),

@@ -47,7 +47,7 @@ pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
     let cost = format!(
         "up to {} of the time of {}",
         percent(first.false_cost_percent()),
-        counted(first.threads().len(), "thread")
+        counted(threads_of(first), "thread")
     );
     let name = clean(&first.subject());
     if many == 1 {
@@ -211,7 +211,13 @@ pub(crate) fn place(location: &Location) -> String {
 pub(crate) fn origin(object: &Object) -> String {
     let mut facts = Vec::new();
     let named = object.name.is_some() || object.type_name.is_some();
-    if let (Some(size), true) = (object.size, named) {
+    if let Some(blocks) = object.blocks {
+        let each = object
+            .size
+            .map(|size| format!(" of {} bytes", grouped(size)))
+            .unwrap_or_default();
+        facts.push(format!("{} blocks{each}", grouped(blocks)));
+    } else if let (Some(size), true) = (object.size, named) {
         facts.push(format!("{} bytes", grouped(size)));
     }
     if let Some(site) = object.allocation_site() {
@@ -295,16 +301,28 @@ pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
 
 /// What a simulation counted on the lines of a finding.
 fn replayed(finding: &Finding, counts: &Simulated) -> String {
+    let pages = finding.on_pages.as_ref().map_or_else(String::new, |on| {
+        let pages = counted(on.pages as usize, "page");
+        format!(" on {pages} of {} bytes", grouped(on.page))
+    });
     format!(
-        "{} missed {} times because another wrote: {} times for nothing, {} times for new values; \
-         {} of {} references hit",
-        counted(finding.threads().len(), "thread"),
+        "{} missed {} times{pages} because another wrote: {} times for nothing, {} times for new \
+         values; {} of {} references hit",
+        counted(threads_of(finding), "thread"),
         grouped(counts.false_sharing + counts.true_sharing),
         grouped(counts.false_sharing),
         grouped(counts.true_sharing),
         grouped(counts.hits),
         grouped(counts.references),
     )
+}
+
+/// How many threads take part: on pages not all are among those whose bytes are shown.
+pub(crate) fn threads_of(finding: &Finding) -> usize {
+    match &finding.on_pages {
+        Some(pages) => pages.threads.len(),
+        None => finding.threads().len(),
+    }
 }
 
 /// The simulated machine and its totals, each line a label and a figure.

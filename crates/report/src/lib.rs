@@ -7,6 +7,7 @@ mod clean;
 mod describe;
 mod figures;
 mod html;
+mod on_pages;
 mod sarif;
 mod text;
 

@@ -12,6 +12,7 @@ mod heap;
 pub mod layout;
 pub mod machine;
 mod order;
+mod pages;
 pub mod relocate;
 pub mod replay;
 pub mod resolve;

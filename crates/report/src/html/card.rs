@@ -5,8 +5,11 @@ use super::timeline::Timeline;
 use crate::clean::clean;
 use crate::describe;
 use crate::figures::{counted, grouped, percent, short};
+use crate::on_pages::{self, Run};
 use std::collections::BTreeMap;
-use sunder_findings::{Advice, Finding, Findings, Object, Sharing, Site, Standing, file_name};
+use sunder_findings::{
+    Advice, Finding, Findings, Line, Object, Sharing, Site, Standing, file_name,
+};
 
 /// Maps that are shown at once, and with the folded ones; the rest is counted.
 const SHOWN_MAPS: usize = 2;
@@ -38,10 +41,31 @@ pub(super) struct Card {
     pub(super) folded_maps: Vec<Map>,
     pub(super) folded_text: String,
     pub(super) left_out: Option<String>,
+    pub(super) pages: Vec<PageTable>,
     pub(super) advice: Vec<AdviceView>,
     pub(super) code: Vec<CodeTable>,
     pub(super) stacks: Vec<Stack>,
     pub(super) timeline: Option<Timeline>,
+}
+
+/// What lies on a page.
+pub(super) struct PageTable {
+    pub(super) title: String,
+    pub(super) runs: Vec<Run>,
+}
+
+/// Pages that are shown; a row of one is a run of bytes.
+const MOST_PAGES: usize = 4;
+
+fn page_tables(finding: &Finding) -> Vec<PageTable> {
+    if finding.on_pages.is_none() {
+        return Vec::new();
+    }
+    let table = |line: &Line| PageTable {
+        title: format!("Page {}", clean(&line.address)),
+        runs: on_pages::runs(line),
+    };
+    finding.lines.iter().take(MOST_PAGES).map(table).collect()
 }
 
 pub(super) struct AdviceView {
@@ -91,10 +115,17 @@ pub(super) struct FrameView {
 impl Card {
     pub(super) fn new(all: &Findings, finding: &Finding, threshold: f64) -> Self {
         let standing = finding.standing(threshold);
-        let threads = finding.threads().len();
-        let mut maps = Map::of_finding(all, finding, MOST_MAPS);
+        let threads = describe::threads_of(finding);
+        let on_pages = finding.on_pages.is_some();
+        let mut maps = match on_pages {
+            true => Vec::new(),
+            false => Map::of_finding(all, finding, MOST_MAPS),
+        };
         let folded_maps = maps.split_off(SHOWN_MAPS.min(maps.len()));
-        let left = finding.lines.len().saturating_sub(MOST_MAPS);
+        let left = match on_pages {
+            true => 0,
+            false => finding.lines.len().saturating_sub(MOST_MAPS),
+        };
         Self {
             rank: finding.rank,
             class: class(finding),
@@ -119,7 +150,8 @@ impl Card {
             },
             bar: bar(finding),
             origins: origins(finding),
-            evidence: describe::evidence(all, finding),
+            evidence: evidence(all, finding),
+            pages: page_tables(finding),
             elsewhere: describe::predicted(finding),
             folded_text: counted(folded_maps.len(), "more line"),
             maps,
@@ -131,6 +163,15 @@ impl Card {
             timeline: Timeline::new(&finding.timeline, all.run.seconds),
         }
     }
+}
+
+fn evidence(all: &Findings, finding: &Finding) -> String {
+    let mut told = describe::evidence(all, finding);
+    for cause in on_pages::causes(finding) {
+        told.push_str(". ");
+        told.push_str(cause.trim_end_matches('.'));
+    }
+    told
 }
 
 fn class(finding: &Finding) -> &'static str {
@@ -291,9 +332,10 @@ impl Instruction {
                 Some(_) => String::new(),
                 None => percent(site.accesses as f64 * 100.0 / total.max(1) as f64),
             },
-            threads: match &site.calls {
-                Some(callee) => clean(callee),
-                None => counted(site.threads.len(), "thread"),
+            threads: match (&site.calls, on_pages::misses(site)) {
+                (Some(callee), _) => clean(callee),
+                (None, Some(misses)) => misses,
+                (None, None) => counted(site.threads.len(), "thread"),
             },
             source: clean(site.source.clone().unwrap_or_else(fields).trim()),
         }

@@ -6,6 +6,7 @@ use super::picture::{self, Extent};
 use crate::clean::{clean, columns, cut, fit};
 use crate::describe;
 use crate::figures::{counted, grouped, percent, short};
+use crate::on_pages;
 use sunder_findings::{
     AccessKind, Advice, Finding, Findings, Frame, Line, Object, Site, file_name,
 };
@@ -14,6 +15,7 @@ use sunder_findings::{
 const LINES: usize = 2;
 const THREADS: usize = 8;
 const SITES: usize = 6;
+const RUNS: usize = 8;
 const FRAMES: usize = 5;
 
 /// Everything about a finding.
@@ -27,13 +29,19 @@ pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: 
         Paint::Plain,
         &format!("{}.", describe::evidence(all, finding)),
     );
+    for cause in on_pages::causes(finding) {
+        page.paragraph("   ", "   ", Paint::Plain, &cause);
+    }
     if let Some(smaller) = describe::on_smaller_lines(finding).filter(|_| options.all) {
         page.paragraph("   ", "   ", Paint::Dim, &smaller);
     }
     if let Some(elsewhere) = describe::predicted(finding) {
         page.paragraph("   ", "   ", Paint::Plain, &elsewhere);
     }
-    pictures(page, all, finding, options);
+    match finding.on_pages {
+        Some(_) => page_tables(page, finding, options),
+        None => pictures(page, all, finding, options),
+    }
     code(page, finding, options);
     allocation(page, "allocated", &finding.object, options);
     let other = finding.neighbour.as_ref();
@@ -116,6 +124,45 @@ fn pictures(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOp
                 counted(finding.lines.len() - most, "more line")
             ),
         )]);
+    }
+}
+
+/// What lies on the dearest pages.
+fn page_tables(page: &mut Page, finding: &Finding, options: &TextOptions) {
+    let more = options.all || options.words;
+    let most = if more { 16 } else { LINES };
+    let rows = if more { usize::MAX } else { RUNS };
+    for (_, line) in hottest(&finding.lines, most) {
+        page.blank();
+        let title = format!("   page {}", line.address);
+        page.line(&[(Paint::Bold, &title)]);
+        let (runs, others) = match options.all {
+            true => (on_pages::runs(line), 0),
+            false => on_pages::own_runs(finding, line, rows),
+        };
+        let shown = &runs[..runs.len().min(rows)];
+        let width = |of: fn(&on_pages::Run) -> &str| {
+            shown.iter().map(|run| columns(of(run))).max().unwrap_or(0)
+        };
+        let (bytes, object) = (width(|run| &run.bytes), width(|run| &run.object));
+        let object = object.min(page.width() / 3);
+        for run in shown {
+            let object = fit(&cut(&run.object, object), object);
+            let start = format!("     {:>bytes$}  {object}  ", run.bytes);
+            let rest = " ".repeat(columns(&start));
+            page.paragraph(&start, &rest, Paint::Plain, &run.who);
+        }
+        let more = runs.len() - shown.len() + others;
+        if more > 0 {
+            let more = counted(more, "more run");
+            page.line(&[(Paint::Dim, &format!("     … and {more} of bytes (--all)"))]);
+        }
+    }
+    let pages = finding.on_pages.as_ref().map_or(0, |on| on.pages as usize);
+    let shown = finding.lines.len().min(most);
+    if pages > shown {
+        let more = counted(pages - shown, "more page");
+        page.line(&[(Paint::Dim, &format!("   … and {more}"))]);
     }
 }
 
@@ -313,6 +360,10 @@ fn instruction(page: &mut Page, site: &Site, total: u64, at_width: usize) {
         format!("  {}", site.fields.join(", "))
     };
     let source = site.source.as_deref().map(str::trim);
+    let how = match on_pages::misses(site) {
+        Some(misses) => format!("  {misses}"),
+        None => how,
+    };
     let (what, how) = match &site.calls {
         Some(callee) => ("calls ".to_owned(), clean(callee)),
         None => (what, how),

@@ -1,0 +1,203 @@
+//! Advice for objects that share pages of a shared memory: what is on one page is a matter
+//! of where the allocator puts it, not of a line's words.
+
+use crate::words::quoted;
+use sunder_findings::{Advice, Finding, Fix, Object, ObjectKind, OnPages, Sharing, file_name};
+
+/// What to do about `finding`, whose objects shared pages as `on` says. Never empty.
+pub(crate) fn advise(finding: &Finding, on: &OnPages) -> Vec<Advice> {
+    let page = on.page;
+    let mut all = match (&finding.neighbour, finding.sharing) {
+        (_, Sharing::True) => Vec::new(),
+        (Some(second), _) => apart(&finding.object, second, page),
+        (None, _) => alone(&finding.object, page),
+    };
+    if finding.sharing != Sharing::False {
+        all.push(Advice {
+            fix: Fix::ShareLess,
+            text: format!(
+                "{} is used by several threads for its values, which no placement mends: write it \
+                 less often, or let each thread collect its own and combine them at the end.",
+                called(&finding.object)
+            ),
+            grows_by: None,
+        });
+    }
+    all
+}
+
+/// Two objects.
+fn apart(first: &Object, second: &Object, page: u64) -> Vec<Advice> {
+    let heap = |object: &Object| object.kind == ObjectKind::Heap && !object.allocation.is_empty();
+    if heap(first) && heap(second) {
+        let how = match (first.size, second.size) {
+            (Some(a), Some(b)) if a != b => {
+                "their sizes differ too, so pages for one size each (`--placement sized`) part \
+                 them as well"
+            }
+            _ => "pages for one size each would not part them",
+        };
+        return vec![Advice {
+            fix: Fix::Allocate,
+            text: format!(
+                "Keep {} and {} on different pages: allocate each from a pool of its own, as \
+                 `sunder simulate --granule {page} --placement call-site` does; {how}.",
+                called(first),
+                called(second)
+            ),
+            grows_by: Some(page),
+        }];
+    }
+    // What is no block of a call site can be told to start a page.
+    let still = if heap(first) { second } else { first };
+    match still.kind {
+        ObjectKind::Global | ObjectKind::Tls => vec![Advice {
+            fix: Fix::Align,
+            text: format!(
+                "Give {} pages of its own: align it to {page} bytes and pad it to a multiple.",
+                called(still)
+            ),
+            grows_by: still
+                .size
+                .map(|size| size.next_multiple_of(page).saturating_sub(size)),
+        }],
+        _ => vec![Advice {
+            fix: Fix::Separate,
+            text: format!(
+                "Keep {} and {} on different pages.",
+                called(first),
+                called(second)
+            ),
+            grows_by: None,
+        }],
+    }
+}
+
+/// One object, or blocks of one call site.
+fn alone(object: &Object, page: u64) -> Vec<Advice> {
+    let (fix, text) = match (object.kind, object.blocks) {
+        (ObjectKind::Heap, Some(_)) => (
+            Fix::PerThread,
+            format!(
+                "Blocks of {} that different threads write lie on one page. Put those of one \
+                 thread together: let the thread that uses a block allocate it, from pages of its \
+                 own (`sunder simulate --granule {page} --placement hoard` tells what that saves \
+                 if it does).",
+                called(object)
+            ),
+        ),
+        _ => (
+            Fix::Separate,
+            format!(
+                "Threads use different parts of {} on one page: lay it out so that each thread's \
+                 part is whole pages of {page} bytes, or divide the work by pages.",
+                called(object)
+            ),
+        ),
+    };
+    vec![Advice {
+        fix,
+        text,
+        grows_by: None,
+    }]
+}
+
+fn called(object: &Object) -> String {
+    let name = object.name.as_ref().or(object.type_name.as_ref());
+    let at = object.place().map(|place| match place.line {
+        Some(line) => format!("{}:{line}", file_name(&place.file)),
+        None => file_name(&place.file).to_owned(),
+    });
+    let what = match (name, object.size) {
+        (Some(name), _) => quoted(name),
+        (None, Some(size)) => format!("the {size} bytes"),
+        (None, None) => "what".to_owned(),
+    };
+    let allocated = object.kind == ObjectKind::Heap && !object.allocation.is_empty();
+    match (at, allocated) {
+        (Some(at), true) => format!("{what} allocated at {at}"),
+        (None, true) => match object.allocation_site() {
+            Some(site) => format!("{what} allocated in {}", quoted(&site.function)),
+            None => what,
+        },
+        _ => match name {
+            Some(_) => what,
+            None => object.subject(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_findings::Frame;
+
+    fn block(size: u64, file: &str) -> Object {
+        Object {
+            kind: ObjectKind::Heap,
+            size: Some(size),
+            allocation: vec![Frame {
+                function: "make".into(),
+                file: Some(file.into()),
+                line: Some(7),
+                ..Frame::default()
+            }],
+            ..Object::default()
+        }
+    }
+
+    fn on_a_page(object: Object, neighbour: Option<Object>, sharing: Sharing) -> Vec<Advice> {
+        let finding = Finding {
+            object,
+            neighbour,
+            sharing,
+            on_pages: Some(OnPages {
+                page: 4096,
+                pages: 1,
+                ..OnPages::default()
+            }),
+            ..Finding::default()
+        };
+        crate::advise(&finding, 4096)
+    }
+
+    #[test]
+    fn two_call_sites_get_pages_of_their_own() {
+        let told = on_a_page(block(8, "a.c"), Some(block(24, "b.c")), Sharing::False);
+        let [one] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert!(
+            one.text.contains("a.c:7") && one.text.contains("b.c:7"),
+            "{}",
+            one.text
+        );
+        assert!(one.text.contains("--placement call-site"), "{}", one.text);
+        // Equation (5): a bucket costs at most a page.
+        assert_eq!(one.grows_by, Some(4096));
+    }
+
+    #[test]
+    fn a_global_is_aligned_to_pages_and_grows_to_whole_ones() {
+        let global = Object {
+            kind: ObjectKind::Global,
+            name: Some("table".into()),
+            size: Some(5000),
+            ..Object::default()
+        };
+        let told = on_a_page(block(8, "a.c"), Some(global), Sharing::False);
+        assert_eq!(
+            (told[0].fix, told[0].grows_by),
+            (Fix::Align, Some(8192 - 5000))
+        );
+    }
+
+    #[test]
+    fn what_is_shared_truly_is_not_moved() {
+        let told = on_a_page(block(8, "a.c"), None, Sharing::True);
+        assert_eq!(
+            told.iter().map(|a| a.fix).collect::<Vec<_>>(),
+            [Fix::ShareLess]
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! What a finding on pages says, in words that text and HTML share: who took the pages
+//! from whom, and what lies on a page. A page has too many words to draw, so it is told by
+//! runs.
+
+use crate::clean::clean;
+use crate::describe::{Touch, thread_label};
+use crate::figures::grouped;
+use sunder_findings::{Finding, Line, Object, PageCause, Site, Word};
+
+/// Threads that are named in one cell.
+const NAMED: usize = 4;
+
+/// Causes that are told.
+const CAUSES: usize = 4;
+
+/// A run of bytes of a page.
+pub(crate) struct Run {
+    /// Its first and last byte.
+    pub(crate) bytes: String,
+    /// What lies there.
+    pub(crate) object: String,
+    /// Who touches it and how.
+    pub(crate) who: String,
+}
+
+/// The runs of a page, in the order of their bytes.
+pub(crate) fn runs(page: &Line) -> Vec<Run> {
+    page.words.iter().map(Run::new).collect()
+}
+
+/// Those of the finding's own objects, where there are more than `most` with neighbours
+/// made one; and how many there are of others.
+pub(crate) fn own_runs(finding: &Finding, page: &Line, most: usize) -> (Vec<Run>, usize) {
+    let objects = std::iter::once(&finding.object).chain(&finding.neighbour);
+    let labels: Vec<String> = objects.map(Object::label).collect();
+    let is_own = |word: &&Word| word.field.as_ref().is_some_and(|f| labels.contains(f));
+    let (own, others): (Vec<&Word>, Vec<&Word>) = page.words.iter().partition(is_own);
+    let mut words: Vec<Word> = Vec::new();
+    for &word in &own {
+        match words.last_mut() {
+            Some(last) if own.len() > most && last.field == word.field => join(last, word),
+            _ => words.push(word.clone()),
+        }
+    }
+    (words.iter().map(Run::new).collect(), others.len())
+}
+
+impl Run {
+    fn new(word: &Word) -> Self {
+        Self {
+            bytes: format!("{}-{}", word.offset, end(word) - 1),
+            object: clean(word.field.as_deref().unwrap_or("-")),
+            who: who(word),
+        }
+    }
+}
+
+fn end(word: &Word) -> u32 {
+    word.offset.saturating_add(word.size.max(1))
+}
+
+fn join(word: &mut Word, next: &Word) {
+    word.size = end(next).max(end(word)) - word.offset;
+    for user in &next.threads {
+        match word.threads.iter_mut().find(|known| known.id == user.id) {
+            Some(known) => {
+                known.reads = known.reads.saturating_add(user.reads);
+                known.writes = known.writes.saturating_add(user.writes);
+                known.updates = known.updates.saturating_add(user.updates);
+                known.atomics = known.atomics.saturating_add(user.atomics);
+            }
+            None => word.threads.push(user.clone()),
+        }
+    }
+}
+
+/// `written by 4711, 4712 and 3 more, read by 4713`.
+fn who(word: &Word) -> String {
+    let by = |touch: Touch, verb: &str| {
+        let threads = word.threads.iter();
+        let threads = threads.filter(|t| Touch::of(t) == Some(touch));
+        let all: Vec<String> = threads
+            .map(|t| thread_label(t.id, t.name.as_deref()))
+            .collect();
+        let named = all.iter().take(NAMED).cloned().collect::<Vec<_>>();
+        let more = match all.len() - named.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!all.is_empty()).then(|| format!("{verb} by {}{more}", named.join(", ")))
+    };
+    let told = [
+        by(Touch::Atomic, "updated"),
+        by(Touch::Write, "written"),
+        by(Touch::Read, "read"),
+    ];
+    told.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Which of two objects took the pages from the other, the dearest first; empty for
+/// findings on lines and on one object.
+pub(crate) fn causes(finding: &Finding) -> Vec<String> {
+    let (Some(pages), Some(_)) = (&finding.on_pages, &finding.neighbour) else {
+        return Vec::new();
+    };
+    let called = |neighbour: bool| match neighbour {
+        false => "the first",
+        true => "the second",
+    };
+    let sentence = |cause: &PageCause| {
+        let (asked, written) = (
+            called(cause.neighbour_missed),
+            called(cause.neighbour_written),
+        );
+        format!(
+            "Asked for {asked} after {written} was written on the page: {} times for nothing, {} \
+             times for new values.",
+            grouped(cause.false_sharing),
+            grouped(cause.true_sharing),
+        )
+    };
+    let causes = pages.causes.iter();
+    let causes = causes.filter(|cause| cause.true_sharing + cause.false_sharing > 0);
+    causes.take(CAUSES).map(sentence).collect()
+}
+
+/// `120 useless misses, 3 for new values; destroyed 119 copies`.
+pub(crate) fn misses(site: &Site) -> Option<String> {
+    let misses = site.misses?;
+    let mut told = Vec::new();
+    if misses.false_sharing > 0 {
+        told.push(format!("{} useless misses", grouped(misses.false_sharing)));
+    }
+    if misses.true_sharing > 0 {
+        told.push(format!(
+            "{} misses for new values",
+            grouped(misses.true_sharing)
+        ));
+    }
+    if misses.destroyed > 0 {
+        told.push(format!("took {} copies away", grouped(misses.destroyed)));
+    }
+    Some(told.join(", "))
+}
