@@ -13,18 +13,37 @@ type Action = libc::sigaction;
 /// A handler as `signal` takes and returns it.
 type Handler = libc::sighandler_t;
 
-/// Which thread is looking functions up: allocations that the look-up itself
-/// makes are served by [`crate::bootstrap`]. 0: nobody.
-static LOOKING: AtomicU32 = AtomicU32::new(0);
+/// The threads that are looking functions up: allocations that a look-up itself
+/// makes are served by [`crate::bootstrap`]. 0: nobody. One place would not do:
+/// what several threads put there and take back in any order tells nobody's state.
+static LOOKING: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 
 /// Whether the calling thread is in the middle of a look-up.
 pub fn is_looking() -> bool {
-    LOOKING.load(Ordering::Relaxed) == crate::system::thread_id()
+    let own = crate::system::thread_id();
+    LOOKING.iter().any(|l| l.load(Ordering::Relaxed) == own)
 }
 
 /// In a forked child: whoever was looking something up is not here.
 pub fn forget_looking() {
-    LOOKING.store(0, Ordering::Relaxed);
+    for looking in &LOOKING {
+        looking.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A place of our own among those that look; waits for one if there is none, which
+/// is never for long.
+fn begin(own: u32) -> &'static AtomicU32 {
+    let claim = |l: &&AtomicU32| {
+        l.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    };
+    loop {
+        if let Some(place) = LOOKING.iter().find(claim) {
+            return place;
+        }
+        core::hint::spin_loop();
+    }
 }
 
 #[cold]
@@ -32,10 +51,10 @@ fn look_up(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     if is_looking() {
         return core::ptr::null_mut();
     }
-    let before = LOOKING.swap(crate::system::thread_id(), Ordering::Relaxed);
+    let place = begin(crate::system::thread_id());
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
-    LOOKING.store(before, Ordering::Relaxed);
+    place.store(0, Ordering::Relaxed);
     slot.store(found, Ordering::Relaxed);
     found
 }
@@ -125,4 +144,21 @@ real! {
     _dl_find_object: fn(*mut c_void, *mut c_void) -> c_int;
     /// Not interposed: a thread's stack.
     pthread_getattr_np: fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the order in which one place for all would keep the first thread's mark.
+    #[test]
+    fn look_ups_that_overlap_leave_nobody_looking() {
+        let (first, second) = (begin(1001), begin(1002));
+        assert!(!core::ptr::eq(first, second));
+        first.store(0, Ordering::Relaxed);
+        second.store(0, Ordering::Relaxed);
+        let marks = [1001, 1002];
+        let left = |l: &AtomicU32| marks.contains(&l.load(Ordering::Relaxed));
+        assert!(!LOOKING.iter().any(left));
+    }
 }
