@@ -22,7 +22,7 @@ pub mod slot;
 mod varint;
 mod zstandard;
 
-pub use codec::decode::Decoder;
+pub use codec::decode::{Columns, Decoder};
 pub use codec::encode::Encoder;
 pub use error::TraceError;
 pub use read::{Event, Filter, Trace, What};

@@ -28,6 +28,42 @@ pub struct Decoder {
     damaged: bool,
 }
 
+/// Slots in columns: as many of each.
+#[derive(Clone, Debug, Default)]
+pub struct Columns {
+    /// See [`Slot::value`].
+    pub values: Vec<u64>,
+    /// See [`Slot::key`].
+    pub keys: Vec<u64>,
+    /// When, in ticks.
+    pub ticks: Vec<u64>,
+}
+
+impl Columns {
+    /// How many slots there are.
+    pub const fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Takes all out.
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.keys.clear();
+        self.ticks.clear();
+    }
+
+    fn push(&mut self, time: u64, slot: Slot) {
+        self.values.push(slot.value);
+        self.keys.push(slot.key.0);
+        self.ticks.push(time);
+    }
+}
+
 /// The slots between two stamps, over which time is spread evenly.
 #[derive(Clone, Copy, Debug, Default)]
 struct Segment {
@@ -107,6 +143,82 @@ impl Decoder {
             self.left -= 1;
         }
         slot
+    }
+
+    /// Appends the next slots to `columns`, `most` at most: what as many calls of
+    /// [`Decoder::next_slot`] give, at a fraction of their cost. Appends none only at
+    /// the end of the block.
+    pub fn fill(&mut self, columns: &mut Columns, most: usize) {
+        let full = columns.len() + most;
+        while columns.len() < full && self.left > 0 {
+            let room = full - columns.len();
+            if self.guessed(columns, room) == 0 {
+                // A correction, or the next stamp.
+                let Some((time, slot)) = self.next_slot() else {
+                    return;
+                };
+                columns.push(time, slot);
+            }
+        }
+    }
+
+    /// Appends those of the next `most` slots that were guessed right, until the next
+    /// stamp or the first that was not; how many. Changes nothing if what stands there
+    /// does not add up.
+    fn guessed(&mut self, columns: &mut Columns, most: usize) -> usize {
+        let (Some(run), Some(hits), Some(mut at)) = (self.run, self.hit_run, self.previous) else {
+            return 0;
+        };
+        let count = (most as u64)
+            .min(self.left.into())
+            .min(self.segment.left)
+            .min(run)
+            .min(hits);
+        let begun = columns.len();
+        let sites = self.sites.as_mut_slice();
+        for _ in 0..count {
+            let Some(next) = sites.get(at).map(|site| site.next.wrapping_sub(1) as usize) else {
+                break;
+            };
+            let Some(site) = sites.get_mut(next) else {
+                break;
+            };
+            at = next;
+            site.hit();
+            columns.values.push(site.last());
+            columns.keys.push(site.key);
+        }
+        let done = columns.len() - begun;
+        let segment = &mut self.segment;
+        let (time, step) = (segment.time, segment.step);
+        let ticks = (0..done as u64).map(|i| time.wrapping_add(i.wrapping_mul(step)));
+        columns.ticks.extend(ticks);
+        if done > 0 {
+            segment.time = time.wrapping_add(step.wrapping_mul(done as u64));
+            segment.left -= done as u64;
+            self.previous = Some(at);
+            self.value = columns.values[begun + done - 1];
+            self.run = Some(run - done as u64);
+            self.hit_run = Some(hits - done as u64);
+            self.left -= done as u32;
+        }
+        done
+    }
+
+    /// Calls `each` with the key of every site that the block has, without decoding it.
+    /// False if the sites can't be told.
+    pub fn keys(&self, mut each: impl FnMut(Key)) -> bool {
+        let mut keys = self.keys;
+        let mut before = 0;
+        while !keys.is_empty() {
+            let step = keys.next(&self.payload).map(unzigzag);
+            let Some((step, top)) = step.zip(keys.next(&self.payload)) else {
+                return false;
+            };
+            before = (before & PAYLOAD).wrapping_add(step as u64) & PAYLOAD | top << 48;
+            each(Key(before));
+        }
+        true
     }
 
     #[inline]

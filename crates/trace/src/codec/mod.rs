@@ -49,6 +49,12 @@ impl Site {
         }
     }
 
+    /// Its last value.
+    #[inline]
+    pub const fn last(&self) -> u64 {
+        self.last
+    }
+
     /// The value that is expected.
     #[inline]
     pub const fn guess(&self) -> u64 {

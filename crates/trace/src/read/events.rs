@@ -83,7 +83,7 @@ struct Head {
     /// The slot that comes next, with its ticks.
     next: Option<(u64, Slot)>,
     /// Size, call stack and code of the allocation that follows.
-    size: Option<(u64, u32, u8)>,
+    size: Option<Announced>,
 }
 
 /// The events of a trace, in the order of time. See [`Trace::events`].
@@ -204,51 +204,9 @@ impl<'t> Events<'t> {
     fn event(&mut self, head: usize, ticks: u64, slot: Slot) -> Option<Event> {
         let at = &mut self.heads[head];
         let time = self.trace.scale.time(ticks);
-        let (code, payload) = (slot.key.code(), slot.key.payload());
-        let what = if let Some((kind, atomic)) = access_kind(slot.key.tag()) {
-            What::Access {
-                access: Access {
-                    time,
-                    thread: at.id,
-                    instruction: CodeAddress(payload),
-                    address: Address(slot.value),
-                    width: code.clamp(1, 64),
-                    kind,
-                    provenance: Provenance::Traced,
-                    weight: 1.0,
-                },
-                atomic,
-            }
-        } else {
-            let address = Address(slot.value);
-            match slot.key.tag() {
-                tag::SIZE => {
-                    at.size = Some((slot.value, payload as u32, code));
-                    return None;
-                }
-                tag::ALLOCATE => {
-                    let (size, stack, code) = at.size.take()?;
-                    What::Allocate {
-                        address,
-                        size,
-                        stack,
-                        align: alignment(code),
-                    }
-                }
-                tag::FREE => What::Free { address },
-                tag::THREAD_START => What::ThreadStart {
-                    parent: slot.value as u32,
-                    tid: payload as u32,
-                },
-                tag::THREAD_END => What::ThreadEnd,
-                tag::SYNC => What::Sync {
-                    kind: Sync::from_code(code)?,
-                    object: address,
-                },
-                tag::MARK => What::Mark(slot.value),
-                // Of a later version.
-                _ => return None,
-            }
+        let what = match access_of(slot, at.id, time) {
+            Some(access) => access,
+            None => what_of(slot, &mut at.size)?,
         };
         Some(Event {
             ticks,
@@ -273,4 +231,61 @@ impl Iterator for Events<'_> {
             }
         }
     }
+}
+
+/// The access that a slot is, by this thread at this time; none if it is none.
+#[inline]
+pub(super) fn access_of(slot: Slot, thread: ThreadId, time: Time) -> Option<What> {
+    let (kind, atomic) = access_kind(slot.key.tag())?;
+    Some(What::Access {
+        access: Access {
+            time,
+            thread,
+            instruction: CodeAddress(slot.key.payload()),
+            address: Address(slot.value),
+            width: slot.key.code().clamp(1, 64),
+            kind,
+            provenance: Provenance::Traced,
+            weight: 1.0,
+        },
+        atomic,
+    })
+}
+
+/// Size, call stack and code of an allocation whose address comes next.
+pub(super) type Announced = (u64, u32, u8);
+
+/// What a slot that is no access tells, with those before it; `size` is kept between
+/// them. None if nothing yet, or nothing that this version knows.
+pub(super) fn what_of(slot: Slot, size: &mut Option<Announced>) -> Option<What> {
+    let (code, payload) = (slot.key.code(), slot.key.payload());
+    let address = Address(slot.value);
+    Some(match slot.key.tag() {
+        tag::SIZE => {
+            *size = Some((slot.value, payload as u32, code));
+            return None;
+        }
+        tag::ALLOCATE => {
+            let (size, stack, code) = size.take()?;
+            What::Allocate {
+                address,
+                size,
+                stack,
+                align: alignment(code),
+            }
+        }
+        tag::FREE => What::Free { address },
+        tag::THREAD_START => What::ThreadStart {
+            parent: slot.value as u32,
+            tid: payload as u32,
+        },
+        tag::THREAD_END => What::ThreadEnd,
+        tag::SYNC => What::Sync {
+            kind: Sync::from_code(code)?,
+            object: address,
+        },
+        tag::MARK => What::Mark(slot.value),
+        // Of a later version.
+        _ => return None,
+    })
 }

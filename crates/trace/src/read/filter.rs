@@ -40,7 +40,7 @@ impl Kinds {
         self.0 & other.0 != 0
     }
 
-    const fn of(what: &What) -> Self {
+    pub(super) const fn of(what: &What) -> Self {
         match what {
             What::Access { access, .. } => match access.kind {
                 Kind::Read => Self::READS,
@@ -87,6 +87,12 @@ impl Filter {
         if self.kinds != Kinds::ALL && !self.kinds.overlaps(Kinds::of(what)) {
             return false;
         }
+        self.is_near(what)
+    }
+
+    /// Whether it touches the wanted addresses, whatever its kind.
+    #[inline]
+    pub(super) fn is_near(&self, what: &What) -> bool {
         let Some(range) = self.range else {
             return true;
         };

@@ -9,12 +9,17 @@ mod barriers;
 mod events;
 mod filter;
 mod index;
+mod lane;
 mod parallel;
+mod pieces;
+mod turns;
+mod waits;
 
 pub use events::{Event, Events, What};
 pub use filter::{Filter, Kinds};
 pub use index::Summary;
 pub use parallel::Parallel;
+pub use pieces::{LanePart, Piece, Pieces, Touch, Turns};
 
 use crate::block::{HEADER_BYTES, checksum};
 use crate::error::TraceError;
@@ -233,6 +238,17 @@ impl Trace {
         Parallel::new(self, filter)
     }
 
+    /// All accesses and the events of `kinds` that are none, as [`Trace::events`]
+    /// gives them, many at once.
+    pub fn pieces(&self, kinds: Kinds) -> Pieces<'_> {
+        Pieces::recorded(self, kinds)
+    }
+
+    /// The same as [`Trace::events_in_parallel`] gives them.
+    pub fn pieces_in_parallel(&self, kinds: Kinds) -> Pieces<'_> {
+        Pieces::parallel(self, kinds)
+    }
+
     /// Checks the payload of every block of events; how many are damaged.
     pub fn verify(&self) -> u64 {
         let blocks = self.threads.iter().flat_map(|t| &t.blocks);
@@ -279,5 +295,7 @@ fn name_threads(found: Vec<(u32, Vec<Block>)>) -> Vec<Thread> {
     threads
 }
 
+#[cfg(test)]
+mod pieces_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,225 @@
+//! One thread's slots, some hundred at a time: decoded into columns that stay in a
+//! processor's cache, with the places of those that are no accesses. What reads
+//! many accesses at once is built on this ([`super::pieces`]); it knows nothing of
+//! other threads.
+
+use super::events::{Announced, Event, what_of};
+use super::{Kinds, Trace};
+use crate::codec::decode::{Columns, Decoder};
+use crate::slot::{Key, Slot, access_kind};
+use sunder_access::{ThreadId, Time};
+
+/// Slots that are decoded at once: three columns of 8 KiB, so that those of some tens of
+/// threads stay in the second cache.
+const BATCH: usize = 1024;
+
+/// A thread's place in its blocks.
+#[derive(Debug)]
+pub(super) struct Lane<'t> {
+    trace: &'t Trace,
+    /// Position in `Trace::threads`.
+    thread: usize,
+    pub(super) index: u32,
+    pub(super) id: ThreadId,
+    next_block: usize,
+    decoder: Option<Decoder>,
+    pub(super) batch: Columns,
+    /// The slot that comes next.
+    pub(super) at: usize,
+    /// Places of slots that are no accesses, ascending, and which of them is next.
+    stops: Vec<usize>,
+    next_stop: usize,
+    /// Size and call stack of the allocation that follows.
+    size: Option<Announced>,
+    /// Kinds of the events that are wanted beside accesses.
+    kinds: Kinds,
+    pub(super) damaged: u64,
+}
+
+impl<'t> Lane<'t> {
+    /// All accesses of the thread at this position, and its events of `kinds`.
+    pub(super) fn new(trace: &'t Trace, thread: usize, kinds: Kinds) -> Self {
+        let known = &trace.threads[thread];
+        Self {
+            trace,
+            thread,
+            index: known.index,
+            id: known.id,
+            next_block: 0,
+            decoder: None,
+            batch: Columns::default(),
+            at: 0,
+            stops: Vec::new(),
+            next_stop: 0,
+            size: None,
+            kinds,
+            damaged: 0,
+        }
+    }
+
+    /// When the next slot was recorded, if one is decoded.
+    pub(super) fn time(&self) -> Option<Time> {
+        let ticks = self.batch.ticks.get(self.at);
+        ticks.map(|&ticks| self.time_of(ticks))
+    }
+
+    /// When its first block began, which is not later than its first event; none if
+    /// there is none.
+    pub(super) fn begins(&self) -> Option<u64> {
+        let blocks = &self.trace.threads[self.thread].blocks;
+        blocks.first().map(|block| block.header.first)
+    }
+
+    /// How many accesses come before anything else or the end of the batch.
+    #[inline]
+    pub(super) fn accesses(&self) -> usize {
+        let stop = self.stops.get(self.next_stop).copied();
+        stop.unwrap_or(self.batch.len()) - self.at
+    }
+
+    /// The same, less one if that is all of the batch: nothing may come after it.
+    #[inline]
+    pub(super) fn accesses_before_end(&self) -> usize {
+        let may_end = self.next_stop == self.stops.len();
+        self.accesses().saturating_sub(usize::from(may_end))
+    }
+
+    /// Whether all of the batch was taken.
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.at == self.batch.len()
+    }
+
+    /// The next event that is no access, if it comes next and is wanted; others are
+    /// skipped.
+    pub(super) fn event(&mut self) -> Option<Event> {
+        while self.stops.get(self.next_stop) == Some(&self.at) {
+            if let Some(event) = self.stop() {
+                return Some(event);
+            }
+        }
+        None
+    }
+
+    /// Takes the next slot, which is no access; the event that it is, if that is
+    /// wanted.
+    pub(super) fn stop(&mut self) -> Option<Event> {
+        let at = self.at;
+        self.at += 1;
+        self.next_stop += 1;
+        let slot = Slot::new(self.batch.values[at], Key(self.batch.keys[at]));
+        let ticks = self.batch.ticks[at];
+        let what = what_of(slot, &mut self.size)?;
+        self.kinds.overlaps(Kinds::of(&what)).then(|| Event {
+            ticks,
+            time: self.time_of(ticks),
+            thread: self.index,
+            what,
+        })
+    }
+
+    /// The time of these recorded ticks.
+    pub(super) fn time_of(&self, ticks: u64) -> Time {
+        self.trace.scale.time(ticks)
+    }
+
+    /// Decodes more when all was taken; false at the end.
+    pub(super) fn refill(&mut self) -> bool {
+        if !self.is_empty() {
+            return true;
+        }
+        self.batch.clear();
+        self.stops.clear();
+        (self.at, self.next_stop) = (0, 0);
+        loop {
+            if let Some(decoder) = &mut self.decoder {
+                decoder.fill(&mut self.batch, BATCH);
+                if !self.batch.is_empty() {
+                    break;
+                }
+            }
+            if !self.next_block() {
+                return false;
+            }
+        }
+        let keys = self.batch.keys.iter().enumerate();
+        let others = keys.filter(|(_, key)| access_kind(Key(**key).tag()).is_none());
+        self.stops.extend(others.map(|(place, _)| place));
+        true
+    }
+
+    fn next_block(&mut self) -> bool {
+        let blocks = &self.trace.threads[self.thread].blocks;
+        loop {
+            if self.decoder.take().is_some_and(|d| d.is_damaged()) {
+                self.damaged += 1;
+            }
+            let Some(block) = blocks.get(self.next_block) else {
+                return false;
+            };
+            self.next_block += 1;
+            let payload = self.trace.payload(block);
+            self.decoder = payload.and_then(|p| Decoder::new(&block.header, p));
+            if self.decoder.is_some() {
+                return true;
+            }
+            self.damaged += 1;
+        }
+    }
+}
+
+/// The events of `kinds`, none of them accesses, of the thread at this position, in
+/// order, with no more of its blocks decoded than hold any.
+pub(super) fn only(trace: &Trace, thread: usize, kinds: Kinds, mut each: impl FnMut(&Event)) {
+    let known = &trace.threads[thread];
+    let mut size = None;
+    let mut batch = Columns::default();
+    for block in &known.blocks {
+        let payload = trace.payload(block);
+        let Some(mut decoder) = payload.and_then(|p| Decoder::new(&block.header, p)) else {
+            continue;
+        };
+        let mut holds = false;
+        let told = decoder.keys(|key| holds |= may_be(key.tag(), kinds));
+        if told && !holds {
+            continue;
+        }
+        loop {
+            batch.clear();
+            decoder.fill(&mut batch, BATCH);
+            if batch.is_empty() {
+                break;
+            }
+            for (i, &key) in batch.keys.iter().enumerate() {
+                let key = Key(key);
+                if access_kind(key.tag()).is_some() {
+                    continue;
+                }
+                let ticks = batch.ticks[i];
+                if let Some(what) = what_of(Slot::new(batch.values[i], key), &mut size)
+                    && kinds.overlaps(Kinds::of(&what))
+                {
+                    each(&Event {
+                        ticks,
+                        time: trace.scale.time(ticks),
+                        thread: known.index,
+                        what,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Whether a slot with this tag may be an event of `kinds`, or a part of one.
+const fn may_be(tag: u8, kinds: Kinds) -> bool {
+    use crate::slot::tag;
+    let kind = match tag {
+        tag::SIZE | tag::ALLOCATE | tag::FREE => Kinds::HEAP,
+        tag::THREAD_START | tag::THREAD_END => Kinds::THREADS,
+        tag::SYNC => Kinds::SYNC,
+        tag::MARK => Kinds::MARKS,
+        _ => return false,
+    };
+    kinds.overlaps(kind)
+}

@@ -1,0 +1,281 @@
+//! A trace's events in either order, many accesses at once: for whoever replays it
+//! and cannot afford a call for each. The order is exactly that of [`super::Events`]
+//! and [`super::Parallel`], which tests hold it to.
+
+use super::events::{Event, access_of};
+use super::lane::Lane;
+use super::turns::InParallel;
+use super::{Filter, Kinds, Trace};
+use crate::slot::{Key, Slot, access_kind};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use sunder_access::{Kind, ThreadId, Time};
+
+/// The next of a trace.
+#[derive(Debug)]
+pub enum Piece<'a> {
+    /// Accesses.
+    Accesses(Turns<'a>),
+    /// Something else.
+    Event(Event),
+}
+
+/// Accesses of threads that take turns: the first of each, in the order of the
+/// lanes, then the second of each, and so on. One lane: as they are.
+#[derive(Debug)]
+pub struct Turns<'a> {
+    lanes: &'a [Lane<'a>],
+    parts: &'a [Part],
+    rounds: usize,
+    /// Whether an access takes one unit of time, whenever it was recorded.
+    in_parallel: bool,
+}
+
+/// Where a lane's accesses begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) lane: usize,
+    pub(super) at: usize,
+    /// The time of the first, in the parallel order.
+    pub(super) time: u64,
+}
+
+/// The accesses of one thread in a piece, as many columns as long.
+#[derive(Clone, Copy, Debug)]
+pub struct LanePart<'a> {
+    /// The thread, by its index in the trace.
+    pub thread: u32,
+    /// See [`super::Thread::id`].
+    pub id: ThreadId,
+    /// Where.
+    pub addresses: &'a [u64],
+    /// What: for [`Touch::of`].
+    pub keys: &'a [u64],
+    /// When they were recorded.
+    pub ticks: &'a [u64],
+}
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// To how many bytes.
+    pub width: u8,
+    /// In which way.
+    pub kind: Kind,
+}
+
+impl Touch {
+    /// What an access with this key does.
+    #[inline]
+    pub const fn of(key: u64) -> Self {
+        let key = Key(key);
+        let kind = match access_kind(key.tag()) {
+            Some((kind, _)) => kind,
+            None => Kind::Read,
+        };
+        let width = key.code();
+        Self {
+            width: if width == 0 {
+                1
+            } else if width > 64 {
+                64
+            } else {
+                width
+            },
+            kind,
+        }
+    }
+}
+
+impl<'a> Turns<'a> {
+    pub(super) const fn new(
+        lanes: &'a [Lane<'a>],
+        parts: &'a [Part],
+        rounds: usize,
+        in_parallel: bool,
+    ) -> Self {
+        Self {
+            lanes,
+            parts,
+            rounds,
+            in_parallel,
+        }
+    }
+
+    /// How many accesses each lane has.
+    pub const fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    /// How many lanes there are.
+    pub const fn lanes(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The lane at this place, below [`Turns::lanes`].
+    #[inline]
+    pub fn lane(&self, place: usize) -> LanePart<'a> {
+        let Part { lane, at, .. } = self.parts[place];
+        let lane = &self.lanes[lane];
+        let part = at..at + self.rounds;
+        LanePart {
+            thread: lane.index,
+            id: lane.id,
+            addresses: &lane.batch.values[part.clone()],
+            keys: &lane.batch.keys[part.clone()],
+            ticks: &lane.batch.ticks[part],
+        }
+    }
+
+    /// The access of the lane at `place` in round `round`, as an event.
+    pub fn event(&self, place: usize, round: usize) -> Option<Event> {
+        let part = self.parts.get(place)?;
+        let lane = self.lanes.get(part.lane)?;
+        let at = part.at + round;
+        let ticks = *lane.batch.ticks.get(at)?;
+        let time = if self.in_parallel {
+            Time(part.time.saturating_add(round as u64))
+        } else {
+            lane.time_of(ticks)
+        };
+        let slot = Slot::new(lane.batch.values[at], Key(lane.batch.keys[at]));
+        Some(Event {
+            ticks,
+            time,
+            thread: lane.index,
+            what: access_of(slot, lane.id, time)?,
+        })
+    }
+
+    /// All of them as events, in order.
+    pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
+        let places = 0..self.lanes();
+        let one = move |round| places.clone().filter_map(move |at| self.event(at, round));
+        (0..self.rounds).flat_map(one)
+    }
+}
+
+/// All accesses of a trace, and its events of some kinds. See the module's head.
+#[derive(Debug)]
+pub struct Pieces<'t>(Order<'t>);
+
+#[derive(Debug)]
+enum Order<'t> {
+    Recorded(Recorded<'t>),
+    Parallel(InParallel<'t>),
+}
+
+impl<'t> Pieces<'t> {
+    /// All accesses, and the events of `kinds` that are none, as they were recorded.
+    pub(super) fn recorded(trace: &'t Trace, kinds: Kinds) -> Self {
+        Self(Order::Recorded(Recorded::new(trace, kinds)))
+    }
+
+    /// The same, as if each thread had a processor of its own.
+    pub(super) fn parallel(trace: &'t Trace, kinds: Kinds) -> Self {
+        let kinds = kinds.with(Kinds::ACCESSES);
+        let filter = Filter {
+            kinds,
+            ..Filter::default()
+        };
+        Self(Order::Parallel(InParallel::new(trace, filter)))
+    }
+
+    /// The next piece; none at the end.
+    #[expect(clippy::should_implement_trait, reason = "it lends what it gives")]
+    pub fn next(&mut self) -> Option<Piece<'_>> {
+        match &mut self.0 {
+            Order::Recorded(order) => order.next(),
+            Order::Parallel(order) => order.next(),
+        }
+    }
+
+    /// Blocks of the trace that could not be read so far.
+    pub fn damaged_blocks(&self) -> u64 {
+        match &self.0 {
+            Order::Recorded(order) => order.lanes.iter().map(|lane| lane.damaged).sum(),
+            Order::Parallel(order) => order.damaged_blocks(),
+        }
+    }
+}
+
+/// As [`super::Events`], a run of one thread's accesses at once.
+#[derive(Debug)]
+struct Recorded<'t> {
+    lanes: Vec<Lane<'t>>,
+    /// The threads but the current one, by when they come next.
+    waiting: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The thread whose slots come now, and until when.
+    current: Option<usize>,
+    until: (u64, usize),
+    part: [Part; 1],
+}
+
+impl<'t> Recorded<'t> {
+    fn new(trace: &'t Trace, kinds: Kinds) -> Self {
+        let mut lanes = Vec::new();
+        let mut waiting = BinaryHeap::new();
+        for place in 0..trace.threads().len() {
+            let lane = Lane::new(trace, place, kinds);
+            if let Some(first) = lane.begins() {
+                waiting.push(Reverse((first, lanes.len())));
+                lanes.push(lane);
+            }
+        }
+        Self {
+            lanes,
+            waiting,
+            current: None,
+            until: (0, 0),
+            part: [Part {
+                lane: 0,
+                at: 0,
+                time: 0,
+            }],
+        }
+    }
+
+    fn next(&mut self) -> Option<Piece<'_>> {
+        loop {
+            let Some(head) = self.current else {
+                self.turn()?;
+                continue;
+            };
+            let lane = &mut self.lanes[head];
+            if !lane.refill() {
+                self.current = None;
+                continue;
+            }
+            let ticks = lane.batch.ticks[lane.at];
+            if (ticks, head) > self.until {
+                self.waiting.push(Reverse((ticks, head)));
+                self.current = None;
+                continue;
+            }
+            let accesses = lane.accesses();
+            if accesses == 0 {
+                if let Some(event) = lane.stop() {
+                    return Some(Piece::Event(event));
+                }
+                continue;
+            }
+            let until = self.until;
+            let ahead = &lane.batch.ticks[lane.at..lane.at + accesses];
+            let rounds = ahead.partition_point(|&ticks| (ticks, head) <= until);
+            self.part[0].lane = head;
+            self.part[0].at = lane.at;
+            lane.at += rounds;
+            let turns = Turns::new(&self.lanes, &self.part, rounds, false);
+            return Some(Piece::Accesses(turns));
+        }
+    }
+
+    /// Lets the thread go on whose time has come.
+    fn turn(&mut self) -> Option<()> {
+        let Reverse((_, head)) = self.waiting.pop()?;
+        self.current = Some(head);
+        let next = self.waiting.peek();
+        self.until = next.map_or((u64::MAX, usize::MAX), |Reverse(next)| *next);
+        Some(())
+    }
+}

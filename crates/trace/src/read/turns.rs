@@ -1,0 +1,151 @@
+//! The parallel order (`parallel`), many accesses at once: between two events that
+//! order threads, those that can go on make one access each in turn, so a whole
+//! number of rounds of them is one piece.
+
+use super::lane::Lane;
+use super::pieces::{Part, Piece, Turns};
+use super::waits::{ORDER, Waits};
+use super::{Event, Filter, Trace};
+use sunder_access::Time;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct InParallel<'t> {
+    filter: Filter,
+    waits: Waits,
+    lanes: Vec<Lane<'t>>,
+    /// The parts of the piece that was given last.
+    parts: Vec<Part>,
+}
+
+impl<'t> InParallel<'t> {
+    pub(super) fn new(trace: &'t Trace, filter: Filter) -> Self {
+        let mut waits = Waits::new(trace, &filter);
+        let kinds = filter.kinds.with(ORDER);
+        let mut start = None::<Time>;
+        let threads = trace.threads().iter().enumerate();
+        let wanted = threads.filter(|(_, thread)| filter.wants_thread(thread.index));
+        let mut lanes: Vec<Lane<'t>> = Vec::new();
+        for ((place, _), waiter) in wanted.zip(&mut waits.threads) {
+            let mut lane = Lane::new(trace, place, kinds);
+            waiter.next = come(&mut lane);
+            let first = match &waiter.next {
+                Some(event) => Some(event.time),
+                None => lane.time(),
+            };
+            if let Some(first) = first {
+                start = Some(start.map_or(first, |s| s.min(first)));
+            }
+            lanes.push(lane);
+        }
+        waits.start = start.unwrap_or_default();
+        Self {
+            filter,
+            waits,
+            lanes,
+            parts: Vec::new(),
+        }
+    }
+
+    pub(super) fn damaged_blocks(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.damaged).sum()
+    }
+
+    pub(super) fn next(&mut self) -> Option<Piece<'_>> {
+        // The piece before lay in what is read over now.
+        for taken in 0..self.parts.len() {
+            let who = self.parts[taken].lane;
+            if self.lanes[who].accesses() == 0 {
+                self.advance(who);
+            }
+        }
+        self.parts.clear();
+        loop {
+            let rounds = self.rounds();
+            if rounds > 0 {
+                self.take_rounds(rounds);
+                return Some(self.piece(rounds));
+            }
+            let who = self.waits.turn()?;
+            if let Some(event) = self.waits.threads[who].next {
+                if let Some(event) = self.event(who, event) {
+                    return Some(Piece::Event(event));
+                }
+            } else if !self.lanes[who].is_empty() {
+                self.take_one(who);
+                return Some(self.piece(1));
+            }
+        }
+    }
+
+    /// How many rounds all that can go on make before anything else, or the end of a
+    /// thread, comes to one of them.
+    fn rounds(&self) -> usize {
+        let accesses = |&who: &usize| match self.waits.threads[who].next {
+            Some(_) => 0,
+            None => self.lanes[who].accesses_before_end(),
+        };
+        let least = self.waits.ready.iter().map(accesses).min();
+        least.unwrap_or(0)
+    }
+
+    fn take_rounds(&mut self, rounds: usize) {
+        for place in 0..self.waits.ready.len() {
+            let who = self.waits.ready[place];
+            self.take(who, rounds);
+        }
+    }
+
+    /// One access of `who`, whose turn it is.
+    fn take_one(&mut self, who: usize) {
+        self.take(who, 1);
+        self.waits.ready.push_back(who);
+    }
+
+    fn take(&mut self, who: usize, count: usize) {
+        let (lane, waiter) = (&mut self.lanes[who], &mut self.waits.threads[who]);
+        self.parts.push(Part {
+            lane: who,
+            at: lane.at,
+            time: self.waits.start.0.saturating_add(waiter.clock),
+        });
+        lane.at += count;
+        waiter.clock += count as u64;
+    }
+
+    fn piece(&self, rounds: usize) -> Piece<'_> {
+        Piece::Accesses(Turns::new(&self.lanes, &self.parts, rounds, true))
+    }
+
+    /// Gives `event`, the next of `who`, if it need not wait and is wanted.
+    fn event(&mut self, who: usize, mut event: Event) -> Option<Event> {
+        if !self.waits.give(who, &mut event) {
+            return None;
+        }
+        self.advance(who);
+        self.waits.gave(&event);
+        self.filter.wants(&event.what).then_some(event)
+    }
+
+    /// Looks what comes next from `who`; its end lets others go on.
+    fn advance(&mut self, who: usize) {
+        let lane = &mut self.lanes[who];
+        let next = come(lane);
+        self.waits.threads[who].next = next;
+        if next.is_none() && lane.is_empty() {
+            self.waits.finish(who);
+        }
+    }
+}
+
+/// The event that comes next on `lane`; none if an access comes next, or nothing.
+fn come(lane: &mut Lane<'_>) -> Option<Event> {
+    loop {
+        if let Some(event) = lane.event() {
+            return Some(event);
+        }
+        if !lane.is_empty() || !lane.refill() {
+            return None;
+        }
+    }
+}

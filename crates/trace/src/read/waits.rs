@@ -1,0 +1,379 @@
+//! What synchronisation makes threads wait for when each runs on a processor of its
+//! own, and whose turn it is: the rules of the parallel order (`parallel`), whoever
+//! reads the threads' events, one at a time or many at once (`turns`). Reads
+//! nothing but the events that order threads, once at the beginning.
+
+use super::barriers::{Passage, rounds};
+use super::lane::only;
+use super::{Event, Filter, Kinds, Trace, What};
+use crate::slot::Sync;
+use std::collections::{HashMap, VecDeque};
+use sunder_access::Time;
+
+/// Kinds of events that order threads.
+pub(super) const ORDER: Kinds = Kinds::SYNC.with(Kinds::THREADS);
+
+/// All threads of a trace, those that can go on and those that wait. See the module's
+/// head.
+#[derive(Debug)]
+pub(super) struct Waits {
+    pub(super) threads: Vec<Waiter>,
+    /// When the first thread began.
+    pub(super) start: Time,
+    /// Threads that can go on, in the order of their turns: their clocks ascend, and
+    /// differ by one unit at most.
+    pub(super) ready: VecDeque<usize>,
+    /// Threads that wait for others to release.
+    waiting: Vec<usize>,
+    /// Who goes on though what it waits for never came.
+    unblocked: Option<usize>,
+    /// How far the clocks had come at any release of an object, at any release, at
+    /// one of what is not known, and at any end of a thread.
+    released: HashMap<u64, u64>,
+    released_any: u64,
+    released_unknown: u64,
+    ended: u64,
+}
+
+/// A thread.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    /// Units of time so far.
+    pub(super) clock: u64,
+    /// What it waits with: its next event, if that is no access.
+    pub(super) next: Option<Event>,
+    /// What it still has to release, but for its end.
+    releases: Releases,
+    /// The recorded ticks of its end, if that is still to come.
+    end: Option<u64>,
+    /// When the rounds of barriers ended that it still has to leave.
+    rounds: VecDeque<u64>,
+    /// Its number in the trace.
+    index: u32,
+}
+
+/// What is released or acquired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// The object with this address.
+    Object(u64),
+    /// Not known: it may be any.
+    Unknown,
+    /// A thread, into life.
+    Creation,
+}
+
+/// What an event does to the order of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Waits for its creation by the thread with this number.
+    Starts(u32),
+    /// Waits for releases of the same.
+    Acquires(Scope),
+    /// Waits for threads' ends.
+    Joins,
+    Releases(Scope),
+    Ends,
+    Neither,
+}
+
+impl Role {
+    pub(super) const fn of(what: &What) -> Self {
+        match what {
+            What::ThreadStart { parent, .. } => Self::Starts(*parent),
+            What::ThreadEnd => Self::Ends,
+            What::Sync { kind, object } => match kind {
+                Sync::MutexLock
+                | Sync::ReadLock
+                | Sync::WriteLock
+                | Sync::BarrierLeft
+                | Sync::SemaphoreWait
+                | Sync::OncePassed
+                | Sync::SpinLock
+                | Sync::HappensAfter => Self::Acquires(Scope::Object(object.0)),
+                Sync::ConditionWoken => Self::Acquires(Scope::Unknown),
+                // Releases its mutex, or tells of no object.
+                Sync::ConditionWait | Sync::OnceDone => Self::Releases(Scope::Unknown),
+                Sync::ThreadCreate => Self::Releases(Scope::Creation),
+                Sync::ThreadJoin => Self::Joins,
+                Sync::Fence => Self::Neither,
+                _ => Self::Releases(Scope::Object(object.0)),
+            },
+            _ => Self::Neither,
+        }
+    }
+}
+
+/// When a thread will release what, by recorded ticks, ascending.
+#[derive(Debug, Default)]
+struct Releases {
+    /// All of them; kept only if anything in the trace waits for all.
+    all: VecDeque<u64>,
+    unknown: VecDeque<u64>,
+    creations: VecDeque<u64>,
+    objects: HashMap<u64, VecDeque<u64>>,
+}
+
+impl Releases {
+    fn queue(&mut self, scope: Scope) -> &mut VecDeque<u64> {
+        match scope {
+            Scope::Object(object) => self.objects.entry(object).or_default(),
+            Scope::Unknown => &mut self.unknown,
+            Scope::Creation => &mut self.creations,
+        }
+    }
+
+    fn push(&mut self, scope: Scope, ticks: u64) {
+        self.all.push_back(ticks);
+        self.queue(scope).push_back(ticks);
+    }
+
+    /// The first release of this scope was given.
+    fn pop(&mut self, scope: Scope) {
+        self.all.pop_front();
+        self.queue(scope).pop_front();
+    }
+
+    /// The first that an acquire of `scope` may wait for.
+    fn first(&self, scope: Scope) -> Option<u64> {
+        let of = match scope {
+            Scope::Object(object) => self.objects.get(&object).and_then(VecDeque::front),
+            Scope::Unknown => self.all.front(),
+            Scope::Creation => return self.creations.front().copied(),
+        };
+        of.into_iter().chain(self.unknown.front()).min().copied()
+    }
+}
+
+/// Whether a thread leaves a barrier.
+const fn is_departure(event: &Event) -> bool {
+    matches!(
+        event.what,
+        What::Sync {
+            kind: Sync::BarrierLeft,
+            ..
+        }
+    )
+}
+
+/// What the event is to a barrier, for the thread with this number.
+fn passage(thread: usize, event: &Event) -> Option<Passage> {
+    let What::Sync { kind, object } = event.what else {
+        return None;
+    };
+    let left = match kind {
+        Sync::BarrierReached => false,
+        Sync::BarrierLeft => true,
+        _ => return None,
+    };
+    Some(Passage {
+        ticks: event.ticks,
+        left,
+        thread,
+        barrier: object.0,
+    })
+}
+
+impl Waits {
+    /// Of the threads of `trace` that `filter` wants; the order among them is that of
+    /// the trace.
+    pub(super) fn new(trace: &Trace, filter: &Filter) -> Self {
+        let mut threads = Vec::new();
+        let mut waits_for_all = false;
+        let mut passages = Vec::new();
+        for (place, thread) in trace.threads().iter().enumerate() {
+            if !filter.wants_thread(thread.index) {
+                continue;
+            }
+            let mut releases = Releases::default();
+            let mut end = None;
+            only(trace, place, ORDER, |event| {
+                if !filter.is_near(&event.what) {
+                    return;
+                }
+                passages.extend(passage(threads.len(), event));
+                match Role::of(&event.what) {
+                    Role::Releases(scope) => releases.push(scope, event.ticks),
+                    Role::Acquires(Scope::Unknown) => waits_for_all = true,
+                    Role::Ends => end = Some(event.ticks),
+                    _ => {}
+                }
+            });
+            threads.push(Waiter {
+                clock: 0,
+                next: None,
+                releases,
+                end,
+                rounds: VecDeque::new(),
+                index: thread.index,
+            });
+        }
+        let rounds = rounds(threads.len(), &mut passages);
+        for (thread, rounds) in threads.iter_mut().zip(rounds) {
+            thread.rounds = rounds.into();
+        }
+        if !waits_for_all {
+            for thread in &mut threads {
+                thread.releases.all = VecDeque::new();
+            }
+        }
+        Self {
+            start: Time::default(),
+            ready: (0..threads.len()).collect(),
+            threads,
+            waiting: Vec::new(),
+            unblocked: None,
+            released: HashMap::new(),
+            released_any: 0,
+            released_unknown: 0,
+            ended: 0,
+        }
+    }
+
+    /// When what `who` waits for before its next event, which has this role, was
+    /// recorded and not given yet, at the earliest; `None` if it waits for nothing.
+    fn awaited(&self, who: usize, role: Role) -> Option<u64> {
+        if matches!(role, Role::Releases(_) | Role::Ends | Role::Neither) {
+            return None;
+        }
+        let of = |thread: &Waiter| match role {
+            Role::Starts(parent) if thread.index != parent => None,
+            Role::Starts(_) => thread.releases.first(Scope::Creation),
+            Role::Acquires(scope) => thread.releases.first(scope),
+            Role::Joins => thread.end,
+            Role::Releases(_) | Role::Ends | Role::Neither => None,
+        };
+        let others = self.threads.iter().enumerate().filter(|(i, _)| *i != who);
+        others.filter_map(|(_, thread)| of(thread)).min()
+    }
+
+    /// Whether `event`, the next of `who`, must wait.
+    fn must_wait(&self, who: usize, event: &Event) -> bool {
+        let at = match self.threads[who].rounds.front() {
+            Some(&end) if is_departure(event) => end,
+            _ => event.ticks,
+        };
+        let awaited = self.awaited(who, Role::of(&event.what));
+        awaited.is_some_and(|awaited| awaited < at)
+    }
+
+    /// Time has passed for `who` while its next event, which has this role, waited.
+    fn catch_up(&mut self, who: usize, role: Role) {
+        let since = match role {
+            Role::Starts(parent) => {
+                let creator = self.threads.iter().find(|s| s.index == parent);
+                creator.map_or(0, |s| s.clock)
+            }
+            Role::Acquires(Scope::Object(object)) => {
+                let of_it = self.released.get(&object).copied().unwrap_or(0);
+                of_it.max(self.released_unknown)
+            }
+            Role::Acquires(_) => self.released_any,
+            Role::Joins => self.ended,
+            Role::Releases(_) | Role::Ends | Role::Neither => 0,
+        };
+        self.threads[who].clock = self.threads[who].clock.max(since);
+    }
+
+    /// When the next event of `who` was recorded.
+    fn recorded(&self, who: usize) -> u64 {
+        self.threads[who].next.map_or(0, |event| event.ticks)
+    }
+
+    /// Lets those go on who waited for what has been released by now.
+    fn wake(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.sort_by_key(|&who| self.recorded(who));
+        for who in waiting {
+            match self.threads[who].next {
+                Some(event) if self.must_wait(who, &event) => self.waiting.push(who),
+                Some(event) => {
+                    self.catch_up(who, Role::of(&event.what));
+                    self.queue(who);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Puts `who` behind all that can go on, and its clock not before theirs.
+    fn queue(&mut self, who: usize) {
+        let last = self
+            .ready
+            .back()
+            .map_or(0, |&last| self.threads[last].clock);
+        let thread = &mut self.threads[who];
+        thread.clock = thread.clock.max(last);
+        self.ready.push_back(who);
+    }
+
+    /// Whose turn it is; none if nothing is left.
+    #[inline]
+    pub(super) fn turn(&mut self) -> Option<usize> {
+        if let Some(who) = self.ready.pop_front() {
+            return Some(who);
+        }
+        // Releases are missing, with the blocks that held them: the one who waited
+        // first goes on.
+        let places = 0..self.waiting.len();
+        let first = places.min_by_key(|&place| self.recorded(self.waiting[place]))?;
+        let who = self.waiting.swap_remove(first);
+        let latest = self.threads.iter().map(|s| s.clock).max();
+        self.threads[who].clock = latest.unwrap_or(0);
+        self.unblocked = Some(who);
+        Some(who)
+    }
+
+    /// Gives `event`, the next of `who`, which is no access and so takes no time; false
+    /// if it has to wait. After it [`Waits::gave`] must be told, once the thread's
+    /// next event is known.
+    #[inline(never)]
+    pub(super) fn give(&mut self, who: usize, event: &mut Event) -> bool {
+        let unblocked = self.unblocked.take() == Some(who);
+        if !unblocked && self.must_wait(who, event) {
+            self.waiting.push(who);
+            return false;
+        }
+        let role = Role::of(&event.what);
+        self.catch_up(who, role);
+        let thread = &mut self.threads[who];
+        let clock = thread.clock;
+        event.time = Time(self.start.0.saturating_add(clock));
+        if is_departure(event) {
+            thread.rounds.pop_front();
+        }
+        match role {
+            Role::Releases(scope) => {
+                thread.releases.pop(scope);
+                self.released_any = self.released_any.max(clock);
+                let of_it = match scope {
+                    Scope::Object(object) => self.released.entry(object).or_default(),
+                    Scope::Unknown => &mut self.released_unknown,
+                    Scope::Creation => &mut self.released_any,
+                };
+                *of_it = clock.max(*of_it);
+            }
+            Role::Ends => self.ended = self.ended.max(clock),
+            _ => {}
+        }
+        // Its turn is not over.
+        self.ready.push_front(who);
+        true
+    }
+
+    /// `event` was given: it may let others go on.
+    pub(super) fn gave(&mut self, event: &Event) {
+        if matches!(Role::of(&event.what), Role::Releases(_) | Role::Ends) {
+            self.wake();
+        }
+    }
+
+    /// Nothing comes from `who` any more, which lets others go on.
+    #[cold]
+    pub(super) fn finish(&mut self, who: usize) {
+        // What it lost with damaged blocks nobody waits for.
+        self.threads[who].releases = Releases::default();
+        self.threads[who].end = None;
+        self.wake();
+    }
+}
