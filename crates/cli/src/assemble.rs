@@ -248,26 +248,39 @@ fn cost<'a>(process: &Process, verdicts: impl Iterator<Item = &'a Verdict>) -> (
 /// each instruction.
 fn join_sites(sites: impl Iterator<Item = findings::Site>) -> Vec<findings::Site> {
     let mut joined: Vec<findings::Site> = Vec::new();
+    // Of those that several were joined to: an object of many lines brings the same
+    // threads and fields with each.
+    let mut all: Vec<Option<(BTreeSet<u32>, BTreeSet<String>)>> = Vec::new();
     for site in sites {
-        let same = |old: &&mut findings::Site| {
+        let same = |old: &findings::Site| {
             old.kind == site.kind
                 && old.function == site.function
                 && old.file == site.file
                 && old.line == site.line
                 && (site.line.is_some() || old.address == site.address)
         };
-        match joined.iter_mut().find(same) {
-            Some(old) => {
+        match joined.iter_mut().zip(&mut all).find(|(old, _)| same(old)) {
+            Some((old, all)) => {
                 old.accesses += site.accesses;
                 old.calls = old.calls.take().filter(|_| old.accesses == 0);
-                old.threads.extend(site.threads);
-                old.threads.sort_unstable();
-                old.threads.dedup();
-                old.fields.extend(site.fields);
-                old.fields.sort_unstable();
-                old.fields.dedup();
+                let (threads, fields) = all.get_or_insert_with(|| {
+                    let threads = std::mem::take(&mut old.threads).into_iter().collect();
+                    let fields = std::mem::take(&mut old.fields).into_iter().collect();
+                    (threads, fields)
+                });
+                threads.extend(site.threads);
+                fields.extend(site.fields);
             }
-            None => joined.push(site),
+            None => {
+                joined.push(site);
+                all.push(None);
+            }
+        }
+    }
+    for (site, all) in joined.iter_mut().zip(all) {
+        if let Some((threads, fields)) = all {
+            site.threads = threads.into_iter().collect();
+            site.fields = fields.into_iter().collect();
         }
     }
     joined.sort_by_key(|s| std::cmp::Reverse(s.accesses));

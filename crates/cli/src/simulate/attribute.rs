@@ -5,7 +5,7 @@
 use super::heap::RecordedHeap;
 use super::layout::Layout;
 use super::machine::Machine;
-use super::order::Ordered;
+use super::order::{Ordered, Watch};
 use super::pages;
 use super::relocate::{Moved as Placed, Relocation};
 use super::replay::needs_heap;
@@ -25,7 +25,7 @@ use sunder_findings::{Findings, Sharing};
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_sharing::MIXED_FROM;
 use sunder_trace::meta::Module;
-use sunder_trace::read::{Event, Filter, Kinds, Thread, Trace, What};
+use sunder_trace::read::{Event, Kinds, Thread, Trace, What};
 
 /// Larger granules are pages (see `pages`), which are not looked at byte by byte.
 const LARGEST: u64 = 256;
@@ -94,17 +94,16 @@ pub fn attribute(
         .map(|(&line, c)| (line, show::counts(c)))
         .collect();
     process.set_mappings(mappings(trace));
-    let mut span: Option<(Time, Time)> = None;
+    let mut span = None;
     if looked_at {
-        let kinds = Kinds::ACCESSES.with(Kinds::HEAP).with(Kinds::THREADS);
-        let filter = Filter {
-            kinds,
-            ..Filter::default()
-        };
+        let kinds = Kinds::HEAP.with(Kinds::THREADS);
         let watched = Watched::new(moved, granule);
-        for event in Ordered::new(trace, machine.order, filter) {
-            let first = span.map_or(event.time, |s| s.0);
-            span = Some((first, event.time));
+        // Where objects move, an address does not tell yet.
+        let watch = relocation
+            .is_none()
+            .then(|| Watch::new(moved.keys().copied(), bytes));
+        let mut events = Ordered::new(trace, machine.order, kinds, watch);
+        for event in events.by_ref() {
             let mut seen = Seen {
                 process: &mut process,
                 relocation: relocation.as_mut(),
@@ -114,6 +113,7 @@ pub fn attribute(
             };
             seen.take(&event);
         }
+        span = events.span();
     }
     let mut shares = Shares {
         process,

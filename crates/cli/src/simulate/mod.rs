@@ -82,7 +82,7 @@ impl Pass {
         let begin = Instant::now();
         let mut replay = Replay::new(machine, machine.config, layout, ())?;
         let heap = replay::needs_heap(machine, layout);
-        let damaged = steps::each_of(trace, machine.order, heap, |steps| replay.feed(steps))?;
+        let damaged = steps::each_of(trace, machine, heap, |steps| replay.feed(steps))?;
         let replayed = replay.finish();
         ensure!(
             replayed.outcome.accesses() > 0,

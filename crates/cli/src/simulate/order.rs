@@ -1,31 +1,75 @@
-//! In which order a trace is replayed. Only a choice between two readers.
+//! The events of a trace one by one, in either order, for whoever looks at few of
+//! them: accesses to what is not watched are left out before anything is made of them.
 
+use super::steps::pieces;
 use crate::args::OrderChoice;
-use sunder_trace::read::{Event, Events, Filter, Parallel, Trace};
+use sunder_access::{Address, Time};
+use sunder_trace::read::{Event, Kinds, LanePart, Piece, Pieces, Touch, Trace, Turns};
 
 /// The events of a trace in one of two orders.
-pub enum Ordered<'t> {
-    /// As they were recorded.
-    Recorded(Events<'t>),
-    /// As if each thread had a processor of its own.
-    Parallel(Parallel<'t>),
+pub struct Ordered<'t> {
+    pieces: Pieces<'t>,
+    watch: Option<Watch>,
+    /// Accesses that are watched of the piece at hand, by round and lane.
+    hits: Vec<(usize, usize)>,
+    /// Events that come next, the last first.
+    coming: Vec<Event>,
+    span: Option<(Time, Time)>,
 }
 
 impl<'t> Ordered<'t> {
-    /// The events that pass `filter`.
-    pub fn new(trace: &'t Trace, order: OrderChoice, filter: Filter) -> Self {
-        match order {
-            OrderChoice::Recorded => Self::Recorded(trace.events(filter)),
-            OrderChoice::Parallel => Self::Parallel(trace.events_in_parallel(filter)),
+    /// The accesses that `watch` may know, all if there is none, and the events of
+    /// `kinds` that are no accesses.
+    pub fn new(trace: &'t Trace, order: OrderChoice, kinds: Kinds, watch: Option<Watch>) -> Self {
+        Self {
+            pieces: pieces(trace, order, kinds),
+            watch,
+            hits: Vec::new(),
+            coming: Vec::new(),
+            span: None,
         }
     }
 
-    /// Blocks that could not be read so far.
-    pub fn damaged_blocks(&self) -> u64 {
-        match self {
-            Self::Recorded(events) => events.damaged_blocks(),
-            Self::Parallel(events) => events.damaged_blocks(),
+    /// The times of the first and the last event so far, those that were left out
+    /// among them.
+    pub const fn span(&self) -> Option<(Time, Time)> {
+        self.span
+    }
+
+    fn saw(&mut self, first: Time, last: Time) {
+        self.span = Some((self.span.map_or(first, |span| span.0), last));
+    }
+
+    /// Looks at pieces until one holds something.
+    fn look(&mut self) -> Option<()> {
+        while self.coming.is_empty() {
+            match self.pieces.next()? {
+                Piece::Event(event) => {
+                    self.coming.push(event);
+                    self.saw(event.time, event.time);
+                }
+                Piece::Accesses(turns) => {
+                    let (lane, round) = (turns.lanes() - 1, turns.rounds() - 1);
+                    let ends = turns.event(0, 0).zip(turns.event(lane, round));
+                    match &self.watch {
+                        Some(watch) => {
+                            watch.find(&turns, &mut self.hits);
+                            let hits = self.hits.iter().rev();
+                            let events = hits.filter_map(|&(round, lane)| turns.event(lane, round));
+                            self.coming.extend(events);
+                        }
+                        None => {
+                            self.coming.extend(turns.events());
+                            self.coming.reverse();
+                        }
+                    }
+                    if let Some((first, last)) = ends {
+                        self.saw(first.time, last.time);
+                    }
+                }
+            }
         }
+        Some(())
     }
 }
 
@@ -34,9 +78,125 @@ impl Iterator for Ordered<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Event> {
-        match self {
-            Self::Recorded(events) => events.next(),
-            Self::Parallel(events) => events.next(),
+        if self.coming.is_empty() {
+            self.look()?;
+        }
+        self.coming.pop()
+    }
+}
+
+/// Rounds that are looked at together.
+const ROUNDS: usize = 64;
+
+/// Bits for each granule that is watched: one in sixteen is set.
+const SPARSE: usize = 16;
+
+/// The least and the most bits: what fits the first and the second cache.
+const FEWEST: usize = 1 << 15;
+const MOST: usize = 1 << 22;
+
+/// A set of granules that may say yes where it should say no, and never the other
+/// way: quick to ask.
+pub struct Watch {
+    bits: Box<[u64]>,
+    /// How far a hash is moved down to give a bit's number.
+    shift: u32,
+    granule_bits: u32,
+}
+
+/// 2^64 divided by the golden ratio (Knuth, volume 3, section 6.4).
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Watch {
+    /// The granules of `granule` bytes, a power of two, that begin at `bases`.
+    pub fn new(bases: impl ExactSizeIterator<Item = Address>, granule: u64) -> Self {
+        let count = bases.len().saturating_mul(SPARSE);
+        let count = count.clamp(FEWEST, MOST).next_power_of_two();
+        let mut new = Self {
+            bits: vec![0; count / 64].into(),
+            shift: 64 - count.trailing_zeros(),
+            granule_bits: granule.trailing_zeros(),
+        };
+        for base in bases {
+            let bit = new.bit(base.0 >> new.granule_bits);
+            new.bits[bit / 64] |= 1 << (bit % 64);
+        }
+        new
+    }
+
+    #[inline]
+    const fn bit(&self, number: u64) -> usize {
+        (number.wrapping_mul(GOLDEN) >> self.shift) as usize
+    }
+
+    /// Whether an access may touch one of them; one that touches several granules may.
+    #[inline]
+    fn may_hold(&self, address: u64, key: u64) -> bool {
+        let last = address.wrapping_add(u64::from(Touch::of(key).width) - 1);
+        let number = address >> self.granule_bits;
+        let bit = self.bit(number);
+        self.bits[bit / 64] >> (bit % 64) & 1 != 0 || number != last >> self.granule_bits
+    }
+
+    /// The accesses among `turns` that may touch one of them, in order, into `hits`.
+    fn find(&self, turns: &Turns<'_>, hits: &mut Vec<(usize, usize)>) {
+        hits.clear();
+        let lanes: Vec<LanePart<'_>> = (0..turns.lanes()).map(|p| turns.lane(p)).collect();
+        // Some rounds of all lanes at a time, so that what is sorted is short and each
+        // lane's accesses are still looked at one after the other.
+        for first in (0..turns.rounds()).step_by(ROUNDS) {
+            let last = (first + ROUNDS).min(turns.rounds());
+            let begun = hits.len();
+            for (place, lane) in lanes.iter().enumerate() {
+                let keys = &lane.keys[first..last];
+                for (i, (&address, &key)) in
+                    lane.addresses[first..last].iter().zip(keys).enumerate()
+                {
+                    if self.may_hold(address, key) {
+                        hits.push((first + i, place));
+                    }
+                }
+            }
+            if hits.len() - begun == lanes.len() * (last - first) {
+                // All: in turn.
+                let turns =
+                    (first..last).flat_map(|round| (0..lanes.len()).map(move |l| (round, l)));
+                hits.truncate(begun);
+                hits.extend(turns);
+            } else if lanes.len() > 1 {
+                hits[begun..].sort_unstable();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sunder_trace::slot::{Key, tag};
+
+    proptest! {
+        #[test]
+        fn no_access_to_what_is_watched_is_left_out(
+            bases in prop::collection::vec(0..1u64 << 40, 0..50),
+            at in any::<prop::sample::Index>(),
+            before in 0..8u64,
+            width in 1..=64u8,
+        ) {
+            let bases: Vec<Address> = bases.iter().map(|n| Address(n * 64)).collect();
+            let watch = Watch::new(bases.iter().copied(), 64);
+            let key = Key::new(tag::READ, width, 0).0;
+            if !bases.is_empty() {
+                let base = at.get(&bases).0;
+                prop_assert!(watch.may_hold(base + 8, key));
+                // One that begins before it and reaches into it.
+                if before > 0 && u64::from(width) > before {
+                    prop_assert!(watch.may_hold(base.wrapping_sub(before), key));
+                }
+            } else {
+                prop_assert!(!watch.may_hold(0, Key::new(tag::READ, 8, 0).0));
+            }
         }
     }
 }

@@ -6,6 +6,8 @@ use super::machine::Machine;
 use super::relocate::{Figures, Relocation};
 use super::steps::{Did, Steps};
 use anyhow::Result;
+use std::ops::Range;
+use sunder_access::Address;
 use sunder_coherence::{Config, Error, Miss, MissKind, Observer, Outcome, Simulator};
 use sunder_placement::Stats;
 
@@ -107,7 +109,7 @@ impl<'l, O: Counting> Replay<'l, O> {
     /// If more is touched than can be numbered.
     pub fn feed(&mut self, steps: &Steps) -> Result<(), Error> {
         match &mut self.relocation {
-            None => feed_plain(&mut self.simulator, self.machine, steps),
+            None => feed_plain(&mut self.simulator, steps),
             Some(relocation) => feed(&mut self.simulator, relocation, self.machine, steps),
         }
     }
@@ -127,16 +129,16 @@ pub fn needs_heap(machine: &Machine, layout: &Layout) -> bool {
     machine.heap_only || !layout.is_actual() || !layout.is_uncounted()
 }
 
-fn feed_plain<O: Counting>(
-    simulator: &mut Simulator<O>,
-    machine: &Machine,
-    steps: &Steps,
-) -> Result<(), Error> {
-    for step in &steps.steps {
-        if let Some((width, kind)) = step.what.access() {
-            let node = machine.node(step.thread);
-            simulator.access(node, step.address, width, kind, O::tag(0))?;
-        }
+fn feed_plain<O: Counting>(simulator: &mut Simulator<O>, steps: &Steps) -> Result<(), Error> {
+    let tag = O::tag(0);
+    for (&address, &made) in steps.addresses.iter().zip(&steps.made) {
+        simulator.access(
+            made.node(),
+            Address(address),
+            made.width(),
+            made.kind(),
+            tag,
+        )?;
     }
     Ok(())
 }
@@ -147,28 +149,42 @@ fn feed<O: Counting>(
     machine: &Machine,
     steps: &Steps,
 ) -> Result<(), Error> {
-    let heap_only = machine.heap_only;
-    for step in &steps.steps {
-        if let Some((width, kind)) = step.what.access() {
-            let node = machine.node(step.thread);
-            relocation.parts(step.address, width, step.ticks, |place, width| {
-                if heap_only && !place.heap {
-                    return Ok(());
-                }
-                simulator.access(node, place.address, width, kind, O::tag(place.subject))
-            })?;
-            continue;
-        }
-        match step.what {
-            Did::Allocate(number) => {
-                let asked = steps.requests[number as usize];
-                relocation.allocated(step.address, asked, step.ticks);
+    let mut done = 0;
+    for change in &steps.changes {
+        feed_moved(simulator, relocation, machine, steps, done..change.before)?;
+        done = change.before;
+        match change.did {
+            Did::Allocate(asked) => {
+                relocation.allocated(change.address, asked, change.ticks);
             }
             Did::Free => {
-                relocation.freed(step.address, step.ticks);
+                relocation.freed(change.address, change.ticks);
             }
-            Did::Read(_) | Did::Write(_) => {}
         }
+    }
+    let rest = done..steps.addresses.len();
+    feed_moved(simulator, relocation, machine, steps, rest)
+}
+
+/// Makes these accesses, which no change of the heap divides.
+fn feed_moved<O: Counting>(
+    simulator: &mut Simulator<O>,
+    relocation: &mut Relocation<'_>,
+    machine: &Machine,
+    steps: &Steps,
+    part: Range<usize>,
+) -> Result<(), Error> {
+    let heap_only = machine.heap_only;
+    let made = &steps.made[part.clone()];
+    let ticks = &steps.ticks[part.clone()];
+    for ((&address, &made), &ticks) in steps.addresses[part].iter().zip(made).zip(ticks) {
+        let (node, kind) = (made.node(), made.kind());
+        relocation.parts(Address(address), made.width(), ticks, |place, width| {
+            if heap_only && !place.heap {
+                return Ok(());
+            }
+            simulator.access(node, place.address, width, kind, O::tag(place.subject))
+        })?;
     }
     Ok(())
 }

@@ -1,56 +1,68 @@
 //! The events of a trace that a replay needs, in small pieces of equal size: read
 //! by one thread, replayed by others meanwhile, and by any number of replays from
-//! one reading.
+//! one reading. Accesses are columns, in the order in which they are made.
 
-use super::order::Ordered;
+use super::machine::Machine;
 use crate::args::OrderChoice;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use sunder_access::{Address, Kind, ThreadId};
-use sunder_trace::read::{Event, Filter, Kinds, Trace, What};
+use sunder_trace::read::{Event, Kinds, LanePart, Piece, Pieces, Touch, Trace, Turns, What};
 
-/// Events of a chunk: 2 MiB, which stay in the second cache of a processor.
+/// Accesses of a chunk: about 1 MiB, which stays in the second cache of a processor.
 const CHUNK: usize = 1 << 16;
 
 /// Chunks that wait to be replayed.
 const AHEAD: usize = 2;
 
-/// An event of a replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// When it was recorded, which another order of the replay does not change.
-    pub ticks: u64,
-    /// Where.
-    pub address: Address,
-    /// The thread, by its index in the trace.
-    pub thread: u32,
-    /// What happened there.
-    pub what: Did,
-}
+/// Rounds that are laid out at once, so that what is written stays in the first cache.
+const ROUNDS: usize = 64;
 
-/// What happened at an address.
+/// Who touches how many bytes in which way: the node, above eight bits of which the
+/// uppermost tells a write and the others the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Did {
-    /// So many bytes were read.
-    Read(u8),
-    /// So many bytes were written, or read and written.
-    Write(u8),
-    /// A block was allocated: the number of [`Steps::requests`].
-    Allocate(u32),
-    /// A block was freed.
-    Free,
-}
+pub struct Made(u32);
 
-impl Did {
-    /// The width and kind of an access; none for other events.
+const WRITES: u32 = 1 << 7;
+
+impl Made {
     #[inline]
-    pub const fn access(self) -> Option<(u32, Kind)> {
-        match self {
-            Self::Read(width) => Some((width as u32, Kind::Read)),
-            Self::Write(width) => Some((width as u32, Kind::Write)),
-            Self::Allocate(_) | Self::Free => None,
+    const fn new(node: u32, key: u64) -> Self {
+        let Touch { width, kind } = Touch::of(key);
+        let writes = if kind.writes() { WRITES } else { 0 };
+        Self(node << 8 | writes | width as u32)
+    }
+
+    /// By whom.
+    #[inline]
+    pub const fn node(self) -> u32 {
+        self.0 >> 8
+    }
+
+    /// Bytes.
+    #[inline]
+    pub const fn width(self) -> u32 {
+        self.0 & (WRITES - 1)
+    }
+
+    /// Whether it reads or writes; an update writes.
+    #[inline]
+    pub const fn kind(self) -> Kind {
+        if self.0 & WRITES == 0 {
+            Kind::Read
+        } else {
+            Kind::Write
         }
     }
+}
+
+/// What happens to the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Did {
+    /// A block was allocated.
+    Allocate(Asked),
+    /// A block was freed.
+    Free,
 }
 
 /// What was asked for.
@@ -66,77 +78,144 @@ pub struct Asked {
     pub align: Option<u64>,
 }
 
+/// A change of the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// How many accesses of the piece come before it.
+    pub before: usize,
+    /// When it was recorded.
+    pub ticks: u64,
+    /// Where.
+    pub address: Address,
+    /// What.
+    pub did: Did,
+}
+
 /// Some of a trace's events, one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
-    /// They.
-    pub steps: Vec<Step>,
-    /// What the allocations among them asked for.
-    pub requests: Vec<Asked>,
+    /// Where each access is made.
+    pub addresses: Vec<u64>,
+    /// By whom and how, one for each.
+    pub made: Vec<Made>,
+    /// When each was recorded, which another order of the replay does not change;
+    /// empty where nobody asks.
+    pub ticks: Vec<u64>,
+    /// What happens between them, if that is wanted.
+    pub changes: Vec<Change>,
 }
 
 impl Steps {
-    fn add(&mut self, event: &Event, id: impl Fn(u32) -> ThreadId) {
-        let (address, what) = match event.what {
-            What::Access { access, .. } if access.kind.writes() => {
-                (access.address, Did::Write(access.width))
+    fn clear(&mut self) {
+        self.addresses.clear();
+        self.made.clear();
+        self.ticks.clear();
+        self.changes.clear();
+    }
+
+    fn add_turns(&mut self, turns: &Turns<'_>, machine: &Machine, with_ticks: bool) {
+        let (lanes, rounds) = (turns.lanes(), turns.rounds());
+        let begin = self.addresses.len();
+        let end = begin + lanes * rounds;
+        if lanes == 1 {
+            let LanePart {
+                thread,
+                addresses,
+                keys,
+                ticks,
+                ..
+            } = turns.lane(0);
+            let node = machine.node(thread);
+            self.addresses.extend_from_slice(addresses);
+            self.made.extend(keys.iter().map(|&k| Made::new(node, k)));
+            if with_ticks {
+                self.ticks.extend_from_slice(ticks);
             }
-            What::Access { access, .. } => (access.address, Did::Read(access.width)),
+            return;
+        }
+        self.addresses.resize(end, 0);
+        self.made.resize(end, Made(0));
+        if with_ticks {
+            self.ticks.resize(end, 0);
+        }
+        let parts: Vec<(u32, LanePart<'_>)> = (0..lanes)
+            .map(|place| turns.lane(place))
+            .map(|lane| (machine.node(lane.thread), lane))
+            .collect();
+        for first in (0..rounds).step_by(ROUNDS) {
+            let last = (first + ROUNDS).min(rounds);
+            let here = begin + first * lanes..begin + last * lanes;
+            for (place, (node, lane)) in parts.iter().enumerate() {
+                let turn = self.addresses[here.clone()].chunks_exact_mut(lanes);
+                for (turn, &address) in turn.zip(&lane.addresses[first..last]) {
+                    turn[place] = address;
+                }
+                let turn = self.made[here.clone()].chunks_exact_mut(lanes);
+                for (turn, &key) in turn.zip(&lane.keys[first..last]) {
+                    turn[place] = Made::new(*node, key);
+                }
+                if with_ticks {
+                    let turn = self.ticks[here.clone()].chunks_exact_mut(lanes);
+                    for (turn, &ticks) in turn.zip(&lane.ticks[first..last]) {
+                        turn[place] = ticks;
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_event(&mut self, event: &Event, id: impl Fn(u32) -> ThreadId) {
+        let (address, did) = match event.what {
             What::Allocate {
                 address,
                 size,
                 stack,
                 align,
             } => {
-                self.requests.push(Asked {
+                let thread = id(event.thread);
+                let asked = Asked {
                     size,
                     stack,
-                    thread: id(event.thread),
+                    thread,
                     align,
-                });
-                (address, Did::Allocate(self.requests.len() as u32 - 1))
+                };
+                (address, Did::Allocate(asked))
             }
             What::Free { address } => (address, Did::Free),
             _ => return,
         };
-        self.steps.push(Step {
+        self.changes.push(Change {
+            before: self.addresses.len(),
             ticks: event.ticks,
             address,
-            thread: event.thread,
-            what,
+            did,
         });
     }
 }
 
-/// Reads `trace` in `order`, with its allocations if `heap`, and gives all events
-/// in turn to `take`; how many blocks of the trace could not be read. Reading goes on
-/// beside.
+/// Reads `trace` in the order of `machine`, with its allocations if `heap`, and gives
+/// all events in turn to `take`; how many blocks of the trace could not be read. Reading
+/// goes on in a thread of its own.
 ///
 /// # Errors
 /// The first of `take`, which then is called no more.
 pub fn each_of<E>(
     trace: &Trace,
-    order: OrderChoice,
+    machine: &Machine,
     heap: bool,
     mut take: impl FnMut(&Steps) -> Result<(), E>,
 ) -> Result<u64, E> {
-    let kinds = if heap {
-        Kinds::ACCESSES.with(Kinds::HEAP)
-    } else {
-        Kinds::ACCESSES
-    };
     let (full, coming) = sync_channel::<Steps>(AHEAD);
     let (empty, used) = sync_channel::<Steps>(AHEAD + 1);
     thread::scope(|scope| {
-        let reader = scope.spawn(move || read(trace, order, kinds, &full, &used));
+        let reader = scope.spawn(move || read(trace, machine, heap, &full, &used));
         let mut result = Ok(());
         for mut steps in coming.iter() {
             result = take(&steps);
             if result.is_err() {
                 break;
             }
-            steps.steps.clear();
-            steps.requests.clear();
+            steps.clear();
             // The reader may have ended.
             let _ = empty.send(steps);
         }
@@ -148,26 +227,25 @@ pub fn each_of<E>(
 
 fn read(
     trace: &Trace,
-    order: OrderChoice,
-    kinds: Kinds,
+    machine: &Machine,
+    heap: bool,
     full: &SyncSender<Steps>,
     used: &Receiver<Steps>,
 ) -> u64 {
-    let filter = Filter {
-        kinds,
-        ..Filter::default()
-    };
+    let kinds = if heap { Kinds::HEAP } else { Kinds::NONE };
     let threads = trace.threads();
     let id = |index: u32| {
         let at = threads.binary_search_by_key(&index, |t| t.index);
         at.map(|i| threads[i].id).unwrap_or_default()
     };
-    let mut events = Ordered::new(trace, order, filter);
+    let mut pieces = pieces(trace, machine.order, kinds);
     let mut steps = Steps::default();
-    steps.steps.reserve_exact(CHUNK);
-    for event in &mut events {
-        steps.add(&event, id);
-        if steps.steps.len() == CHUNK {
+    while let Some(piece) = pieces.next() {
+        match piece {
+            Piece::Accesses(turns) => steps.add_turns(&turns, machine, heap),
+            Piece::Event(event) => steps.add_event(&event, id),
+        }
+        if steps.addresses.len() + steps.changes.len() >= CHUNK {
             let next = used.try_recv().unwrap_or_else(|_| Steps::default());
             if full.send(std::mem::replace(&mut steps, next)).is_err() {
                 return 0;
@@ -176,5 +254,13 @@ fn read(
     }
     // Nobody may be listening any more.
     let _ = full.send(steps);
-    events.damaged_blocks()
+    pieces.damaged_blocks()
+}
+
+/// All accesses of a trace and its events of `kinds`, in one of two orders.
+pub fn pieces(trace: &Trace, order: OrderChoice, kinds: Kinds) -> Pieces<'_> {
+    match order {
+        OrderChoice::Recorded => trace.pieces(kinds),
+        OrderChoice::Parallel => trace.pieces_in_parallel(kinds),
+    }
 }

@@ -63,7 +63,7 @@ pub fn replay_all(
         for Wanted { config, layout } in group {
             replays.push(Replay::new(machine, *config, layout, BySubject::default())?);
         }
-        each_of(trace, machine.order, true, |steps| {
+        each_of(trace, machine, true, |steps| {
             replays.par_iter_mut().try_for_each(|r| r.feed(steps))
         })?;
         all.par_extend(replays.into_par_iter().map(|r| Counted::of(r.finish())));

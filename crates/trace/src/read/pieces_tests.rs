@@ -134,7 +134,12 @@ fn check(path: &Path) {
         return;
     };
     let none = Kinds::NONE;
-    for kinds in [none, Kinds::HEAP, Kinds::HEAP.with(Kinds::THREADS), Kinds::ALL] {
+    for kinds in [
+        none,
+        Kinds::HEAP,
+        Kinds::HEAP.with(Kinds::THREADS),
+        Kinds::ALL,
+    ] {
         let filter = || Filter {
             kinds: Kinds::ACCESSES.with(kinds),
             ..Filter::default()

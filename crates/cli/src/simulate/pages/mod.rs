@@ -17,7 +17,7 @@ use super::attribute::Moved;
 use super::blocks::Blocks;
 use super::layout::Layout;
 use super::machine::Machine;
-use super::order::Ordered;
+use super::order::{Ordered, Watch};
 use super::relocate::Relocation;
 use super::replay::needs_heap;
 use super::steps::Asked;
@@ -29,7 +29,7 @@ use std::cmp::Reverse;
 use subjects::Subjects;
 use sunder_access::{Access, Address, ThreadId, Time};
 use sunder_coherence::{Caches, Error, Simulator};
-use sunder_trace::read::{Event, Filter, Kinds, Trace, What};
+use sunder_trace::read::{Event, Kinds, Trace, What};
 
 /// Pages of which it is kept who touched what: those with most misses.
 const DETAILED: usize = 256;
@@ -105,16 +105,16 @@ pub fn count(
         true => Some(Relocation::new(layout, granule)?),
         false => None,
     };
-    let filter = Filter {
-        kinds: Kinds::ACCESSES.with(Kinds::HEAP).with(Kinds::THREADS),
-        ..Filter::default()
-    };
+    let kinds = Kinds::HEAP.with(Kinds::THREADS);
     let mappings = process.mappings().clone();
     process.names.set_mappings(mappings);
+    // Pages do not disturb each other where nothing is replaced.
+    let all = !matches!(machine.config.caches, Caches::Infinite);
+    // Where objects move, an address does not tell yet.
+    let watch = (!all && relocation.is_none()).then(|| Watch::new(moved.keys().copied(), granule));
     let mut second = Second {
         moved: moved.keys().map(|page| page.0).collect(),
-        // Pages do not disturb each other where nothing is replaced.
-        all: !matches!(machine.config.caches, Caches::Infinite),
+        all,
         simulator: Simulator::with_observer(machine.config, Counting::default())?,
         relocation,
         blocks: Blocks::default(),
@@ -123,17 +123,15 @@ pub fn count(
         machine,
         process,
     };
-    let mut span: Option<(Time, Time)> = None;
-    for event in Ordered::new(trace, machine.order, filter) {
-        let first = span.map_or(event.time, |s| s.0);
-        span = Some((first, event.time));
+    let mut events = Ordered::new(trace, machine.order, kinds, watch);
+    for event in events.by_ref() {
         second.take(trace, &event)?;
     }
     Ok(Counted {
         counting: second.simulator.finish().into_observer(),
         subjects: second.subjects,
         details: second.details,
-        span: span.unwrap_or_default(),
+        span: events.span().unwrap_or_default(),
     })
 }
 
