@@ -27,6 +27,7 @@ impl Line {
     /// Adds the burst's `hits` on this line, in order of time. `watched` are the
     /// line's bytes under watch.
     pub fn add_burst(&mut self, hits: &[(Access, Footprint)], watched: ByteMask, scale: &Scale) {
+        self.catch_up(scale);
         let all = self.burst_entries(hits, scale);
         let entries = &all[warm_from(&all, self.users.len())..];
         let none = vec![None; self.users.len()];

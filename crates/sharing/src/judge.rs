@@ -13,6 +13,7 @@ use crate::running::Running;
 use crate::stretch::{ANY_CPU, Class};
 use crate::suspect::{self, Suspect};
 use crate::verdict::{self, Verdict};
+use std::borrow::Cow;
 use sunder_access::{Access, Address, ByteMask, Provenance, Span, ThreadId, Time};
 
 /// Most verdicts kept of memory that has changed owner; the cheapest half goes
@@ -220,6 +221,7 @@ impl Judge {
             len: (to - from) as u16,
             kind: sunder_access::Kind::Write,
         };
+        line.catch_up(&self.scale);
         if !line.uses(bytes) {
             line.bar(bytes, at.0);
             return;
@@ -260,9 +262,9 @@ impl Judge {
         let mut all: Vec<Suspect> = self
             .lines
             .iter()
-            .filter(|(_, line)| line.is_shared() && now.since(Time(line.last)) <= idle)
-            .filter_map(|(&base, line)| {
-                let line = line.settled(&self.scale);
+            .filter_map(|(&base, line)| Some((base, self.shared(line)?)))
+            .filter(|(_, line)| now.since(Time(line.last)) <= idle)
+            .filter_map(|(base, line)| {
                 let mut verdict = verdict::verdict(&line, base, self.scale.transfer_ns)?;
                 self.finish(&mut verdict);
                 suspect::suspect(&line, &verdict)
@@ -283,9 +285,9 @@ impl Judge {
         let mut all: Vec<Verdict> = self
             .lines
             .iter()
-            .filter(|(_, line)| line.is_shared())
             .filter_map(|(&base, line)| {
-                verdict::verdict(&line.settled(&self.scale), base, self.scale.transfer_ns)
+                let line = self.shared(line)?;
+                verdict::verdict(&line, base, self.scale.transfer_ns)
             })
             .chain(self.retired.iter().cloned())
             .collect();
@@ -299,6 +301,33 @@ impl Judge {
                 .then(a.owner.cmp(&b.owner))
         });
         all
+    }
+
+    /// The line as it would be if its open stretch ended now, if several threads were
+    /// seen on it.
+    fn shared(&self, line: &Line) -> Option<Line> {
+        let may_be = line.is_shared() || line.has_waiting();
+        let settled = may_be.then(|| line.settled(&self.scale));
+        settled.filter(Line::is_shared)
+    }
+
+    /// The same judge, of which no line has touches that wait.
+    pub(crate) fn caught_up(&self) -> Cow<'_, Self> {
+        if self.lines.values().any(|line| line.has_waiting()) {
+            let mut judge = self.clone();
+            judge.catch_up();
+            Cow::Owned(judge)
+        } else {
+            Cow::Borrowed(self)
+        }
+    }
+
+    /// Takes in what lines have put off. Nothing that can be asked changes by it; after
+    /// the last access it saves memory in what is asked then.
+    pub fn catch_up(&mut self) {
+        for line in self.lines.values_mut() {
+            line.catch_up(&self.scale);
+        }
     }
 
     fn finish(&self, verdict: &mut Verdict) {
@@ -495,6 +524,7 @@ impl Judge {
         let idle = MAX_GAP_WINDOWS * self.scale.window_ns;
         let mut ranked: Vec<(u8, u64, Address)> = Vec::with_capacity(self.lines.len());
         for (&base, line) in &mut self.lines {
+            line.catch_up(&self.scale);
             let is_cold = self.last.since(Time(line.last)) > idle;
             if is_cold && line.has_open() {
                 line.settle(&self.scale);

@@ -133,6 +133,10 @@ impl Judge {
     /// two threads at the same time, one of them writing, on different lines.
     /// The dearest first.
     pub fn latent(&self, granules: &[Granule]) -> Vec<Latent> {
+        self.caught_up().latent_on(granules)
+    }
+
+    fn latent_on(&self, granules: &[Granule]) -> Vec<Latent> {
         let mut all = Vec::new();
         for &granule in granules {
             if granule <= self.config().granule() {
@@ -207,6 +211,10 @@ impl Judge {
     /// `object` would cost most by false sharing between words that lie on
     /// different lines today; none if there is no such start.
     pub fn latent_alignment(&self, object: Span) -> Option<LatentAlignment> {
+        self.caught_up().latent_start(object)
+    }
+
+    fn latent_start(&self, object: Span) -> Option<LatentAlignment> {
         let granule = self.config().granule();
         let mut words = self.words_of(object);
         words.sort_by_key(|w| (w.address, w.user.thread));

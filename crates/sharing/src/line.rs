@@ -113,6 +113,70 @@ pub(crate) struct Touch {
     pub cpu: u16,
 }
 
+/// Touches of a complete stream that wait to be taken in together: what a line knows
+/// lies in many places, which a touch at a time would fetch into the cache again and
+/// again.
+const WAITING: usize = 16;
+
+/// A touch of a complete stream, in little space.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    time: u64,
+    instruction: CodeAddress,
+    thread: ThreadId,
+    start: u8,
+    len: u8,
+    kind: Kind,
+}
+
+impl Waiting {
+    const NONE: Self = Self {
+        time: 0,
+        instruction: CodeAddress(0),
+        thread: ThreadId(0),
+        start: 0,
+        len: 0,
+        kind: Kind::Read,
+    };
+
+    /// The touch, if it is one of those that may wait.
+    fn of(touch: &Touch) -> Option<Self> {
+        let plain = touch.class == Class::Exact
+            && touch.opens_visit
+            && touch.count == 1
+            && touch.spent_ns == 0.0
+            && touch.cpu == ANY_CPU;
+        let Footprint { start, len, kind } = touch.footprint;
+        Some(Self {
+            time: touch.time,
+            instruction: touch.instruction,
+            thread: touch.thread,
+            start: u8::try_from(start).ok()?,
+            len: u8::try_from(len).ok()?,
+            kind,
+        })
+        .filter(|_| plain)
+    }
+
+    const fn touch(&self) -> Touch {
+        Touch {
+            time: self.time,
+            thread: self.thread,
+            footprint: Footprint {
+                start: self.start as u16,
+                len: self.len as u16,
+                kind: self.kind,
+            },
+            instruction: self.instruction,
+            class: Class::Exact,
+            spent_ns: 0.0,
+            count: 1,
+            opens_visit: true,
+            cpu: ANY_CPU,
+        }
+    }
+}
+
 /// What every line must know of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
@@ -149,6 +213,9 @@ pub(crate) struct Line {
     gaps: u32,
     /// Bytes that changed owner, and when.
     barred: Option<(Footprint, u64)>,
+    /// Touches that came last and are not in anything above yet.
+    waiting: [Waiting; WAITING],
+    waits: u8,
 }
 
 impl Line {
@@ -174,7 +241,27 @@ impl Line {
             log_gap: 0.0,
             gaps: 0,
             barred: None,
+            waiting: [Waiting::NONE; WAITING],
+            waits: 0,
         }
+    }
+
+    /// Takes in the touches that wait. Whoever reads or changes anything of a line but
+    /// by [`Line::touch`] does this first.
+    pub fn catch_up(&mut self, scale: &Scale) {
+        let waits = std::mem::take(&mut self.waits);
+        for place in 0..usize::from(waits) {
+            let touch = self.waiting[place].touch();
+            self.open_visit(touch.time, touch.class, scale);
+            if let Some((thread, footprint)) = self.note(&touch, scale) {
+                self.enter(&touch, thread, footprint, 0.0);
+            }
+        }
+    }
+
+    /// Whether touches wait.
+    pub const fn has_waiting(&self) -> bool {
+        self.waits > 0
     }
 
     /// Whether a second thread was ever seen.
@@ -185,6 +272,18 @@ impl Line {
     /// Takes one touch. False if it came too late: its bytes have changed
     /// owner since.
     pub fn touch(&mut self, touch: &Touch, running: &Running, scale: &Scale) -> bool {
+        if let Some(waiting) = Waiting::of(touch) {
+            if self.is_barred(touch) {
+                return false;
+            }
+            self.waiting[usize::from(self.waits)] = waiting;
+            self.waits += 1;
+            if usize::from(self.waits) == WAITING {
+                self.catch_up(scale);
+            }
+            return true;
+        }
+        self.catch_up(scale);
         if touch.opens_visit && !self.is_barred(touch) {
             self.open_visit(touch.time, touch.class, scale);
         }
@@ -192,6 +291,12 @@ impl Line {
             return false;
         };
         let at_stake = self.at_stake(touch.thread, touch.time, touch.spent_ns, running);
+        self.enter(touch, thread, footprint, at_stake);
+        true
+    }
+
+    /// Puts a touch that was noted into the open stretch.
+    fn enter(&mut self, touch: &Touch, thread: u16, footprint: u16, at_stake: f32) {
         self.disordered |= self.open.last().is_some_and(|e| e.time > touch.time);
         self.open.push(Entry {
             time: touch.time,
@@ -202,7 +307,6 @@ impl Line {
             count: touch.count,
             cpu: touch.cpu,
         });
-        true
     }
 
     /// Counts a touch for thread, footprint and instruction, and returns the
@@ -232,6 +336,7 @@ impl Line {
         running: &Running,
         scale: &Scale,
     ) {
+        self.catch_up(scale);
         let user = self.user(thread, scale);
         self.users[usize::from(user)].spent_ns += f64::from(spent_ns);
         if self.is_shared() {
@@ -377,7 +482,7 @@ impl Line {
         if std::mem::take(&mut self.disordered) {
             entries.sort_by_key(|e| e.time);
         }
-        if self.is_shared() && entries.len() > 1 {
+        if self.is_shared() && entries.len() > 1 && !is_of_one(&entries) {
             self.add_stretch(&entries, scale);
         }
         let is_exact = |e: &&Entry| matches!(e.class, Class::Exact | Class::Seed);
@@ -442,6 +547,7 @@ impl Line {
     /// The line as it would be if the open stretch ended now.
     pub fn settled(&self, scale: &Scale) -> Self {
         let mut line = self.clone();
+        line.catch_up(scale);
         line.settle(scale);
         line
     }
@@ -503,6 +609,7 @@ impl Line {
     }
 
     pub fn check_invariants(&self, scale: &Scale) {
+        assert!(usize::from(self.waits) < WAITING);
         assert!(self.users.len() <= MAX_USERS);
         assert!(self.sites.len() <= MAX_SITES);
         assert!(self.tally.bytes.is_empty() || self.tally.bytes.len() == scale.granule);
@@ -521,6 +628,15 @@ impl Line {
         assert!(lost <= self.tally.lost_ns * (1.0 + 1e-6) + 1.0);
         assert!(self.tally.lost_ns >= 0.0 && self.tally.lost_ns.is_finite());
     }
+}
+
+/// Whether one thread made all of a complete sequence: then there is no account to
+/// draw up, for nobody was in its way.
+fn is_of_one(entries: &[Entry]) -> bool {
+    let thread = entries.first().map(|e| e.thread);
+    let same = |e: &Entry| Some(e.thread) == thread;
+    let exact = |e: &Entry| matches!(e.class, Class::Exact | Class::Seed);
+    entries.iter().all(|e| same(e) && exact(e))
 }
 
 pub(crate) fn add_use(uses: &mut Vec<Use>, footprint: u16, count: u32, shared: u32) {
