@@ -48,6 +48,7 @@ impl Building {
                 limits: observed.limits,
                 simulation: None,
                 what_if: None,
+                repair: None,
             },
             weak: 0,
             threads: HashSet::new(),

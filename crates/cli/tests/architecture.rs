@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-rewrite", &["sunder-access"]),
     ("sunder-heap", &["sunder-access", "sunder-placement"]),
     ("sunder-hooks", &["sunder-wire"]),
+    ("sunder-remap", &["sunder-hooks", "sunder-wire"]),
     ("sunder-runtime", &["sunder-access", "sunder-wire"]),
     (
         "sunder-cli",

@@ -12,6 +12,7 @@ pub mod examples;
 mod file;
 mod fingerprint;
 mod ranking;
+mod repair;
 mod schema;
 mod subject;
 
@@ -19,5 +20,6 @@ pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, c
 pub use file::{FindingsError, LARGEST_FILE, json_schema};
 pub use fingerprint::fingerprint;
 pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};
+pub use repair::{Moved, MovedGroup, Repair, RewrittenCode, RolledBack, Unrepaired};
 pub use schema::*;
 pub use subject::{file_name, normalized_field};

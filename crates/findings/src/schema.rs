@@ -2,6 +2,7 @@
 //! through `schemars`; a change that an older reader can't follow raises
 //! [`VERSION`].
 
+use crate::Repair;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +45,9 @@ pub struct Findings {
     /// For a replayed trace, the changes that were tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what_if: Option<WhatIf>,
+    /// For a program that was repaired while it ran, what was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<Repair>,
 }
 
 impl Default for Findings {
@@ -60,6 +64,7 @@ impl Default for Findings {
             limits: Vec::new(),
             simulation: None,
             what_if: None,
+            repair: None,
         }
     }
 }

@@ -9,6 +9,7 @@ mod language;
 mod layout;
 mod pages;
 mod pair;
+pub mod remap;
 mod truly_shared;
 mod words;
 

@@ -5,7 +5,7 @@ use crate::flow::{LEAF, can_be_copied, is_plain_return};
 use crate::plan::{Alternative, Chosen, Plan};
 use crate::registers::Register;
 use crate::request::{Block, Condition, Entry, Refusal, Request, Resume};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use iced_x86::{
@@ -29,7 +29,12 @@ enum Target {
     Astray(usize),
     /// Original code.
     Original(u64),
+    /// A jump to original code that no near branch reaches.
+    Far(u64),
 }
+
+/// Near branches reach 2 GiB; a copy is much smaller than what is left of them here.
+const NEAR: u64 = (1 << 31) - (1 << 24);
 
 struct Item {
     instruction: Instruction,
@@ -110,6 +115,7 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
         entry,
         entries,
         resume,
+        seen: chosen.seen,
         instructions: chosen.body.len() as u32,
         direct: count(|p| matches!(p, Plan::Direct(_))) as u32,
         guarded: count(|p| matches!(p, Plan::Guarded(_))) as u32,
@@ -172,6 +178,20 @@ impl Emitter<'_> {
                 self.put(instruction, instruction.ip());
             }
         }
+        let far: BTreeSet<u64> = self
+            .items
+            .iter()
+            .filter_map(|item| match item.target {
+                Some(Target::Far(ip)) => Some(ip),
+                _ => None,
+            })
+            .collect();
+        for ip in far {
+            self.label(Target::Far(ip));
+            let place = self.literal(ip);
+            let place = MemoryOperand::with_base_displ(Iced::RIP, place as i64);
+            self.put_made(Instruction::with1(Code::Jmp_rm64, place), ip);
+        }
     }
 
     fn label(&mut self, target: Target) {
@@ -217,7 +237,15 @@ impl Emitter<'_> {
     fn target(&self, instance: u8, ip: u64) -> Target {
         match self.chosen.graph.find(instance, ip) {
             Some(n) if self.chosen.body.contains(&n) => Target::Node(n),
-            _ => Target::Original(ip),
+            _ => self.original(ip),
+        }
+    }
+
+    fn original(&self, ip: u64) -> Target {
+        if ip.abs_diff(self.at) < NEAR {
+            Target::Original(ip)
+        } else {
+            Target::Far(ip)
         }
     }
 
@@ -293,7 +321,7 @@ impl Emitter<'_> {
         if self.chosen.graph.call.is_some_and(|(at, _)| at == n) {
             self.go_on(LEAF, callee, next);
         } else {
-            self.branch(Code::Jmp_rel32_64, Target::Original(callee), callee);
+            self.branch(Code::Jmp_rel32_64, self.original(callee), callee);
         }
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Chosen {
     pub facts: Facts,
     /// Facts that an entry must bring along.
     pub needed: BTreeMap<usize, u16>,
+    /// The operand that faulted.
+    pub seen: Seen,
     /// Where no comparison may stand.
     pub wanted: BTreeSet<usize>,
 }
@@ -53,7 +55,7 @@ pub(crate) fn choose(request: &Request<'_>) -> Result<Chosen, Refusal> {
     let ip = request.frame.ip;
     let own = Graph::of(&request.frame);
     let at = own.find(OUTER, ip.0).ok_or(Refusal::NoInstruction(ip))?;
-    can_be_moved(request, &own, at)?;
+    let seen = can_be_moved(request, &own, at)?;
     let with_caller = match &request.caller {
         Some((caller, _)) if own.loops(at).is_empty() => Graph::with_leaf(caller, &request.frame)
             .and_then(|graph| {
@@ -88,12 +90,13 @@ pub(crate) fn choose(request: &Request<'_>) -> Result<Chosen, Refusal> {
         plans: planned.plans,
         facts: planned.facts,
         needed: planned.needed,
+        seen,
         wanted: planned.wanted,
     })
 }
 
-/// Whether the operand that faulted can go anywhere at all.
-fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<(), Refusal> {
+/// The operand that faulted, if it can go anywhere at all.
+fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen, Refusal> {
     let ip = request.frame.ip;
     let instruction = &graph.nodes[at].instruction;
     let mut factory = InstructionInfoFactory::new();
@@ -109,7 +112,7 @@ fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<(), R
         Place::Elsewhere => Err(Refusal::Elsewhere(ip)),
         Place::Straddles => Err(Refusal::Straddles(ip)),
         Place::In(rule) if operand.displaced(rule.delta).is_none() => Err(Refusal::OutOfReach(ip)),
-        Place::In(_) => Ok(()),
+        Place::In(_) => Ok(seen_now(request, &operand)),
     }
 }
 

@@ -147,6 +147,8 @@ pub struct Block {
     pub entries: Vec<Entry>,
     /// All its instructions, ascending.
     pub resume: Vec<Resume>,
+    /// What was seen at this fault, for later requests.
+    pub seen: Seen,
     /// Instructions of the original that it copies.
     pub instructions: u32,
     /// Operands with another displacement and no guard.

@@ -164,28 +164,9 @@ fn answer(run: &mut Run, now: Registers) -> Result<u64, Refusal> {
     let to = run.next + u64::from(block.entry);
     let at = run.next;
     run.next += (block.bytes.len() as u64).next_multiple_of(64);
-    let registers = operand_registers(&run.code, now);
-    run.seen.push(Seen {
-        ip: now.ip,
-        base: registers.0,
-        index: registers.1,
-    });
+    run.seen.push(block.seen);
     run.blocks.push((at, block));
     Ok(to)
-}
-
-fn operand_registers(code: &[u8], now: Registers) -> (u64, u64) {
-    let at = (now.ip.0 - BASE) as usize;
-    let mut decoder = iced_x86::Decoder::with_ip(64, &code[at..], now.ip.0, 0);
-    let i = decoder.decode();
-    let get = |r: iced_x86::Register| {
-        if r.is_gpr64() {
-            now.general[r.number()]
-        } else {
-            0
-        }
-    };
-    (get(i.memory_base()), get(i.memory_index()))
 }
 
 /// One instruction of a loop, or a few that belong together.

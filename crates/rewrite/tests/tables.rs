@@ -223,3 +223,18 @@ fn behind_a_call_the_return_address_is_not_guessed() {
     };
     assert_eq!(return_slot(code, CodeAddress(TEXT + 5)), None);
 }
+
+#[test]
+fn code_far_from_its_copy_is_reached_by_address() {
+    let Some(code) = assemble("1: add [rdi], rax\n sub rcx, 1\n jne 1b\n ret") else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let page = moved();
+    let mut request = ask(&code, registers(0), &page, &[]);
+    request.at = CodeAddress(1 << 40);
+    let block = specialise(&request).expect("a loop");
+    // The first constant is where the loop is left to.
+    let constant = u64::from_le_bytes(block.bytes[..8].try_into().expect("eight bytes"));
+    assert_eq!(constant, TEXT + 9);
+}

@@ -12,6 +12,7 @@ mod heap;
 pub mod large;
 pub mod layout;
 pub mod registry;
+pub mod remap;
 pub mod ring;
 mod segment;
 pub mod sites;

@@ -1,0 +1,313 @@
+//! Moves pages and puts them back. Contexts: signal, normal; any thread, any time.
+//!
+//! Moving: the pages lose all rights, then they are moved away as they are (the
+//! kernel changes page tables, nothing is copied), and a mapping without rights
+//! stays in their place. Only the groups are copied, from there to lines of their
+//! own. Whoever reaches for the pages meanwhile faults and waits.
+//!
+//! Back: first the new places lose all rights, so that threads in redirected code
+//! fault as well, and wait; then the groups are copied into the pages, at an address
+//! that no other code knows, and the pages move over their old place in one step.
+
+use crate::kernel::{self, map, protect, relocate, unmap};
+use crate::shared::{Lock, areas, control, is_held};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use sunder_wire::remap::{
+    ACTIVE, APPLYING, AREA_BYTES, Area, BYTES, CACHE, FREE, MOST_MOVED, POOL, POOL_BYTES, READY,
+    REFUSED, ROLLED_BACK, ROLLING_BACK, SCRATCH, SCRATCH_POOL, UNDERLAY,
+};
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const NONE: i32 = libc::PROT_NONE;
+const PAGE: u64 = 4096;
+
+/// A rollback must not fail: a program whose bytes are lost can't go on.
+const TRIES: u32 = 1000;
+
+/// Moves the pages of `area`, the area with this number. `path` names the file with
+/// its code. All signals are blocked.
+pub fn apply(area: &Area, number: u64, path: *const u8) {
+    // Whoever holds it makes a process, for which nothing may be moved.
+    let Some(locked) = Lock::try_take() else {
+        return refuse(area, libc::EBUSY);
+    };
+    let ready = control().is_some_and(|c| c.ready.load(Acquire) == READY);
+    if is_held() || !ready {
+        return refuse(area, libc::EBUSY);
+    }
+    let before = kernel::now();
+    let error = carry_out(area, number, path);
+    if error == 0 {
+        area.applied.store(before, Relaxed);
+        area.took.store(kernel::now().wrapping_sub(before), Relaxed);
+        area.state.store(ACTIVE, Release);
+        kernel::wake(&area.state);
+    } else {
+        refuse(area, error);
+    }
+    drop(locked);
+}
+
+fn refuse(area: &Area, error: i32) {
+    area.reason.store(error as u32, Relaxed);
+    area.state.store(REFUSED, Release);
+    kernel::wake(&area.state);
+}
+
+/// 0, or why it is as it was.
+fn carry_out(area: &Area, number: u64, path: *const u8) -> i32 {
+    let (page, len, at) = (
+        area.page.load(Relaxed),
+        area.len.load(Relaxed),
+        area.at.load(Relaxed),
+    );
+    if !is_sound(area, page, len, at) {
+        return libc::EINVAL;
+    }
+    let place = area.code.load(Relaxed);
+    for (start, bytes) in [(at, AREA_BYTES), (place, CACHE)] {
+        let error = reserve(start, bytes);
+        if error != 0 {
+            if start == place {
+                // SAFETY: just reserved, and nobody knows it yet.
+                unsafe { unmap(at, AREA_BYTES) };
+            }
+            return error;
+        }
+    }
+    let error = code(number, path, place).unwrap_or_else(|| move_away(area, page, len, at));
+    if error != 0 {
+        // SAFETY: nothing has come to lie there.
+        unsafe {
+            unmap(at, AREA_BYTES);
+            unmap(place, CACHE);
+        }
+    }
+    error
+}
+
+/// Takes addresses that nothing has; 0 or an error number.
+fn reserve(start: u64, bytes: u64) -> i32 {
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new memory where nothing is.
+    let got = unsafe { map(start, bytes, NONE, kind | libc::MAP_FIXED_NOREPLACE, -1, 0) };
+    if got == start as isize {
+        return 0;
+    }
+    if got > 0 {
+        // SAFETY: an old kernel took the address for a hint; nobody knows it yet.
+        unsafe { unmap(got as u64, bytes) };
+        return libc::EEXIST;
+    }
+    -got as i32
+}
+
+/// Maps the area's code; an error number if that fails.
+fn code(number: u64, path: *const u8, at: u64) -> Option<i32> {
+    // SAFETY: the path is a C string of ours.
+    let Some(fd) = (unsafe { kernel::open(path) }) else {
+        return Some(libc::ENOENT);
+    };
+    let offset = BYTES as u64 + number * CACHE;
+    let rights = libc::PROT_READ | libc::PROT_EXEC;
+    // SAFETY: over our own reservation.
+    let got = unsafe {
+        map(
+            at,
+            CACHE,
+            rights,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+            fd,
+            offset,
+        )
+    };
+    kernel::close(fd);
+    (got != at as isize).then_some(if got < 0 { -got as i32 } else { libc::EINVAL })
+}
+
+/// Moves the bytes; 0 or an error number.
+fn move_away(area: &Area, page: u64, len: u64, at: u64) -> i32 {
+    let failed = libc::ENOMEM;
+    let underlay = at + UNDERLAY;
+    // SAFETY: all of it is our own reservation, and the pages, which whoever uses
+    // them finds again: by the handler or put back here.
+    unsafe {
+        if !protect(at + POOL, POOL_BYTES, READ_WRITE) {
+            return failed;
+        }
+        area.state.store(APPLYING, Release);
+        if !protect(page, len, NONE) {
+            return failed;
+        }
+        if !relocate(page, len, underlay, true) {
+            // It had these rights, or the tool would not have asked.
+            protect(page, len, READ_WRITE);
+            return failed;
+        }
+        if !protect(underlay, len, READ_WRITE) {
+            must(|| relocate(underlay, len, page, false));
+            must(|| protect(page, len, READ_WRITE));
+            return failed;
+        }
+        for (from, to, bytes) in groups(area) {
+            copy(underlay + from, at + to, bytes);
+        }
+    }
+    0
+}
+
+/// Where groups are in the pages, where in the area, and how long they are.
+fn groups(area: &Area) -> impl Iterator<Item = (u64, u64, u64)> {
+    let count = area.groups.load(Relaxed) as usize;
+    area.group.iter().take(count).map(|g| {
+        (
+            g.from.load(Relaxed).into(),
+            g.to.load(Relaxed).into(),
+            g.len.load(Relaxed).into(),
+        )
+    })
+}
+
+/// The tool's numbers are within the area and the pages.
+fn is_sound(area: &Area, page: u64, len: u64, at: u64) -> bool {
+    let whole = |n: u64| n.is_multiple_of(PAGE) && n > 0;
+    whole(page)
+        && whole(at)
+        && whole(area.code.load(Relaxed))
+        && whole(len)
+        && len <= MOST_MOVED
+        && page.checked_add(len).is_some()
+        && at.checked_add(AREA_BYTES).is_some()
+        && groups(area).all(|(from, to, bytes)| {
+            from + bytes <= len && to >= POOL && to + bytes <= POOL + POOL_BYTES
+        })
+}
+
+/// # Safety
+/// Both places have so many bytes, which nobody else uses.
+unsafe fn copy(from: u64, to: u64, bytes: u64) {
+    // SAFETY: by the caller.
+    unsafe { core::ptr::copy(from as *const u8, to as *mut u8, bytes as usize) };
+}
+
+/// Puts the bytes of `area` back and waits until they are. Nothing to do if they
+/// are already.
+pub fn roll_back(area: &Area, reason: u32) {
+    loop {
+        let state = area.state.load(Acquire);
+        match state {
+            ACTIVE => {
+                let mine = area
+                    .state
+                    .compare_exchange(ACTIVE, ROLLING_BACK, AcqRel, Relaxed);
+                if mine.is_ok() {
+                    let signals = Blocked::all();
+                    area.reason.store(reason, Relaxed);
+                    put_back(area);
+                    area.rolled_back.store(kernel::now(), Relaxed);
+                    area.state.store(ROLLED_BACK, Release);
+                    kernel::wake(&area.state);
+                    drop(signals);
+                    return;
+                }
+            }
+            APPLYING | ROLLING_BACK => await_change(area, state),
+            _ => return,
+        }
+    }
+}
+
+/// The same for all areas.
+pub fn roll_back_all(reason: u32) {
+    for area in areas() {
+        roll_back(area, reason);
+    }
+}
+
+/// The same for those that lie in a range of addresses.
+pub fn roll_back_in(start: u64, len: u64, reason: u32) {
+    let end = start.saturating_add(len);
+    for area in areas() {
+        let page = area.page.load(Relaxed);
+        if page < end && start < page.saturating_add(area.len.load(Relaxed)) {
+            roll_back(area, reason);
+        }
+    }
+}
+
+/// Waits a moment for an area that is on its way.
+pub fn await_change(area: &Area, state: u32) {
+    kernel::wait(&area.state, state, 10_000_000, true);
+}
+
+fn put_back(area: &Area) {
+    let (page, len, at) = (
+        area.page.load(Relaxed),
+        area.len.load(Relaxed),
+        area.at.load(Relaxed),
+    );
+    // SAFETY: the area is ours; whoever uses its bytes faults from here on and waits.
+    unsafe {
+        must(|| protect(at + UNDERLAY, SCRATCH - UNDERLAY, NONE));
+        // The places stay reserved: old code still knows them.
+        must(|| relocate(at + POOL, POOL_BYTES, at + SCRATCH_POOL, true));
+        must(|| relocate(at + UNDERLAY, len, at + SCRATCH, true));
+        must(|| protect(at + SCRATCH, len, READ_WRITE));
+        must(|| protect(at + SCRATCH_POOL, POOL_BYTES, READ_WRITE));
+        for (from, to, bytes) in groups(area) {
+            copy(at + SCRATCH_POOL + (to - POOL), at + SCRATCH + from, bytes);
+        }
+        must(|| relocate(at + SCRATCH, len, page, false));
+        protect(at + SCRATCH_POOL, POOL_BYTES, NONE);
+    }
+}
+
+/// Does what must not fail. If memory is short it may be there a moment later; if
+/// not, the program ends where it would go on with wrong data.
+fn must(mut work: impl FnMut() -> bool) {
+    for _ in 0..TRIES {
+        if work() {
+            return;
+        }
+        kernel::pause();
+    }
+    crate::fault::end(b"sunder: moved bytes can't be put back\n");
+}
+
+/// All signals are blocked while it lives.
+struct Blocked(u64);
+
+impl Blocked {
+    fn all() -> Self {
+        let mut old = 0u64;
+        let all = u64::MAX;
+        set_mask(libc::SIG_BLOCK, &all, &mut old);
+        Self(old)
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        let mut ignored = 0;
+        set_mask(libc::SIG_SETMASK, &self.0, &mut ignored);
+    }
+}
+
+/// Changes the thread's mask of signals.
+pub fn set_mask(how: i32, new: &u64, old: &mut u64) {
+    let arguments = [
+        how as usize,
+        &raw const *new as usize,
+        &raw mut *old as usize,
+        8,
+        0,
+        0,
+    ];
+    // SAFETY: both are masks of the kernel's size.
+    unsafe { kernel::call(libc::SYS_rt_sigprocmask, arguments) };
+}
+
+/// Whether the area was ever moved.
+pub fn is_used(area: &Area) -> bool {
+    area.state.load(Acquire) != FREE
+}

@@ -1,0 +1,77 @@
+//! Asks the tool where a thread goes on. Contexts: signal, all signals blocked.
+
+use crate::kernel;
+use crate::lookup::General;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use sunder_wire::remap::{ANSWERED, ASKED, Control, Request, TAKEN, UNUSED};
+
+/// How long a thread waits for an answer. A tool that is there answers in a fraction
+/// of a millisecond; on a machine with far more threads than CPUs it may have to
+/// wait for its turn.
+const PATIENCE: u64 = 1_000_000_000;
+
+/// What became of a question.
+pub enum Answer {
+    /// The thread goes on there.
+    Go(u64),
+    /// It can't.
+    No,
+    /// There was none in time, or too many ask.
+    None,
+}
+
+/// Asks about the instruction at `ip`, which can't reach `address`.
+pub fn ask(control: &Control, area: u32, ip: u64, address: u64, general: &General) -> Answer {
+    let start = kernel::now();
+    let Some(request) = take(control, start) else {
+        return Answer::None;
+    };
+    request.thread.store(kernel::thread(), Relaxed);
+    request.area.store(area, Relaxed);
+    request.ip.store(ip, Relaxed);
+    request.address.store(address, Relaxed);
+    for (place, &value) in request.general.iter().zip(general) {
+        place.store(value, Relaxed);
+    }
+    request.answer.store(0, Relaxed);
+    request.state.store(ASKED, Release);
+    control.bell.fetch_add(1, AcqRel);
+    kernel::wake(&control.bell);
+    while request.state.load(Acquire) == ASKED {
+        if kernel::now().wrapping_sub(start) > PATIENCE {
+            let gone = request
+                .state
+                .compare_exchange(ASKED, UNUSED, AcqRel, Acquire);
+            if gone.is_ok() {
+                return Answer::None;
+            }
+            break;
+        }
+        kernel::wait(&request.state, ASKED, 50_000_000, true);
+    }
+    let answer = request.answer.load(Relaxed);
+    let answered = request.state.load(Acquire) == ANSWERED;
+    request.state.store(UNUSED, Release);
+    match answer {
+        _ if !answered => Answer::None,
+        0 => Answer::No,
+        to => Answer::Go(to),
+    }
+}
+
+fn take(control: &Control, start: u64) -> Option<&Request> {
+    loop {
+        let free = control.requests.iter().find(|r| {
+            r.state
+                .compare_exchange(UNUSED, TAKEN, AcqRel, Relaxed)
+                .is_ok()
+        });
+        if free.is_some() {
+            return free;
+        }
+        if kernel::now().wrapping_sub(start) > PATIENCE {
+            return None;
+        }
+        kernel::pause();
+    }
+}

@@ -1,0 +1,107 @@
+//! Functions that hand memory to the kernel which may lie partly on moved pages.
+//! The kernel would then stop in the middle, which is no error that could be seen
+//! and mended ([`crate::hooks`]): so the bytes go back first. Contexts: all.
+
+#![cfg(not(test))]
+
+use crate::{area, real, shared};
+use core::ffi::{c_int, c_void};
+use sunder_wire::remap::BY_KERNEL;
+
+fn fails() -> isize {
+    // SAFETY: the C library's thread-local errno.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    -1
+}
+
+/// These bytes go to the kernel.
+#[inline]
+fn used(at: *const c_void, len: usize) {
+    if shared::anything_moved() {
+        area::roll_back_in(at as u64, len as u64, BY_KERNEL);
+    }
+}
+
+/// So do those of several places.
+///
+/// # Safety
+/// There are `count` vectors at `at`.
+unsafe fn all_used(at: *const libc::iovec, count: usize) {
+    /// The kernel takes no more.
+    const MOST: usize = 1024;
+    if !shared::anything_moved() || at.is_null() {
+        return;
+    }
+    area::roll_back_in(at as u64, (count.min(MOST) * 16) as u64, BY_KERNEL);
+    for i in 0..count.min(MOST) {
+        // SAFETY: by the caller.
+        let vector = unsafe { &*at.wrapping_add(i) };
+        used(vector.iov_base, vector.iov_len);
+    }
+}
+
+macro_rules! calls {
+    ($($name:ident($file:ident, $at:ident: $type:ty, $len:ident: $len_type:ty $(, $more:ident: $more_type:ty)*) $used:ident;)*) => {$(
+        /// Interposed; see the C library's manual.
+        ///
+        /// # Safety
+        /// As the C library demands.
+        #[unsafe(no_mangle)]
+        #[allow(unused_unsafe)]
+        pub unsafe extern "C-unwind" fn $name(
+            $file: c_int, $at: $type, $len: $len_type $(, $more: $more_type)*
+        ) -> isize {
+            // SAFETY: the caller's own bytes.
+            unsafe { $used($at, $len as usize) };
+            match real::$name() {
+                // SAFETY: handed on.
+                Some(real) => unsafe { real($file, $at, $len $(, $more)*) },
+                None => fails(),
+            }
+        }
+    )*};
+}
+
+calls! {
+    read(file, at: *mut c_void, len: usize) used;
+    write(file, at: *mut c_void, len: usize) used;
+    pread(file, at: *mut c_void, len: usize, offset: i64) used;
+    pwrite(file, at: *mut c_void, len: usize, offset: i64) used;
+    pread64(file, at: *mut c_void, len: usize, offset: i64) used;
+    pwrite64(file, at: *mut c_void, len: usize, offset: i64) used;
+    readv(file, at: *const libc::iovec, count: c_int) all_used;
+    writev(file, at: *const libc::iovec, count: c_int) all_used;
+    preadv(file, at: *const libc::iovec, count: c_int, offset: i64) all_used;
+    pwritev(file, at: *const libc::iovec, count: c_int, offset: i64) all_used;
+    recv(file, at: *mut c_void, len: usize, flags: c_int) used;
+    send(file, at: *mut c_void, len: usize, flags: c_int) used;
+    recvfrom(file, at: *mut c_void, len: usize, flags: c_int, from: *mut c_void, size: *mut u32) used;
+    sendto(file, at: *mut c_void, len: usize, flags: c_int, to: *mut c_void, size: u32) used;
+}
+
+macro_rules! messages {
+    ($($name:ident;)*) => {$(
+        /// Interposed; see the C library's manual.
+        ///
+        /// # Safety
+        /// As the C library demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            file: c_int, message: *mut libc::msghdr, flags: c_int
+        ) -> isize {
+            // SAFETY: the caller's own message.
+            unsafe {
+                if let Some(message) = message.as_ref() {
+                    all_used(message.msg_iov, message.msg_iovlen as usize);
+                }
+            }
+            match real::$name() {
+                // SAFETY: handed on.
+                Some(real) => unsafe { real(file, message, flags) },
+                None => fails(),
+            }
+        }
+    )*};
+}
+
+messages! { recvmsg; sendmsg; }

@@ -1,0 +1,45 @@
+//! The library that `sunder repair` preloads: moves the bytes of falsely shared
+//! pages to lines of their own while the program runs, and sends threads that
+//! reach for them to code that finds them there. What is moved, and which code
+//! replaces which, is decided outside; here it is carried out, and taken back
+//! whenever anything is in doubt.
+//!
+//! - [`area`] moves pages and puts them back; both can happen at any moment, since
+//!   every access to moved bytes then faults and waits.
+//! - [`fault`] is the handler of those faults: it looks the way on up, asks for it,
+//!   or gives up.
+//! - [`hooks`] sees the kernel calls of the C library: one that fails because its
+//!   memory was moved is made again.
+//! - [`signals`], [`calls`] and [`spawn`] are functions that the program calls
+//!   instead of the C library's, so that its own handlers, its reads and writes and
+//!   its children are what they are without us.
+//!
+//! No code here allocates, panics, or changes `errno`; all of it may run in a
+//! signal handler.
+
+// A test binary is a program of its own; there nothing calls most of this.
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        unused_imports,
+        clippy::disallowed_methods,
+        clippy::disallowed_macros
+    )
+)]
+
+mod area;
+mod ask;
+mod calls;
+mod environment;
+mod fault;
+mod hooks;
+mod kernel;
+mod lookup;
+mod program;
+mod raw;
+mod real;
+mod shared;
+mod signals;
+mod spawn;
+mod start;

@@ -1,0 +1,78 @@
+//! Which copy stands for an instruction, and which instruction a copy stands for.
+//! Contexts: signal.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use sunder_wire::remap::{Area, CACHE, CONDITIONS, Condition, Control, ENTRIES, STACK, bucket};
+
+/// General registers by number.
+pub type General = [u64; 16];
+
+/// The original instruction of one in the area's code; none if `ip` is not there.
+/// An `ip` in the code that stands for nothing is the last result.
+pub fn original(area: &Area, ip: u64) -> Option<Option<u64>> {
+    let offset = ip.wrapping_sub(area.code.load(Relaxed));
+    if offset >= CACHE {
+        return None;
+    }
+    let count = area.resume_count.load(Acquire) as usize;
+    let known = area.resumes.get(..count)?;
+    let place = known.partition_point(|r| r.offset.load(Relaxed) < offset);
+    let found = known
+        .get(place)
+        .filter(|r| r.offset.load(Relaxed) == offset)
+        .map(|r| r.original.load(Relaxed));
+    Some(found)
+}
+
+/// Where a thread goes on that can't execute `ip`; `only_alone` leaves out copies of
+/// more than the one instruction.
+pub fn find(
+    control: &Control,
+    number: u32,
+    ip: u64,
+    general: &General,
+    only_alone: bool,
+) -> Option<u64> {
+    let mut next = control.buckets.get(bucket(ip))?.load(Acquire);
+    let mut second = None;
+    // As many as there can be: a damaged list may have a loop.
+    for _ in 0..ENTRIES {
+        let entry = control.entries.get(next.checked_sub(1)? as usize);
+        let Some(entry) = entry else { break };
+        next = entry.next.load(Relaxed);
+        let fits = entry.original.load(Relaxed) == ip
+            && entry.area.load(Relaxed) == number
+            && holds(&entry.conditions, entry.count.load(Relaxed), general);
+        if fits {
+            let target = Some(entry.target.load(Relaxed));
+            match (entry.alone.load(Relaxed) != 0, only_alone) {
+                (true, true) | (false, false) => return target,
+                (true, false) => second = second.or(target),
+                (false, true) => {}
+            }
+        }
+        if next == 0 {
+            break;
+        }
+    }
+    second
+}
+
+fn holds(conditions: &[Condition; CONDITIONS], count: u32, general: &General) -> bool {
+    conditions.iter().take(count as usize).all(|condition| {
+        let what = condition.what.load(Relaxed);
+        let value = if what & 0xff == STACK {
+            let offset = what as i64 >> 8;
+            let rsp = general.get(4).copied().unwrap_or(0);
+            let at = rsp.wrapping_add_signed(offset);
+            // SAFETY: the thread's own stack, above its stack pointer.
+            unsafe { (at as *const u64).read_unaligned() }
+        } else {
+            match general.get(what as usize) {
+                Some(&value) => value,
+                None => return false,
+            }
+        };
+        (condition.low.load(Relaxed)..=condition.high.load(Relaxed)).contains(&value)
+    })
+}

@@ -1,0 +1,100 @@
+//! What the program wants done with SIGSEGV, while the signal's handler is ours.
+//! Contexts: normal, signal.
+
+use crate::area::set_mask;
+use crate::kernel;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+
+/// The program's action.
+static HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+static FLAGS: AtomicU32 = AtomicU32::new(0);
+static MASK: AtomicU64 = AtomicU64::new(0);
+static RESTORER: AtomicUsize = AtomicUsize::new(0);
+
+/// The bit of SIGSEGV in a mask.
+pub const BIT: u64 = 1 << (libc::SIGSEGV - 1);
+
+/// Remembers what the program wants.
+pub fn set(action: &libc::sigaction) {
+    MASK.store(first_word(&action.sa_mask), Relaxed);
+    FLAGS.store(action.sa_flags as u32, Relaxed);
+    RESTORER.store(action.sa_restorer.map_or(0, |f| f as usize), Relaxed);
+    HANDLER.store(action.sa_sigaction, Release);
+}
+
+/// What the program wants, as it said it.
+pub fn get() -> libc::sigaction {
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = HANDLER.load(Acquire);
+    action.sa_flags = FLAGS.load(Relaxed) as i32;
+    let word = (&raw mut action.sa_mask).cast::<u64>();
+    // SAFETY: a set of signals begins with the kernel's.
+    unsafe { word.write_unaligned(MASK.load(Relaxed)) };
+    action
+}
+
+/// The kernel's part of a set.
+pub fn first_word(set: &libc::sigset_t) -> u64 {
+    // SAFETY: a set of signals begins with the kernel's.
+    unsafe { (&raw const *set).cast::<u64>().read_unaligned() }
+}
+
+/// Does with a signal what the kernel would.
+///
+/// # Safety
+/// Called by the handler with what the kernel passed.
+pub unsafe fn deliver(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: by the caller.
+    let (from_kernel, mask) = unsafe {
+        let state = &*context.cast::<libc::ucontext_t>();
+        ((*info).si_code > 0, first_word(&state.uc_sigmask))
+    };
+    let handler = HANDLER.load(Acquire);
+    let flags = FLAGS.load(Relaxed) as i32;
+    match handler {
+        // A fault can't be ignored; it would come again.
+        libc::SIG_IGN if !from_kernel => {}
+        libc::SIG_DFL | libc::SIG_IGN => end(signal, from_kernel),
+        _ => {
+            if flags & libc::SA_RESETHAND != 0 {
+                HANDLER.store(libc::SIG_DFL, Release);
+            }
+            // SIGSEGV stays open: the program's handler may reach for moved bytes.
+            let during = (mask | MASK.load(Relaxed)) & !BIT;
+            let mut before = 0;
+            set_mask(libc::SIG_SETMASK, &during, &mut before);
+            // SAFETY: the program installed it for this; one that takes fewer
+            // arguments ignores the others.
+            unsafe {
+                let handler: unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                    core::mem::transmute(handler);
+                handler(signal, info, context);
+            }
+            set_mask(libc::SIG_SETMASK, &before, &mut 0);
+        }
+    }
+}
+
+/// Ends the program as the signal would have without us.
+fn end(signal: c_int, from_kernel: bool) {
+    // What the kernel calls `struct sigaction`: handler, flags, restorer, mask.
+    let default = [0u64; 4];
+    let arguments = [signal as usize, &raw const default as usize, 0, 8, 0, 0];
+    // SAFETY: an action of the kernel's layout.
+    unsafe { kernel::call(libc::SYS_rt_sigaction, arguments) };
+    if !from_kernel {
+        let (process, thread) = (kernel::process() as usize, kernel::thread() as usize);
+        // It is blocked until the handler returns.
+        // SAFETY: a signal to ourselves.
+        unsafe {
+            kernel::call(
+                libc::SYS_tgkill,
+                [process, thread, signal as usize, 0, 0, 0],
+            )
+        };
+    }
+    // The instruction that faulted faults again.
+}

@@ -1,0 +1,165 @@
+//! `syscall` and `prctl`: kernel calls whose number only the program knows.
+//! Contexts: all.
+
+#![cfg(not(test))]
+
+use crate::{area, kernel, real, shared};
+use core::ffi::{c_int, c_long, c_ulong, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_wire::remap::{BY_CONFINEMENT, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
+
+/// The real function; null until it has been looked up.
+static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Called by the constructor.
+pub fn prepare() {
+    let real = real::syscall().map_or(core::ptr::null_mut(), |f| f as *mut c_void);
+    REAL.store(real, Ordering::Release);
+}
+
+/// Whether the kernel call is made by the real function: it may return twice, or
+/// not at all. 0 if not.
+extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
+    match number {
+        libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
+            shared::withdraw();
+            area::roll_back_all(BY_FORK);
+            1
+        }
+        libc::SYS_execve | libc::SYS_execveat | libc::SYS_exit | libc::SYS_exit_group => {
+            area::roll_back_all(BY_FORK);
+            1
+        }
+        libc::SYS_rt_sigreturn => 1,
+        libc::SYS_seccomp => {
+            confine();
+            0
+        }
+        libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => {
+            confine();
+            0
+        }
+        libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => {
+            shared::withdraw();
+            area::roll_back_all(BY_SIGNALS);
+            0
+        }
+        libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {
+            area::roll_back_in(a as u64, b as u64, BY_MAPPING);
+            0
+        }
+        libc::SYS_mremap | libc::SYS_brk | libc::SYS_shmat | libc::SYS_remap_file_pages => {
+            area::roll_back_all(BY_MAPPING);
+            0
+        }
+        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
+            area::roll_back_in(b as u64, c as u64, BY_KERNEL);
+            0
+        }
+        libc::SYS_futex | libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => 0,
+        libc::SYS_sched_yield | libc::SYS_getrandom | libc::SYS_membarrier => 0,
+        // What else takes memory may do so in pieces.
+        _ => {
+            area::roll_back_all(BY_KERNEL);
+            0
+        }
+    }
+}
+
+/// The program confines itself: nothing of ours may call the kernel any more.
+fn confine() {
+    shared::withdraw();
+    area::roll_back_all(BY_CONFINEMENT);
+}
+
+/// Makes the call.
+unsafe extern "C" fn make(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    // SAFETY: the program's own call.
+    let mut result = unsafe { kernel::call(number, [a, b, c, d, e, f]) };
+    if result == -(libc::EFAULT as isize) && shared::areas().next().is_some() {
+        area::roll_back_all(BY_KERNEL);
+        // SAFETY: as above.
+        result = unsafe { kernel::call(number, [a, b, c, d, e, f]) };
+    }
+    if (-4095..0).contains(&result) {
+        // SAFETY: the C library's thread-local errno.
+        unsafe { *libc::__errno_location() = -result as c_int };
+        return -1;
+    }
+    result as c_long
+}
+
+/// Interposed; see the C library's manual. What may return twice sees the real
+/// function's frame only. While nothing was ever moved, all goes there.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    core::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "call {before}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz {make}",
+        "mov rax, qword ptr [rip + {real}]",
+        "test rax, rax",
+        "jz {make}",
+        "jmp rax",
+        before = sym before,
+        make = sym make,
+        real = sym REAL,
+    )
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn prctl(
+    option: c_int,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        confine();
+    }
+    match real::prctl() {
+        // SAFETY: handed on. The callee of a variadic function finds integers where
+        // it finds those of any other.
+        Some(real) => unsafe { real(option, a, b, c, d) },
+        None => -1,
+    }
+}

@@ -1,0 +1,84 @@
+//! The functions that stand behind ours: the next ones in the dynamic linker's
+//! order. Looked up by the constructor, so that no call looks up. Contexts: all.
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+macro_rules! real {
+    ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
+        /// Looks all up.
+        pub fn find_all() {
+            $(let _ = $name();)*
+        }
+        $(
+        /// The next function of this name.
+        #[inline]
+        #[allow(non_snake_case)]
+        pub fn $name() -> Option<unsafe extern "C-unwind" fn($($argument),*) -> $result> {
+            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+            let mut found = SLOT.load(Ordering::Relaxed);
+            if found.is_null() {
+                // SAFETY: the bytes end with the zero that was put there.
+                let name = unsafe {
+                    CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
+                };
+                // SAFETY: the name is a C string.
+                found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
+                SLOT.store(found, Ordering::Relaxed);
+            }
+            // SAFETY: a null pointer is `None`; anything else is the function
+            // of this name, whose type its manual gives.
+            unsafe { core::mem::transmute(found) }
+        }
+    )*};
+}
+
+/// A buffer.
+type Bytes = *mut c_void;
+/// Several.
+type Vectors = *const libc::iovec;
+/// A set of signals.
+type Set = *const libc::sigset_t;
+/// Arguments or an environment.
+type Strings = *const *mut c_char;
+
+real! {
+    sigaction: fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+    pthread_sigmask: fn(c_int, Set, *mut libc::sigset_t) -> c_int;
+    sigprocmask: fn(c_int, Set, *mut libc::sigset_t) -> c_int;
+    sigsuspend: fn(Set) -> c_int;
+    ppoll: fn(*mut libc::pollfd, libc::nfds_t, *const libc::timespec, Set) -> c_int;
+    pselect: fn(c_int, Bytes, Bytes, Bytes, *const libc::timespec, Set) -> c_int;
+    epoll_pwait: fn(c_int, *mut libc::epoll_event, c_int, c_int, Set) -> c_int;
+    read: fn(c_int, Bytes, usize) -> isize;
+    write: fn(c_int, Bytes, usize) -> isize;
+    pread64: fn(c_int, Bytes, usize, i64) -> isize;
+    pwrite64: fn(c_int, Bytes, usize, i64) -> isize;
+    pread: fn(c_int, Bytes, usize, i64) -> isize;
+    pwrite: fn(c_int, Bytes, usize, i64) -> isize;
+    readv: fn(c_int, Vectors, c_int) -> isize;
+    writev: fn(c_int, Vectors, c_int) -> isize;
+    preadv: fn(c_int, Vectors, c_int, i64) -> isize;
+    pwritev: fn(c_int, Vectors, c_int, i64) -> isize;
+    recv: fn(c_int, Bytes, usize, c_int) -> isize;
+    send: fn(c_int, Bytes, usize, c_int) -> isize;
+    recvfrom: fn(c_int, Bytes, usize, c_int, Bytes, *mut u32) -> isize;
+    sendto: fn(c_int, Bytes, usize, c_int, Bytes, u32) -> isize;
+    recvmsg: fn(c_int, *mut libc::msghdr, c_int) -> isize;
+    sendmsg: fn(c_int, *mut libc::msghdr, c_int) -> isize;
+    posix_spawn: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, Strings, Strings) -> c_int;
+    posix_spawnp: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, Strings, Strings) -> c_int;
+    system: fn(*const c_char) -> c_int;
+    popen: fn(*const c_char, *const c_char) -> *mut c_void;
+    execve: fn(*const c_char, Strings, Strings) -> c_int;
+    execv: fn(*const c_char, Strings) -> c_int;
+    execvp: fn(*const c_char, Strings) -> c_int;
+    execvpe: fn(*const c_char, Strings, Strings) -> c_int;
+    fexecve: fn(c_int, Strings, Strings) -> c_int;
+    vfork: fn() -> c_int;
+    clone: fn() -> c_int;
+    _Fork: fn() -> c_int;
+    pthread_create: fn(*mut libc::pthread_t, *const libc::pthread_attr_t, *mut c_void, *mut c_void) -> c_int;
+    syscall: fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+    prctl: fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
+}

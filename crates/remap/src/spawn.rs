@@ -1,0 +1,131 @@
+//! Functions that make processes or replace this one: all bytes go back first, and
+//! nothing is moved until they are done. `fork` itself tells through
+//! `pthread_atfork` ([`crate::start`]). Contexts: normal; after a fork.
+
+#![cfg(not(test))]
+
+use crate::shared::Hold;
+use crate::{area, real, shared};
+use core::ffi::{c_char, c_int, c_void};
+use sunder_wire::remap::{BY_FORK, BY_MAPPING};
+
+type Strings = *const *mut c_char;
+
+/// Nothing is moved while the value lives.
+fn prepare() -> Hold {
+    let hold = Hold::new();
+    area::roll_back_all(BY_FORK);
+    hold
+}
+
+macro_rules! spawns {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $failure:expr;)*) => {$(
+        /// Interposed; see the C library's manual.
+        ///
+        /// # Safety
+        /// As the C library demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
+            let _hold = prepare();
+            match real::$name() {
+                // SAFETY: handed on.
+                Some(real) => unsafe { real($($argument),*) },
+                None => $failure,
+            }
+        }
+    )*};
+}
+
+spawns! {
+    posix_spawn(child: *mut libc::pid_t, path: *const c_char, files: *const c_void, attributes: *const c_void, arguments: Strings, strings: Strings) -> c_int = libc::ENOSYS;
+    posix_spawnp(child: *mut libc::pid_t, path: *const c_char, files: *const c_void, attributes: *const c_void, arguments: Strings, strings: Strings) -> c_int = libc::ENOSYS;
+    system(command: *const c_char) -> c_int = -1;
+    popen(command: *const c_char, kind: *const c_char) -> *mut c_void = core::ptr::null_mut();
+    execve(path: *const c_char, arguments: Strings, strings: Strings) -> c_int = -1;
+    execv(path: *const c_char, arguments: Strings) -> c_int = -1;
+    execvp(path: *const c_char, arguments: Strings) -> c_int = -1;
+    execvpe(path: *const c_char, arguments: Strings, strings: Strings) -> c_int = -1;
+    fexecve(file: c_int, arguments: Strings, strings: Strings) -> c_int = -1;
+    _Fork() -> c_int = -1;
+}
+
+/// What can't be bracketed, because it returns twice or on another stack: nothing
+/// is ever moved again.
+extern "C" fn give_up() {
+    shared::withdraw();
+    area::roll_back_all(BY_FORK);
+}
+
+macro_rules! jumps {
+    ($($name:ident $look:ident;)*) => {$(
+        extern "C" fn $look() -> usize {
+            give_up();
+            real::$name().map_or(0, |f| f as usize)
+        }
+
+        /// Interposed; see the C library's manual.
+        ///
+        /// # Safety
+        /// As the C library demands.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $name() -> c_int {
+            core::arch::naked_asm!(
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "sub rsp, 8",
+                "call {look}",
+                "add rsp, 8",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "mov r11, rax",
+                "xor eax, eax",
+                "test r11, r11",
+                "jz 2f",
+                "jmp r11",
+                "2:",
+                "dec rax",
+                "ret",
+                look = sym $look,
+            )
+        }
+    )*};
+}
+
+jumps! { vfork look_vfork; clone look_clone; }
+
+/// Interposed: a stack that the program brings may lie on moved pages, and the C
+/// library uses it with all signals blocked.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    work: *mut c_void,
+    argument: *mut c_void,
+) -> c_int {
+    if !attributes.is_null() && shared::anything_moved() {
+        let (mut at, mut len) = (core::ptr::null_mut(), 0);
+        // SAFETY: the caller's attributes, and places for the results.
+        let known =
+            unsafe { libc::pthread_attr_getstack(attributes, &raw mut at, &raw mut len) } == 0;
+        if known && !at.is_null() {
+            area::roll_back_in(at as u64, len as u64, BY_MAPPING);
+        }
+    }
+    match real::pthread_create() {
+        // SAFETY: handed on.
+        Some(real) => unsafe { real(thread, attributes, work, argument) },
+        None => libc::ENOSYS,
+    }
+}

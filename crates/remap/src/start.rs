@@ -1,0 +1,196 @@
+//! The constructor. Context: normal, before `main`, one thread.
+
+use crate::shared::{Hold, control, set_control};
+use crate::{area, environment, fault, hooks, kernel, program, real};
+use core::cell::UnsafeCell;
+use core::ffi::{c_char, c_int};
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering};
+use sunder_wire::remap::{
+    BY_FORK, BYTES, Control, MAGIC, NO_HOOKS, NOT_LOADED, READY, TOTAL, VERSION,
+};
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = start;
+
+const LONGEST: usize = 256;
+
+/// Where the shared file is, and which threads hold off moving.
+struct Kept {
+    path: UnsafeCell<[u8; LONGEST]>,
+    hold: UnsafeCell<MaybeUninit<Hold>>,
+}
+
+// SAFETY: the path is written once, before anybody reads it; the hold by the one
+// thread that forks, under the C library's lock of forks.
+unsafe impl Sync for Kept {}
+
+static KEPT: Kept = Kept {
+    path: UnsafeCell::new([0; LONGEST]),
+    hold: UnsafeCell::new(MaybeUninit::uninit()),
+};
+/// The handler of SIGSEGV is ours.
+static OURS: AtomicBool = AtomicBool::new(false);
+
+/// Whether the handler of SIGSEGV is ours.
+pub fn is_ours() -> bool {
+    OURS.load(Ordering::Acquire)
+}
+
+/// Calls `work` with the path of the shared file.
+pub fn with_path(work: impl FnOnce(*const u8)) {
+    work(KEPT.path.get().cast());
+}
+
+extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, strings: *mut *mut c_char) {
+    // SAFETY: the dynamic linker passes the environment, which ends with null.
+    let Some(value) = (unsafe { environment::find(strings) }) else {
+        return;
+    };
+    // SAFETY: a value in the environment is a C string.
+    let value = unsafe { core::slice::from_raw_parts(value, environment::length(value)) };
+    let Some(comma) = value.iter().position(|&b| b == b',') else {
+        return;
+    };
+    let mut library = [0; LONGEST];
+    let (Some(own), Some(path)) = (value.get(..comma), value.get(comma + 1..)) else {
+        return;
+    };
+    let (Some(place), true) = (library.get_mut(..own.len()), path.len() < LONGEST) else {
+        return;
+    };
+    place.copy_from_slice(own);
+    // SAFETY: the path and its end fit; nobody reads it yet.
+    unsafe {
+        let to = KEPT.path.get().cast::<u8>();
+        core::ptr::copy_nonoverlapping(path.as_ptr(), to, path.len());
+    }
+    // SAFETY: as above; no other thread runs yet.
+    unsafe { environment::remove_ours(strings, library.get(..own.len()).unwrap_or_default()) };
+    let Some((control, plan, bytes)) = open() else {
+        return;
+    };
+    begin(control, plan, bytes);
+}
+
+/// Maps the shared file; also where the plan for the hooks lies in it, and its bytes.
+fn open() -> Option<(*mut Control, *const u8, usize)> {
+    // SAFETY: the path is a C string.
+    let fd = unsafe { kernel::open(KEPT.path.get().cast()) }?;
+    let size = kernel::size(fd) as usize;
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: new mappings where the kernel likes.
+    let (at, plan) = unsafe {
+        (
+            kernel::map(0, BYTES as u64, rights, libc::MAP_SHARED, fd, 0),
+            kernel::map(
+                0,
+                size.checked_sub(TOTAL)? as u64,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                fd,
+                TOTAL as u64,
+            ),
+        )
+    };
+    kernel::close(fd);
+    if at <= 0 || plan <= 0 {
+        return None;
+    }
+    let control = at as *mut Control;
+    // SAFETY: a mapping of the whole file.
+    let (magic, version) = unsafe {
+        (
+            (*control).magic.load(Ordering::Acquire),
+            (*control).version.load(Ordering::Acquire),
+        )
+    };
+    (magic == MAGIC && version == VERSION).then_some((
+        control,
+        plan as *const u8,
+        size.wrapping_sub(TOTAL),
+    ))
+}
+
+fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
+    // SAFETY: a mapping of the whole file, which stays.
+    let shared = unsafe { &*mapped };
+    let process = kernel::process();
+    let first =
+        shared
+            .ready
+            .compare_exchange(NOT_LOADED, NO_HOOKS, Ordering::AcqRel, Ordering::Relaxed);
+    // The tool follows one program: the first that it started.
+    if first.is_err() || shared.process.load(Ordering::Relaxed) != process {
+        return;
+    }
+    real::find_all();
+    // SAFETY: so many bytes are mapped, and stay while they are read.
+    let plan = unsafe { core::slice::from_raw_parts(plan, bytes) };
+    // SAFETY: constructors run before other threads can.
+    if unsafe { sunder_hooks::install(plan, hooks::HOOKS) }.is_err() {
+        return;
+    }
+    if !take_signal() {
+        return;
+    }
+    #[cfg(not(test))]
+    crate::raw::prepare();
+    // SAFETY: functions of the demanded types, in a library that stays; the mapping
+    // stays too.
+    unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
+        set_control(mapped);
+    }
+    shared.ready.store(READY, Ordering::Release);
+}
+
+/// Installs our handler of SIGSEGV over the program's action.
+fn take_signal() -> bool {
+    let Some(real) = real::sigaction() else {
+        return false;
+    };
+    // SAFETY: plain data, for which zeroes are valid.
+    let (mut new, mut old): (libc::sigaction, libc::sigaction) =
+        unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
+    new.sa_sigaction = fault::handler as *const () as usize;
+    new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: valid actions.
+    unsafe {
+        libc::sigfillset(&raw mut new.sa_mask);
+        if real(libc::SIGSEGV, &raw const new, &raw mut old) != 0 {
+            return false;
+        }
+    }
+    program::set(&old);
+    OURS.store(true, Ordering::Release);
+    // A signal that we were started with blocked would end a thread that faults.
+    let mut before = 0;
+    area::set_mask(libc::SIG_UNBLOCK, &program::BIT, &mut before);
+    true
+}
+
+extern "C" fn before_fork() {
+    let hold = Hold::new();
+    area::roll_back_all(BY_FORK);
+    // SAFETY: the C library lets one thread fork at a time.
+    unsafe { (*KEPT.hold.get()).write(hold) };
+}
+
+extern "C" fn in_parent() {
+    // SAFETY: written by `before_fork` of the same fork.
+    drop(unsafe { (*KEPT.hold.get()).assume_init_read() });
+}
+
+/// The child is a program of its own: nothing is moved in it, ever.
+extern "C" fn in_child() {
+    if control().is_some() {
+        // SAFETY: null is allowed.
+        unsafe { set_control(null_mut()) };
+    }
+    // SAFETY: as in the parent.
+    drop(unsafe { (*KEPT.hold.get()).assume_init_read() });
+}
