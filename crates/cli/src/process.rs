@@ -7,7 +7,7 @@
 use crate::heap::Heap;
 use crate::pointers;
 use crate::shared::has_common_memory;
-use crate::simulate::{Home, Moved, RecordedHeap};
+use crate::simulate::{Home, Moved, RecordedHeap, RecordedStacks};
 use crate::threads::Threads;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,6 +24,7 @@ use sunder_objects::{
 };
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::{Burst, Config, Judge, Sample};
+use sunder_trace::read::Event;
 use sunder_wire::{HeapEventKind, TargetThread};
 
 /// The tag for memory that changed owner when nobody knows who had it.
@@ -59,6 +60,8 @@ pub struct Process {
     pub parent: Option<ProcessId>,
     /// The heap, where a trace tells it.
     recorded: Option<RecordedHeap>,
+    /// Stacks that a trace tells.
+    told_stacks: RecordedStacks,
     /// What a simulation counted on the lines that were looked at; empty otherwise.
     pub simulated: BTreeMap<Address, findings::Simulated>,
     /// Blocks that were freed while their line was watched; the judge's owner
@@ -134,6 +137,7 @@ impl Process {
             began: Time(0),
             parent: None,
             recorded: None,
+            told_stacks: RecordedStacks::default(),
             simulated: BTreeMap::new(),
             freed: Vec::new(),
             homes: Vec::new(),
@@ -237,6 +241,11 @@ impl Process {
     pub fn burst(&mut self, burst: &Burst<'_>) {
         self.figures.watched += burst.accesses.len() as u64;
         self.judge.burst(burst);
+    }
+
+    /// A trace tells of a stack, or of frames in which a thread is created.
+    pub fn stack_told(&mut self, event: &Event, thread: ThreadId) {
+        self.told_stacks.take(event, thread);
     }
 
     /// From now on the runtime reports what is allocated and freed on `line`, which
@@ -392,7 +401,7 @@ impl Process {
     /// The frames that hold `address` of those that threads were created in.
     fn frames(&self, address: Address) -> Vec<StackFrame> {
         let creations = self.heap.iter().flat_map(|heap| heap.segment.creations());
-        creations
+        let mut frames: Vec<StackFrame> = creations
             .flat_map(|made| {
                 let ends: Vec<_> = made
                     .frames
@@ -413,7 +422,9 @@ impl Process {
                     })
             })
             .filter(|frame| frame.holds(address))
-            .collect()
+            .collect();
+        frames.extend(self.told_stacks.frames(address));
+        frames
     }
 
     /// Stacks as the runtime tells them; without it, the mapping that a thread's
@@ -431,6 +442,9 @@ impl Process {
             .collect();
         if !told.is_empty() {
             return told;
+        }
+        if !self.told_stacks.stacks().is_empty() {
+            return self.told_stacks.stacks().to_vec();
         }
         self.threads
             .stack_pointers()

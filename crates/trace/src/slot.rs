@@ -81,6 +81,13 @@ pub mod tag {
     pub const SYNC: u8 = 21;
     /// A mark that the program set. Value: its number.
     pub const MARK: u8 = 22;
+    /// The calling thread's stack. Value: its lowest address; payload: bytes.
+    pub const STACK: u8 = 23;
+    /// A frame that waits in the thread creation that follows, the innermost first.
+    /// Value: its stack pointer at its call, which is the canonical frame address of the
+    /// frame before; payload: where that call returns to; 0 ends the list, and the value is
+    /// the last frame's canonical frame address, or 0.
+    pub const FRAME: u8 = 24;
     /// Ticks of the clock at this place. Not an event: the codec takes these out
     /// of the stream and gives every slot a time.
     pub const STAMP: u8 = 32;

@@ -33,7 +33,15 @@ fn allocated_at(block: *mut c_void, size: usize, alignment: usize, caller: Calle
         // SAFETY: the exported function passed its own stack pointer, at which
         // its return address is.
         let own = unsafe { *caller.stack };
-        let count = call_stack(own, caller.stack as u64, &mut frames);
+        // `operator new` has no hooks, so its caller is not in the call stack.
+        let new = crate::new::caller(caller.stack as u64, own);
+        let mut known = 0;
+        if let Some(place) = frames.first_mut().filter(|_| new.is_some()) {
+            *place = own;
+            known = 1;
+        }
+        let rest = frames.get_mut(known..).unwrap_or_default();
+        let count = known + call_stack(new.unwrap_or(own), caller.stack as u64, rest);
         // SAFETY: the calling thread's buffer.
         unsafe {
             let stack = RECORDER.stack(buffer, frames.get(..count).unwrap_or_default());

@@ -187,6 +187,60 @@ pub fn call_stack(own: u64, stack: u64, to: &mut [u64]) -> usize {
     count
 }
 
+/// Frames that are told of a thread creation.
+const WAITING: usize = 8;
+
+/// How far above its stack pointer a frame's return address is looked for.
+const LARGEST_FRAME: u64 = 1 << 20;
+
+/// Tells `each` the frames of the calling thread that wait in a call whose return address
+/// lies at `own`, as `sunder_trace::slot::tag::FRAME` has them: stack pointer and return
+/// address.
+pub fn waiting_frames(own: *const u64, mut each: impl FnMut(u64, u64)) {
+    // Leaves out what `longjmp` left.
+    call_stack(0, own as u64, &mut []);
+    // SAFETY: the calling thread's own memory, and the caller's return address.
+    let (local, mut returns) = unsafe { (&*local(), *own) };
+    let mut pointer = own as u64 + 8;
+    let mut frame = local.top;
+    for _ in 0..WAITING {
+        if frame <= local.bottom {
+            break;
+        }
+        each(pointer, returns);
+        // SAFETY: frames between bottom and top were written.
+        let entered = unsafe {
+            frame = frame.sub(1);
+            *frame
+        };
+        let Some(at) = return_address(&entered, local.stack_end) else {
+            pointer = 0;
+            break;
+        };
+        (pointer, returns) = (at + 8, entered.caller);
+    }
+    each(pointer, 0);
+}
+
+/// Where on the stack the return address of a function lies that has not returned.
+fn return_address(entered: &Frame, end: u64) -> Option<u64> {
+    let from = entered.stack.next_multiple_of(8);
+    let to = from.saturating_add(LARGEST_FRAME).min(end);
+    let at = |address: u64| {
+        let place: *const u64 = core::ptr::with_exposed_provenance(address as usize);
+        // SAFETY: between the thread's stack pointer and the end of its stack.
+        unsafe { place.read_volatile() }
+    };
+    let mut address = from;
+    while address < to {
+        if at(address) == entered.caller {
+            return Some(address);
+        }
+        address += 8;
+    }
+    None
+}
+
 /// Memory for the calling thread's frames, its own for as long as it is
 /// recorded.
 pub unsafe fn set_frames(memory: *mut Frame, count: usize) {

@@ -20,6 +20,7 @@ mod heap;
 mod hooks;
 mod local;
 mod modules;
+mod new;
 mod real;
 mod start;
 mod synchronise;

@@ -35,31 +35,38 @@ pub struct Local {
     pub limit: *mut Frame,
     /// The thread's buffer.
     buffer: AtomicPtr<Buffer>,
-    spare: u64,
+    /// Behind the end of the thread's stack; 0: not known.
+    pub stack_end: u64,
     /// The routine of a `pthread_once` that runs.
     pub once: Option<unsafe extern "C" fn()>,
     /// Where the atomic operation that runs returns to.
     pub caller: u64,
+    /// Where the return address of the `operator new` lies that was called last.
+    pub new_stack: u64,
+    /// That return address.
+    pub new_caller: u64,
 }
 
-// 64 bytes, zeroed, in the thread-local segment (initial-exec: the runtime is
+// 128 bytes, zeroed, in the thread-local segment (initial-exec: the runtime is
 // part of the executable).
 global_asm!(
     ".section .tbss,\"awT\",@nobits",
     ".globl sunder_tracer_local",
     ".hidden sunder_tracer_local",
     ".type sunder_tracer_local, @object",
-    ".size sunder_tracer_local, 64",
+    ".size sunder_tracer_local, 128",
     ".balign 64",
     "sunder_tracer_local:",
-    ".zero 64",
+    ".zero 128",
     ".text",
 );
 
-const _: () = assert!(size_of::<Local>() <= 64);
+const _: () = assert!(size_of::<Local>() <= 128);
 const _: () = assert!(core::mem::offset_of!(Local, top) == 8);
 const _: () = assert!(core::mem::offset_of!(Local, bottom) == 16);
 const _: () = assert!(core::mem::offset_of!(Local, limit) == 24);
+const _: () = assert!(core::mem::offset_of!(Local, new_stack) == 64);
+const _: () = assert!(core::mem::offset_of!(Local, new_caller) == 72);
 
 /// The calling thread's.
 #[inline]

@@ -4,7 +4,7 @@
 use crate::local::{RECORDER, local};
 use crate::{hooks, modules, real, threads};
 use core::ffi::{CStr, c_char, c_int, c_uint};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use sunder_trace::meta::{Reason, Via};
 use sunder_trace::record::Start;
 
@@ -13,6 +13,9 @@ const VARIABLE: &[u8] = b"SUNDER_TRACE=";
 
 /// The file's path, while it is not used yet.
 static PATH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+/// An address near the end of the first thread's stack: the environment lies there.
+static INSIDE: AtomicU64 = AtomicU64::new(0);
 
 #[used]
 #[unsafe(link_section = ".preinit_array")]
@@ -25,6 +28,7 @@ static LAST: extern "C" fn() = last;
 /// Runs before all constructors. The variable is taken out of the environment:
 /// the program and its children need not see it.
 unsafe extern "C" fn first(_: c_int, _: *mut *mut c_char, environment: *mut *mut c_char) {
+    INSIDE.store(environment.addr() as u64, Ordering::Relaxed);
     let mut at = environment;
     // SAFETY: an environment is an array of strings with a null at its end.
     unsafe {
@@ -72,7 +76,8 @@ pub fn start() {
     // SAFETY: the handler is a function without arguments.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     modules::write();
-    threads::begin(0);
+    let inside = INSIDE.load(Ordering::Relaxed);
+    threads::begin(0, (inside != 0).then(|| threads::first_stack(inside)));
 }
 
 /// A forked child is not recorded.

@@ -3,13 +3,14 @@
 use crate::hooks;
 use crate::local::{Frame, RECORDER, after, before, buffer, local, recorded, set_buffer};
 use crate::real::{self, C11Start, Start};
+use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::{pthread_attr_t, pthread_t, timespec};
 use sunder_trace::record::system;
-use sunder_trace::slot::{Slot, Sync};
+use sunder_trace::slot::{Key, Slot, Sync, tag};
 
 /// What a new thread needs to know, from its creator.
 #[derive(Clone, Copy)]
@@ -69,13 +70,53 @@ pub fn prepare() {
     }
 }
 
-/// Begins to record the calling thread.
-pub fn begin(parent: u32) {
+/// Where a thread's stack begins and ends, as the C library tells it.
+fn own_stack() -> Option<(u64, u64)> {
+    // SAFETY: plain data for which zeroes are valid, then places for the answers.
+    unsafe {
+        let mut attributes: pthread_attr_t = core::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
+            return None;
+        }
+        let (mut start, mut bytes) = (null_mut(), 0);
+        let got =
+            libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut bytes);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        (got == 0).then_some((start.addr() as u64, bytes as u64))
+    }
+}
+
+/// The stack of the first thread, which has `inside` near its end: as much as it may
+/// become.
+pub fn first_stack(inside: u64) -> (u64, u64) {
+    const LARGEST: u64 = 64 << 20;
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a place for the answer.
+    unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) };
+    let end = inside.next_multiple_of(4096);
+    let bytes = limit.rlim_cur.clamp(1 << 16, LARGEST).min(end);
+    (end - bytes, bytes)
+}
+
+/// Begins to record the calling thread, with its stack's start and bytes if they are
+/// known.
+pub fn begin(parent: u32, stack: Option<(u64, u64)>) {
     // SAFETY: the thread's memory lives until `ended` or as long as the process.
     let Some(buffer) = (unsafe { RECORDER.attach(&raw const (*local()).place, parent) }) else {
         return;
     };
     set_buffer(buffer);
+    if let Some((start, bytes)) = stack {
+        // SAFETY: the calling thread's memory and buffer.
+        unsafe {
+            (*local()).stack_end = start + bytes;
+            let key = Key::new(tag::STACK, 0, bytes);
+            RECORDER.push(buffer, Slot::new(start, key));
+        }
+    }
     const BYTES: usize = crate::local::FRAMES * size_of::<Frame>();
     if buffer.extra().is_null()
         && let Some(memory) = system::map(BYTES, 4096)
@@ -119,7 +160,9 @@ fn arrive(note: *mut c_void) -> Run {
     // SAFETY: as above.
     let run = unsafe { *note.run.get() };
     note.taken.store(false, Ordering::Release);
-    begin(run.parent);
+    // Before the thread is recorded: it may allocate.
+    let stack = own_stack();
+    begin(run.parent, stack);
     run
 }
 
@@ -138,6 +181,19 @@ unsafe extern "C-unwind" fn run_c11(note: *mut c_void) -> c_int {
     run.c11.map_or(0, |start| unsafe { start(run.argument) })
 }
 
+/// Records the frames in which the calling thread creates another: what these have in
+/// common lies there. The return address of the call lies at `own`.
+fn tell_frames(own: *const u64) {
+    let Some(buffer) = recorded() else {
+        return;
+    };
+    hooks::waiting_frames(own, |pointer, returns| {
+        let key = Key::new(tag::FRAME, 0, returns);
+        // SAFETY: the calling thread's buffer.
+        unsafe { RECORDER.push(buffer, Slot::new(pointer, key)) };
+    });
+}
+
 fn own_index() -> u32 {
     // SAFETY: buffers are never unmapped.
     unsafe { buffer().as_ref() }.map_or(0, |b| b.thread())
@@ -148,11 +204,22 @@ fn own_index() -> u32 {
 /// # Safety
 /// As the manual demands.
 #[unsafe(no_mangle)]
+#[unsafe(naked)]
 pub unsafe extern "C-unwind" fn pthread_create(
     thread: *mut pthread_t,
     attributes: *const pthread_attr_t,
     start: Start,
     argument: *mut c_void,
+) -> c_int {
+    naked_asm!("mov r8, rsp", "jmp {}", sym create)
+}
+
+unsafe extern "C-unwind" fn create(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    start: Start,
+    argument: *mut c_void,
+    own: *const u64,
 ) -> c_int {
     let Some(real) = real::pthread_create() else {
         return libc::EAGAIN;
@@ -161,6 +228,7 @@ pub unsafe extern "C-unwind" fn pthread_create(
         // SAFETY: handed on.
         return unsafe { real(thread, attributes, start, argument) };
     }
+    tell_frames(own);
     before(Slot::sync(Sync::ThreadCreate, 0));
     let note = write(Run {
         start: Some(start),
@@ -182,10 +250,20 @@ pub unsafe extern "C-unwind" fn pthread_create(
 /// # Safety
 /// As the manual demands.
 #[unsafe(no_mangle)]
+#[unsafe(naked)]
 pub unsafe extern "C-unwind" fn thrd_create(
     thread: *mut pthread_t,
     start: C11Start,
     argument: *mut c_void,
+) -> c_int {
+    naked_asm!("mov rcx, rsp", "jmp {}", sym create_c11)
+}
+
+unsafe extern "C-unwind" fn create_c11(
+    thread: *mut pthread_t,
+    start: C11Start,
+    argument: *mut c_void,
+    own: *const u64,
 ) -> c_int {
     let Some(real) = real::thrd_create() else {
         real::missing();
@@ -194,6 +272,7 @@ pub unsafe extern "C-unwind" fn thrd_create(
         // SAFETY: handed on.
         return unsafe { real(thread, start, argument) };
     }
+    tell_frames(own);
     before(Slot::sync(Sync::ThreadCreate, 0));
     let note = write(Run {
         start: None,

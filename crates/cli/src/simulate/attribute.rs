@@ -176,6 +176,11 @@ impl Seen<'_, '_> {
             What::ThreadStart { .. } => {
                 let thread = self.thread(event);
                 self.process.threads.started(thread);
+                self.process.stack_told(event, thread);
+            }
+            What::Stack { .. } | What::Frame { .. } => {
+                let thread = self.thread(event);
+                self.process.stack_told(event, thread);
             }
             _ => {}
         }

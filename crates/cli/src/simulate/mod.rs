@@ -18,12 +18,14 @@ pub mod replay;
 pub mod resolve;
 pub mod shape;
 mod show;
+mod stacks;
 pub mod steps;
 
 pub use asked::{parse_align, parse_placement};
 pub use heap::{Home, RecordedHeap};
 pub use machine::{parse_caches, parse_place};
 pub use relocate::Moved;
+pub use stacks::RecordedStacks;
 
 use crate::args::Simulate;
 use crate::detect::own_cpu_seconds;

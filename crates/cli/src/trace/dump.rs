@@ -99,6 +99,11 @@ fn line(out: &mut impl Write, trace: &Trace, start: u64, event: &Event) -> io::R
         }
         What::Free { address } => writeln!(out, "free {address}"),
         What::ThreadStart { parent, tid } => writeln!(out, "start tid {tid} by {parent}"),
+        What::Stack { span } => writeln!(out, "stack {} {}", span.start, span.len),
+        What::Frame {
+            stack_pointer,
+            returns,
+        } => writeln!(out, "frame {stack_pointer} returns to {returns}"),
         What::ThreadEnd => writeln!(out, "end"),
         What::Sync { kind, object } => writeln!(out, "{} {object}", kind.name()),
         What::Mark(number) => writeln!(out, "mark {number}"),

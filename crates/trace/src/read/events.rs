@@ -6,7 +6,7 @@ use crate::codec::decode::Decoder;
 use crate::slot::{Slot, Sync, access_kind, alignment, tag};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use sunder_access::{Access, Address, CodeAddress, Provenance, ThreadId, Time};
+use sunder_access::{Access, Address, CodeAddress, Provenance, Span, ThreadId, Time};
 
 /// Something that a thread did.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +56,20 @@ pub enum What {
         parent: u32,
         /// The kernel's number.
         tid: u32,
+    },
+    /// Where the thread's stack lies.
+    Stack {
+        /// All of it.
+        span: Span,
+    },
+    /// A frame of the thread that waits in the thread creation that follows; they come the
+    /// innermost first.
+    Frame {
+        /// The stack pointer at the frame's call.
+        stack_pointer: Address,
+        /// Where the call returns to; 0 for the last of the list, which is no frame: its
+        /// stack pointer is that of the one around the others, or 0.
+        returns: CodeAddress,
     },
     /// The thread's last event.
     ThreadEnd,
@@ -278,6 +292,13 @@ pub(super) fn what_of(slot: Slot, size: &mut Option<Announced>) -> Option<What> 
         tag::THREAD_START => What::ThreadStart {
             parent: slot.value as u32,
             tid: payload as u32,
+        },
+        tag::STACK => What::Stack {
+            span: Span::new(address, payload),
+        },
+        tag::FRAME => What::Frame {
+            stack_pointer: address,
+            returns: CodeAddress(payload),
         },
         tag::THREAD_END => What::ThreadEnd,
         tag::SYNC => What::Sync {

@@ -48,7 +48,10 @@ impl Kinds {
                 Kind::Atomic => Self::ATOMICS,
             },
             What::Allocate { .. } | What::Free { .. } => Self::HEAP,
-            What::ThreadStart { .. } | What::ThreadEnd => Self::THREADS,
+            What::ThreadStart { .. }
+            | What::Stack { .. }
+            | What::Frame { .. }
+            | What::ThreadEnd => Self::THREADS,
             What::Sync { .. } => Self::SYNC,
             What::Mark(_) => Self::MARKS,
         }
@@ -103,7 +106,11 @@ impl Filter {
             | What::Sync {
                 object: address, ..
             } => range.contains(address),
-            What::ThreadStart { .. } | What::ThreadEnd | What::Mark(_) => true,
+            What::ThreadStart { .. }
+            | What::Stack { .. }
+            | What::Frame { .. }
+            | What::ThreadEnd
+            | What::Mark(_) => true,
         }
     }
 }

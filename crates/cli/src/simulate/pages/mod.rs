@@ -185,7 +185,15 @@ impl Second<'_, '_> {
                     relocation.freed(address, event.ticks);
                 }
             }
-            What::ThreadStart { .. } => self.process.threads.started(thread(event.thread)),
+            What::ThreadStart { .. } => {
+                let thread = thread(event.thread);
+                self.process.threads.started(thread);
+                self.process.stack_told(event, thread);
+                self.subjects.look_again();
+            }
+            What::Stack { .. } | What::Frame { .. } => {
+                self.process.stack_told(event, thread(event.thread));
+            }
             _ => {}
         }
         Ok(())

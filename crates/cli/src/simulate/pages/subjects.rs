@@ -106,6 +106,11 @@ impl Subjects {
         number
     }
 
+    /// More is known now of what lies on stacks.
+    pub fn look_again(&mut self) {
+        self.words.clear();
+    }
+
     /// The subject of what lies at `address` and is in no block that is live.
     pub fn other(&mut self, process: &mut Process, address: Address) -> u32 {
         let before = self.variables.range(..=address.0).next_back();
@@ -120,10 +125,12 @@ impl Subjects {
         }
         let context = process.context(address, None);
         let mut name = process.names.object_at(address, &context);
-        let variable = matches!(
-            name.kind,
-            ObjectKind::Global | ObjectKind::Tls | ObjectKind::Stack
-        );
+        // A stack as a whole has variables in it.
+        let variable = match name.kind {
+            ObjectKind::Global | ObjectKind::Tls => true,
+            ObjectKind::Stack => name.declared.is_some(),
+            _ => false,
+        };
         if variable && let Some(span) = name.span().filter(|span| span.contains(address)) {
             let key = ObjectKey::Variable(span.start.0);
             let number = self.subject(key, || name);
@@ -137,7 +144,7 @@ impl Subjects {
             name.name = Some(UNNAMED.to_owned());
         }
         let called = name.name.clone().unwrap_or_default();
-        let key = ObjectKey::CallSite(vec![called], name.start.0 * u64::from(variable));
+        let key = ObjectKey::CallSite(vec![called], 0);
         let number = self.subject(key, || name);
         self.words.insert(word, number);
         number

@@ -1,0 +1,140 @@
+//! The threads' stacks as a trace tells them, and the frames in which they created each
+//! other: what threads share of a stack lies there. Fed in the order of time, by the
+//! passes that name; asked by `Process`.
+
+use std::collections::{HashMap, VecDeque};
+use sunder_access::{Address, ThreadId};
+use sunder_objects::{StackFrame, ThreadStack};
+use sunder_trace::read::{Event, What};
+
+/// Creations of one thread whose frames are kept; those of a thread that goes on creating
+/// others are alike.
+const MOST_CREATIONS: usize = 256;
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub struct RecordedStacks {
+    stacks: Vec<ThreadStack>,
+    frames: Vec<StackFrame>,
+    /// By the creator's index: the list that is being told, and those whose threads have
+    /// not started yet.
+    waiting: HashMap<u32, Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    creator: ThreadId,
+    told: Vec<StackFrame>,
+    creations: VecDeque<Vec<StackFrame>>,
+    count: usize,
+}
+
+impl RecordedStacks {
+    /// Takes in what a thread did; `thread` is its number. Other events are nothing to it.
+    pub fn take(&mut self, event: &Event, thread: ThreadId) {
+        match event.what {
+            What::Stack { span } => self.stacks.push(ThreadStack { thread, span }),
+            What::Frame {
+                stack_pointer,
+                returns,
+            } => {
+                let waiting = self.waiting.entry(event.thread).or_default();
+                waiting.creator = thread;
+                if let Some(last) = waiting.told.last_mut().filter(|_| stack_pointer.0 != 0) {
+                    last.cfa = Some(stack_pointer);
+                    // Where there is a frame pointer, it is saved below the return address.
+                    last.frame_pointer = Address(stack_pointer.0.wrapping_sub(16));
+                }
+                if returns.0 == 0 {
+                    let told = std::mem::take(&mut waiting.told);
+                    waiting.creations.push_back(told);
+                    return;
+                }
+                waiting.told.push(StackFrame {
+                    thread,
+                    created: ThreadId::default(),
+                    return_address: returns,
+                    stack_pointer,
+                    frame_pointer: Address(0),
+                    cfa: None,
+                });
+            }
+            What::ThreadStart { parent, .. } => {
+                let Some(waiting) = self.waiting.get_mut(&parent) else {
+                    return;
+                };
+                let Some(frames) = waiting.creations.pop_front() else {
+                    return;
+                };
+                waiting.count += 1;
+                if waiting.count <= MOST_CREATIONS {
+                    let made = |frame| StackFrame {
+                        created: thread,
+                        ..frame
+                    };
+                    self.frames.extend(frames.into_iter().map(made));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The stacks.
+    pub fn stacks(&self) -> &[ThreadStack] {
+        &self.stacks
+    }
+
+    /// The frames that hold `address`.
+    pub fn frames(&self, address: Address) -> impl Iterator<Item = StackFrame> {
+        self.frames
+            .iter()
+            .filter(move |f| f.holds(address))
+            .copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_access::{CodeAddress, Span, Time};
+
+    fn event(thread: u32, what: What) -> Event {
+        Event {
+            ticks: 0,
+            time: Time(0),
+            thread,
+            what,
+        }
+    }
+
+    #[test]
+    fn a_creation_s_frames_are_those_told_before_it() {
+        let mut stacks = RecordedStacks::default();
+        let frame = |stack_pointer, returns| What::Frame {
+            stack_pointer: Address(stack_pointer),
+            returns: CodeAddress(returns),
+        };
+        let span = Span::new(Address(0x1000), 0x9000);
+        for what in [
+            What::Stack { span },
+            frame(0x8000, 0xa1),
+            frame(0x8100, 0xb2),
+            frame(0x8400, 0),
+        ] {
+            stacks.take(&event(1, what), ThreadId(71));
+        }
+        assert_eq!(stacks.frames(Address(0x8200)).count(), 0, "not created yet");
+        let started = What::ThreadStart { parent: 1, tid: 72 };
+        stacks.take(&event(2, started), ThreadId(72));
+        let holds: Vec<_> = stacks.frames(Address(0x8200)).collect();
+        assert_eq!(holds.len(), 1);
+        let around = holds[0];
+        assert_eq!(
+            (around.thread, around.created),
+            (ThreadId(71), ThreadId(72))
+        );
+        assert_eq!(around.return_address, CodeAddress(0xb2));
+        assert_eq!(around.cfa, Some(Address(0x8400)));
+        assert_eq!(stacks.stacks()[0].span, span);
+    }
+}

@@ -1,0 +1,149 @@
+//! `operator new`: hands on to the C++ library's, and notes before who called it, because
+//! that library has no hooks that would put the call into the call stack. In assembly, and
+//! with a jump instead of a call: an exception must find no frame of ours. The symbols are
+//! weak, so a program's own functions come first.
+
+use crate::heap;
+use crate::local::local;
+use core::arch::global_asm;
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// Bytes between the return addresses of `operator new` and of the `malloc` that it calls:
+/// its frame, and that of another `operator new` that called it.
+const NEAR: u64 = 256;
+
+/// Bytes of the code of one `operator new`, at most.
+const CODE: u64 = 512;
+
+const COUNT: usize = 8;
+
+/// In the order of the table in the assembly.
+const NAMES: [&CStr; COUNT] = [
+    c"_Znwm",
+    c"_Znam",
+    c"_ZnwmRKSt9nothrow_t",
+    c"_ZnamRKSt9nothrow_t",
+    c"_ZnwmSt11align_val_t",
+    c"_ZnamSt11align_val_t",
+    c"_ZnwmSt11align_val_tRKSt9nothrow_t",
+    c"_ZnamSt11align_val_tRKSt9nothrow_t",
+];
+
+static REAL: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(null_mut()) }; COUNT];
+
+// Uses no register but those that hold no argument. The note is the outermost of the
+// functions that call each other: the one whose return address still lies where it was
+// noted, not far above.
+global_asm!(
+    ".macro sunder_new name, index",
+    ".weak \\name",
+    ".type \\name, @function",
+    ".balign 16",
+    "\\name:",
+    "mov r10, qword ptr [rip + sunder_tracer_local@GOTTPOFF]",
+    "mov rax, qword ptr fs:[r10 + 64]",
+    "mov r11, rax",
+    "sub r11, rsp",
+    "dec r11",
+    "cmp r11, {near}",
+    "jae 1f",
+    "mov rax, qword ptr [rax]",
+    "cmp rax, qword ptr fs:[r10 + 72]",
+    "je 2f",
+    "1:",
+    "mov qword ptr fs:[r10 + 64], rsp",
+    "mov rax, qword ptr [rsp]",
+    "mov qword ptr fs:[r10 + 72], rax",
+    "2:",
+    "lea rax, [rip + {real}]",
+    "mov rax, qword ptr [rax + 8 * \\index]",
+    "test rax, rax",
+    "jz 3f",
+    "jmp rax",
+    "3:",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "mov edi, \\index",
+    "call {find}",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "jmp rax",
+    ".size \\name, . - \\name",
+    ".endm",
+    ".text",
+    "sunder_new _Znwm, 0",
+    "sunder_new _Znam, 1",
+    "sunder_new _ZnwmRKSt9nothrow_t, 2",
+    "sunder_new _ZnamRKSt9nothrow_t, 3",
+    "sunder_new _ZnwmSt11align_val_t, 4",
+    "sunder_new _ZnamSt11align_val_t, 5",
+    "sunder_new _ZnwmSt11align_val_tRKSt9nothrow_t, 6",
+    "sunder_new _ZnamSt11align_val_tRKSt9nothrow_t, 7",
+    near = const NEAR,
+    real = sym REAL,
+    find = sym find,
+);
+
+unsafe extern "C" fn find(index: usize) -> *mut c_void {
+    let (Some(slot), Some(name)) = (REAL.get(index), NAMES.get(index)) else {
+        crate::real::missing();
+    };
+    // If the name is not found, the linker allocates a message and frees it at the next
+    // look-up: that must not be the one of `free`.
+    let _ = (crate::real::malloc(), crate::real::free());
+    // SAFETY: the name is a C string.
+    let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
+    if found.is_null() {
+        // The C++ library is part of the program, and its function was left out for ours.
+        found = match index {
+            0..=3 => (plain as unsafe extern "C" fn(usize) -> *mut c_void) as *mut c_void,
+            _ => (aligned as unsafe extern "C" fn(usize, usize) -> *mut c_void) as *mut c_void,
+        };
+    }
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+unsafe extern "C" fn plain(size: usize) -> *mut c_void {
+    // SAFETY: any size can be asked for.
+    or_abort(unsafe { heap::malloc(size.max(1)) })
+}
+
+unsafe extern "C" fn aligned(size: usize, alignment: usize) -> *mut c_void {
+    let size = size.max(1).next_multiple_of(alignment.max(1));
+    // SAFETY: any size can be asked for; the alignment is the language's.
+    or_abort(unsafe { heap::aligned_alloc(alignment, size) })
+}
+
+/// An exception can't be thrown from here.
+fn or_abort(block: *mut c_void) -> *mut c_void {
+    if block.is_null() {
+        crate::real::missing();
+    }
+    block
+}
+
+/// Who called the `operator new` that called `malloc`, whose return address `returns` lies
+/// at `stack`; `None` if no such function did.
+pub fn caller(stack: u64, returns: u64) -> Option<u64> {
+    // SAFETY: the calling thread's own memory.
+    let (at, noted) = unsafe { ((*local()).new_stack, (*local()).new_caller) };
+    let distance = at.wrapping_sub(stack).wrapping_sub(1);
+    if distance >= 2 * NEAR || at % 8 != 0 {
+        return None;
+    }
+    let place: *const u64 = core::ptr::with_exposed_provenance(at as usize);
+    // SAFETY: above the stack pointer, within what this thread's frames have used.
+    if unsafe { place.read_volatile() } != noted {
+        return None;
+    }
+    let of_new = REAL.iter().any(|real| {
+        let start = real.load(Ordering::Relaxed).addr() as u64;
+        start != 0 && returns.wrapping_sub(start) < CODE
+    });
+    of_new.then_some(noted)
+}
