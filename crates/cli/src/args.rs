@@ -295,8 +295,8 @@ pub struct Simulate {
   sunder what-if app.trace -o what-if.html -o what-if.json
   sunder simulate app.trace --pad 'counter.hits'      look at one change more closely
 
-Each change is simulated with all accesses of the trace; the time grows with
-the trace and the number of changes, and falls with processors.
+Each change is simulated with all accesses to the lines that it concerns; the time
+grows with the trace and the number of changes, and falls with processors.
 
 Exit status: 2 wrong usage, 123 false sharing found with --fail-on, 125 a machine
 that cannot be, or a file that is no trace.")]

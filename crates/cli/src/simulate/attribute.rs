@@ -102,7 +102,7 @@ pub fn attribute(
         let watch = relocation
             .is_none()
             .then(|| Watch::new(moved.keys().copied(), bytes));
-        let mut events = Ordered::new(trace, machine.order, kinds, watch);
+        let mut events = Ordered::new(trace, machine, kinds, watch);
         for event in events.by_ref() {
             let mut seen = Seen {
                 process: &mut process,

@@ -1,6 +1,7 @@
 //! From options to a machine: which thread runs on which node. Says in one
 //! sentence what machine there cannot be.
 
+use super::progress::Progress;
 use crate::args::{OrderChoice, ProtocolChoice, Simulate};
 use anyhow::{Context, Result, bail, ensure};
 use sunder_coherence::{CacheSize, Caches, Config, Protocol};
@@ -14,6 +15,8 @@ pub struct Machine {
     pub order: OrderChoice,
     /// Whether only accesses to heap objects are made.
     pub heap_only: bool,
+    /// How far its replays have come.
+    pub progress: Progress,
     /// By the thread's index in the trace, which begins at 1.
     nodes: Vec<u32>,
 }
@@ -67,6 +70,7 @@ impl Machine {
             config,
             order: options.order,
             heap_only: options.heap_only,
+            progress: Progress::new(options.tell.quiet),
             nodes,
         })
     }

@@ -13,6 +13,8 @@ pub mod layout;
 pub mod machine;
 mod order;
 mod pages;
+pub mod progress;
+pub mod region;
 pub mod relocate;
 pub mod replay;
 pub mod resolve;
@@ -84,7 +86,7 @@ impl Pass {
         let begin = Instant::now();
         let mut replay = Replay::new(machine, machine.config, layout, ())?;
         let heap = replay::needs_heap(machine, layout);
-        let damaged = steps::each_of(trace, machine, heap, |steps| replay.feed(steps))?;
+        let damaged = steps::each_of(trace, machine, heap, None, |steps| replay.feed(steps))?;
         let replayed = replay.finish();
         ensure!(
             replayed.outcome.accesses() > 0,

@@ -1,14 +1,16 @@
 //! The events of a trace one by one, in either order, for whoever looks at few of
 //! them: accesses to what is not watched are left out before anything is made of them.
 
+use super::machine::Machine;
+use super::progress::Reading;
 use super::steps::pieces;
-use crate::args::OrderChoice;
 use sunder_access::{Address, Time};
 use sunder_trace::read::{Event, Kinds, LanePart, Piece, Pieces, Touch, Trace, Turns};
 
 /// The events of a trace in one of two orders.
 pub struct Ordered<'t> {
     pieces: Pieces<'t>,
+    reading: Reading,
     watch: Option<Watch>,
     /// Accesses that are watched of the piece at hand, by round and lane.
     hits: Vec<(usize, usize)>,
@@ -20,9 +22,10 @@ pub struct Ordered<'t> {
 impl<'t> Ordered<'t> {
     /// The accesses that `watch` may know, all if there is none, and the events of
     /// `kinds` that are no accesses.
-    pub fn new(trace: &'t Trace, order: OrderChoice, kinds: Kinds, watch: Option<Watch>) -> Self {
+    pub fn new(trace: &'t Trace, machine: &Machine, kinds: Kinds, watch: Option<Watch>) -> Self {
         Self {
-            pieces: pieces(trace, order, kinds),
+            pieces: pieces(trace, machine.order, kinds),
+            reading: machine.progress.reading(trace),
             watch,
             hits: Vec::new(),
             coming: Vec::new(),
@@ -49,6 +52,7 @@ impl<'t> Ordered<'t> {
                     self.saw(event.time, event.time);
                 }
                 Piece::Accesses(turns) => {
+                    self.reading.add(turns.lanes() * turns.rounds());
                     let (lane, round) = (turns.lanes() - 1, turns.rounds() - 1);
                     let ends = turns.event(0, 0).zip(turns.event(lane, round));
                     match &self.watch {
@@ -139,7 +143,7 @@ impl Watch {
     }
 
     /// The accesses among `turns` that may touch one of them, in order, into `hits`.
-    fn find(&self, turns: &Turns<'_>, hits: &mut Vec<(usize, usize)>) {
+    pub fn find(&self, turns: &Turns<'_>, hits: &mut Vec<(usize, usize)>) {
         hits.clear();
         let lanes: Vec<LanePart<'_>> = (0..turns.lanes()).map(|p| turns.lane(p)).collect();
         // Some rounds of all lanes at a time, so that what is sorted is short and each

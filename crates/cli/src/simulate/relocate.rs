@@ -12,7 +12,7 @@ use sunder_access::{Address, Span};
 use sunder_placement::{PlacementError, Placer, Policy, Request, Reserve, Stats};
 
 /// Variables that change go here: above all addresses of programs, below the blocks.
-const VARIABLES: u64 = 1 << 48;
+pub const VARIABLES: u64 = 1 << 48;
 /// Placed blocks go from here on.
 const HEAP: u64 = 1 << 50;
 /// and end here.

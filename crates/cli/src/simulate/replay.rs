@@ -3,12 +3,13 @@
 
 use super::layout::{Layout, Subject};
 use super::machine::Machine;
-use super::relocate::{Figures, Relocation};
+use super::region::Region;
+use super::relocate::{Figures, Relocation, VARIABLES};
 use super::steps::{Did, Steps};
 use anyhow::Result;
 use std::ops::Range;
 use sunder_access::Address;
-use sunder_coherence::{Config, Error, Miss, MissKind, Observer, Outcome, Simulator};
+use sunder_coherence::{Config, Counts, Error, Miss, MissKind, Observer, Outcome, Simulator};
 use sunder_placement::Stats;
 
 /// Who is told of misses, by what they are counted as.
@@ -26,6 +27,24 @@ impl Counting for () {
 pub struct BySubject {
     /// By the subject's number.
     pub misses: Vec<Misses>,
+}
+
+impl Misses {
+    /// All of them.
+    pub const fn all(self) -> u64 {
+        self.cold + self.replacement + self.truly + self.falsely
+    }
+}
+
+impl From<Counts> for Misses {
+    fn from(counts: Counts) -> Self {
+        Self {
+            cold: counts.cold,
+            replacement: counts.replacement,
+            truly: counts.true_sharing,
+            falsely: counts.false_sharing,
+        }
+    }
 }
 
 /// Misses by kind.
@@ -70,6 +89,7 @@ pub struct Replay<'l, O: Counting = ()> {
     simulator: Simulator<O>,
     relocation: Option<Relocation<'l>>,
     machine: &'l Machine,
+    region: Option<&'l Region>,
 }
 
 /// What a replay gave.
@@ -100,6 +120,27 @@ impl<'l, O: Counting> Replay<'l, O> {
             simulator: Simulator::with_observer(config, counts)?,
             relocation,
             machine,
+            region: None,
+        })
+    }
+
+    /// The same, which counts by subject, confined to accesses to `region` and to what is
+    /// moved: what is counted is what happens there. Only with infinite caches.
+    ///
+    /// # Errors
+    /// If there can be no such machine.
+    pub fn confined(
+        machine: &'l Machine,
+        config: Config,
+        layout: &'l Layout,
+        counts: O,
+        region: &'l Region,
+    ) -> Result<Self> {
+        Ok(Self {
+            simulator: Simulator::with_observer(config, counts)?,
+            relocation: Some(Relocation::new(layout, config.granule)?),
+            machine,
+            region: Some(region),
         })
     }
 
@@ -110,7 +151,15 @@ impl<'l, O: Counting> Replay<'l, O> {
     pub fn feed(&mut self, steps: &Steps) -> Result<(), Error> {
         match &mut self.relocation {
             None => feed_plain(&mut self.simulator, steps),
-            Some(relocation) => feed(&mut self.simulator, relocation, self.machine, steps),
+            Some(relocation) => {
+                let mut to = To {
+                    simulator: &mut self.simulator,
+                    relocation,
+                    heap_only: self.machine.heap_only,
+                    region: self.region,
+                };
+                to.feed(steps)
+            }
         }
     }
 
@@ -143,48 +192,58 @@ fn feed_plain<O: Counting>(simulator: &mut Simulator<O>, steps: &Steps) -> Resul
     Ok(())
 }
 
-fn feed<O: Counting>(
-    simulator: &mut Simulator<O>,
-    relocation: &mut Relocation<'_>,
-    machine: &Machine,
-    steps: &Steps,
-) -> Result<(), Error> {
-    let mut done = 0;
-    for change in &steps.changes {
-        feed_moved(simulator, relocation, machine, steps, done..change.before)?;
-        done = change.before;
-        match change.did {
-            Did::Allocate(asked) => {
-                relocation.allocated(change.address, asked, change.ticks);
-            }
-            Did::Free => {
-                relocation.freed(change.address, change.ticks);
-            }
-        }
-    }
-    let rest = done..steps.addresses.len();
-    feed_moved(simulator, relocation, machine, steps, rest)
+/// Where accesses go that may be moved.
+struct To<'a, 'l, O: Counting> {
+    simulator: &'a mut Simulator<O>,
+    relocation: &'a mut Relocation<'l>,
+    heap_only: bool,
+    region: Option<&'a Region>,
 }
 
-/// Makes these accesses, which no change of the heap divides.
-fn feed_moved<O: Counting>(
-    simulator: &mut Simulator<O>,
-    relocation: &mut Relocation<'_>,
-    machine: &Machine,
-    steps: &Steps,
-    part: Range<usize>,
-) -> Result<(), Error> {
-    let heap_only = machine.heap_only;
-    let made = &steps.made[part.clone()];
-    let ticks = &steps.ticks[part.clone()];
-    for ((&address, &made), &ticks) in steps.addresses[part].iter().zip(made).zip(ticks) {
-        let (node, kind) = (made.node(), made.kind());
-        relocation.parts(Address(address), made.width(), ticks, |place, width| {
-            if heap_only && !place.heap {
-                return Ok(());
+impl<O: Counting> To<'_, '_, O> {
+    fn feed(&mut self, steps: &Steps) -> Result<(), Error> {
+        let mut done = 0;
+        for change in &steps.changes {
+            self.accesses(steps, done..change.before)?;
+            done = change.before;
+            match change.did {
+                Did::Allocate(asked) => {
+                    self.relocation
+                        .allocated(change.address, asked, change.ticks);
+                }
+                Did::Free => {
+                    self.relocation.freed(change.address, change.ticks);
+                }
             }
-            simulator.access(node, place.address, width, kind, O::tag(place.subject))
-        })?;
+        }
+        self.accesses(steps, done..steps.addresses.len())
     }
-    Ok(())
+
+    /// Makes these accesses, which no change of the heap divides.
+    fn accesses(&mut self, steps: &Steps, part: Range<usize>) -> Result<(), Error> {
+        let made = &steps.made[part.clone()];
+        let ticks = &steps.ticks[part.clone()];
+        let (heap_only, region) = (self.heap_only, self.region);
+        let simulator = &mut *self.simulator;
+        for ((&address, &made), &ticks) in steps.addresses[part].iter().zip(made).zip(ticks) {
+            let (node, kind) = (made.node(), made.kind());
+            let (address, width) = (Address(address), made.width());
+            self.relocation
+                .parts(address, width, ticks, |place, width| {
+                    if heap_only && !place.heap {
+                        return Ok(());
+                    }
+                    let tag = O::tag(place.subject);
+                    match region {
+                        Some(region) if place.address.0 < VARIABLES => {
+                            region.parts(place.address, width, |address, width| {
+                                simulator.access(node, address, width, kind, tag)
+                            })
+                        }
+                        _ => simulator.access(node, place.address, width, kind, tag),
+                    }
+                })?;
+        }
+        Ok(())
+    }
 }

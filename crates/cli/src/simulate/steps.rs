@@ -3,6 +3,7 @@
 //! one reading. Accesses are columns, in the order in which they are made.
 
 use super::machine::Machine;
+use super::order::Watch;
 use crate::args::OrderChoice;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -164,6 +165,17 @@ impl Steps {
         }
     }
 
+    /// Adds these accesses of `turns`, by round and lane, with their ticks.
+    fn add_some(&mut self, turns: &Turns<'_>, hits: &[(usize, usize)], machine: &Machine) {
+        for &(round, place) in hits {
+            let lane = turns.lane(place);
+            self.addresses.push(lane.addresses[round]);
+            let node = machine.node(lane.thread);
+            self.made.push(Made::new(node, lane.keys[round]));
+            self.ticks.push(lane.ticks[round]);
+        }
+    }
+
     fn add_event(&mut self, event: &Event, id: impl Fn(u32) -> ThreadId) {
         let (address, did) = match event.what {
             What::Allocate {
@@ -194,7 +206,8 @@ impl Steps {
 }
 
 /// Reads `trace` in the order of `machine`, with its allocations if `heap`, and gives
-/// all events in turn to `take`; how many blocks of the trace could not be read. Reading
+/// all events in turn to `take`, of the accesses only those that `watch` may know if there
+/// is one; how many blocks of the trace could not be read. Reading
 /// goes on in a thread of its own.
 ///
 /// # Errors
@@ -203,12 +216,13 @@ pub fn each_of<E>(
     trace: &Trace,
     machine: &Machine,
     heap: bool,
+    watch: Option<&Watch>,
     mut take: impl FnMut(&Steps) -> Result<(), E>,
 ) -> Result<u64, E> {
     let (full, coming) = sync_channel::<Steps>(AHEAD);
     let (empty, used) = sync_channel::<Steps>(AHEAD + 1);
     thread::scope(|scope| {
-        let reader = scope.spawn(move || read(trace, machine, heap, &full, &used));
+        let reader = scope.spawn(move || read(trace, machine, heap, watch, &full, &used));
         let mut result = Ok(());
         for mut steps in coming.iter() {
             result = take(&steps);
@@ -229,6 +243,7 @@ fn read(
     trace: &Trace,
     machine: &Machine,
     heap: bool,
+    watch: Option<&Watch>,
     full: &SyncSender<Steps>,
     used: &Receiver<Steps>,
 ) -> u64 {
@@ -240,9 +255,20 @@ fn read(
     };
     let mut pieces = pieces(trace, machine.order, kinds);
     let mut steps = Steps::default();
+    let reading = machine.progress.reading(trace);
+    let mut hits = Vec::new();
     while let Some(piece) = pieces.next() {
         match piece {
-            Piece::Accesses(turns) => steps.add_turns(&turns, machine, heap),
+            Piece::Accesses(turns) => {
+                reading.add(turns.lanes() * turns.rounds());
+                match watch {
+                    Some(watch) => {
+                        watch.find(&turns, &mut hits);
+                        steps.add_some(&turns, &hits, machine);
+                    }
+                    None => steps.add_turns(&turns, machine, heap),
+                }
+            }
             Piece::Event(event) => steps.add_event(&event, id),
         }
         if steps.addresses.len() + steps.changes.len() >= CHUNK {

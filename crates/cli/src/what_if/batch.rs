@@ -3,14 +3,17 @@
 
 use crate::simulate::layout::Layout;
 use crate::simulate::machine::Machine;
+use crate::simulate::region::Region;
 use crate::simulate::relocate::Figures;
 use crate::simulate::replay::{BySubject, Misses, Replay, Replayed};
 use crate::simulate::steps::each_of;
 use anyhow::Result;
 use rayon::prelude::*;
-use sunder_coherence::{Config, Counts};
+use std::collections::HashSet;
+use sunder_access::Span;
+use sunder_coherence::Config;
 use sunder_placement::Stats;
-use sunder_trace::read::Trace;
+use sunder_trace::read::{Filter, Kinds, Trace, What};
 
 /// A replay that is wanted.
 pub struct Wanted {
@@ -21,9 +24,10 @@ pub struct Wanted {
 }
 
 /// What it counted.
+#[derive(Clone, Debug)]
 pub struct Counted {
     /// Of the machine.
-    pub totals: Counts,
+    pub totals: Misses,
     /// Of each subject, by its number.
     pub misses: Vec<Misses>,
     /// What the placement of the heap took, and the changed objects.
@@ -33,7 +37,7 @@ pub struct Counted {
 impl Counted {
     fn of(replayed: Replayed<BySubject>) -> Self {
         Self {
-            totals: replayed.outcome.totals(),
+            totals: replayed.outcome.totals().into(),
             placed: replayed.placed,
             misses: replayed.outcome.into_observer().misses,
         }
@@ -46,8 +50,18 @@ impl Counted {
     }
 }
 
-/// Makes all `wanted` replays, as many at a time as there is memory for if each
-/// touches about `granules`; in their order.
+/// The replay that the others are changes of: all stays where it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Base {
+    /// Its misses.
+    pub misses: Misses,
+    /// The granules that it touched.
+    pub granules: usize,
+}
+
+/// Makes all `wanted` replays, in their order; as many at a time as there is memory
+/// for. Each is confined to the lines of what its layout moves or counts: on all
+/// others happens what happened in `base`.
 ///
 /// # Errors
 /// If one of the machines can't be.
@@ -55,20 +69,111 @@ pub fn replay_all(
     trace: &Trace,
     machine: &Machine,
     wanted: &[Wanted],
-    granules: usize,
+    base: Base,
 ) -> Result<Vec<Counted>> {
+    // Policies move the whole heap, other changes a few objects.
+    let (policies, others): (Vec<usize>, Vec<usize>) =
+        (0..wanted.len()).partition(|&i| wanted[i].layout.policy.is_some());
+    let mut all: Vec<Option<Counted>> = vec![None; wanted.len()];
+    for group in [policies, others] {
+        let members: Vec<&Wanted> = group.iter().map(|&i| &wanted[i]).collect();
+        let counted = replay_group(trace, machine, &members, base)?;
+        for (place, counted) in group.into_iter().zip(counted) {
+            all[place] = Some(counted);
+        }
+    }
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// The same for replays that are confined to the same lines.
+fn replay_group(
+    trace: &Trace,
+    machine: &Machine,
+    wanted: &[&Wanted],
+    base: Base,
+) -> Result<Vec<Counted>> {
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let region = concerned(trace, wanted, machine.config.granule);
+    let watch = region.watch();
+    let each = region.unit() / machine.config.granule.min(region.unit());
+    let granules = (base.granules as u64).min(region.units().saturating_mul(each));
+    // What happens on these lines when all stays where it was.
+    let still = Wanted {
+        config: machine.config,
+        layout: Layout::default(),
+    };
+    let mut members = vec![&still];
+    members.extend(wanted);
     let mut all = Vec::new();
-    for group in wanted.chunks(at_once(granules, machine.config.nodes, available())) {
+    for group in members.chunks(at_once(granules, machine.config.nodes, available())) {
         let mut replays = Vec::new();
         for Wanted { config, layout } in group {
-            replays.push(Replay::new(machine, *config, layout, BySubject::default())?);
+            let replay = Replay::confined(machine, *config, layout, BySubject::default(), &region)?;
+            replays.push(replay);
         }
-        each_of(trace, machine, true, |steps| {
+        each_of(trace, machine, true, watch.as_ref(), |steps| {
             replays.par_iter_mut().try_for_each(|r| r.feed(steps))
         })?;
         all.par_extend(replays.into_par_iter().map(|r| Counted::of(r.finish())));
     }
+    let still = all.remove(0).totals;
+    for counted in &mut all {
+        counted.totals = elsewhere(base.misses, still, counted.totals);
+    }
     Ok(all)
+}
+
+/// The misses of a machine on which instead of those `still` there are those `now`.
+const fn elsewhere(all: Misses, still: Misses, now: Misses) -> Misses {
+    Misses {
+        cold: (all.cold - still.cold) + now.cold,
+        replacement: (all.replacement - still.replacement) + now.replacement,
+        truly: (all.truly - still.truly) + now.truly,
+        falsely: (all.falsely - still.falsely) + now.falsely,
+    }
+}
+
+/// An access that begins in an object may end so many bytes after it, and belongs to it.
+const BEYOND: u64 = 63;
+
+/// The memory that any of the layouts moves or counts.
+fn concerned(trace: &Trace, wanted: &[&Wanted], granule: u64) -> Region {
+    let largest = wanted.iter().map(|w| w.config.granule).max();
+    let mut region = Region::new(largest.unwrap_or(granule).max(granule));
+    let mut keys: HashSet<(u32, u64)> = HashSet::new();
+    let mut whole_heap = false;
+    for Wanted { layout, .. } in wanted {
+        whole_heap |= layout.policy.is_some();
+        keys.extend(layout.blocks.keys());
+        keys.extend(layout.subjects.keys());
+        let moved = layout.statics.iter().map(|(span, _)| *span);
+        let counted = layout.static_subjects.iter().map(|(span, _)| *span);
+        for span in moved.chain(counted) {
+            region.add(Span::new(span.start, span.len.saturating_add(BEYOND)));
+        }
+    }
+    if whole_heap || !keys.is_empty() {
+        let filter = Filter {
+            kinds: Kinds::HEAP,
+            ..Filter::default()
+        };
+        for event in trace.events(filter) {
+            if let What::Allocate {
+                address,
+                size,
+                stack,
+                ..
+            } = event.what
+                && (whole_heap || keys.contains(&(stack, size)))
+            {
+                region.add(Span::new(address, size.max(1).saturating_add(BEYOND)));
+            }
+        }
+    }
+    region.join();
+    region
 }
 
 /// Bytes that a replay takes for a granule, as measured for lines that a few nodes
@@ -80,8 +185,8 @@ const A_NODE: u64 = 1 << 19;
 const BLOCKS: u64 = 4 << 20;
 
 /// How many replays fit into half of the `available` bytes.
-fn at_once(granules: usize, nodes: u32, available: u64) -> usize {
-    let each = granules as u64 * A_GRANULE + u64::from(nodes) * A_NODE + BLOCKS;
+fn at_once(granules: u64, nodes: u32, available: u64) -> usize {
+    let each = granules.saturating_mul(A_GRANULE) + u64::from(nodes) * A_NODE + BLOCKS;
     (available / 2 / each).clamp(1, MOST) as usize
 }
 
@@ -101,6 +206,10 @@ fn parse_available(text: &str) -> Option<u64> {
     let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1 << 10)
 }
+
+#[cfg(test)]
+#[path = "confined.rs"]
+mod confined;
 
 #[cfg(test)]
 mod tests {

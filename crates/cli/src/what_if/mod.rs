@@ -15,11 +15,11 @@ use crate::simulate::resolve::Program;
 use crate::simulate::{Pass, attribute, join, moved_granules};
 use crate::status;
 use anyhow::Result;
-use batch::{Counted, Wanted, replay_all};
+use batch::{Base, Counted, Wanted, replay_all};
 use candidates::Candidate;
 use std::time::Instant;
 use subjects::Subjects;
-use sunder_coherence::{Config, Counts};
+use sunder_coherence::Config;
 use sunder_findings as findings;
 use sunder_findings::{AtStart, Finding, Findings, ObjectKind, OnLines, Predicted, Sharing, Tried};
 use sunder_placement::Policy;
@@ -48,15 +48,16 @@ pub fn run(options: &WhatIf) -> Result<u8> {
     let moved = moved_granules(&first.replayed.outcome);
     let shares = attribute::attribute(&trace, &machine, &layout, &moved)?;
     let mut result = join(&asked, &trace, &machine, &layout, &first, shares);
-    let base = first.replayed.outcome.totals();
-    let granules = first.replayed.outcome.touched();
+    let base = Base {
+        misses: first.replayed.outcome.totals().into(),
+        granules: first.replayed.outcome.touched(),
+    };
     // Its lines are no longer needed, and may be many.
     drop(first);
     Question {
         trace: &trace,
         machine: &machine,
         base,
-        granules,
     }
     .answer(&mut result, options.top)?;
     let written = output.write(&result);
@@ -88,8 +89,7 @@ fn as_is(options: &WhatIf) -> Simulate {
 struct Question<'a> {
     trace: &'a Trace,
     machine: &'a Machine,
-    base: Counts,
-    granules: usize,
+    base: Base,
 }
 
 impl Question<'_> {
@@ -120,7 +120,7 @@ impl Question<'_> {
         }
         let predicts = Predicts::of(&findings, self.machine.config);
         wanted.extend(predicts.wanted(&subjects));
-        let counted = replay_all(self.trace, self.machine, &wanted, self.granules)?;
+        let counted = replay_all(self.trace, self.machine, &wanted, self.base)?;
         let (changes, predicted) = counted.split_at(tried.len());
         let mut changes: Vec<Tried> = self.changes(&tried, changes, &asked, result, &subjects);
         changes.sort_by_key(|c| (std::cmp::Reverse(c.misses_saved), c.bytes));
@@ -206,15 +206,15 @@ impl Question<'_> {
                     let of = subjects.of_finding(at).iter();
                     of.map(|&s| counted.of_subject(s).falsely).sum()
                 }
-                None => counted.totals.false_sharing,
+                None => counted.totals.falsely,
             };
             let grown = counted.placed.map_or(0, |(_, figures)| figures.grown);
             Tried {
                 finding: candidate.finding,
                 change: candidate.words.clone(),
                 arguments: candidate.arguments(),
-                misses_saved: saved(self.base.misses(), counted.totals.misses()),
-                false_saved: saved(self.base.false_sharing, counted.totals.false_sharing),
+                misses_saved: saved(self.base.misses.all(), counted.totals.all()),
+                false_saved: saved(self.base.misses.falsely, counted.totals.falsely),
                 false_left,
                 bytes: match policy(candidate) {
                     Some(_) => reached(counted).saturating_sub(one_heap) * page,

@@ -1,6 +1,7 @@
 //! The events of all threads merged by time. One block of each living thread is
 //! in memory; a thread's first block is read when its time has come.
 
+use super::lane::may_hold;
 use super::{Filter, Trace};
 use crate::codec::decode::Decoder;
 use crate::slot::{Slot, Sync, access_kind, alignment, tag};
@@ -179,6 +180,15 @@ impl<'t> Events<'t> {
             at.next_block += 1;
             let payload = self.trace.payload(block);
             at.decoder = payload.and_then(|p| Decoder::new(&block.header, p));
+            if at
+                .decoder
+                .as_ref()
+                .is_some_and(|d| !may_hold(d, self.filter.kinds))
+            {
+                // Few blocks hold anything but accesses.
+                at.decoder = None;
+                continue;
+            }
             match &mut at.decoder {
                 Some(decoder) => {
                     at.next = decoder.next_slot();

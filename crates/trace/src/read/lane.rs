@@ -179,9 +179,7 @@ pub(super) fn only(trace: &Trace, thread: usize, kinds: Kinds, mut each: impl Fn
         let Some(mut decoder) = payload.and_then(|p| Decoder::new(&block.header, p)) else {
             continue;
         };
-        let mut holds = false;
-        let told = decoder.keys(|key| holds |= may_be(key.tag(), kinds));
-        if told && !holds {
+        if !may_hold(&decoder, kinds) {
             continue;
         }
         loop {
@@ -209,6 +207,16 @@ pub(super) fn only(trace: &Trace, thread: usize, kinds: Kinds, mut each: impl Fn
             }
         }
     }
+}
+
+/// Whether a block of which nothing was decoded yet may hold events of `kinds`.
+pub(super) fn may_hold(decoder: &Decoder, kinds: Kinds) -> bool {
+    if kinds.overlaps(Kinds::ACCESSES) {
+        return true;
+    }
+    let mut holds = false;
+    let told = decoder.keys(|key| holds |= may_be(key.tag(), kinds));
+    holds || !told
 }
 
 /// Whether a slot with this tag may be an event of `kinds`, or a part of one.

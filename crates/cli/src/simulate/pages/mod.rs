@@ -123,7 +123,7 @@ pub fn count(
         machine,
         process,
     };
-    let mut events = Ordered::new(trace, machine.order, kinds, watch);
+    let mut events = Ordered::new(trace, machine, kinds, watch);
     for event in events.by_ref() {
         second.take(trace, &event)?;
     }
