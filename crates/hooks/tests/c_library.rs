@@ -1,5 +1,5 @@
-//! The C library of this machine with its kernel calls led through hooks. Each
-//! test works in a child process, which has one thread and its own copy of the
+//! The C library and the dynamic linker of this machine with their kernel calls
+//! led through hooks. Each test works in a child process, which has one thread and its own copy of the
 //! code.
 
 use std::ffi::c_void;
@@ -19,13 +19,14 @@ const CHANGES: [i64; 5] = [
     libc::SYS_madvise,
 ];
 
-fn c_library() -> ModuleCode {
+/// A module of ours whose path ends so.
+fn module(end: &str) -> ModuleCode {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("our own");
     let path = maps
         .lines()
         .filter_map(|line| line.find('/').map(|at| &line[at..]))
-        .find(|path| path.ends_with("/libc.so.6"))
-        .expect("we use the C library");
+        .find(|path| path.ends_with(end))
+        .expect("we use it");
     ModuleCode::read(&PathBuf::from(path)).expect("it is an ELF file with an identifier")
 }
 
@@ -64,21 +65,30 @@ fn record(patch: &sites::Patch) -> Patch {
     }
 }
 
-/// The plan for the C library, and how many patches it has.
+/// The plan for the C library and the dynamic linker, and how many patches it has.
 fn plan() -> (Vec<u8>, usize) {
-    let code = c_library();
+    let modules = [
+        plan_for(module("/libc.so.6"), 300, &CHANGES),
+        plan_for(module("/ld-linux-x86-64.so.2"), 20, &CHANGES[..3]),
+    ];
+    let count = modules.iter().map(|m| m.patches.len()).sum();
+    (wire::write(&modules), count)
+}
+
+/// The module has so many entries, and all those of `needed` can be patched.
+fn plan_for(code: ModuleCode, entries: usize, needed: &[i64]) -> ModulePlan<Vec<u8>, Vec<Patch>> {
     let bounds = |&(start, end): &(u64, u64)| Function { start, end };
     let functions: Vec<_> = code.functions.iter().map(bounds).collect();
     let plan = sites::plan(&code.bytes, code.address, &functions, wants);
-    assert!(plan.entries > 300, "{} entries", plan.entries);
+    assert!(plan.entries >= entries, "{} entries", plan.entries);
     assert!(
-        plan.patches.len() * 10 > plan.entries * 8,
+        plan.patches.len() * 10 > plan.entries * 7,
         "{} of {}: {:?}",
         plan.patches.len(),
         plan.entries,
         plan.refused
     );
-    for number in CHANGES {
+    for &number in needed {
         let number = Number::Always(number as u32);
         assert!(
             plan.patches.iter().any(|p| p.number == number),
@@ -89,13 +99,10 @@ fn plan() -> (Vec<u8>, usize) {
             "{number:?}"
         );
     }
-    let patches: Vec<_> = plan.patches.iter().map(record).collect();
-    let count = patches.len();
-    let module = ModulePlan {
+    ModulePlan {
         build_id: code.build_id,
-        patches,
-    };
-    (wire::write(&[module]), count)
+        patches: plan.patches.iter().map(record).collect(),
+    }
 }
 
 static CHANGED: [AtomicUsize; 32] = [const { AtomicUsize::new(0) }; 32];
@@ -177,6 +184,21 @@ fn changes_of_the_address_space_from_inside_the_library_are_seen() {
                 && seen(libc::SYS_mmap) == 1
                 && seen(libc::SYS_mremap) == 1
                 && seen(libc::SYS_munmap) == 1
+        }
+    });
+}
+
+#[test]
+fn changes_of_the_address_space_by_the_linker_are_seen() {
+    let (plan, count) = plan();
+    in_a_child(|| {
+        // SAFETY: a child has one thread; the library is the machine's.
+        unsafe {
+            let installed = install(&plan, HOOKS) == Ok(count);
+            let library = libc::dlopen(c"libm.so.6".as_ptr(), libc::RTLD_NOW);
+            let (mapped, protected) = (seen(libc::SYS_mmap), seen(libc::SYS_mprotect));
+            let closed = !library.is_null() && libc::dlclose(library) == 0;
+            installed && closed && mapped >= 3 && protected >= 1 && seen(libc::SYS_munmap) >= 1
         }
     });
 }
