@@ -16,6 +16,9 @@ use iced_x86::{
 /// Bytes of a near jump, the least that a patch overwrites.
 pub const JUMP: usize = 5;
 
+/// Bytes of a `syscall` instruction as everybody writes it.
+const ENTRY: usize = 2;
+
 /// The most instructions on one side of the entry that a patch overwrites.
 const MOST: usize = 3;
 
@@ -83,6 +86,9 @@ pub enum Reason {
     /// An instruction beside it means something else in another place.
     #[error("an instruction beside it depends on where it lies")]
     Bound,
+    /// It has prefixes, which mean nothing and which nobody writes.
+    #[error("the instruction has prefixes")]
+    Prefix,
     /// The function begins or ends too close to it.
     #[error("its function has no room for a jump")]
     NoRoom,
@@ -151,6 +157,7 @@ pub fn plan(bytes: &[u8], at: u64, functions: &[Function], wants: impl Fn(Number
             let number = around.number(i);
             let patch = match wants(number) {
                 Want::Nothing => continue,
+                _ if instruction.len() != ENTRY => Err(Reason::Prefix),
                 Want::Result => around.after(i),
                 Want::Call => around.whole(i),
             };

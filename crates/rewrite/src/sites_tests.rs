@@ -158,3 +158,42 @@ fn broken_code_gives_no_plan_and_no_panic() {
     let code = [&SYSCALL[..], &CMP_RAX[..4]].concat();
     assert_eq!(planned(&code, Want::Result).patches, []);
 }
+
+proptest::proptest! {
+    /// Whatever the code, a patch covers whole instructions of it around an entry,
+    /// no two meet, and every entry that is wanted is planned or refused.
+    #[test]
+    fn patches_are_of_the_code_and_apart(
+        parts in proptest::collection::vec(
+            proptest::prop_oneof![
+                proptest::strategy::Just(SYSCALL.to_vec()),
+                proptest::strategy::Just(MOV_EAX_11.to_vec()),
+                proptest::strategy::Just(CMP_RAX.to_vec()),
+                proptest::strategy::Just(RET.to_vec()),
+                proptest::collection::vec(proptest::prelude::any::<u8>(), 1..4),
+            ],
+            0..40,
+        ),
+        whole in proptest::prelude::any::<bool>(),
+    ) {
+        let code = parts.concat();
+        let want = if whole { Want::Call } else { Want::Result };
+        let plan = planned(&code, want);
+        assert_eq!(plan.entries, plan.patches.len() + plan.refused.len());
+        let mut end = AT;
+        for patch in &plan.patches {
+            let bytes = |at: u64, len: usize| &code[(at - AT) as usize..][..len];
+            assert_eq!(bytes(patch.entry, 2), SYSCALL);
+            assert_eq!(bytes(patch.entry + 2, patch.tail.len()), patch.tail);
+            let before = patch.entry - patch.head.len() as u64;
+            assert_eq!(bytes(before, patch.head.len()), patch.head);
+            let (from, length) = match want {
+                Want::Call => (before, patch.head.len() + 2 + patch.tail.len()),
+                _ => (patch.entry + 2, patch.tail.len()),
+            };
+            assert_eq!((patch.from, patch.length), (from, length));
+            assert!(patch.length >= JUMP && patch.from >= end);
+            end = patch.from + patch.length as u64;
+        }
+    }
+}
