@@ -3,6 +3,7 @@
 
 mod detection;
 mod ground_truth;
+mod heap;
 mod measure;
 mod overhead;
 mod programs;
@@ -51,6 +52,8 @@ enum Command {
     GroundTruth,
     /// How fast traces are replayed, by length, nodes and lines
     Replay,
+    /// The live heap beside others on the usual allocator loops
+    Heap,
     /// Where objects lie and what it saves: SCSTallocator's Tables 1 to 3
     Scst {
         /// Threads of each program, and nodes of the simulated machine
@@ -88,6 +91,7 @@ fn main() -> Result<()> {
         Command::Sampling => sampling::run(&options),
         Command::Real => real::run(&options),
         Command::Replay => replay::run(&options),
+        Command::Heap => heap::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
         Command::Scst { threads } => scst::run(&options, threads),
     }
