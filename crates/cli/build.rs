@@ -23,6 +23,8 @@ fn main() {
         "tracer",
         "emulator",
         "announce",
+        "isolate",
+        "transaction",
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(part).display());
     }
@@ -32,6 +34,7 @@ fn main() {
         ("tracer", "libsunder_tracer.a", "SUNDER_TRACER"),
         ("emulator", "libsunder_emulator.so", "SUNDER_EMULATOR"),
         ("announce", "libsunder_announce.so", "SUNDER_ANNOUNCE"),
+        ("isolate", "libsunder_isolate.so", "SUNDER_ISOLATION"),
     ] {
         println!("cargo::rerun-if-env-changed={variable}");
         let library = match env::var_os(variable) {

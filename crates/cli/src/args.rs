@@ -49,6 +49,9 @@ pub enum Command {
     Diff(Diff),
     /// Run a program with an allocator that keeps its objects apart
     Run(Run),
+    /// Run a program with falsely shared pages private to each thread
+    #[command(hide = true)]
+    Protect(Protect),
     /// Say what can be observed on this machine, and how to get more
     Doctor(Doctor),
     /// Build and run a small program with false sharing, and its repaired variant
@@ -156,6 +159,40 @@ pub struct Run {
     /// Give the heap objects of a saved result (`detect --format json`) lines of their own
     #[arg(long, value_name = "FILE", required_unless_present = "placement")]
     pub fix: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// `sunder protect`.
+#[derive(Debug, Args)]
+pub struct Protect {
+    /// Isolate what a saved result (`detect --format json`) says is falsely shared
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Where to write what was done, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Say nothing at the end
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Isolate only pages on which nothing but what the result names was ever written
+    #[arg(long)]
+    pub strict: bool,
+    /// Isolate the pages of this global variable, whatever is said of it (for tests)
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub isolate_global: Vec<String>,
+    /// Look at threads, and commit, this often, however short episodes are (for tests)
+    #[arg(long, value_name = "MICROSECONDS", hide = true)]
+    pub every: Option<u32>,
+    /// Let isolated threads execute any code (for tests)
+    #[arg(long, hide = true)]
+    pub any_code: bool,
     /// The program and its arguments
     #[arg(
         required = true,

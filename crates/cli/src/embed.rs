@@ -11,6 +11,7 @@ use std::path::PathBuf;
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_runtime.so"));
 static EMULATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_emulator.so"));
 static ANNOUNCE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_announce.so"));
+static ISOLATE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_isolate.so"));
 static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_heap.so"));
 
 /// Bytes as a file of this process: one of the libraries, or what it reads. It lasts as long as this value; the
@@ -34,6 +35,29 @@ impl MemoryFile {
     /// As [`Self::runtime`].
     pub fn heap() -> io::Result<Self> {
         Self::holding(c"sunder-heap", HEAP)
+    }
+
+    /// The library that isolates threads.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn isolate() -> io::Result<Self> {
+        Self::holding(c"sunder-isolate", ISOLATE)
+    }
+
+    /// An empty file of so many bytes, none of which takes memory yet.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn empty(name: &CStr, bytes: u64) -> io::Result<Self> {
+        let empty = Self::holding(name, b"")?;
+        empty.file.set_len(bytes)?;
+        Ok(empty)
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> i32 {
+        self.file.as_raw_fd()
     }
 
     /// The emulator's plugin.

@@ -19,6 +19,7 @@ mod observers;
 mod output;
 mod pointers;
 mod process;
+mod protect;
 mod result;
 mod run;
 mod saved;
@@ -56,6 +57,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Report(options) => saved::report(options),
         Command::Diff(options) => saved::diff(options),
         Command::Run(options) => run::run(options),
+        Command::Protect(options) => protect::run(options),
         Command::Simulate(options) => simulate::run(options),
         Command::WhatIf(options) => what_if::run(options),
         Command::Doctor(options) => doctor::run(options),

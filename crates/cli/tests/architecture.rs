@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-plan", &["sunder-findings"]),
     ("sunder-placement", &["sunder-access"]),
     ("sunder-rewrite", &["sunder-access"]),
+    ("sunder-isolate", &["sunder-transaction", "sunder-wire"]),
     ("sunder-heap", &["sunder-access", "sunder-placement"]),
     ("sunder-hooks", &["sunder-wire"]),
     ("sunder-remap", &["sunder-hooks", "sunder-wire"]),

@@ -32,12 +32,14 @@ mod flow;
 mod frame;
 mod live;
 mod operand;
+mod ordering;
 mod plan;
 mod registers;
 mod request;
 pub mod sites;
 
 pub use frame::return_slot;
+pub use ordering::ordering_pages;
 pub use registers::{Register, Registers};
 pub use request::{
     Block, Code, Condition, Entry, Frame, MovedPage, Refusal, Request, Resume, Rule, Seen,

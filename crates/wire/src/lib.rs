@@ -9,6 +9,7 @@
 pub mod creation;
 mod environment;
 mod heap;
+pub mod isolation;
 pub mod large;
 pub mod layout;
 pub mod registry;

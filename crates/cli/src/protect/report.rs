@@ -1,0 +1,114 @@
+//! What `protect` says at the end: one line, and a report for tools. Figures come from
+//! the control file; nothing is decided here.
+
+use serde_json::json;
+use std::sync::atomic::Ordering::Relaxed;
+use sunder_wire::isolation::{Control, closed, why};
+
+/// What happened.
+#[derive(Debug)]
+pub struct Told {
+    pages: u32,
+    given_up: usize,
+    episodes: u64,
+    returns: Vec<(&'static str, u64)>,
+    commits: u64,
+    committed_bytes: u64,
+    shared_bytes: u64,
+    error: i64,
+    ended: Option<String>,
+}
+
+impl Told {
+    /// Of a program that has ended. `refused` is why the tool stopped isolating.
+    pub fn new(control: &Control, refused: Option<&str>) -> Self {
+        let pages = control.page_count.load(Relaxed);
+        let named = [
+            (why::RECALLED, "recalled"),
+            (why::SYSTEM_CALL, "system_call"),
+            (why::MEMORY, "memory"),
+            (why::CODE, "code"),
+            (why::EXCEPTION, "exception"),
+            (why::NO_WORKER, "no_worker"),
+            (why::NO_MEMORY, "not_then"),
+            (why::BESIDE, "beside"),
+        ];
+        let returns: Vec<_> = named
+            .into_iter()
+            .filter_map(|(i, name)| Some((name, control.returns.get(i as usize)?.load(Relaxed))))
+            .collect();
+        let began = |name: &str| !matches!(name, "no_worker" | "not_then");
+        let closed = match control.closed.load(Relaxed) {
+            closed::FORK => Some("the program forked"),
+            closed::MEMBARRIER => Some("the program uses membarrier"),
+            closed::MEMORY => Some("its memory could not be made sharable"),
+            closed::MOVED => Some("the program changes its mappings by raw system calls"),
+            _ => None,
+        };
+        let given_up = control
+            .pages
+            .iter()
+            .filter(|p| p.given_up.load(Relaxed) != 0);
+        Self {
+            pages,
+            given_up: given_up.count(),
+            episodes: returns
+                .iter()
+                .filter(|(n, _)| began(n))
+                .map(|(_, n)| n)
+                .sum(),
+            returns,
+            commits: control.commits.load(Relaxed),
+            committed_bytes: control.committed_bytes.load(Relaxed),
+            shared_bytes: control.shared_bytes.load(Relaxed),
+            error: control.error.load(Relaxed),
+            ended: refused.or(closed).map(ToOwned::to_owned),
+        }
+    }
+
+    /// For people.
+    pub fn line(&self) -> String {
+        let ended = |text: &String| format!("; then native, since {text}");
+        let ended = self.ended.as_ref().map(ended).unwrap_or_default();
+        if self.episodes == 0 {
+            let why = self.ended.as_deref().unwrap_or(if self.pages == 0 {
+                "nothing of what is to be isolated was found"
+            } else {
+                "no thread computed there for long"
+            });
+            return format!("nobody was isolated: {why}");
+        }
+        let given_up = if self.given_up > 0 {
+            format!(", {} of them given up", self.given_up)
+        } else {
+            String::new()
+        };
+        format!(
+            "isolated {} pages{given_up} in {} episodes, {} commits of {} bytes{ended}",
+            self.pages, self.episodes, self.commits, self.committed_bytes
+        )
+    }
+
+    /// For tools.
+    pub fn json(&self) -> String {
+        let returns: serde_json::Map<_, _> = self
+            .returns
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), json!(count)))
+            .collect();
+        let report = json!({
+            "schema": "sunder-protect",
+            "version": 1,
+            "pages": self.pages,
+            "pages_given_up": self.given_up,
+            "episodes": self.episodes,
+            "returns": returns,
+            "commits": self.commits,
+            "committed_bytes": self.committed_bytes,
+            "sharable_bytes": self.shared_bytes,
+            "last_error": self.error,
+            "ended": self.ended,
+        });
+        format!("{report:#}\n")
+    }
+}

@@ -1,0 +1,236 @@
+//! Stopping single threads of the program with `ptrace`, for as long as it takes to look
+//! or to send them somewhere. A thread that was stopped in a system call goes on with it
+//! as if nothing had been: unlike a signal, this interrupts nobody. Called by
+//! `protect`, always from the same thread.
+
+use std::cell::RefCell;
+use std::io;
+use std::time::{Duration, Instant};
+
+const GET_MASK: u32 = 0x420a;
+const SET_MASK: u32 = 0x420b;
+/// As long as a thread is given to stop. One that waits for a child of `vfork` does
+/// not stop before that has gone.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Calls that the kernel ends with `EINTR` whenever their thread is stopped, and that
+/// may simply be made again.
+const AGAIN: [i64; 9] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+];
+
+/// A stopped thread; dropped, it goes on.
+#[derive(Debug)]
+pub struct Stopped {
+    thread: i32,
+    /// Its registers, as they are to be when it goes on.
+    registers: libc::user_regs_struct,
+}
+
+/// What became of an attempt to stop a thread.
+#[derive(Debug)]
+pub enum Stop {
+    /// It is stopped.
+    Stopped(Box<Stopped>),
+    /// It is busy with a signal, ends, or can't be stopped now.
+    NotNow,
+    /// The thread was the process, which has ended with this status.
+    Ended(i32),
+}
+
+fn request(what: u32, thread: i32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: the callers pass what the request demands.
+    let result = unsafe { libc::ptrace(what, thread, address, data) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+impl Stopped {
+    /// Stops a thread of `process`.
+    ///
+    /// # Errors
+    /// If the kernel does not let us, as when a debugger watches the program.
+    pub fn stop(thread: i32, process: i32) -> io::Result<Stop> {
+        match request(libc::PTRACE_SEIZE, thread, 0, 0) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(Stop::NotNow),
+            Err(error) => return Err(error),
+        }
+        // If this fails, the thread is about to end, which is waited for.
+        let _ = request(libc::PTRACE_INTERRUPT, thread, 0, 0);
+        let Some(status) = wait(thread) else {
+            keep(thread);
+            return Ok(Stop::NotNow);
+        };
+        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            return Ok(if thread == process {
+                Stop::Ended(status)
+            } else {
+                Stop::NotNow
+            });
+        }
+        let event = status >> 16;
+        let signal = libc::WSTOPSIG(status);
+        if event != libc::PTRACE_EVENT_STOP || signal != libc::SIGTRAP {
+            // About to get a signal, or stopped as a whole.
+            let pass_on = if event == 0 { signal } else { 0 };
+            let _ = request(libc::PTRACE_DETACH, thread, 0, pass_on as usize);
+            return Ok(Stop::NotNow);
+        }
+        // SAFETY: plain data, for which zeroes are valid.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        let stopped = |registers| Self { thread, registers };
+        if request(libc::PTRACE_GETREGS, thread, 0, &raw mut registers as usize).is_err() {
+            drop(stopped(registers));
+            return Ok(Stop::NotNow);
+        }
+        let mut stopped = stopped(registers);
+        stopped.keep_the_call();
+        Ok(Stop::Stopped(Box::new(stopped)))
+    }
+
+    /// Has a call that the kernel would now end with `EINTR` made again, unless a signal
+    /// is there for it: -ERESTARTNOHAND says just that.
+    fn keep_the_call(&mut self) {
+        const RESTART_WITHOUT_HANDLER: i64 = -514;
+        let number = self.registers.orig_rax as i64;
+        let interrupted = self.registers.rax as i64 == -i64::from(libc::EINTR);
+        if interrupted && AGAIN.contains(&number) {
+            self.registers.rax = RESTART_WITHOUT_HANDLER as u64;
+            let _ = self.write();
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let at = &raw const self.registers as usize;
+        request(libc::PTRACE_SETREGS, self.thread, 0, at)
+    }
+
+    /// Which thread it is.
+    pub const fn thread(&self) -> i32 {
+        self.thread
+    }
+
+    /// Where it stands, if it is in the program's own code and not in the kernel.
+    pub const fn computing_at(&self) -> Option<u64> {
+        if (self.registers.orig_rax as i64) < 0 && self.registers.cs == 0x33 {
+            Some(self.registers.rip)
+        } else {
+            None
+        }
+    }
+
+    /// Its registers.
+    pub const fn registers(&self) -> &libc::user_regs_struct {
+        &self.registers
+    }
+
+    /// Its signal mask.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn mask(&self) -> io::Result<u64> {
+        let mut mask = 0u64;
+        request(GET_MASK, self.thread, 8, &raw mut mask as usize)?;
+        Ok(mask)
+    }
+
+    /// Has it go on at `entry`, with all signals blocked, `rdi` and the stack pointer as
+    /// given.
+    ///
+    /// # Errors
+    /// If that can't be done; it then goes on where it was.
+    pub fn send(mut self, entry: u64, argument: u64, stack: u64) -> io::Result<()> {
+        const DIRECTION_AND_TRAP: u64 = 0x500;
+        let mask = self.mask()?;
+        let before = self.registers;
+        self.registers.rip = entry;
+        self.registers.rdi = argument;
+        self.registers.rsp = stack;
+        self.registers.orig_rax = u64::MAX;
+        self.registers.eflags &= !DIRECTION_AND_TRAP;
+        let all = u64::MAX;
+        request(SET_MASK, self.thread, 8, &raw const all as usize)?;
+        self.write().inspect_err(|_| {
+            self.registers = before;
+            let _ = self.write();
+            let _ = request(SET_MASK, self.thread, 8, &raw const mask as usize);
+        })
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if request(libc::PTRACE_DETACH, self.thread, 0, 0).is_err() {
+            // Killed meanwhile: its end is ours to collect.
+            keep(self.thread);
+        }
+    }
+}
+
+/// Waits for the thread to stop or end; the status.
+fn wait(thread: i32) -> Option<i32> {
+    let end = Instant::now() + PATIENCE;
+    let mut status = 0;
+    for round in 0u32.. {
+        // SAFETY: a valid place for the status.
+        let done = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) };
+        if done == thread {
+            return Some(status);
+        }
+        if done < 0 || Instant::now() > end {
+            return None;
+        }
+        if round > 20 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    None
+}
+
+thread_local! {
+    /// Threads that are ours still: asked to stop and not stopped yet, or killed while
+    /// they were stopped and not collected yet.
+    static LEFT: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lets go whom we have kept longer than we wanted. To be called again and again: the
+/// process can't end while a thread of it is not collected. Its status, if it has ended.
+pub fn sweep(process: i32) -> Option<i32> {
+    let left = LEFT.take();
+    let mut ended = None;
+    // The process always: a thread that we had asked to stop has its number after an
+    // `exec`.
+    for thread in left.into_iter().filter(|t| *t != process).chain([process]) {
+        let mut status = 0;
+        // SAFETY: a valid place for the status.
+        let done = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) };
+        if done == 0 && thread != process {
+            keep(thread);
+        } else if done == thread && libc::WIFSTOPPED(status) {
+            let pass_on = if status >> 16 == 0 {
+                libc::WSTOPSIG(status)
+            } else {
+                0
+            };
+            let _ = request(libc::PTRACE_DETACH, thread, 0, pass_on as usize);
+        } else if done == thread && thread == process {
+            ended = Some(status);
+        }
+    }
+    ended
+}
+
+fn keep(thread: i32) {
+    LEFT.with_borrow_mut(|left| left.push(thread));
+}

@@ -1,0 +1,51 @@
+//! The control file, as this process has mapped it. Contexts: all.
+
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use sunder_wire::isolation::{
+    Control, REGISTERS, Registers, SLOTS, SUITCASE, SUITCASES_AT, Slot, VECTORS,
+};
+
+static CONTROL: AtomicPtr<Control> = AtomicPtr::new(core::ptr::null_mut());
+static LIBRARY: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+/// The control file, if this process is the one that is protected.
+#[inline]
+pub fn get() -> Option<&'static Control> {
+    // SAFETY: null, or a mapping that is never undone.
+    unsafe { CONTROL.load(Ordering::Acquire).as_ref() }
+}
+
+/// Keeps it, or forgets it (in a child).
+pub fn set(control: *mut Control) {
+    CONTROL.store(control, Ordering::Release);
+}
+
+/// Where this library lies.
+pub fn library() -> [usize; 2] {
+    let [start, end] = &LIBRARY;
+    [start.load(Ordering::Relaxed), end.load(Ordering::Relaxed)]
+}
+
+/// Keeps where this library lies.
+pub fn set_library(from: usize, to: usize) {
+    let [start, end] = &LIBRARY;
+    start.store(from, Ordering::Relaxed);
+    end.store(to, Ordering::Relaxed);
+}
+
+/// The suitcase of a slot: its address.
+pub fn suitcase(control: &Control, slot: &Slot) -> Option<usize> {
+    let first = control.slots.as_ptr() as usize;
+    let index = (&raw const *slot as usize).checked_sub(first)? / size_of::<Slot>();
+    (index < SLOTS).then(|| &raw const *control as usize + SUITCASES_AT + index * SUITCASE)
+}
+
+/// The registers in a suitcase.
+pub fn registers(suitcase: usize) -> *const Registers {
+    (suitcase + REGISTERS) as *const Registers
+}
+
+/// The vector state in a suitcase.
+pub fn vectors(suitcase: usize) -> usize {
+    suitcase + VECTORS
+}

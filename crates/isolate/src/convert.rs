@@ -1,0 +1,348 @@
+//! Makes the program's private memory sharable, and turns that back. Everybody else is
+//! stopped meanwhile. Contexts: a thread in [`crate::enter`] (`share`), or one that is
+//! about to fork (`unshare`).
+//!
+//! What is sharable lies in one file, at the offset that is its address: no two pieces
+//! can meet, and a mapping that grows finds zeroes. It goes piece by piece, so that
+//! there is never much twice.
+
+use crate::{control, maps, system};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use sunder_wire::isolation::{CONTROL_BYTES, Control, RANGES, SCRATCH, SCRATCH_AT};
+
+const PAGE: usize = 4096;
+/// Bytes that are in memory twice for a moment.
+const PIECE: usize = 16 << 20;
+/// Bytes of a page map's part for a piece.
+const PRESENCE: usize = PIECE / PAGE * 8;
+/// A larger main stack than this is not made sharable: it is mapped in full.
+const LARGEST_STACK: usize = 64 << 20;
+/// Mappings that the kernel allows are 65,530 by default; far below that.
+const MOST_MAPPINGS: usize = 20_000;
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// Makes memory sharable that is not yet. False if that stopped half-way: whatever is
+/// not sharable is as it was.
+pub fn share(control: &Control) -> bool {
+    // SAFETY: the path is a C string.
+    let Some(file) = (unsafe { system::open(crate::start::memory_path(), true) }) else {
+        return false;
+    };
+    // SAFETY: as above.
+    let presence = unsafe { system::open(c"/proc/thread-self/pagemap".as_ptr().cast(), false) };
+    let done = share_into(control, file, presence);
+    system::close(file);
+    if let Some(presence) = presence {
+        system::close(presence);
+    }
+    if done {
+        control.conversions.fetch_add(1, SeqCst);
+    }
+    done
+}
+
+fn scratch(control: &Control) -> (&'static mut [u8], &'static mut [u64]) {
+    let at = &raw const *control as usize + SCRATCH_AT;
+    // SAFETY: the scratch space behind the control file's head; one thread at a time
+    // converts.
+    unsafe {
+        (
+            core::slice::from_raw_parts_mut(at as *mut u8, SCRATCH - PRESENCE),
+            core::slice::from_raw_parts_mut((at + SCRATCH - PRESENCE) as *mut u64, PRESENCE / 8),
+        )
+    }
+}
+
+fn share_into(control: &Control, file: i32, presence: Option<i32>) -> bool {
+    let (buffer, present) = scratch(control);
+    let Some(text) = maps::read(buffer) else {
+        return false;
+    };
+    if maps::all(text).count() > MOST_MAPPINGS {
+        return false;
+    }
+    let own = control::library();
+    let head = &raw const *control as usize;
+    let kept = [own, [head, head + CONTROL_BYTES]];
+    // The file whose code came last: what follows of it is its data.
+    let mut module: &[u8] = b"";
+    let mut before = 0;
+    for mapping in maps::all(text) {
+        let free_from = core::mem::replace(&mut before, mapping.end);
+        let overlaps = |[from, to]: &[usize; 2]| mapping.start < *to && *from < mapping.end;
+        if mapping.is_executable() {
+            module = mapping.name;
+        }
+        if kept.iter().any(overlaps) || mapping.mode != *b"rw-p" {
+            continue;
+        }
+        let stack = mapping.name == b"[stack]";
+        let anonymous = mapping.name.is_empty()
+            || mapping.name == b"[heap]"
+            || mapping.name.starts_with(b"[anon:");
+        let data = mapping.is_of_file() && mapping.name == module;
+        let mut start = mapping.start;
+        if stack {
+            match stack_start(mapping.end, free_from) {
+                Some(lowest) => start = lowest.min(start),
+                None => continue,
+            }
+        } else if !anonymous && !data {
+            continue;
+        }
+        let presence = presence.filter(|_| !data);
+        if !share_range(
+            control,
+            file,
+            presence,
+            present,
+            [start, mapping.start, mapping.end],
+        ) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Where the main thread's stack may grow to: a shared mapping does not grow.
+fn stack_start(end: usize, free_from: usize) -> Option<usize> {
+    const GUARD: usize = 1 << 20;
+    let mut limit = [0u64; 2];
+    let (which, at) = (libc::RLIMIT_STACK as usize, limit.as_mut_ptr() as usize);
+    // SAFETY: a valid place for the limits.
+    unsafe { system::call(libc::SYS_prlimit64, [0, which, 0, at, 0, 0]) };
+    let bytes = usize::try_from(limit[0])
+        .ok()
+        .filter(|b| *b <= LARGEST_STACK)?;
+    let start = end.checked_sub(bytes)? & !(PAGE - 1);
+    (start >= free_from.checked_add(GUARD)?).then_some(start)
+}
+
+/// Shares `[start, end)`, of which memory exists from `from` on.
+fn share_range(
+    control: &Control,
+    file: i32,
+    presence: Option<i32>,
+    present: &mut [u64],
+    [start, from, end]: [usize; 3],
+) -> bool {
+    // Nothing of an earlier use of these addresses.
+    let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as usize;
+    // SAFETY: the file holds nothing there that anybody needs.
+    let punched = unsafe {
+        system::call(
+            libc::SYS_fallocate,
+            [file as usize, punch, start, end - start, 0, 0],
+        )
+    };
+    if punched < 0 {
+        return failed(control, punched);
+    }
+    let count = control.range_count.load(Relaxed) as usize;
+    let Some(range) = control.ranges.get(count).filter(|_| count < RANGES) else {
+        return false;
+    };
+    let [low, high] = range;
+    low.store(start as u64, Relaxed);
+    high.store(start as u64, Relaxed);
+    control.range_count.store(count as u32 + 1, Relaxed);
+    let mut at = start;
+    while at < end {
+        let next = end.min((at | (PIECE - 1)) + 1);
+        let length = next - at;
+        if next > from && !copy(control, file, presence, present, at.max(from), next) {
+            return false;
+        }
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: the contents are in the file, and nobody else runs.
+        let mapped = unsafe { system::map(at, length, READ_WRITE, flags, file, at) };
+        if mapped != at as isize {
+            return failed(control, mapped);
+        }
+        control.shared_bytes.fetch_add(length as u64, Relaxed);
+        high.store(next as u64, Relaxed);
+        at = next;
+    }
+    true
+}
+
+fn failed(control: &Control, error: isize) -> bool {
+    control.error.store(error as i64, Relaxed);
+    false
+}
+
+/// Writes `[from, to)`, at most a piece, to the file: pages that exist.
+fn copy(
+    control: &Control,
+    file: i32,
+    presence: Option<i32>,
+    present: &mut [u64],
+    from: usize,
+    to: usize,
+) -> bool {
+    const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+    let pages = (to - from) / PAGE;
+    let Some(present) = present.get_mut(..pages) else {
+        return false;
+    };
+    present.fill(u64::MAX);
+    if let Some(presence) = presence {
+        let (at, bytes) = (present.as_mut_ptr() as usize, pages * 8);
+        // SAFETY: the buffer is valid for its length.
+        let read = unsafe {
+            system::call(
+                libc::SYS_pread64,
+                [presence as usize, at, bytes, from / PAGE * 8, 0, 0],
+            )
+        };
+        if read != bytes as isize {
+            present.fill(u64::MAX);
+        }
+    }
+    let exists = |i: usize| present.get(i).is_some_and(|p| p & PRESENT_OR_SWAPPED != 0);
+    let mut i = 0;
+    while i < pages {
+        if !exists(i) {
+            i += 1;
+            continue;
+        }
+        let first = i;
+        while i < pages && exists(i) {
+            i += 1;
+        }
+        if !write(control, file, from + first * PAGE, (i - first) * PAGE) {
+            return false;
+        }
+    }
+    true
+}
+
+fn write(control: &Control, file: i32, mut at: usize, mut bytes: usize) -> bool {
+    while bytes > 0 {
+        // SAFETY: memory of the program that can be read.
+        let done =
+            unsafe { system::call(libc::SYS_pwrite64, [file as usize, at, bytes, at, 0, 0]) };
+        if done <= 0 {
+            return failed(control, done);
+        }
+        at += done as usize;
+        bytes -= done as usize;
+    }
+    true
+}
+
+/// Turns all sharable memory back to private memory of this process. False if it ran out
+/// of memory half-way.
+pub fn unshare(control: &Control) -> bool {
+    // SAFETY: the path is a C string.
+    let Some(file) = (unsafe { system::open(crate::start::memory_path(), true) }) else {
+        return false;
+    };
+    let (buffer, _) = scratch(control);
+    let mut done = false;
+    if let Some(text) = maps::read(buffer) {
+        done = maps::all(text)
+            .filter(maps::Mapping::is_converted)
+            .all(|mapping| unshare_mapping(control, file, &mapping));
+    }
+    system::close(file);
+    if done {
+        control.range_count.store(0, Relaxed);
+        control.conversions.store(0, SeqCst);
+    }
+    done
+}
+
+fn unshare_mapping(control: &Control, file: i32, mapping: &maps::Mapping<'_>) -> bool {
+    let mut at = mapping.start;
+    while at < mapping.end {
+        let next = mapping.end.min((at | (PIECE - 1)) + 1);
+        let offset = mapping.offset + (at - mapping.start);
+        if !unshare_piece(control, file, at, next - at, offset, mapping.mode) {
+            return false;
+        }
+        at = next;
+    }
+    true
+}
+
+fn unshare_piece(
+    control: &Control,
+    file: i32,
+    at: usize,
+    bytes: usize,
+    offset: usize,
+    mode: [u8; 4],
+) -> bool {
+    const OWN: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new memory.
+    let copy = unsafe { system::map(0, bytes, READ_WRITE, OWN, -1, 0) };
+    if copy <= 0 {
+        return failed(control, copy);
+    }
+    let copy = copy as usize;
+    let mut done = 0;
+    while done < bytes {
+        // SAFETY: the copy is ours; the file is only asked and read.
+        unsafe {
+            let seek = |whence: i32, from: usize| {
+                system::call(
+                    libc::SYS_lseek,
+                    [file as usize, from, whence as usize, 0, 0, 0],
+                )
+            };
+            let data = seek(libc::SEEK_DATA, offset + done);
+            if data < 0 || data as usize >= offset + bytes {
+                break;
+            }
+            let hole = seek(libc::SEEK_HOLE, data as usize);
+            let end = if hole < 0 {
+                offset + bytes
+            } else {
+                (hole as usize).min(offset + bytes)
+            };
+            done = data as usize - offset;
+            let length = end - data as usize;
+            let read = system::call(
+                libc::SYS_pread64,
+                [file as usize, copy + done, length, data as usize, 0, 0],
+            );
+            if read <= 0 {
+                system::call(libc::SYS_munmap, [copy, bytes, 0, 0, 0, 0]);
+                return failed(control, read);
+            }
+            done += read as usize;
+        }
+    }
+    let bit = |i: usize, letter: u8, flag: i32| {
+        if mode.get(i) == Some(&letter) {
+            flag
+        } else {
+            0
+        }
+    };
+    let protection = bit(0, b'r', libc::PROT_READ)
+        | bit(1, b'w', libc::PROT_WRITE)
+        | bit(2, b'x', libc::PROT_EXEC);
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+    let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as usize;
+    // SAFETY: the copy takes the place of what it was made from; nobody else runs.
+    unsafe {
+        if protection != READ_WRITE {
+            system::call(
+                libc::SYS_mprotect,
+                [copy, bytes, protection as usize, 0, 0, 0],
+            );
+        }
+        let moved = system::call(libc::SYS_mremap, [copy, bytes, bytes, flags, at, 0]);
+        if moved < 0 {
+            return failed(control, moved);
+        }
+        system::call(
+            libc::SYS_fallocate,
+            [file as usize, punch, offset, bytes, 0, 0],
+        );
+    }
+    true
+}

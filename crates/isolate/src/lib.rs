@@ -1,0 +1,36 @@
+//! The isolating library: preloaded by `sunder protect`, it gives threads page tables
+//! of their own while they compute, so that falsely shared pages cost nothing.
+//!
+//! - [`start`] finds the control file when the program starts; until the tool sends a
+//!   thread, nothing else happens.
+//! - [`enter`] is where the tool sends a thread that it has stopped in the middle of its
+//!   work: the thread makes a *worker*, a process with its registers, stack and thread
+//!   pointer but a page table of its own, and parks.
+//! - [`worker`] prepares that process. It does nothing but compute: a system call, a
+//!   fault, code that it may not execute, all end the *episode*: what it changed is
+//!   committed, and the parked thread goes on in its place, natively, with the same
+//!   instruction.
+//! - [`private`] are the pages that a worker has for itself.
+//! - [`convert`] makes the program's memory sharable, and turns that back before a fork.
+//! - [`calls`] stands before the functions that change the address space.
+//!
+//! Contexts: `enter` and `convert` run on threads that were stopped anywhere, `worker`
+//! in a signal handler without the C library. No code here panics, allocates or
+//! touches `errno`. See `docs/design/isolate.md`.
+
+#![cfg_attr(
+    test,
+    allow(dead_code, clippy::disallowed_methods, clippy::disallowed_macros)
+)]
+
+#[cfg(not(test))]
+mod calls;
+mod control;
+mod convert;
+mod enter;
+mod maps;
+mod private;
+mod real;
+mod start;
+mod system;
+mod worker;

@@ -1,0 +1,166 @@
+//! The list of mappings, as the kernel writes it. Pure, but for [`read`]. Contexts:
+//! all, as long as the C library's code may be executed (slices are compared).
+
+use crate::system;
+use sunder_wire::isolation::MEMORY_NAME;
+
+/// One mapping.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping<'a> {
+    /// First byte.
+    pub start: usize,
+    /// The byte after the last.
+    pub end: usize,
+    /// `rwxp`, as written.
+    pub mode: [u8; 4],
+    /// Where in the file it begins.
+    pub offset: usize,
+    /// The file's path or a name in brackets; empty for anonymous memory.
+    pub name: &'a [u8],
+}
+
+impl Mapping<'_> {
+    /// Whether it may be written.
+    pub const fn is_writable(&self) -> bool {
+        self.mode[1] == b'w'
+    }
+
+    /// Whether it may be executed.
+    pub const fn is_executable(&self) -> bool {
+        self.mode[2] == b'x'
+    }
+
+    /// Whether stores are private to the process.
+    pub const fn is_private(&self) -> bool {
+        self.mode[3] == b'p'
+    }
+
+    /// Whether it is the program's memory, made sharable.
+    pub fn is_converted(&self) -> bool {
+        let name = self.name.strip_prefix(b"/memfd:").unwrap_or_default();
+        !self.is_private() && name.starts_with(MEMORY_NAME.as_bytes())
+    }
+
+    /// Whether it is a file's.
+    pub fn is_of_file(&self) -> bool {
+        self.name.first() == Some(&b'/')
+    }
+}
+
+/// Reads the list (by way of the thread: the process's first one may have ended) into `buffer`; what of it, or `None` if it does not fit.
+pub fn read(buffer: &mut [u8]) -> Option<&[u8]> {
+    // SAFETY: a C string.
+    let fd = unsafe { system::open(c"/proc/thread-self/maps".as_ptr().cast(), false) }?;
+    let mut length = 0;
+    while let Some(rest) = buffer.get_mut(length..).filter(|r| !r.is_empty()) {
+        let more = system::read(fd, rest);
+        if more == 0 {
+            break;
+        }
+        length += more;
+    }
+    system::close(fd);
+    buffer
+        .get(..length)
+        .filter(|_| length > 0 && length < buffer.len())
+}
+
+/// The mappings of such a list.
+pub fn all(text: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
+    let mut rest = text;
+    core::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+            let (line, more) = rest.split_at_checked(end)?;
+            rest = more.get(1..).unwrap_or_default();
+            if let Some(mapping) = parse(line) {
+                return Some(mapping);
+            }
+        }
+        None
+    })
+}
+
+fn parse(line: &[u8]) -> Option<Mapping<'_>> {
+    let mut at = Cursor(line);
+    let start = at.hexadecimal()?;
+    at.expect(b'-')?;
+    let end = at.hexadecimal()?;
+    at.expect(b' ')?;
+    let mode: [u8; 4] = at.0.first_chunk().copied()?;
+    at.0 = at.0.get(5..)?;
+    let offset = at.hexadecimal()?;
+    at.expect(b' ')?;
+    // Device and inode.
+    for _ in 0..2 {
+        let space = at.0.iter().position(|b| *b == b' ').unwrap_or(at.0.len());
+        at.0 = at.0.get(space + 1..).unwrap_or_default();
+    }
+    let name = at.0.iter().position(|b| *b != b' ').unwrap_or(at.0.len());
+    Some(Mapping {
+        start,
+        end,
+        mode,
+        offset,
+        name: at.0.get(name..).unwrap_or_default(),
+    })
+}
+
+struct Cursor<'a>(&'a [u8]);
+
+impl Cursor<'_> {
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        (*first == byte).then_some(())
+    }
+
+    fn hexadecimal(&mut self) -> Option<usize> {
+        let mut value = 0usize;
+        let mut digits = 0;
+        while let Some((first, rest)) = self.0.split_first() {
+            let Some(digit) = (*first as char).to_digit(16) else {
+                break;
+            };
+            value = value << 4 | digit as usize;
+            digits += 1;
+            self.0 = rest;
+        }
+        (digits > 0).then_some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_every_kind_are_read() {
+        let text = b"00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/with space\n\
+            7f0000000000-7f0000021000 rw-p 00000000 00:00 0 \n\
+            7f1000000000-7f1000001000 rw-s 7f1000000000 00:01 42 /memfd:sunder-memory (deleted)\n\
+            7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0   [stack]\n";
+        let all: Vec<Mapping<'_>> = all(text).collect();
+        assert_eq!(all.len(), 4);
+        assert_eq!(
+            (all[0].start, all[0].end, all[0].offset),
+            (0x40_0000, 0x45_2000, 0x1000)
+        );
+        assert_eq!(all[0].name, b"/usr/bin/with space");
+        assert!(all[0].is_executable() && !all[0].is_writable() && all[0].is_private());
+        assert!(all[1].name.is_empty() && all[1].is_writable());
+        assert!(all[2].is_converted() && all[2].offset == all[2].start);
+        assert_eq!(all[3].name, b"[stack]");
+        assert!(!all[3].is_converted() && !all[3].is_of_file());
+    }
+
+    #[test]
+    fn the_list_of_this_process_has_this_function() {
+        let mut buffer = vec![0; 1 << 20];
+        let text = read(&mut buffer).expect("/proc is mounted");
+        let here = the_list_of_this_process_has_this_function as *const () as usize;
+        let found = all(text).find(|m| (m.start..m.end).contains(&here));
+        assert!(found.is_some_and(|m| m.is_executable()));
+        assert!(read(&mut [0; 64]).is_none(), "it does not fit");
+    }
+}

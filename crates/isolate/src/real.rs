@@ -1,0 +1,91 @@
+//! The functions that stand behind ours: the next ones in the dynamic linker's order.
+//! Looked up once when the program starts, or at the first call if one comes earlier.
+//! Contexts: pre-init, normal.
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+macro_rules! real {
+    ($($(#[$doc:meta])* $name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
+        $(
+            $(#[$doc])*
+            #[inline]
+            pub fn $name() -> Option<unsafe extern "C-unwind" fn($($argument),*) -> $result> {
+                static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+                let mut found = SLOT.load(Ordering::Relaxed);
+                if found.is_null() {
+                    // SAFETY: the bytes end with the zero that was put there.
+                    let name = unsafe {
+                        CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
+                    };
+                    // SAFETY: the name is a C string.
+                    found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
+                    SLOT.store(found, Ordering::Relaxed);
+                }
+                // SAFETY: a null pointer is `None`; anything else is the function of
+                // this name, whose type the C standard or the manual gives.
+                unsafe { core::mem::transmute(found) }
+            }
+        )*
+
+        /// Looks all up, so that later calls need not.
+        pub fn look_all_up() {
+            $($name();)*
+            know_the_heap();
+        }
+    };
+}
+
+real! {
+    /// See the manual, as all of these.
+    fork: fn() -> c_int;
+    /// Without handlers.
+    #[allow(non_snake_case)]
+    _Fork: fn() -> c_int;
+    /// Forks inside the C library.
+    daemon: fn(c_int, c_int) -> c_int;
+    /// Forks inside the C library.
+    forkpty: fn(*mut c_int, *mut c_char, *const c_void, *const c_void) -> c_int;
+    /// Any system call.
+    syscall: fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+    /// A new process or thread; variadic, but for six registers.
+    clone: fn(usize, usize, usize, usize, usize, usize) -> c_int;
+    /// Advice on memory.
+    madvise: fn(*mut c_void, usize, c_int) -> c_int;
+    /// Gives a mapping back.
+    munmap: fn(*mut c_void, usize) -> c_int;
+    /// Changes what may be done with memory.
+    mprotect: fn(*mut c_void, usize, c_int) -> c_int;
+    /// Moves or grows a mapping.
+    mremap: fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
+    /// A new mapping.
+    mmap: fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
+    /// Grows or shrinks a block.
+    realloc: fn(*mut c_void, usize) -> *mut c_void;
+}
+
+static C_HEAP: AtomicBool = AtomicBool::new(false);
+
+/// Whether the program's heap is the C library's.
+pub fn has_c_heap() -> bool {
+    C_HEAP.load(Ordering::Relaxed)
+}
+
+fn know_the_heap() {
+    let Some(function) = realloc() else {
+        return;
+    };
+    // SAFETY: zeroes are a valid value for the structure, which the call fills.
+    let name = unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        if libc::dladdr(function as *const c_void, &raw mut info) == 0 || info.dli_fname.is_null() {
+            return;
+        }
+        CStr::from_ptr(info.dli_fname).to_bytes()
+    };
+    let file = name.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    C_HEAP.store(
+        file.starts_with(b"libc.so") || file.starts_with(b"libc-"),
+        Ordering::Relaxed,
+    );
+}

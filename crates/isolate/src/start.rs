@@ -1,0 +1,199 @@
+//! Finds the control file when the program starts, and takes what made the loader load
+//! us out of the environment, so that the program and its children see what they would
+//! without us. Contexts: pre-init.
+
+use crate::{control, enter, real, system, worker};
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_wire::isolation::{
+    CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VARIABLE, ISOLATE_VERSION,
+};
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = start;
+
+/// The path of the file that holds the program's memory.
+static MEMORY: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+static PATH: [core::sync::atomic::AtomicU8; 64] =
+    [const { core::sync::atomic::AtomicU8::new(0) }; 64];
+
+/// The path of the file that is to hold the program's memory, a C string.
+pub fn memory_path() -> *const u8 {
+    let path = MEMORY.load(Ordering::Relaxed);
+    if path.is_null() {
+        c"".as_ptr().cast()
+    } else {
+        path
+    }
+}
+
+#[cfg_attr(test, allow(dead_code))]
+extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *mut *mut c_char) {
+    real::look_all_up();
+    // SAFETY: the dynamic linker passes the environment, which ends with null, and
+    // nobody else looks at it yet.
+    unsafe {
+        let Some(value) = take(environment, ISOLATE_VARIABLE.as_bytes()) else {
+            return;
+        };
+        restore_preload(environment, value);
+        begin(value);
+    }
+}
+
+/// The value of a variable, which is taken out of the environment.
+///
+/// # Safety
+/// `environment` is one that nobody else uses.
+unsafe fn take(environment: *mut *mut c_char, name: &[u8]) -> Option<*mut u8> {
+    let mut at = environment;
+    // SAFETY: by this function's contract, up to the null pointer and in each string up
+    // to the zero.
+    unsafe {
+        while !at.is_null() && !(*at).is_null() {
+            if let Some(value) = value_of(*at, name) {
+                let mut to = at;
+                while !(*to).is_null() {
+                    *to = *to.wrapping_add(1);
+                    to = to.wrapping_add(1);
+                }
+                return Some(value);
+            }
+            at = at.wrapping_add(1);
+        }
+    }
+    None
+}
+
+unsafe fn value_of(entry: *mut c_char, name: &[u8]) -> Option<*mut u8> {
+    let entry = entry.cast::<u8>();
+    // SAFETY: a C string, read up to where it differs.
+    let same = name
+        .iter()
+        .chain(b"=")
+        .enumerate()
+        .all(|(i, byte)| unsafe { *entry.wrapping_add(i) } == *byte);
+    same.then(|| entry.wrapping_add(name.len() + 1))
+}
+
+/// `LD_PRELOAD` as it was: without its first entry, which is ours. `value` ends with
+/// a comma and 1 if there was such a variable before.
+unsafe fn restore_preload(environment: *mut *mut c_char, value: *const u8) {
+    const NAME: &[u8] = b"LD_PRELOAD";
+    // SAFETY: as `take`.
+    unsafe {
+        let text = core::ffi::CStr::from_ptr(value.cast()).to_bytes();
+        if !text.ends_with(b",1") {
+            take(environment, NAME);
+            return;
+        }
+        let mut at = environment;
+        while !at.is_null() && !(*at).is_null() {
+            if let Some(value) = value_of(*at, NAME) {
+                let mut from = value;
+                while *from != 0 && *from != b':' {
+                    from = from.wrapping_add(1);
+                }
+                if *from == b':' {
+                    from = from.wrapping_add(1);
+                }
+                let mut to = value;
+                loop {
+                    *to = *from;
+                    if *from == 0 {
+                        break;
+                    }
+                    to = to.wrapping_add(1);
+                    from = from.wrapping_add(1);
+                }
+                return;
+            }
+            at = at.wrapping_add(1);
+        }
+    }
+}
+
+/// # Safety
+/// `value` is a C string: two paths and a flag, separated by commas.
+unsafe fn begin(value: *mut u8) {
+    // SAFETY: by this function's contract.
+    let text = unsafe { core::ffi::CStr::from_ptr(value.cast()) }.to_bytes();
+    let mut parts = text.split(|b| *b == b',');
+    let (Some(head), Some(memory)) = (parts.next(), parts.next()) else {
+        return;
+    };
+    if memory.len() >= PATH.len() || head.len() >= 64 {
+        return;
+    }
+    for (to, from) in PATH.iter().zip(memory) {
+        to.store(*from, Ordering::Relaxed);
+    }
+    MEMORY.store(PATH.as_ptr().cast_mut().cast(), Ordering::Relaxed);
+    let mut path = [0u8; 64];
+    for (to, from) in path.iter_mut().zip(head) {
+        *to = *from;
+    }
+    // SAFETY: a C string, since the array ends with zeroes; the file is ours to map.
+    unsafe {
+        let Some(file) = system::open(path.as_ptr(), true) else {
+            return;
+        };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let at = system::map(0, CONTROL_BYTES, protection, libc::MAP_SHARED, file, 0);
+        system::close(file);
+        if at <= 0 {
+            return;
+        }
+        let control = at as *mut Control;
+        let meant = (*control).magic == ISOLATE_MAGIC
+            && (*control).version == ISOLATE_VERSION
+            && (*control).process.load(Ordering::Acquire) == system::process_id()
+            && (*control).ready.load(Ordering::Acquire) == 0;
+        if !meant || !find_library() {
+            system::call(libc::SYS_munmap, [at as usize, CONTROL_BYTES, 0, 0, 0, 0]);
+            return;
+        }
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
+        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr());
+        if !offset.is_null() && !size.is_null() && *size.cast::<u32>() != 0 {
+            worker::set_sequences(*offset.cast::<isize>());
+        }
+        control::set(control);
+        (*control).base.store(at as u64, Ordering::Relaxed);
+        let entry = enter::entry as *const () as u64;
+        (*control).entry.store(entry, Ordering::Relaxed);
+        (*control).ready.store(1, Ordering::Release);
+    }
+}
+
+/// Where this library lies.
+fn find_library() -> bool {
+    unsafe extern "C" fn each(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        _data: *mut c_void,
+    ) -> c_int {
+        let here = find_library as *const () as usize;
+        // SAFETY: the linker passes a description whose headers are that many.
+        unsafe {
+            let headers = core::slice::from_raw_parts((*info).dlpi_phdr, (*info).dlpi_phnum.into());
+            let base = (*info).dlpi_addr as usize;
+            let (mut low, mut high) = (usize::MAX, 0);
+            for header in headers.iter().filter(|h| h.p_type == libc::PT_LOAD) {
+                let start = base + header.p_vaddr as usize;
+                low = low.min(start & !4095);
+                high = high.max((start + header.p_memsz as usize).next_multiple_of(4096));
+            }
+            if (low..high).contains(&here) {
+                control::set_library(low, high);
+                return 1;
+            }
+        }
+        0
+    }
+    // SAFETY: the function only looks.
+    unsafe { libc::dl_iterate_phdr(Some(each), core::ptr::null_mut()) };
+    control::library()[1] != 0
+}

@@ -1,0 +1,397 @@
+//! A worker: the process that computes in a thread's place. It has the thread's
+//! registers, stack and thread pointer, and of the program's memory what is shared, what
+//! is only read, and pages of its own. Whatever else it tries ends the episode.
+//!
+//! Contexts: [`main`] before anything of the program runs; [`on_event`] in a signal
+//! handler, where the C library's code can't be executed: what is called from there must
+//! be in this library.
+
+use crate::{control, enter, maps, private, system};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use sunder_wire::isolation::{
+    CODES, CONTROL_BYTES, Control, SCRATCH, SUITCASE, Slot, WORKER_STACK, state, why,
+};
+
+/// The signal of a tick. In a worker no signal means what it means to the program.
+pub const TICK: i32 = 64;
+
+/// What ends an episode, besides a tick.
+const EVENTS: [i32; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// The thread's slot; in the worker's own memory.
+static SLOT: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What the C library says of its area for restartable sequences: its address from the
+/// thread pointer, 0 for none.
+static SEQUENCES: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps where that area is.
+pub fn set_sequences(offset: isize) {
+    SEQUENCES.store(offset as usize, Ordering::Relaxed);
+}
+
+/// The worker's beginning, on its own stack, with all signals blocked.
+pub unsafe extern "C" fn main(slot: *const Slot) -> ! {
+    SLOT.store(slot.cast_mut(), Ordering::Relaxed);
+    // SAFETY: the thread passes its slot.
+    if let (Some(control), Some(slot)) = (control::get(), unsafe { slot.as_ref() })
+        && let Some(suitcase) = control::suitcase(control, slot)
+        && prepare(control, slot, suitcase).is_some()
+    {
+        // SAFETY: the registers are those of the thread, whose memory is here.
+        unsafe { enter::restore(control::registers(suitcase), control::vectors(suitcase)) }
+    }
+    // Nothing of the program has run: the thread sees that we are gone.
+    loop {
+        // SAFETY: ends this process only.
+        unsafe { system::from_worker(libc::SYS_exit_group as usize, 0, 0, 0, 0) };
+    }
+}
+
+fn prepare(control: &Control, slot: &Slot, suitcase: usize) -> Option<()> {
+    die_with_the_thread(control)?;
+    // SAFETY: this process has one thread, which uses nothing of what is taken away but
+    // what is mapped again; the suitcase is not used by anybody else.
+    unsafe {
+        leave_sequences();
+        let executable = take_memory_away(control)?;
+        handle_signals(suitcase)?;
+        take_code_away(control, &executable)?;
+        confine()?;
+    }
+    slot.state
+        .compare_exchange(
+            state::ENTERING,
+            state::ISOLATED,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        )
+        .ok()?;
+    Some(())
+}
+
+fn done(result: isize) -> Option<()> {
+    if result >= 0 {
+        return Some(());
+    }
+    if let Some(control) = control::get() {
+        control.error.store(result as i64, Ordering::Relaxed);
+    }
+    None
+}
+
+/// No orphans: the kernel kills us when the thread that we stand for ends.
+fn die_with_the_thread(control: &Control) -> Option<()> {
+    let (option, signal) = (libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize);
+    // SAFETY: integers.
+    unsafe {
+        done(system::call(libc::SYS_prctl, [option, signal, 0, 0, 0, 0]))?;
+        let parent = system::call(libc::SYS_getppid, [0; 6]) as u32;
+        (parent == control.process.load(Ordering::Relaxed)).then_some(())
+    }
+}
+
+/// The area belongs to the thread: the kernel must not write our CPU's number there.
+unsafe fn leave_sequences() {
+    const UNREGISTER: usize = 1;
+    const SIGNATURE: usize = 0x5305_3053;
+    const OLD_SIZE: usize = 32;
+    let offset = SEQUENCES.load(Ordering::Relaxed);
+    if offset == 0 {
+        return;
+    }
+    let area = system::thread_pointer().wrapping_add(offset);
+    // SAFETY: takes our registration back if there is one of this size.
+    unsafe {
+        let size = libc::getauxval(27) as usize;
+        for bytes in [OLD_SIZE, size, size.next_multiple_of(32)] {
+            let arguments = [area, bytes, UNREGISTER, SIGNATURE, 0, 0];
+            if system::call(libc::SYS_rseq, arguments) == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Ranges of code.
+struct Executable {
+    ranges: [[usize; 2]; CODES],
+    count: usize,
+}
+
+/// Unmaps what is neither shared by all threads nor constant, and makes the wanted pages
+/// private. The value is the code that is mapped.
+unsafe fn take_memory_away(control: &Control) -> Option<Executable> {
+    let own = control::library();
+    let head = &raw const *control as usize;
+    // SAFETY: new memory.
+    let buffer = unsafe {
+        system::map(
+            0,
+            SCRATCH,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    done(buffer)?;
+    let buffer = buffer as usize;
+    // SAFETY: just mapped.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer as *mut u8, SCRATCH) };
+    let text = maps::read(bytes)?;
+    let mut executable = Executable {
+        ranges: [[0; 2]; CODES],
+        count: 0,
+    };
+    let kept = [
+        own,
+        [head, head + CONTROL_BYTES],
+        [buffer, buffer + SCRATCH],
+    ];
+    for mapping in maps::all(text) {
+        let overlaps = |[from, to]: &[usize; 2]| mapping.start < *to && *from < mapping.end;
+        if kept.iter().any(overlaps) || mapping.name == b"[vsyscall]" {
+            continue;
+        }
+        if mapping.is_converted() {
+            if mapping.is_writable() {
+                for (index, page) in private::wanted(control) {
+                    let at = page.address.load(Ordering::Relaxed) as usize;
+                    if (mapping.start..mapping.end).contains(&at) && !private::take(index, at) {
+                        return None;
+                    }
+                }
+            }
+            continue;
+        }
+        let constant = mapping.is_private() && !mapping.is_writable();
+        let named = !mapping.name.is_empty();
+        let nothing = mapping.mode.starts_with(b"---");
+        if constant && (named || nothing) {
+            if mapping.is_executable() {
+                *executable.ranges.get_mut(executable.count)? = [mapping.start, mapping.end];
+                executable.count += 1;
+            }
+            continue;
+        }
+        let length = mapping.end - mapping.start;
+        // SAFETY: a fault there brings the thread home.
+        done(unsafe { system::call(libc::SYS_munmap, [mapping.start, length, 0, 0, 0, 0]) })?;
+    }
+    Some(executable)
+}
+
+/// What the kernel takes for a signal's action.
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: usize,
+    restorer: usize,
+    mask: u64,
+}
+
+unsafe fn handle_signals(suitcase: usize) -> Option<()> {
+    const SA_RESTORER: usize = 0x0400_0000;
+    let stack = [suitcase + WORKER_STACK, 0, SUITCASE - WORKER_STACK];
+    let action = Action {
+        handler: on_event as *const () as usize,
+        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as usize | SA_RESTORER,
+        restorer: system::restorer as *const () as usize,
+        mask: u64::MAX,
+    };
+    let mut blocked = u64::MAX;
+    // SAFETY: this process has no thread beside, and tables of its own.
+    unsafe {
+        for signal in EVENTS.into_iter().chain([TICK]) {
+            blocked &= !(1 << (signal - 1));
+            let arguments = [signal as usize, &raw const action as usize, 0, 8, 0, 0];
+            done(system::call(libc::SYS_rt_sigaction, arguments))?;
+        }
+        // We run on this very stack and leave it before a signal can come.
+        let at = stack.as_ptr() as usize;
+        done(system::call(libc::SYS_sigaltstack, [at, 0, 0, 0, 0, 0]))?;
+    }
+    MASK.store(blocked as usize, Ordering::Relaxed);
+    Some(())
+}
+
+/// The signals that the worker blocks.
+static MASK: AtomicUsize = AtomicUsize::new(0);
+
+/// Leaves only code that may be executed. Nothing of the C library from here on.
+unsafe fn take_code_away(control: &Control, executable: &Executable) -> Option<()> {
+    let count = (control.code_count.load(Ordering::Relaxed) as usize).min(CODES);
+    let mut i = 0;
+    while i < executable.count && i < CODES {
+        let [start, end] = executable.ranges[i];
+        i += 1;
+        // SAFETY: code that is gone from here on makes faults.
+        unsafe { protect(start, end, libc::PROT_READ)? };
+        for allowed in control.codes.iter().take(count) {
+            let from = allowed[0].load(Ordering::Relaxed) as usize;
+            let to = allowed[1].load(Ordering::Relaxed) as usize;
+            let (from, to) = (from.max(start), to.min(end));
+            if from < to {
+                // SAFETY: as it was before.
+                unsafe { protect(from, to, libc::PROT_READ | libc::PROT_EXEC)? };
+            }
+        }
+    }
+    Some(())
+}
+
+unsafe fn protect(from: usize, to: usize, protection: i32) -> Option<()> {
+    let arguments = [from, to - from, protection as usize, 0, 0, 0];
+    // SAFETY: the caller's business.
+    done(unsafe { system::call(libc::SYS_mprotect, arguments) })
+}
+
+#[repr(C)]
+struct Filter {
+    code: u16,
+    yes: u8,
+    no: u8,
+    value: u32,
+}
+
+#[repr(C)]
+struct Program {
+    length: u16,
+    filter: *const Filter,
+}
+
+/// From here on only our own instructions make system calls; others are trapped. The
+/// program will never run in this process, so that the filter can't outlive an `exec`.
+unsafe fn confine() -> Option<()> {
+    const LOAD: u16 = 0x20;
+    const EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const POINTER: u32 = 8;
+    const SET_MODE_FILTER: usize = 1;
+    /// Or the kernel might slow stores down for us.
+    const SPEC_ALLOW: usize = 4;
+    const TRAP: u32 = 0x0003_0000;
+    const ALLOW: u32 = 0x7fff_0000;
+    let step = |code, yes, no, value| Filter {
+        code,
+        yes,
+        no,
+        value,
+    };
+    let [one, two] = system::allowed_instructions();
+    let high = |address: usize| (address >> 32) as u32;
+    if high(one) != high(two) {
+        return None;
+    }
+    let filter = [
+        step(LOAD, 0, 0, POINTER + 4),
+        step(EQUAL, 0, 3, high(one)),
+        step(LOAD, 0, 0, POINTER),
+        step(EQUAL, 2, 0, one as u32),
+        step(EQUAL, 1, 0, two as u32),
+        step(RETURN, 0, 0, TRAP),
+        step(RETURN, 0, 0, ALLOW),
+    ];
+    let program = Program {
+        length: filter.len() as u16,
+        filter: filter.as_ptr(),
+    };
+    let mask = MASK.load(Ordering::Relaxed) as u64;
+    // SAFETY: valid structures; what they forbid is meant for this process alone.
+    unsafe {
+        let option = libc::PR_SET_NO_NEW_PRIVS as usize;
+        done(system::call(libc::SYS_prctl, [option, 1, 0, 0, 0, 0]))?;
+        let (how, at) = (libc::SIG_SETMASK as usize, &raw const mask as usize);
+        done(system::call(
+            libc::SYS_rt_sigprocmask,
+            [how, at, 0, 8, 0, 0],
+        ))?;
+        let arguments = [
+            SET_MODE_FILTER,
+            SPEC_ALLOW,
+            &raw const program as usize,
+            0,
+            0,
+            0,
+        ];
+        done(system::call(libc::SYS_seccomp, arguments))
+    }
+}
+
+/// A tick, or the end of an episode.
+unsafe extern "C" fn on_event(
+    signal: i32,
+    info: *const libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
+    // SAFETY: the slot was set before any signal was let in; the kernel passes the rest.
+    let (Some(control), Some(slot)) = (control::get(), unsafe {
+        SLOT.load(Ordering::Relaxed).as_ref()
+    }) else {
+        return;
+    };
+    // SAFETY: as above.
+    let (registers, address) = unsafe {
+        (
+            &mut (*context).uc_mcontext.gregs,
+            (*info).si_addr() as usize,
+        )
+    };
+    let instruction = registers[libc::REG_RIP as usize];
+    let recalled = slot.recall.load(Ordering::SeqCst) != 0;
+    let is_tick = signal == TICK;
+    let sound = private::commit(control, is_tick && !recalled);
+    if is_tick && !recalled && sound {
+        return;
+    }
+    let reason = match signal {
+        TICK if recalled => why::RECALLED,
+        TICK => why::BESIDE,
+        libc::SIGSYS => {
+            // The kernel has put the number back; the thread makes the call again.
+            registers[libc::REG_RIP as usize] = instruction.wrapping_sub(2);
+            why::SYSTEM_CALL
+        }
+        libc::SIGSEGV | libc::SIGBUS => {
+            const FETCH: i64 = 16;
+            if registers[libc::REG_ERR as usize] & FETCH != 0 {
+                why::CODE
+            } else {
+                why::MEMORY
+            }
+        }
+        libc::SIGTRAP => {
+            // After `int3`, which is to be met again; after a single step not.
+            const SI_KERNEL: i32 = 0x80;
+            // SAFETY: as above.
+            if unsafe { (*info).si_code } == SI_KERNEL {
+                registers[libc::REG_RIP as usize] = instruction.wrapping_sub(1);
+            }
+            why::EXCEPTION
+        }
+        _ => why::EXCEPTION,
+    };
+    slot.why.store(reason, Ordering::Relaxed);
+    slot.address.store(address as u64, Ordering::Relaxed);
+    slot.instruction
+        .store(instruction as u64, Ordering::Relaxed);
+    slot.context.store(context as u64, Ordering::Relaxed);
+    slot.state.store(state::RETURNING, Ordering::Release);
+    let word = slot.state.as_ptr() as usize;
+    // SAFETY: wakes the thread, which owns all of this from here on, and ends us.
+    unsafe {
+        let (wake, all) = (libc::FUTEX_WAKE as usize, i32::MAX as usize);
+        system::from_worker(libc::SYS_futex as usize, word, wake, all, 0);
+        loop {
+            system::from_worker(libc::SYS_exit_group as usize, 0, 0, 0, 0);
+        }
+    }
+}
