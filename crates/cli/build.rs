@@ -25,6 +25,8 @@ fn main() {
         "announce",
         "isolate",
         "transaction",
+        "remap",
+        "hooks",
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(part).display());
     }
@@ -35,6 +37,7 @@ fn main() {
         ("emulator", "libsunder_emulator.so", "SUNDER_EMULATOR"),
         ("announce", "libsunder_announce.so", "SUNDER_ANNOUNCE"),
         ("isolate", "libsunder_isolate.so", "SUNDER_ISOLATION"),
+        ("remap", "libsunder_remap.so", "SUNDER_REMAP_LIBRARY"),
     ] {
         println!("cargo::rerun-if-env-changed={variable}");
         let library = match env::var_os(variable) {

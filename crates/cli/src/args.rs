@@ -52,6 +52,9 @@ pub enum Command {
     /// Run a program with falsely shared pages private to each thread
     #[command(hide = true)]
     Protect(Protect),
+    /// Run a program and take falsely shared data apart while it runs
+    #[command(hide = true)]
+    Repair(Repair),
     /// Say what can be observed on this machine, and how to get more
     Doctor(Doctor),
     /// Build and run a small program with false sharing, and its repaired variant
@@ -530,6 +533,42 @@ pub enum Via {
     Instrumented,
     /// Under an emulator
     Emulated,
+}
+
+/// `sunder repair`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder repair -- ./server --threads 8
+  sunder repair --dry-run -- ./server
+  sunder repair --report repair.json --quiet -- ./bench
+
+Bytes of different threads that share lines are moved to lines of their own while the program runs,
+and moved back when anything is in doubt. The program's exit status, signals and standard streams are
+its own; what was done is told on standard error.")]
+pub struct Repair {
+    /// Only say what would be moved
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Write the result, with what was done, to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Say nothing on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Which observer takes the samples
+    #[arg(long, value_enum, default_value_t = ObserverChoice::Auto)]
+    pub observer: ObserverChoice,
+    /// How to observe.
+    #[command(flatten)]
+    pub observe: ObserveOptions,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
 }
 
 /// How to observe.

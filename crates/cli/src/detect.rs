@@ -83,6 +83,44 @@ pub fn start_failure(error: &anyhow::Error) -> u8 {
     status::FAILED
 }
 
+/// What goes into the program beside the runtime library.
+pub struct Loaded {
+    /// The library's path.
+    pub library: PathBuf,
+    /// A variable that it reads.
+    pub variable: OsString,
+    /// Its value.
+    pub value: OsString,
+}
+
+/// Who does something about what is found while the program runs.
+pub trait Beside {
+    /// What is loaded into the program.
+    fn load(&self) -> Option<Loaded>;
+    /// The program has a number and has not begun.
+    ///
+    /// # Errors
+    /// If it must not begin.
+    fn begins(&mut self, process: ProcessId) -> Result<()>;
+    /// Something may have been seen.
+    fn step(&mut self, live: &mut Live);
+}
+
+/// Nobody.
+struct Alone;
+
+impl Beside for Alone {
+    fn load(&self) -> Option<Loaded> {
+        None
+    }
+
+    fn begins(&mut self, _process: ProcessId) -> Result<()> {
+        Ok(())
+    }
+
+    fn step(&mut self, _live: &mut Live) {}
+}
+
 /// Runs `program` under observation. Also used by `demo`.
 ///
 /// # Errors
@@ -93,6 +131,28 @@ pub fn observe(
     options: &ObserveOptions,
     follow_children: bool,
     threshold: Option<f64>,
+) -> Result<(Findings, ExitStatus)> {
+    observe_beside(
+        program,
+        choice,
+        options,
+        follow_children,
+        threshold,
+        &mut Alone,
+    )
+}
+
+/// The same, with somebody who does something about it. Used by `repair`.
+///
+/// # Errors
+/// As [`observe`].
+pub fn observe_beside(
+    program: &[OsString],
+    choice: ObserverChoice,
+    options: &ObserveOptions,
+    follow_children: bool,
+    threshold: Option<f64>,
+    beside: &mut dyn Beside,
 ) -> Result<(Findings, ExitStatus)> {
     let machine = Machine::read();
     let line = options.line_size.map_or(machine.line.bytes(), u64::from);
@@ -123,9 +183,11 @@ pub fn observe(
         options,
         follow_children,
         &library,
+        beside.load(),
         &mut limits,
     )?;
     let pid = prepared.pid();
+    beside.begins(pid)?;
     let follow = if follow_children {
         Follow::All
     } else {
@@ -145,7 +207,7 @@ pub fn observe(
         exit,
         path,
         children,
-    } = watch_to_the_end(&mut live, &mut child)?;
+    } = watch_to_the_end(&mut live, &mut child, beside)?;
     // That of a privileged program is not ours to know.
     let path = path.or_else(|| program.first().and_then(|name| observers::find(name)));
     signals.release();
@@ -206,13 +268,20 @@ struct Ended {
     children: bool,
 }
 
-fn watch_to_the_end(live: &mut Live, child: &mut Child) -> Result<Ended, ObserveError> {
+fn watch_to_the_end(
+    live: &mut Live,
+    child: &mut Child,
+    beside: &mut dyn Beside,
+) -> Result<Ended, ObserveError> {
     let pidfd = observers::pidfd(child.pid());
     let mut path = None;
     let mut children = false;
     loop {
         path = proc::executable(child.pid()).ok().or(path);
         let over = live.step(None, &mut |pause| observers::wait_end(&pidfd, pause))?;
+        if !over {
+            beside.step(live);
+        }
         // Perf's rings end with the threads; a process whose last thread is gone
         // is collected a moment later.
         let over = over || observers::wait_end(&pidfd, Duration::ZERO);
@@ -309,6 +378,7 @@ fn start(
     options: &ObserveOptions,
     follow_children: bool,
     library: &MemoryFile,
+    more: Option<Loaded>,
     limits: &mut Vec<String>,
 ) -> Result<Started> {
     let timer_hz = observers::timer_frequency(options.frequency);
@@ -344,7 +414,16 @@ fn start(
     };
     let mut launch = Launch::new(name.clone()).arguments(arguments.to_vec());
     if let Some(registry) = &registry {
-        let existing = std::env::var_os("LD_PRELOAD");
+        let mut existing = std::env::var_os("LD_PRELOAD");
+        if let Some(more) = more {
+            let mut list = more.library.into_os_string();
+            if let Some(users) = existing {
+                list.push(":");
+                list.push(users);
+            }
+            existing = Some(list);
+            launch = launch.environment(more.variable, Some(more.value));
+        }
         for (name, value) in registry.environment(&library.path(), existing.as_deref()) {
             launch = launch.environment(name, value);
         }

@@ -12,6 +12,7 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_runt
 static EMULATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_emulator.so"));
 static ANNOUNCE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_announce.so"));
 static ISOLATE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_isolate.so"));
+static REMAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_remap.so"));
 static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_heap.so"));
 
 /// Bytes as a file of this process: one of the libraries, or what it reads. It lasts as long as this value; the
@@ -58,6 +59,14 @@ impl MemoryFile {
     /// The descriptor.
     pub fn descriptor(&self) -> i32 {
         self.file.as_raw_fd()
+    }
+
+    /// The library that moves bytes of pages.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn remap() -> io::Result<Self> {
+        Self::holding(c"sunder-remap", REMAP)
     }
 
     /// The emulator's plugin.

@@ -20,6 +20,7 @@ mod output;
 mod pointers;
 mod process;
 mod protect;
+mod repair;
 mod result;
 mod run;
 mod saved;
@@ -58,6 +59,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Diff(options) => saved::diff(options),
         Command::Run(options) => run::run(options),
         Command::Protect(options) => protect::run(options),
+        Command::Repair(options) => repair::run(options),
         Command::Simulate(options) => simulate::run(options),
         Command::WhatIf(options) => what_if::run(options),
         Command::Doctor(options) => doctor::run(options),

@@ -5,8 +5,9 @@
 #![cfg(not(test))]
 
 use crate::program::{self, BIT};
-use crate::real;
+use crate::{area, real, shared};
 use core::ffi::{c_int, c_void};
+use sunder_wire::remap::BY_KERNEL;
 
 fn fails() -> c_int {
     // SAFETY: the C library's thread-local errno.
@@ -25,6 +26,13 @@ unsafe fn open(set: *const libc::sigset_t) -> libc::sigset_t {
         let word = (&raw mut copy).cast::<u64>();
         word.write_unaligned(word.read_unaligned() & !BIT);
         copy
+    }
+}
+
+/// The kernel writes there, and the C library does not say if it can't.
+fn written<T>(at: *mut T) {
+    if !at.is_null() && shared::anything_moved() {
+        area::roll_back_in(at as u64, size_of::<T>() as u64, BY_KERNEL);
     }
 }
 
@@ -123,6 +131,7 @@ pub unsafe extern "C-unwind" fn pthread_sigmask(
     let Some(real) = real::pthread_sigmask() else {
         return libc::ENOSYS;
     };
+    written(old);
     // SAFETY: handed on, with a set on our stack where one is given.
     unsafe {
         if set.is_null() || how == libc::SIG_UNBLOCK {
@@ -146,6 +155,7 @@ pub unsafe extern "C-unwind" fn sigprocmask(
     let Some(real) = real::sigprocmask() else {
         return fails();
     };
+    written(old);
     // SAFETY: as above.
     unsafe {
         if set.is_null() || how == libc::SIG_UNBLOCK {

@@ -1,7 +1,7 @@
 //! Puts the copy together: constants, then the instructions in the order of their
 //! addresses, then what runs when a guard fails.
 
-use crate::flow::{LEAF, can_be_copied, is_plain_return};
+use crate::flow::{OUTER, can_be_copied, is_plain_return};
 use crate::plan::{Alternative, Chosen, Plan};
 use crate::registers::Register;
 use crate::request::{Block, Condition, Entry, Refusal, Request, Resume};
@@ -78,7 +78,7 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
     for (&n, plan) in &chosen.plans {
         let offset = offset_of(Target::Node(n)).ok_or(Refusal::Encode(ip))?;
         let original = CodeAddress(chosen.graph.nodes[n].instruction.ip());
-        let Some(facts) = demanded(request, chosen, n) else {
+        let Some(facts) = demanded(chosen, n) else {
             continue;
         };
         let guards: Vec<&[(Register, u64, u64)]> = match plan {
@@ -128,7 +128,7 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
 }
 
 /// What a thread must bring along that enters at `n`; none if it can't be told.
-fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Option<Vec<Condition>> {
+fn demanded(chosen: &Chosen, n: usize) -> Option<Vec<Condition>> {
     let facts = chosen.facts.get(&n)?;
     let needed = chosen.needed.get(&n).copied().unwrap_or(0);
     let mut conditions = Vec::new();
@@ -137,24 +137,17 @@ fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Option<Vec<Cond
         let value = facts[usize::from(number)]?;
         conditions.push(Condition::Register(Register(number), value, value));
     }
-    if chosen.is_loop && chosen.graph.nodes[n].instance == LEAF {
-        // Within a leaf, the copy's caller must be the thread's.
-        let (_, back) = chosen.graph.call?;
-        let (_, slot) = request.caller.as_ref()?;
-        // The distance holds where the fault was; elsewhere in the leaf the stack
-        // pointer may be another.
-        if n != chosen.at && !same_depth(chosen, n) {
-            return None;
-        }
-        conditions.push(Condition::Stack(*slot, back));
+    let instance = chosen.graph.nodes[n].instance;
+    if chosen.is_loop && instance != OUTER {
+        // Within a called function, the thread's caller must be the copy's.
+        let call = chosen.graph.called(instance)?;
+        let start = chosen.graph.find(instance, call.target)?;
+        let rsp = |n: usize| chosen.facts.get(&n)?[Register::RSP.index()];
+        // Facts are of one thread, but the distance is the same for all.
+        let slot = rsp(start)?.wrapping_sub(rsp(n)?) as i64;
+        conditions.push(Condition::Stack(slot, call.back));
     }
     Some(conditions)
-}
-
-/// Whether the stack pointer is certain to be where it is at the fault.
-fn same_depth(chosen: &Chosen, n: usize) -> bool {
-    let rsp = |n: usize| chosen.facts.get(&n).and_then(|f| f[Register::RSP.index()]);
-    matches!((rsp(n), rsp(chosen.at)), (Some(a), Some(b)) if a == b)
 }
 
 impl Emitter<'_> {
@@ -258,6 +251,13 @@ impl Emitter<'_> {
         self.branch(Code::Jmp_rel32_64, target, ip);
     }
 
+    /// What comes after an instruction that is no jump comes after its copy.
+    fn follow(&mut self, instance: u8, instruction: &Instruction, next: Option<usize>) {
+        if instruction.flow_control() == FlowControl::Next {
+            self.go_on(instance, instruction.next_ip(), next);
+        }
+    }
+
     /// The copy of one instruction; `next` is the one whose copy follows it.
     fn node(&mut self, n: usize, next: Option<usize>) {
         let chosen = self.chosen;
@@ -270,7 +270,7 @@ impl Emitter<'_> {
             return;
         }
         match instruction.flow_control() {
-            FlowControl::Next => {
+            FlowControl::Next | FlowControl::IndirectBranch => {
                 let displaced = match chosen.plans.get(&n) {
                     None => instruction,
                     Some(Plan::Direct(displacement)) => displaced(instruction, *displacement),
@@ -287,7 +287,7 @@ impl Emitter<'_> {
                     }
                 };
                 self.put(displaced, ip);
-                self.go_on(instance, instruction.next_ip(), next);
+                self.follow(instance, &instruction, next);
             }
             FlowControl::UnconditionalBranch => {
                 self.go_on(instance, instruction.near_branch_target(), next);
@@ -318,8 +318,9 @@ impl Emitter<'_> {
     fn call(&mut self, n: usize, call: &Instruction, next: Option<usize>) {
         let callee = call.near_branch_target();
         self.push_return(call);
-        if self.chosen.graph.call.is_some_and(|(at, _)| at == n) {
-            self.go_on(LEAF, callee, next);
+        let calls = &self.chosen.graph.calls;
+        if let Some(inner) = calls.iter().position(|c| c.node == n) {
+            self.go_on(inner as u8 + 1, callee, next);
         } else {
             self.branch(Code::Jmp_rel32_64, self.original(callee), callee);
         }
@@ -329,13 +330,10 @@ impl Emitter<'_> {
     fn give_back(&mut self, n: usize, instruction: &Instruction, next: Option<usize>) {
         let ip = instruction.ip();
         let chosen = self.chosen;
-        let back = chosen.graph.call.map(|(_, back)| back);
-        let target = back.map(|back| (back, self.target(0, back)));
-        let (Some((back, Target::Node(after))), true, true) = (
-            target,
-            chosen.graph.nodes[n].instance == LEAF,
-            is_plain_return(instruction),
-        ) else {
+        let call = chosen.graph.called(chosen.graph.nodes[n].instance);
+        let target = call.map(|call| (call.back, self.target(OUTER, call.back)));
+        let (Some((back, Target::Node(after))), true) = (target, is_plain_return(instruction))
+        else {
             self.put(*instruction, ip);
             return;
         };
@@ -353,7 +351,7 @@ impl Emitter<'_> {
         self.labels.insert(Target::Astray(n), usize::MAX);
         let place = MemoryOperand::with_base_displ(Iced::RSP, 8);
         self.put_made(Instruction::with2(Code::Lea_r64_m, Iced::RSP, place), ip);
-        self.go_on(0, back, next);
+        self.go_on(OUTER, back, next);
     }
 
     /// Compares registers with the bounds of an alternative.
@@ -402,11 +400,11 @@ impl Emitter<'_> {
                 displaced(instruction, alternative.displacement),
                 instruction.ip(),
             );
-            self.go_on(instance, instruction.next_ip(), None);
+            self.follow(instance, &instruction, None);
         }
         self.label(Target::Slow(n, alternatives.len() - 1));
         self.put(instruction, instruction.ip());
-        self.go_on(instance, instruction.next_ip(), None);
+        self.follow(instance, &instruction, None);
     }
 
     /// The bytes, and where each item begins in them.

@@ -12,16 +12,18 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInf
 /// Instructions beyond this are left out; threads leave the copy there.
 const MOST: usize = 8192;
 
-/// The function that the loop is in.
+/// Calls whose functions are copied along; more are left to the original code.
+const MOST_CALLS: usize = 32;
+
+/// The function that the loop is in. Others are those that it calls, one for each
+/// call.
 pub(crate) const OUTER: u8 = 0;
-/// The leaf function that it calls.
-pub(crate) const LEAF: u8 = 1;
 
 /// One instruction.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub instruction: Instruction,
-    /// `OUTER` or `LEAF`.
+    /// `OUTER`, or 1 + the number of the call.
     pub instance: u8,
     /// Where control can go within the graph.
     pub next: Vec<usize>,
@@ -37,8 +39,19 @@ pub(crate) struct Node {
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,
     index: BTreeMap<(u8, u64), usize>,
-    /// The call that the leaf function is copied for, and where it returns to.
-    pub call: Option<(usize, u64)>,
+    /// The calls whose functions are copied along.
+    pub calls: Vec<Called>,
+}
+
+/// A call in the outer function to one that is copied along.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Called {
+    /// The call.
+    pub node: usize,
+    /// Where it returns to.
+    pub back: u64,
+    /// The function that it calls.
+    pub target: u64,
 }
 
 /// How control leaves an instruction.
@@ -86,39 +99,45 @@ fn ways(i: &Instruction) -> Ways {
 }
 
 impl Graph {
-    /// The instructions of one function.
-    pub(crate) fn of(frame: &Frame<'_>) -> Self {
+    /// The instructions of one function, and of those in `callees` that it calls.
+    pub(crate) fn of(frame: &Frame<'_>, callees: &[Code<'_>]) -> Self {
         let mut graph = Self {
             nodes: Vec::new(),
             index: BTreeMap::new(),
-            call: None,
+            calls: Vec::new(),
         };
         graph.walk(&frame.code, frame.ip.0, OUTER);
+        for node in 0..graph.nodes.len() {
+            let call = graph.nodes[node].instruction;
+            let target = call.near_branch_target();
+            let code = callees.iter().find(|c| c.start.0 == target);
+            let known = graph.find(OUTER, call.next_ip()).is_some();
+            let (true, Some(code), true) = (call.is_call_near(), code, known) else {
+                continue;
+            };
+            if target == frame.code.start.0 || graph.calls.len() == MOST_CALLS {
+                continue;
+            }
+            graph.calls.push(Called {
+                node,
+                back: call.next_ip(),
+                target,
+            });
+            graph.walk(code, target, graph.calls.len() as u8);
+        }
         graph.link();
         graph
     }
 
-    /// The instructions of `caller` with those of the leaf function that it calls
-    /// right before `caller.ip`; none if that is not what it does there.
-    pub(crate) fn with_leaf(caller: &Frame<'_>, leaf: &Frame<'_>) -> Option<Self> {
-        let mut graph = Self {
-            nodes: Vec::new(),
-            index: BTreeMap::new(),
-            call: None,
-        };
-        let back = caller.ip.0;
-        graph.walk(&caller.code, back, OUTER);
-        let call = graph.nodes.iter().position(|n| {
-            n.instruction.is_call_near()
-                && n.instruction.next_ip() == back
-                && n.instruction.near_branch_target() == leaf.code.start.0
-        })?;
-        graph.find(OUTER, back)?;
-        graph.walk(&leaf.code, leaf.ip.0, LEAF);
-        graph.find(LEAF, leaf.code.start.0)?;
-        graph.call = Some((call, back));
-        graph.link();
-        Some(graph)
+    /// The function of the call that returns to `back`.
+    pub(crate) fn instance(&self, back: u64) -> Option<u8> {
+        let call = self.calls.iter().position(|c| c.back == back)?;
+        u8::try_from(call + 1).ok()
+    }
+
+    /// The call that a node's function was copied for.
+    pub(crate) fn called(&self, instance: u8) -> Option<&Called> {
+        self.calls.get(usize::from(instance).checked_sub(1)?)
     }
 
     pub(crate) fn find(&self, instance: u8, ip: u64) -> Option<usize> {
@@ -178,17 +197,18 @@ impl Graph {
                     None => exits = true,
                 }
             }
-            if let Some((call, back)) = self.call {
-                if at == call {
-                    let start = node.instruction.near_branch_target();
-                    next.extend(self.find(LEAF, start));
-                    exits = false;
-                } else if instance == LEAF && is_plain_return(&node.instruction) {
-                    // A leaf that changed its return address leaves the copy: the
-                    // copy of the return looks.
-                    next.extend(self.find(OUTER, back));
-                    exits = false;
-                }
+            let inner = self.calls.iter().position(|c| c.node == at);
+            if let Some(inner) = inner {
+                let target = node.instruction.near_branch_target();
+                next.extend(self.find(inner as u8 + 1, target));
+                exits = next.is_empty();
+            } else if let Some(call) = self.called(instance)
+                && is_plain_return(&node.instruction)
+            {
+                // One that changed its return address leaves the copy: the copy of
+                // the return looks.
+                next.extend(self.find(OUTER, call.back));
+                exits = false;
             }
             for &n in &next {
                 self.nodes[n].before.push(at);

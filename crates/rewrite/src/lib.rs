@@ -18,7 +18,8 @@
 //! - An operand whose address varies gets a guard: registers compared with bounds,
 //!   no scratch register, and only where flags are dead ([`live`]). If the guard
 //!   fails, the unchanged instruction runs.
-//! - A leaf function without a loop is copied into its caller's loop.
+//! - Functions that a loop calls directly are copied into it, and a leaf function
+//!   without a loop into its caller's.
 //! - An instruction without a usable loop is copied alone.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -38,7 +39,7 @@ mod registers;
 mod request;
 pub mod sites;
 
-pub use frame::return_slot;
+pub use frame::{call_targets, return_slot};
 pub use ordering::ordering_pages;
 pub use registers::{Register, Registers};
 pub use request::{
@@ -50,6 +51,12 @@ pub use request::{
 /// # Errors
 /// If the instruction can't be made to use the bytes' new place.
 pub fn specialise(request: &Request<'_>) -> Result<Block, Refusal> {
-    let chosen = plan::choose(request)?;
-    emit::emit(request, &chosen)
+    let chosen = plan::choose(request, false)?;
+    match emit::emit(request, &chosen) {
+        // Something else in the loop does not reach its place from there.
+        Err(Refusal::Encode(_)) if chosen.is_loop => {
+            emit::emit(request, &plan::choose(request, true)?)
+        }
+        done => done,
+    }
 }

@@ -26,7 +26,7 @@ impl Operand {
     pub(crate) fn of(i: &Instruction, factory: &mut InstructionInfoFactory) -> Option<Self> {
         let explicit = (0..i.op_count()).filter(|&n| i.op_kind(n) == OpKind::Memory);
         if explicit.count() != 1
-            || i.flow_control() != FlowControl::Next
+            || !(i.flow_control() == FlowControl::Next || i.is_jmp_near_indirect())
             || matches!(i.memory_segment(), Iced::FS | Iced::GS)
             || reaches_beyond(i)
         {

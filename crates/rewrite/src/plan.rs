@@ -2,7 +2,7 @@
 
 use crate::effects::State;
 use crate::facts::{Facts, facts, needed};
-use crate::flow::{Graph, LEAF, OUTER};
+use crate::flow::{Graph, OUTER};
 use crate::live::wanted;
 use crate::operand::Operand;
 use crate::registers::Register;
@@ -50,23 +50,29 @@ pub(crate) struct Chosen {
     pub wanted: BTreeSet<usize>,
 }
 
-/// Decides.
-pub(crate) fn choose(request: &Request<'_>) -> Result<Chosen, Refusal> {
+/// Decides; with `only_alone` for the one instruction.
+pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, Refusal> {
     let ip = request.frame.ip;
-    let own = Graph::of(&request.frame);
+    let own = Graph::of(&request.frame, request.callees);
     let at = own.find(OUTER, ip.0).ok_or(Refusal::NoInstruction(ip))?;
     let seen = can_be_moved(request, &own, at)?;
     let with_caller = match &request.caller {
-        Some((caller, _)) if own.loops(at).is_empty() => Graph::with_leaf(caller, &request.frame)
-            .and_then(|graph| {
-                let at = graph.find(LEAF, ip.0)?;
-                Some((graph, at))
-            }),
+        Some(caller) if own.loops(at).is_empty() => {
+            let graph = Graph::of(caller, request.callees);
+            let instance = graph.instance(caller.ip.0);
+            let at = instance.and_then(|instance| graph.find(instance, ip.0));
+            at.map(|at| (graph, at))
+        }
         _ => None,
     };
     let (graph, at) = with_caller.unwrap_or((own, at));
     let mut best = None;
-    for body in graph.loops(at) {
+    let loops = if only_alone {
+        Vec::new()
+    } else {
+        graph.loops(at)
+    };
+    for body in loops {
         let planned = plan_loop(request, &graph, &body, at);
         match planned.plans.get(&at) {
             Some(Plan::Direct(_)) => {
@@ -186,14 +192,22 @@ fn plan(moved: &MovedPage, operand: &Operand, state: &State, seen: &[Seen]) -> (
         return (plan, operand.registers());
     }
     let mut alternatives: Vec<Alternative> = Vec::new();
-    for seen in seen {
+    let all = seen;
+    for seen in all {
         let fits = base.is_none_or(|b| b == seen.base) && index.is_none_or(|i| i == seen.index);
         if !fits || alternatives.len() == MOST_ALTERNATIVES {
             continue;
         }
         let place = moved.place(operand.address(seen.base, seen.index), operand.width);
-        if let Place::In(rule) = place
-            && let Some(new) = alternative(operand, (base, index), seen, &rule)
+        let Place::In(rule) = place else { continue };
+        // One value of the base so far: it is compared with that alone, which takes
+        // half as long. Others make it bounds.
+        let others = || {
+            all.iter()
+                .any(|s| s.base != seen.base && in_rule(moved, operand, s, &rule))
+        };
+        let exact = operand.index.is_none() && !others();
+        if let Some(new) = alternative(operand, (base, index), seen, &rule, exact)
             && !alternatives.contains(&new)
         {
             alternatives.push(new);
@@ -210,13 +224,20 @@ fn plan(moved: &MovedPage, operand: &Operand, state: &State, seen: &[Seen]) -> (
     (plan, known)
 }
 
+/// Whether the operand went to this rule when it was seen.
+fn in_rule(moved: &MovedPage, operand: &Operand, seen: &Seen, rule: &Rule) -> bool {
+    let address = operand.address(seen.base, seen.index);
+    moved.place(address, operand.width) == Place::In(*rule)
+}
+
 /// The bounds of the unknown registers around `seen` within which the operand stays
-/// in `rule`.
+/// in `rule`; if `exact`, what was seen and nothing else.
 fn alternative(
     operand: &Operand,
     (base, index): (Option<u64>, Option<u64>),
     seen: &Seen,
     rule: &Rule,
+    exact: bool,
 ) -> Option<Alternative> {
     let address = operand.address(seen.base, seen.index);
     let below = address.wrapping_sub(rule.bytes.start.0);
@@ -226,6 +247,9 @@ fn alternative(
         .checked_sub(below)?
         .checked_sub(operand.width)?;
     let around = |register, value: u64, scale: u64| {
+        if exact {
+            return (register, value, value);
+        }
         let low = value.checked_sub(below / scale);
         let high = value.checked_add(above / scale);
         match (low, high) {

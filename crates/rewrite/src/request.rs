@@ -92,9 +92,13 @@ pub struct Seen {
 pub struct Request<'a> {
     /// The function of the instruction.
     pub frame: Frame<'a>,
-    /// The function that called it, and where on the stack the return address
-    /// lies (from rsp on), if the function is a leaf.
-    pub caller: Option<(Frame<'a>, i64)>,
+    /// The function that called it and where that goes on, if it is a leaf (its
+    /// return address lies at [`return_slot`](crate::return_slot)).
+    pub caller: Option<Frame<'a>>,
+    /// Functions that these two call directly
+    /// ([`call_targets`](crate::call_targets)), this one among them. Others are
+    /// called as they are.
+    pub callees: &'a [Code<'a>],
     /// At the fault.
     pub registers: Registers,
     /// Where bytes have gone.

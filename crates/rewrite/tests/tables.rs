@@ -87,6 +87,12 @@ const CASES: &[Case] = &[
         wanted: "add qword ptr [0x701040],1|sub rcx,1|jne 0x0000000000500000|jmp 0x000000000040000e",
     },
     Case {
+        what: "a jump through a table goes where it went",
+        source: "jmp [rdi+8]",
+        at: 0,
+        wanted: "jmp qword ptr [rdi+0x101008]",
+    },
+    Case {
         what: "a locked instruction stays locked",
         source: "1: lock xadd [rdi], rax\n sub rcx, 1\n jne 1b\n ret",
         at: 0,
@@ -129,7 +135,6 @@ fn what_cannot_be_redirected_is_refused_with_its_reason() {
         ("rep movsb\n ret", Refusal::Operand(at)),
         ("push qword ptr [rdi]\n ret", Refusal::Operand(at)),
         ("call [rdi]\n ret", Refusal::NoInstruction(at)),
-        ("jmp [rdi]", Refusal::Operand(at)),
         ("fxsave [rdi]\n ret", Refusal::Operand(at)),
         ("bts [rdi], rax\n ret", Refusal::Operand(at)),
         ("mov rax, fs:[rdi]\n ret", Refusal::Operand(at)),
@@ -237,4 +242,29 @@ fn code_far_from_its_copy_is_reached_by_address() {
     // The first constant is where the loop is left to.
     let constant = u64::from_le_bytes(block.bytes[..8].try_into().expect("eight bytes"));
     assert_eq!(constant, TEXT + 9);
+}
+
+#[test]
+fn a_base_that_was_seen_with_one_value_is_compared_with_it_and_else_bounded() {
+    let source = "1: mov rdx, [rsi]\n mov rax, [rdx]\n sub rcx, 1\n jne 1b\n ret";
+    let Some(code) = assemble(source) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let page = moved();
+    let now = registers(3);
+    let block = specialise(&ask(&code, now, &page, &[])).expect("a loop");
+    let text_of_one = text(&block);
+    assert!(text_of_one.contains("cmp rdx,0x600040"), "{text_of_one}");
+    assert!(!text_of_one.contains("ja "), "{text_of_one}");
+    let seen = [Seen {
+        ip: CodeAddress(TEXT + 3),
+        base: GROUP.0 + 8,
+        index: 0,
+    }];
+    let block = specialise(&ask(&code, now, &page, &seen)).expect("a loop");
+    // Eight bytes fit at 0 to 24 of the group.
+    let text_of_two = text(&block);
+    assert!(text_of_two.contains("cmp rdx,0x600058"), "{text_of_two}");
+    assert!(text_of_two.contains("ja "), "{text_of_two}");
 }

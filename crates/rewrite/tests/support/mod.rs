@@ -98,6 +98,7 @@ pub fn ask<'a>(
             ip: registers.ip,
         },
         caller: None,
+        callees: &[],
         registers,
         moved,
         seen,

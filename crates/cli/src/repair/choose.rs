@@ -1,0 +1,212 @@
+//! Which pages are moved, from what the judge says of their lines; and which are
+//! left alone, with the reason.
+
+use crate::naming::{name_line, show_object};
+use crate::process::Process;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use sunder_access::{Address, Mappings, ThreadId, Time};
+use sunder_findings::Unrepaired;
+use sunder_plan::remap::{self, Group, Use};
+use sunder_sharing::{Confidence, Sharing, Verdict};
+use sunder_wire::remap::{GROUPS, MOST_MOVED};
+
+pub const PAGE: u64 = 4096;
+
+/// What costs less is not worth the faults.
+const WORTH_MOVING: f64 = 0.04;
+/// A line that was not touched for so long is no longer contended, in ns.
+const RECENT: u64 = 200_000_000;
+
+/// Pages that could be moved.
+pub struct Proposal {
+    /// The first page.
+    pub page: u64,
+    /// Bytes of all.
+    pub len: u64,
+    /// What goes to lines of its own.
+    pub groups: Vec<Group>,
+    /// The object on them.
+    pub object: String,
+    /// The share of its threads' time that the sharing costs at most.
+    pub cost_share: f64,
+    /// Threads that use it, the busiest first.
+    pub threads: Vec<ThreadId>,
+    /// The busiest instruction.
+    pub code: u64,
+}
+
+/// What the looks at a program have led to.
+#[derive(Default)]
+pub struct Chooser {
+    /// Pages that are done with.
+    done: HashSet<u64>,
+    /// Since when something is there to be moved.
+    pending: Option<Time>,
+}
+
+/// How long more lines are waited for when the first is confirmed, in ns.
+const GATHERING: u64 = 30_000_000;
+
+impl Chooser {
+    /// Looks at the lines of `process` at `now`. `unwatched` says that bursts can't
+    /// confirm anything here.
+    pub fn look(
+        &mut self,
+        process: &mut Process,
+        now: Time,
+        unwatched: bool,
+    ) -> Option<Result<Proposal, Unrepaired>> {
+        let verdicts = process.judge.verdicts();
+        let settled = |v: &&Verdict| {
+            v.owner.is_none()
+                && now.since(v.last) < RECENT
+                && !self.done.contains(&(v.line.0 & !(PAGE - 1)))
+                && (v.confirmed || unwatched && v.confidence() >= Confidence::Sampled)
+        };
+        let settled: Vec<&Verdict> = verdicts.iter().filter(settled).collect();
+        let dear = |v: &&&Verdict| v.cost_share >= WORTH_MOVING;
+        let first = *settled.iter().find(dear)?;
+        let since = *self.pending.get_or_insert(now);
+        if now.since(since) < GATHERING {
+            return None;
+        }
+        self.pending = None;
+        let pages = around(first.line.0, settled.iter().copied());
+        let all = pages.1 / PAGE;
+        self.done.extend((0..all).map(|n| pages.0 + n * PAGE));
+        let lines: Vec<&Verdict> = settled
+            .into_iter()
+            .filter(|v| v.line.0.wrapping_sub(pages.0) < pages.1)
+            .collect();
+        let object = called(process, first);
+        Some(
+            propose(process, first, &lines, pages, object.clone()).map_err(|reason| Unrepaired {
+                object,
+                address: format!("{:#x}", first.line.0),
+                reason,
+            }),
+        )
+    }
+}
+
+/// Start and bytes of the run of pages around `line` that have settled lines.
+fn around<'a>(line: u64, lines: impl Iterator<Item = &'a Verdict>) -> (u64, u64) {
+    let pages: BTreeSet<u64> = lines.map(|v| v.line.0 & !(PAGE - 1)).collect();
+    let mut start = line & !(PAGE - 1);
+    let mut end = start + PAGE;
+    while start >= PAGE && pages.contains(&(start - PAGE)) && end - start < MOST_MOVED {
+        start -= PAGE;
+    }
+    while pages.contains(&end) && end - start < MOST_MOVED {
+        end += PAGE;
+    }
+    (start, end - start)
+}
+
+fn called(process: &mut Process, verdict: &Verdict) -> String {
+    let named = name_line(process, verdict);
+    let part = named.parts.first().map(|part| part.name.clone());
+    part.map_or_else(
+        || format!("memory at {:#x}", verdict.line.0),
+        |name| show_object(process, &name, None).short_name().to_owned(),
+    )
+}
+
+fn propose(
+    process: &Process,
+    first: &Verdict,
+    lines: &[&Verdict],
+    (page, len): (u64, u64),
+    object: String,
+) -> Result<Proposal, String> {
+    match first.sharing {
+        Sharing::False => {}
+        Sharing::True => return Err("its threads share the very bytes".into()),
+        Sharing::Mixed => return Err("its threads share some of the bytes truly".into()),
+    }
+    fits(process.mappings(), page, len)?;
+    no_thread_lives_on(process, page, len)?;
+    // Bytes of other lines stay together.
+    let falsely = lines.iter().filter(|v| v.sharing == Sharing::False);
+    let uses: Vec<Use> = falsely.flat_map(|v| uses(v, page)).collect();
+    let groups = remap::groups(&uses, GROUPS).map_err(|why| why.why().to_owned())?;
+    Ok(Proposal {
+        page,
+        len,
+        groups,
+        object,
+        cost_share: first.cost_share,
+        threads: first.threads.iter().map(|t| t.thread).collect(),
+        code: first.sites.first().map_or(0, |s| s.instruction.0),
+    })
+}
+
+fn uses(verdict: &Verdict, page: u64) -> Vec<Use> {
+    let mut uses: BTreeMap<u64, Use> = BTreeMap::new();
+    for word in &verdict.words {
+        let offset = verdict.line.0 + u64::from(word.offset) - page;
+        let used = uses.entry(offset).or_insert_with(|| Use {
+            offset,
+            size: 0,
+            threads: BTreeSet::new(),
+            written: false,
+        });
+        used.size = used.size.max(word.size.into());
+        for one in &word.threads {
+            used.threads.insert(one.thread.0);
+            used.written |= one.writes + one.updates > 0;
+        }
+    }
+    uses.into_values().collect()
+}
+
+/// The pages are private memory that the program may read and write, and nothing
+/// else.
+fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
+    let mapping = mappings.at(Address(page));
+    let mapping = mapping.ok_or("its mapping is not known")?;
+    let program = mappings
+        .iter()
+        .find(|m| m.is_file())
+        .map_or("", |m| m.path.as_str());
+    if mapping.span.end().0 < page + len {
+        return Err("it lies on two mappings".into());
+    }
+    if mapping.shared {
+        return Err("its memory may be shared with other processes".into());
+    }
+    if !mapping.read || !mapping.write || mapping.execute {
+        return Err("its memory is not plain data".into());
+    }
+    match mapping.path.as_str() {
+        "[heap]" => {}
+        "[stack]" => return Err("it lies on a stack".into()),
+        path if path.is_empty() || path.starts_with("[anon") => {}
+        path if path == program => {}
+        // A library can be unloaded without the C library's knowing.
+        _ => return Err("it belongs to a library".into()),
+    }
+    Ok(())
+}
+
+/// No thread has its stack or its own variables there: they are used with all
+/// signals blocked.
+fn no_thread_lives_on(process: &Process, page: u64, len: u64) -> Result<(), String> {
+    let Some(heap) = process.heap() else {
+        return Err("nothing is known of the program's threads".into());
+    };
+    let threads = heap.segment.threads();
+    for thread in threads.iter().filter(|t| !t.ended) {
+        let start = thread.stack.start.0;
+        // The thread's descriptor lies above its variables.
+        let end = thread.stack.end().0.max(thread.fs_base.0 + PAGE);
+        if start < page + len && page < end {
+            return Err("it lies on a thread's stack".into());
+        }
+        let own = thread.fs_base.0;
+        if own.wrapping_add(PAGE) > page && own < page + len + (64 << 10) {
+            return Err("it lies beside a thread's own variables".into());
+        }
+    }
+    Ok(())
+}

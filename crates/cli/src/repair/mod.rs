@@ -1,0 +1,619 @@
+//! `sunder repair`: starts a program, and when bytes of different threads are seen
+//! to share lines, moves them to lines of their own while it runs. What can't be
+//! done safely is left alone, and said. The exit status is the program's.
+
+mod choose;
+mod code;
+mod control;
+mod place;
+mod serve;
+
+use crate::args::Repair as Options;
+use crate::detect::{Beside, Loaded, exit_code, observe_beside, start_failure};
+use crate::embed::MemoryFile;
+use crate::live::Live;
+use crate::output::{complain, note};
+use crate::status;
+use anyhow::{Context, Result};
+use choose::{Chooser, PAGE, Proposal};
+use control::ControlFile;
+use serve::Server;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+use sunder_access::{Address, ProcessId, Span, Time};
+use sunder_findings::{Finding, Findings, Moved, MovedGroup, Repair, RolledBack, Unrepaired};
+use sunder_observe::{monotonic_now, proc};
+use sunder_rewrite::{MovedPage, Rule};
+use sunder_wire::remap::{
+    self, ACTIVE, APPLY, APPLYING, AREA_BYTES, AREAS, Area, BELL, CACHE, FREE, NO_HOOKS,
+    NOT_LOADED, POOL, POOL_BYTES, READY, REFUSED, ROLLED_BACK, UNDERLAY,
+};
+
+/// How often the lines are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Bytes between groups: pairs of lines are fetched together.
+const APART: u64 = 128;
+/// Bytes of a line; groups keep their offsets in it.
+const LINE: u64 = 64;
+/// A thread that is asked to move does it within so many looks, or another is asked.
+const PATIENCE: u32 = 20;
+
+/// Runs the command; the value is the status to exit with.
+///
+/// # Errors
+/// If Sunder itself failed before the program could run.
+pub fn run(options: &Options) -> Result<u8> {
+    let mut repairer = Repairer::new(options.dry_run)?;
+    let done = observe_beside(
+        &options.program,
+        options.observer,
+        &options.observe,
+        false,
+        None,
+        &mut repairer,
+    );
+    let (mut findings, exit) = match done {
+        Ok(done) => done,
+        Err(error) => return Ok(start_failure(&error)),
+    };
+    let mut repair = repairer.finish();
+    name(&mut repair, &findings);
+    if !options.quiet {
+        for line in tell(&repair) {
+            note(&line);
+        }
+    }
+    findings.repair = Some(repair);
+    let own = exit_code(exit);
+    if let Some(path) = &options.report
+        && let Err(error) = write(path, &findings)
+    {
+        complain(&error);
+        return Ok(if own == 0 { status::FAILED } else { own });
+    }
+    Ok(own)
+}
+
+/// Gives what was moved the name that the finding has: while the program runs, less
+/// is known.
+fn name(repair: &mut Repair, findings: &Findings) {
+    let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    let called = |from: u64, to: u64| {
+        let on = |f: &&Finding| {
+            let mut lines = f.lines.iter().filter_map(|l| number(&l.address));
+            lines.any(|line| (from..to).contains(&line))
+        };
+        let found = findings.findings.iter().find(on)?;
+        Some(found.object.short_name().to_owned())
+    };
+    for moved in &mut repair.moved {
+        let first = number(&moved.address);
+        let name = first.and_then(|first| called(first, first + moved.bytes));
+        moved.object = name.unwrap_or_else(|| moved.object.clone());
+    }
+    for left in &mut repair.refused {
+        let first = number(&left.address).map(|a| a & !(LINE - 1));
+        let name = first.and_then(|first| called(first, first + LINE));
+        left.object = name.unwrap_or_else(|| left.object.clone());
+    }
+}
+
+fn write(path: &std::path::Path, findings: &Findings) -> Result<()> {
+    let text = serde_json::to_string_pretty(findings).context("cannot show the result")?;
+    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// What was gained, moved, refused and put back, a line each at most.
+fn tell(repair: &Repair) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(why) = &repair.hindrance {
+        lines.push(format!("nothing was repaired: {why}"));
+    }
+    for moved in &repair.moved {
+        let (verb, when) = if repair.dry_run {
+            ("would have moved", "after")
+        } else {
+            ("moved", "after")
+        };
+        let mut line = format!(
+            "{verb} {} of `{}` to lines of their own {when} {:.0} ms: they took up to {:.0} % of their \
+             threads' time",
+            counted(moved.groups.len(), "group"),
+            moved.object,
+            moved.at_seconds * 1000.0,
+            moved.cost_percent,
+        );
+        if let Some(back) = &moved.rolled_back {
+            line += &format!(
+                "; put back after {:.0} ms: {}",
+                back.at_seconds * 1000.0,
+                back.reason
+            );
+        } else if !repair.dry_run {
+            line += &format!("; {}", counted(moved.faults as usize, "fault"));
+        }
+        lines.push(line);
+    }
+    for refused in &repair.refused {
+        lines.push(format!(
+            "left `{}` alone: {}",
+            refused.object, refused.reason
+        ));
+    }
+    if lines.is_empty() {
+        lines.push("nothing to repair: no false sharing that is worth it was confirmed".into());
+    }
+    lines
+}
+
+fn counted(number: usize, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{s}")
+}
+
+/// One range of pages that was to be moved.
+struct Attempt {
+    proposal: Proposal,
+    /// Its area; none in a dry run.
+    area: Option<usize>,
+    /// Groups as they moved.
+    groups: Vec<MovedGroup>,
+    /// When it was decided.
+    decided: Time,
+    /// How often threads were asked to move it.
+    asked: u32,
+}
+
+/// Goes along with a program.
+struct Repairer {
+    dry_run: bool,
+    file: Arc<ControlFile>,
+    library: MemoryFile,
+    server: Option<Server>,
+    process: ProcessId,
+    started: Time,
+    next_look: Duration,
+    chooser: Chooser,
+    attempts: Vec<Attempt>,
+    refused: Vec<Unrepaired>,
+    /// Addresses that were given out.
+    taken: Vec<(u64, u64)>,
+    hindrance: Option<String>,
+}
+
+impl Beside for Repairer {
+    fn load(&self) -> Option<Loaded> {
+        if self.dry_run {
+            return None;
+        }
+        let library = self.library.path();
+        let mut value = library.clone().into_os_string();
+        value.push(",");
+        value.push(self.file.path());
+        Some(Loaded {
+            library,
+            variable: "SUNDER_REMAP".into(),
+            value,
+        })
+    }
+
+    fn begins(&mut self, process: ProcessId) -> Result<()> {
+        self.process = process;
+        self.started = monotonic_now();
+        self.file.control().process.store(process.0, Release);
+        let server = Server::start(Arc::clone(&self.file), process);
+        self.server = Some(server.context("cannot start a thread")?);
+        Ok(())
+    }
+
+    fn step(&mut self, live: &mut Live) {
+        self.ring_again();
+        let elapsed = live.elapsed();
+        if elapsed < self.next_look || live.first_suspect.is_none() {
+            return;
+        }
+        self.next_look = elapsed + LOOK_EVERY;
+        if !self.can_move() {
+            return;
+        }
+        let now = monotonic_now();
+        let unwatched = live.watch_refused.is_some();
+        let process = live.session.process(self.process);
+        match self.chooser.look(process, now, unwatched) {
+            Some(Ok(proposal)) => self.begin(proposal),
+            Some(Err(refused)) => self.refused.push(refused),
+            None => {}
+        }
+    }
+}
+
+impl Repairer {
+    fn new(dry_run: bool) -> Result<Self> {
+        Ok(Self {
+            dry_run,
+            file: Arc::new(ControlFile::new()?),
+            library: MemoryFile::remap().context("cannot make the library available")?,
+            server: None,
+            process: ProcessId(0),
+            started: Time(0),
+            next_look: Duration::ZERO,
+            chooser: Chooser::default(),
+            attempts: Vec::new(),
+            refused: Vec::new(),
+            taken: Vec::new(),
+            hindrance: None,
+        })
+    }
+
+    /// Whether the library is in place and there is room for more.
+    fn can_move(&mut self) -> bool {
+        if self.dry_run {
+            return self.attempts.len() < AREAS;
+        }
+        let under_way = self.attempts.iter().filter_map(|a| a.area).any(|number| {
+            let state = self.area(number).state.load(Acquire);
+            state == FREE || state == APPLYING
+        });
+        let ready = self.file.control().ready.load(Acquire) == READY;
+        ready && !under_way && self.attempts.len() < AREAS
+    }
+
+    fn area(&self, number: usize) -> &Area {
+        &self.file.control().areas[number]
+    }
+
+    fn begin(&mut self, proposal: Proposal) {
+        let refuse = |proposal: &Proposal, reason: String| Unrepaired {
+            object: proposal.object.clone(),
+            address: format!("{:#x}", proposal.page),
+            reason,
+        };
+        let groups = groups_of(&proposal, None);
+        let number = self.attempts.len();
+        if self.dry_run {
+            self.push(proposal, groups, None);
+            return;
+        }
+        if let Err(reason) = is_sound(self.process) {
+            self.refused.push(refuse(&proposal, reason));
+            return;
+        }
+        match self.prepare(&proposal, number) {
+            Ok(at) => {
+                let groups = groups_of(&proposal, Some(at));
+                self.push(proposal, groups, Some(number));
+                self.area(number).wanted.store(APPLY, Release);
+                self.ring_again();
+            }
+            Err(reason) => self.refused.push(refuse(&proposal, reason)),
+        }
+    }
+
+    fn push(&mut self, proposal: Proposal, groups: Vec<MovedGroup>, area: Option<usize>) {
+        self.attempts.push(Attempt {
+            proposal,
+            area,
+            groups,
+            decided: monotonic_now(),
+            asked: 0,
+        });
+    }
+
+    /// Writes down what is moved where; where the area's data will lie.
+    fn prepare(&mut self, proposal: &Proposal, number: usize) -> Result<u64, String> {
+        let mappings = proc::mappings(self.process).map_err(|e| e.to_string())?;
+        let full = || "there is no room near it in the address space".to_owned();
+        let at = place::near(&mappings, &self.taken, proposal.page, AREA_BYTES).ok_or_else(full)?;
+        self.taken.push((at, at + AREA_BYTES));
+        let text = if proposal.code == 0 {
+            proposal.page
+        } else {
+            proposal.code
+        };
+        let code = place::near(&mappings, &self.taken, text, CACHE).ok_or_else(full)?;
+        self.taken.push((code, code + CACHE));
+        let layout = layout(proposal)
+            .ok_or_else(|| "its groups do not fit into the room for them".to_owned())?;
+        let area = self.area(number);
+        area.page.store(proposal.page, Relaxed);
+        area.len.store(proposal.len, Relaxed);
+        area.at.store(at, Relaxed);
+        area.code.store(code, Relaxed);
+        for (slot, (group, to)) in area.group.iter().zip(proposal.groups.iter().zip(&layout)) {
+            slot.from.store(group.offset as u32, Relaxed);
+            slot.len.store(group.size as u32, Relaxed);
+            slot.to.store(*to as u32, Relaxed);
+        }
+        area.groups.store(layout.len() as u32, Relaxed);
+        let moved = rules(proposal, &layout, at);
+        if let Some(server) = &self.server {
+            server.moves(number, moved, code);
+        }
+        Ok(at)
+    }
+
+    /// Asks a thread to carry out what is wanted and has not begun: one that runs, so
+    /// that no kernel call of its is interrupted.
+    fn ring_again(&mut self) {
+        let process = self.process;
+        let control = self.file.control();
+        for attempt in &mut self.attempts {
+            let Some(area) = attempt.area.map(|n| &control.areas[n]) else {
+                continue;
+            };
+            if area.state.load(Acquire) != FREE || area.wanted.load(Acquire) != APPLY {
+                continue;
+            }
+            attempt.asked += 1;
+            if attempt.asked > PATIENCE * PATIENCE {
+                continue;
+            }
+            let mut threads = attempt.proposal.threads.iter();
+            if let Some(thread) = threads.find(|t| runs(process, t.0)) {
+                ring(process, thread.0);
+            }
+        }
+    }
+
+    /// What was done.
+    fn finish(mut self) -> Repair {
+        let ready = self.file.control().ready.load(Acquire);
+        if !self.dry_run && ready != READY && self.attempts.is_empty() {
+            self.hindrance = Some(
+                match ready {
+                    NOT_LOADED => "the library was not loaded into the program",
+                    NO_HOOKS => "the C library's kernel calls can't be led through hooks",
+                    _ => "the program confines itself, or makes processes in a way that can't be followed",
+                }
+                .into(),
+            );
+        }
+        let mut repair = Repair {
+            dry_run: self.dry_run,
+            hindrance: self.hindrance.take(),
+            moved: Vec::new(),
+            refused: std::mem::take(&mut self.refused),
+        };
+        for attempt in &self.attempts {
+            match self.outcome(attempt) {
+                Ok(moved) => repair.moved.push(moved),
+                Err(refused) => repair.refused.push(refused),
+            }
+        }
+        repair
+    }
+
+    fn outcome(&self, attempt: &Attempt) -> Result<Moved, Unrepaired> {
+        let proposal = &attempt.proposal;
+        let seconds = |time: u64| Time(time).since(self.started) as f64 / 1e9;
+        let mut moved = Moved {
+            object: proposal.object.clone(),
+            address: format!("{:#x}", proposal.page),
+            bytes: proposal.len,
+            groups: attempt.groups.clone(),
+            cost_percent: proposal.cost_share * 100.0,
+            at_seconds: seconds(attempt.decided.0),
+            ..Moved::default()
+        };
+        let Some(number) = attempt.area else {
+            return Ok(moved);
+        };
+        let area = self.area(number);
+        let state = area.state.load(Acquire);
+        if matches!(state, FREE | REFUSED) {
+            let reason = if state == FREE {
+                "the program ended, or none of its threads ran, before it could be moved".into()
+            } else {
+                let error = std::io::Error::from_raw_os_error(area.reason.load(Relaxed) as i32);
+                format!("the kernel did not move it: {error}")
+            };
+            return Err(Unrepaired {
+                object: proposal.object.clone(),
+                address: moved.address,
+                reason,
+            });
+        }
+        let (code, refusal) = self
+            .server
+            .as_ref()
+            .map(|s| s.told(number))
+            .unwrap_or_default();
+        moved.code = code
+            .into_iter()
+            .map(|(at, mut code)| {
+                code.function = format!("{at:#x}");
+                code
+            })
+            .collect();
+        moved.at_seconds = seconds(area.applied.load(Relaxed));
+        moved.took_microseconds = area.took.load(Relaxed) as f64 / 1000.0;
+        moved.faults = area.faults.load(Relaxed);
+        moved.requests = area.asked.load(Relaxed);
+        if state != ACTIVE && state != APPLYING {
+            let number = area.reason.load(Relaxed);
+            let mut reason = remap::reason(number).to_owned();
+            if number == remap::BY_INSTRUCTION
+                && let Some(why) = refusal
+            {
+                reason = why;
+            }
+            let back = area.rolled_back.load(Relaxed);
+            moved.rolled_back = Some(RolledBack {
+                reason,
+                at_seconds: if state == ROLLED_BACK {
+                    seconds(back)
+                } else {
+                    0.0
+                },
+            });
+        }
+        Ok(moved)
+    }
+}
+
+/// The groups as the report shows them; `at` is where the area's data lie.
+fn groups_of(proposal: &Proposal, at: Option<u64>) -> Vec<MovedGroup> {
+    let layout = layout(proposal).unwrap_or_default();
+    let groups = proposal.groups.iter().enumerate();
+    groups
+        .map(|(n, group)| MovedGroup {
+            from: format!("{:#x}", proposal.page + group.offset),
+            to: match (at, layout.get(n)) {
+                (Some(at), Some(to)) => format!("{:#x}", at + to),
+                _ => String::new(),
+            },
+            bytes: group.size,
+            threads: group.threads.iter().copied().collect(),
+        })
+        .collect()
+}
+
+/// Where in the area each group goes: lines of its own, at the same offset in a line
+/// as before. None if there is no room.
+fn layout(proposal: &Proposal) -> Option<Vec<u64>> {
+    let mut next = POOL;
+    let mut all = Vec::new();
+    for group in &proposal.groups {
+        let to = next + group.offset % LINE;
+        all.push(to);
+        next = (to + group.size).next_multiple_of(APART);
+    }
+    (next <= POOL + POOL_BYTES).then_some(all)
+}
+
+/// The rules of Plastic's section 4.4 for all bytes of the pages.
+fn rules(proposal: &Proposal, layout: &[u64], at: u64) -> MovedPage {
+    let (page, len) = (proposal.page, proposal.len);
+    let mut rules = Vec::new();
+    let mut rule = |from: u64, end: u64, to: u64| {
+        if from < end {
+            rules.push(Rule {
+                bytes: Span::new(Address(page + from), end - from),
+                delta: to.wrapping_sub(page + from) as i64,
+            });
+        }
+    };
+    let mut done = 0;
+    for (group, to) in proposal.groups.iter().zip(layout) {
+        rule(done, group.offset, at + UNDERLAY + done);
+        done = group.offset + group.size;
+        rule(group.offset, done, at + to);
+    }
+    rule(done, len, at + UNDERLAY + done);
+    MovedPage {
+        page: Span::new(Address(page), len),
+        rules,
+    }
+}
+
+/// Nothing else watches or confines the program, and its stacks are plain.
+fn is_sound(process: ProcessId) -> Result<(), String> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))
+        .map_err(|e| format!("its state can't be read: {e}"))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name));
+        line.map_or("", |l| l.trim_start_matches(':').trim())
+    };
+    if !matches!(field("TracerPid"), "0" | "") {
+        return Err("the program is being traced".into());
+    }
+    if field("x86_Thread_features").contains("shstk") {
+        return Err("the program has shadow stacks".into());
+    }
+    if !field("VmLck").starts_with('0') {
+        return Err("the program has locked memory".into());
+    }
+    let threads = proc::threads(process).map_err(|e| e.to_string())?;
+    for thread in threads {
+        let path = format!("/proc/{process}/task/{thread}/status");
+        let blocked = std::fs::read_to_string(path).unwrap_or_default();
+        let line = blocked.lines().find_map(|l| l.strip_prefix("SigBlk:"));
+        let mask = line.and_then(|l| u64::from_str_radix(l.trim(), 16).ok());
+        if mask.is_some_and(|m| m >> (libc::SIGSEGV - 1) & 1 != 0) {
+            return Err("a thread blocks the signal that faults make".into());
+        }
+    }
+    Ok(())
+}
+
+/// Whether a thread runs in user space, as far as can be told.
+fn runs(process: ProcessId, thread: u32) -> bool {
+    let path = format!("/proc/{process}/task/{thread}/syscall");
+    std::fs::read_to_string(path).is_ok_and(|text| text.starts_with("running"))
+}
+
+/// Asks a thread to look at what is wanted.
+fn ring(process: ProcessId, thread: u32) {
+    // `siginfo_t`: number, error, code; from byte 16 on process, user, value.
+    let mut info = [0u64; 16];
+    info[0] = libc::SIGSEGV as u64;
+    info[1] = u64::from(-1i32 as u32);
+    info[2] = u64::from(std::process::id());
+    info[3] = BELL;
+    // SAFETY: the kernel reads 128 bytes.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            process.0,
+            thread,
+            libc::SIGSEGV,
+            info.as_ptr(),
+        )
+    };
+}
+
+const _: () = assert!(POOL.is_multiple_of(PAGE) && POOL.is_multiple_of(APART));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_plan::remap::Group;
+
+    fn proposal(groups: &[(u64, u64)]) -> Proposal {
+        Proposal {
+            page: 0x1000_0000,
+            len: PAGE,
+            groups: groups
+                .iter()
+                .map(|&(offset, size)| Group {
+                    offset,
+                    size,
+                    threads: [1].into(),
+                })
+                .collect(),
+            object: "args".into(),
+            cost_share: 0.5,
+            threads: Vec::new(),
+            code: 0,
+        }
+    }
+
+    #[test]
+    fn groups_get_lines_of_their_own_at_the_same_offsets() {
+        let proposal = proposal(&[(0x20, 0x40), (0x60, 0x40)]);
+        let layout = layout(&proposal).expect("there is room");
+        assert_eq!(layout[0] % LINE, 0x20);
+        assert_eq!(layout[1] % LINE, 0x20);
+        let lines = |n: usize| layout[n] / LINE..=(layout[n] + 0x3f) / LINE;
+        assert!(lines(0).end() < lines(1).start());
+    }
+
+    #[test]
+    fn rules_cover_the_pages_without_gaps() {
+        let proposal = proposal(&[(0, 8), (0x20, 0x40), (0xff8, 8)]);
+        let places = layout(&proposal).expect("there is room");
+        let moved = rules(&proposal, &places, 0x2000_0000);
+        let mut next = proposal.page;
+        for rule in &moved.rules {
+            assert_eq!(rule.bytes.start.0, next);
+            next = rule.bytes.end().0;
+        }
+        assert_eq!(next, proposal.page + proposal.len);
+    }
+
+    #[test]
+    fn too_many_large_groups_do_not_fit() {
+        assert!(layout(&proposal(&[(0, POOL_BYTES), (8, 8)])).is_none());
+    }
+}

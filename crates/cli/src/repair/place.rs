@@ -1,0 +1,95 @@
+//! Where new memory of ours goes in the program's address space. Pure.
+
+use sunder_access::Mappings;
+
+/// Space left on each side, for what the program maps later.
+const MARGIN: u64 = 1 << 20;
+/// The heap grows upwards.
+const FOR_THE_HEAP: u64 = 1 << 30;
+/// Displacements and branches reach 2 GiB; the rest is for their own distance.
+const REACH: u64 = (1 << 31) - (1 << 26);
+/// Nothing is mapped below (`vm.mmap_min_addr` is 64 KiB at most).
+const LOWEST: u64 = 1 << 16;
+/// User space ends here.
+const HIGHEST: u64 = (1 << 47) - (1 << 21);
+
+/// Free addresses for `bytes`, near to `near`; those in `taken` are not free
+/// although they are not mapped yet.
+pub fn near(mappings: &Mappings, taken: &[(u64, u64)], near: u64, bytes: u64) -> Option<u64> {
+    let mut used: Vec<(u64, u64, bool)> = mappings
+        .iter()
+        .map(|m| (m.span.start.0, m.span.end().0, m.path == "[heap]"))
+        .collect();
+    used.extend(taken.iter().map(|&(start, end)| (start, end, false)));
+    used.sort_unstable();
+    let mut best: Option<u64> = None;
+    let mut before = (LOWEST, false);
+    for (start, end, heap) in used.into_iter().chain([(HIGHEST, HIGHEST, false)]) {
+        let margin = if before.1 { FOR_THE_HEAP } else { MARGIN };
+        let low = (before.0 + margin).next_multiple_of(4096);
+        if let Some(high) = start.checked_sub(MARGIN + bytes).map(|h| h & !4095)
+            && low <= high
+        {
+            let at = near.clamp(low, high) & !4095;
+            let distance = |at: u64| at.abs_diff(near) + bytes;
+            if at >= low
+                && distance(at) < REACH
+                && best.is_none_or(|best| distance(at) < distance(best))
+            {
+                best = Some(at);
+            }
+        }
+        if end >= before.0 {
+            before = (end, heap);
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_access::{Address, Mapping, Span};
+
+    fn mapped(all: &[(u64, u64, &str)]) -> Mappings {
+        all.iter()
+            .map(|&(start, end, path)| Mapping {
+                span: Span::new(Address(start), end - start),
+                file_offset: 0,
+                path: path.into(),
+                inode: 0,
+                read: true,
+                write: true,
+                execute: false,
+                shared: false,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn it_lies_below_a_program_whose_heap_is_above() {
+        let text = 0x5555_5555_0000;
+        let all = mapped(&[
+            (text, text + 0x5000, "/p"),
+            (text + 0x8000, text + 0x30000, "[heap]"),
+            (0x7fff_0000_0000, 0x7fff_0010_0000, "[stack]"),
+        ]);
+        let at = near(&all, &[], text + 0x9000, 0x4_0000).expect("there is room");
+        assert_eq!(at, text - MARGIN - 0x4_0000);
+    }
+
+    #[test]
+    fn what_was_given_out_is_not_given_again() {
+        let text = 0x5555_5555_0000;
+        let all = mapped(&[(text, text + 0x5000, "/p")]);
+        let first = near(&all, &[], text, 0x1000).expect("room");
+        let second = near(&all, &[(first, first + 0x1000)], text, 0x1000).expect("room");
+        assert!(second + 0x1000 + MARGIN <= first || second >= first + 0x1000 + MARGIN);
+    }
+
+    #[test]
+    fn out_of_reach_is_none() {
+        let all = mapped(&[(LOWEST, 0x6000_0000_0000, "")]);
+        assert_eq!(near(&all, &[], 0x1000_0000_0000, 0x1000), None);
+    }
+}

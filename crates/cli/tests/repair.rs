@@ -1,0 +1,190 @@
+//! `sunder repair`: whatever it moves, refuses or puts back, the program's output
+//! and status are those that it has without us. Judged by the result, never by
+//! time.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+use sunder_findings::{Findings, Repair};
+use sunder_workloads::{Table, Variant, Workload, default_out_dir};
+use support::{sunder, targets};
+
+/// Runs in which the threads may fail to run side by side.
+const MOST_BUSY_RUNS: u32 = 8;
+
+fn report(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("repair-{name}.json"))
+}
+
+struct Run {
+    stdout: Vec<u8>,
+    stderr: String,
+    status: Option<i32>,
+    findings: Option<Findings>,
+}
+
+impl Run {
+    fn repair(&self) -> &Repair {
+        let findings = self.findings.as_ref().expect("a report was written");
+        findings.repair.as_ref().expect("it has the part")
+    }
+
+    /// Whether the program's threads ran at the same time for most of the run.
+    fn side_by_side(&self) -> bool {
+        let run = &self.findings.as_ref().expect("a report was written").run;
+        run.program_cpu_seconds.unwrap_or(0.0) >= 1.5 * run.seconds
+    }
+}
+
+/// Runs a program under repair.
+fn repaired(name: &str, options: &[&str], program: &[&str]) -> Run {
+    let file = report(name);
+    let _ = std::fs::remove_file(&file);
+    let output = sunder()
+        .args(["repair", "--report"])
+        .arg(&file)
+        .args(options)
+        .arg("--")
+        .args(program)
+        .output()
+        .expect("sunder starts");
+    Run {
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        status: output.status.code(),
+        findings: Findings::open(&file).ok(),
+    }
+}
+
+fn arguments(program: &std::path::Path, workload: &Workload, size: u64) -> Vec<String> {
+    let mut all = vec![program.to_str().expect("our own path").to_owned()];
+    all.extend(workload.arguments());
+    if let Some(last) = all.last_mut() {
+        *last = size.to_string();
+    }
+    all
+}
+
+fn strings(all: &[String]) -> Vec<&str> {
+    all.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn every_workload_has_its_output() {
+    let _alone = targets::alone();
+    let table = Table::load().expect("the table is well-formed");
+    let only = std::env::var("SUNDER_WORKLOAD").unwrap_or_default();
+    let mut wrong = Vec::new();
+    for workload in table.workloads.iter().filter(|w| w.name.contains(&only)) {
+        let program = workload
+            .build(Variant::Shared, &default_out_dir())
+            .expect("it compiles");
+        let arguments: Vec<String> = arguments(&program, workload, workload.size);
+        let native = Command::new(&program)
+            .args(&arguments[1..])
+            .output()
+            .expect("it runs");
+        let run = repaired(&workload.name, &[], &strings(&arguments));
+        println!("{}: {}", workload.name, run.stderr.trim());
+        let same = !workload.deterministic || run.stdout == native.stdout;
+        if !same || run.status != native.status.code() {
+            wrong.push(format!("{} ({:?})", workload.name, run.status));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "not as without us: {wrong:?}; rerun one with SUNDER_WORKLOAD=name cargo test -p sunder-cli \
+         --test repair"
+    );
+}
+
+/// The case that Plastic begins with: each thread's sums, which it reaches through a
+/// pointer that never changes.
+#[test]
+fn linear_regression_is_taken_apart_without_guards() {
+    let _alone = targets::alone();
+    let table = Table::load().expect("the table is well-formed");
+    let mut all = table.workloads.iter();
+    let workload = all.find(|w| w.name == "linear_regression").expect("a row");
+    let program = workload
+        .build(Variant::Shared, &default_out_dir())
+        .expect("it compiles");
+    let arguments = arguments(&program, workload, 2 * workload.size);
+    let native = Command::new(&program)
+        .args(&arguments[1..])
+        .output()
+        .expect("it runs");
+    for _ in 0..MOST_BUSY_RUNS {
+        let run = repaired("taken-apart", &[], &strings(&arguments));
+        assert_eq!(run.stdout, native.stdout);
+        assert_eq!(run.status, Some(0));
+        if !run.side_by_side() {
+            continue;
+        }
+        let repair = run.repair();
+        let [moved] = &repair.moved[..] else {
+            panic!("one object is moved: {repair:#?}");
+        };
+        assert_eq!(moved.groups.len(), 2, "{moved:#?}");
+        let owners: Vec<_> = moved.groups.iter().map(|g| g.threads.len()).collect();
+        assert_eq!(owners, [1, 1]);
+        let loops: Vec<_> = moved.code.iter().filter(|c| c.loops > 0).collect();
+        assert!(loops.iter().any(|c| c.direct > 0), "{moved:#?}");
+        // The loop itself is entered a few times for each thread; what remains is the
+        // end, where the sums are read and printed.
+        assert!(moved.faults < 200, "{moved:#?}");
+        assert!(run.stderr.contains("moved 2 groups"), "{}", run.stderr);
+        return;
+    }
+    println!("SKIP: its threads did not run side by side");
+}
+
+#[test]
+fn a_dry_run_only_says_what_would_be_moved() {
+    let _alone = targets::alone();
+    let table = Table::load().expect("the table is well-formed");
+    let mut all = table.workloads.iter();
+    let workload = all.find(|w| w.name == "linear_regression").expect("a row");
+    let program = workload
+        .build(Variant::Shared, &default_out_dir())
+        .expect("it compiles");
+    let arguments = arguments(&program, workload, workload.size);
+    for _ in 0..MOST_BUSY_RUNS {
+        let run = repaired("dry", &["--dry-run"], &strings(&arguments));
+        assert_eq!(run.status, Some(0));
+        if !run.side_by_side() {
+            continue;
+        }
+        let repair = run.repair();
+        assert!(repair.dry_run);
+        let moved = repair.moved.first().expect("it would be moved");
+        assert_eq!(moved.faults, 0);
+        assert!(moved.groups.iter().all(|g| g.to.is_empty()), "{moved:#?}");
+        assert!(run.stderr.contains("would have moved"), "{}", run.stderr);
+        return;
+    }
+    println!("SKIP: its threads did not run side by side");
+}
+
+#[test]
+fn the_programs_status_streams_and_environment_are_its_own() {
+    let run = repaired(
+        "own",
+        &["--quiet"],
+        &[
+            "sh",
+            "-c",
+            "echo out; echo err >&2; env | grep -c -e ^SUNDER_REMAP= -e ^SUNDER_SEGMENT= -e ^LD_PRELOAD=; exit 7",
+        ],
+    );
+    assert_eq!(run.status, Some(7));
+    assert_eq!(run.stdout, b"out\n0\n");
+    assert_eq!(run.stderr, "err\n");
+}
+
+#[test]
+fn a_program_that_dies_by_a_fault_dies_by_it() {
+    let run = repaired("dies", &["--quiet"], &["sh", "-c", "kill -SEGV $$"]);
+    assert_eq!(run.status, Some(128 + libc::SIGSEGV));
+}
