@@ -83,6 +83,13 @@ pub fn call_sites(findings: &Findings) -> CallSites {
     found
 }
 
+/// Where the program itself called the function that allocated a heap object: file and
+/// address in it. `None` if that is not known, or something allocated on its behalf.
+pub fn direct_call_site<'a>(object: &'a Object, program: Option<&str>) -> Option<(&'a str, u64)> {
+    let first = places(object, program).into_iter().next()?;
+    (!first.is_wrapper && !first.is_operator_new).then_some((first.file, first.offset))
+}
+
 /// A place that a call returns to; functions inlined there belong to it.
 #[derive(Debug)]
 struct Place<'a> {

@@ -8,6 +8,7 @@
 mod image;
 mod report;
 mod shared;
+mod target;
 mod trace;
 
 use crate::args::Protect;
@@ -28,9 +29,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use sunder_observe::launch::Launch;
 use sunder_wire::isolation::{
-    CODES, ISOLATE_MAGIC, ISOLATE_VARIABLE, PAGES, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot,
-    closed, order, state,
+    CODES, ISOLATE_MAGIC, ISOLATE_VARIABLE, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed,
+    order, state,
 };
+use target::Targets;
 use trace::{Stop, Stopped};
 
 /// How often threads are looked at, unless tests want it otherwise.
@@ -43,26 +45,13 @@ const SHORT: f64 = 1.5e6;
 const MOST_PAUSE: Duration = Duration::from_secs(2);
 /// The weight of the past in that average (SHERIFF, section 5).
 const ALPHA: f64 = 0.9;
-const PAGE: u64 = 4096;
-
-/// What is to be isolated.
-#[derive(Debug)]
-struct Target {
-    /// The variable.
-    name: String,
-    /// Its file, if known.
-    file: Option<String>,
-    /// Bytes of it that are meant; all if none are named.
-    found: Option<[u64; 2]>,
-    whole_pages: bool,
-}
 
 /// Runs the command; the value is the status to exit with.
 ///
 /// # Errors
 /// If the result can't be read or the program not be started.
 pub fn run(options: &Protect) -> Result<u8> {
-    let targets = targets(options)?;
+    let targets = Targets::new(options)?;
     let (name, arguments) = options
         .program
         .split_first()
@@ -77,8 +66,8 @@ pub fn run(options: &Protect) -> Result<u8> {
     if let Some(why) = cannot_be_loaded(name) {
         return native(why);
     }
-    if targets.is_empty() {
-        return native("there is nothing to isolate");
+    if let Some(why) = targets.hindrance(name) {
+        return native(&why);
     }
     let library = MemoryFile::isolate().context("cannot make the library available")?;
     let shared = Shared::new()?;
@@ -104,6 +93,7 @@ pub fn run(options: &Protect) -> Result<u8> {
     let process = prepared.pid();
     shared.tick.store(options.every.unwrap_or(TICK), Relaxed);
     shared.tool.store(std::process::id(), Relaxed);
+    targets.ask_for_blocks(&shared);
     shared.process.store(process.0, Relaxed);
     // It is waited for below, with its threads.
     let child = match prepared.go() {
@@ -125,25 +115,13 @@ pub fn run(options: &Protect) -> Result<u8> {
         threads: HashMap::new(),
         refused: None,
         exit: None,
-        prepared: false,
+        changes: None,
         next_conversion: None,
     };
     let exit = keeper.keep()?;
     signals.release();
     keeper.tell(options)?;
     Ok(exit_code(exit))
-}
-
-/// # Errors
-/// If the result can't be read.
-fn targets(options: &Protect) -> Result<Vec<Target>> {
-    let named = options.isolate_global.iter().map(|name| Target {
-        name: name.clone(),
-        file: None,
-        found: None,
-        whole_pages: true,
-    });
-    Ok(named.collect())
 }
 
 fn wait_natively(launch: &Launch) -> Result<u8> {
@@ -189,14 +167,15 @@ struct Keeper {
     process: i32,
     shared: Shared,
     images: Images,
-    targets: Vec<Target>,
+    targets: Targets,
     any_code: bool,
     look: Duration,
     short: f64,
     threads: HashMap<i32, Thread>,
     refused: Option<String>,
     exit: Option<i32>,
-    prepared: bool,
+    /// What the library had said of blocks when pages were last chosen.
+    changes: Option<u32>,
     next_conversion: Option<Instant>,
 }
 
@@ -242,40 +221,22 @@ impl Keeper {
             && self.prepare()
     }
 
-    /// Finds what is to be isolated, once the program has loaded it.
+    /// Finds what is to be isolated, as far as the program has it by now; whether there is
+    /// anything.
     fn prepare(&mut self) -> bool {
-        if self.prepared {
-            return true;
-        }
-        let mut pages = 0;
-        for target in &mut self.targets {
-            let file = target.file.as_deref();
-            target.found = self.images.global(self.process, file, &target.name);
-            let Some([start, size]) = target.found else {
-                continue;
-            };
-            for page in (start & !(PAGE - 1)..start + size).step_by(PAGE as usize) {
-                let Some(wanted) = self.shared.pages.get(pages).filter(|_| pages < PAGES) else {
-                    break;
-                };
-                wanted.address.store(page, Relaxed);
-                for byte in 0..PAGE {
-                    let at = page + byte;
-                    if target.whole_pages || (start..start + size).contains(&at) {
-                        let (word, bit) = ((byte / 64) as usize, byte % 64);
-                        wanted.bytes[word].fetch_or(1 << bit, Relaxed);
-                    }
-                }
-                pages += 1;
+        let changes = self.shared.block_changes.load(SeqCst);
+        if self.changes != Some(changes) {
+            self.changes = Some(changes);
+            let before = self.shared.page_count.load(Relaxed);
+            self.targets
+                .choose_pages(self.process, &mut self.images, &self.shared);
+            if before == 0 && self.shared.page_count.load(Relaxed) > 0 {
+                self.learn_code();
             }
         }
-        if pages == 0 {
-            return false;
-        }
-        self.learn_code();
-        self.shared.page_count.store(pages as u32, Relaxed);
-        self.prepared = true;
-        true
+        let count = self.shared.page_count.load(Relaxed) as usize;
+        let mut pages = self.shared.pages.iter().take(count);
+        pages.any(|page| page.given_up.load(Relaxed) == 0)
     }
 
     fn learn_code(&mut self) {
@@ -546,7 +507,11 @@ impl Keeper {
     /// # Errors
     /// If the report can't be written.
     fn tell(&self, options: &Protect) -> Result<()> {
-        let told = report::Told::new(&self.shared, self.refused.as_deref());
+        let told = report::Told::new(
+            &self.shared,
+            self.refused.as_deref(),
+            &self.targets.left_out,
+        );
         if !options.quiet {
             note(&told.line());
         }

@@ -6,6 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use sunder_findings::{Finding, Findings, Line, Object, ObjectKind, Program, ThreadUse, Word};
 
 const CASES: [&str; 22] = [
     "plain",
@@ -145,4 +146,143 @@ fn what_cannot_be_isolated_runs_natively() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.args(["protect", "--quiet", "--", "no-such-program-here"]);
     assert_eq!(output(&mut command).status.code(), Some(127));
+}
+
+/// A result with the array that the program's threads count in: each word of it used
+/// by the threads that `users` gives.
+fn result(name: &str, program: &Path, users: &[&[u32]]) -> PathBuf {
+    let words = users.iter().enumerate().map(|(i, threads)| Word {
+        offset: i as u32 * 8,
+        size: 8,
+        threads: threads
+            .iter()
+            .map(|id| ThreadUse {
+                id: *id,
+                updates: 100,
+                ..ThreadUse::default()
+            })
+            .collect(),
+        ..Word::default()
+    });
+    let path = program.to_str().expect("our own path").to_owned();
+    let findings = Findings {
+        program: Program {
+            path: Some(path.clone()),
+            ..Program::default()
+        },
+        findings: vec![Finding {
+            rank: 1,
+            object: Object {
+                kind: ObjectKind::Global,
+                name: Some("shared".into()),
+                module: Some(path),
+                ..Object::default()
+            },
+            lines: vec![Line {
+                object_offset: Some(0),
+                words: words.collect(),
+                ..Line::default()
+            }],
+            ..Finding::default()
+        }],
+        ..Findings::default()
+    };
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let text = serde_json::to_string(&findings).expect("a result is JSON");
+    std::fs::write(&file, text).expect("our own folder");
+    file
+}
+
+#[test]
+fn what_a_result_names_is_isolated_if_each_byte_has_one_thread() {
+    let _alone = support::targets::alone();
+    let program = std::fs::canonicalize(program()).expect("it was just built");
+    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join("protect-from.json");
+    let run = |users: &[&[u32]], arguments: &[&str], program: &Path| {
+        let file = result("protect-result.json", program, users);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command
+            .arg("protect")
+            .args(arguments)
+            .arg("--from")
+            .arg(&file);
+        command.arg("--report").arg(&report).arg("--");
+        output(command.arg(program).arg("until"))
+    };
+    let own = run(&[&[1], &[1], &[2], &[2]], &[], &program);
+    if !works(&own) {
+        return;
+    }
+    assert_eq!(own.stdout, b"1\n1\njoined 0\nright\n", "{own:?}");
+    let text = std::fs::read_to_string(&report).expect("it was written");
+    let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert!(said["episodes"].as_u64().is_some_and(|n| n > 0), "{said}");
+    assert_eq!(said["pages_given_up"], 0, "{said}");
+
+    for (users, arguments) in [
+        (&[&[1u32, 2][..], &[2]][..], &[][..]),
+        (&[&[1, 2], &[2]], &["--strict"]),
+    ] {
+        let file = result("protect-refused.json", &program, users);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command
+            .arg("protect")
+            .args(arguments)
+            .arg("--from")
+            .arg(&file);
+        let native = output(command.arg("--").arg(&program).arg("exit"));
+        assert_eq!(native.status.code(), Some(11));
+        let said = String::from_utf8_lossy(&native.stderr);
+        let why = "some of its bytes are used by several threads";
+        assert!(
+            said.contains("runs natively") && said.contains(why),
+            "{said}"
+        );
+    }
+    // Another program than the result's.
+    let file = result("protect-other.json", &program, &[&[1], &[2]]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.arg("protect").arg("--from").arg(&file);
+    let native = output(command.args(["--", "true"]));
+    assert!(native.status.success());
+    let said = String::from_utf8_lossy(&native.stderr);
+    assert!(said.contains("the result is of another program"), "{said}");
+}
+
+/// From finding to remedy, with an object of the heap.
+#[test]
+fn what_detect_finds_in_the_heap_is_isolated_and_right() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/programs/linear_regression.c");
+    let program = folder.join("protect-regression");
+    let built = Command::new("gcc")
+        .args(["-O0", "-g", "-pthread", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(built.is_ok_and(|status| status.success()));
+    let program = std::fs::canonicalize(program).expect("it was just built");
+    let file = folder.join("protect-regression.json");
+    let _alone = support::targets::alone();
+    for _ in 0..5 {
+        let mut detect = support::plain_sunder();
+        detect
+            .args(["detect", "--quiet", "-o"])
+            .arg(&file)
+            .arg("--");
+        let natural = output(detect.arg(&program).args(["2", "40000000"]));
+        assert!(natural.status.success(), "{natural:?}");
+        let findings = Findings::open(&file).expect("it was written");
+        let heap = |f: &Finding| f.object.kind == ObjectKind::Heap && !f.latent;
+        if !findings.findings.iter().any(heap) {
+            continue;
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["protect", "--from"]).arg(&file).arg("--");
+        let protected = output(command.arg(&program).args(["2", "40000000"]));
+        assert_eq!(protected.stdout, natural.stdout, "{protected:?}");
+        assert!(protected.status.success(), "{protected:?}");
+        return;
+    }
+    println!("SKIP: the threads never ran side by side, so that nothing was found");
 }

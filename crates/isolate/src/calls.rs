@@ -9,12 +9,12 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use sunder_wire::isolation::{Control, RANGES, SCRATCH, closed, state};
 
 /// While it lives, nobody is isolated and no memory is made sharable.
-struct Hold(&'static Control);
+pub struct Hold(&'static Control);
 
 impl Hold {
     /// None where there is nothing to hold: in programs that are not protected, and in
     /// other processes.
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         let control = control::get()?;
         if control.process.load(Relaxed) != system::process_id() {
             return None;
@@ -376,6 +376,7 @@ pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, bytes: usize) -> *mu
         fails(libc::ENOMEM);
         return core::ptr::null_mut();
     };
+    crate::blocks::forget(block);
     // SAFETY: a block of the C library's heap has a size with flags before it.
     let is_mapped = !block.is_null()
         && real::has_c_heap()

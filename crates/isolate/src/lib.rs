@@ -12,6 +12,7 @@
 //!   instruction.
 //! - [`private`] are the pages that a worker has for itself.
 //! - [`convert`] makes the program's memory sharable, and turns that back before a fork.
+//! - [`blocks`] knows the heap objects that are to be isolated.
 //! - [`calls`] stands before the functions that change the address space.
 //!
 //! Contexts: `enter` and `convert` run on threads that were stopped anywhere, `worker`
@@ -23,6 +24,8 @@
     allow(dead_code, clippy::disallowed_methods, clippy::disallowed_macros)
 )]
 
+#[cfg(not(test))]
+mod blocks;
 #[cfg(not(test))]
 mod calls;
 mod control;

@@ -161,6 +161,8 @@ unsafe fn begin(value: *mut u8) {
             worker::set_sequences(*offset.cast::<isize>());
         }
         control::set(control);
+        #[cfg(not(test))]
+        crate::blocks::find_sites(&*control);
         (*control).base.store(at as u64, Ordering::Relaxed);
         let entry = enter::entry as *const () as u64;
         (*control).entry.store(entry, Ordering::Relaxed);

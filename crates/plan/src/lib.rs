@@ -5,6 +5,7 @@
 
 mod array;
 mod fields;
+mod isolate;
 mod language;
 mod layout;
 mod pages;
@@ -13,6 +14,7 @@ pub mod remap;
 mod truly_shared;
 mod words;
 
+pub use isolate::{Isolation, isolation};
 use layout::Layout;
 use sunder_findings::{Advice, Finding, Fix, LatentOn, Sharing};
 

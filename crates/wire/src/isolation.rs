@@ -3,7 +3,7 @@
 //! allocates or makes system calls. The tool must take every number that the target
 //! may have written for what it is: a number of a program that may be broken.
 
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 
 /// The environment variable with the path of the control file and, after a comma, of
 /// the file that is to hold the program's memory.
@@ -14,6 +14,12 @@ pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
 /// Raised with every change of what follows.
 pub const ISOLATE_VERSION: u32 = 1;
 
+/// Call sites of allocations that are to be isolated.
+pub const SITES: usize = 16;
+/// Bytes of a file's name with a call site.
+pub const SITE_NAME: usize = 256;
+/// Living blocks from such call sites that are kept.
+pub const BLOCKS: usize = 64;
 /// Ranges of the program's memory that were made sharable.
 pub const RANGES: usize = 4096;
 /// Threads that can be isolated at a time.
@@ -144,10 +150,34 @@ pub struct Slot {
 pub struct Wanted {
     /// Its address.
     pub address: AtomicU64,
-    /// Not 0: bytes beside the named ones were used by several, so it is shared again.
+    /// 0: wanted. 1: bytes beside the named ones have changed, so it is shared again. 2: its
+    /// object is gone.
     pub given_up: AtomicU32,
     /// Which bytes are meant, a bit for each.
     pub bytes: [AtomicU64; 64],
+}
+
+/// A call of an allocation function, as the tool wants it; written before the program
+/// starts.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Site {
+    /// Where the call returns to: the address in the file. 0 for none.
+    pub offset: AtomicU64,
+    /// Whether it is in the program's own file.
+    pub is_program: AtomicU32,
+    /// The file's path otherwise, ended by a zero.
+    pub file: [AtomicU8; SITE_NAME],
+}
+
+/// A living block from one of the call sites.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Block {
+    /// Its address; 0 for none.
+    pub address: AtomicU64,
+    /// Its bytes.
+    pub bytes: AtomicU64,
 }
 
 /// The head of the control file.
@@ -205,6 +235,12 @@ pub struct Control {
     pub ranges: [[AtomicU64; 2]; RANGES],
     /// How many there are.
     pub range_count: AtomicU32,
+    /// Call sites.
+    pub sites: [Site; SITES],
+    /// Blocks from there.
+    pub blocks: [Block; BLOCKS],
+    /// Raised when blocks came or went.
+    pub block_changes: AtomicU32,
     /// Threads.
     pub slots: [Slot; SLOTS],
 }

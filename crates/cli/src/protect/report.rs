@@ -17,11 +17,12 @@ pub struct Told {
     shared_bytes: u64,
     error: i64,
     ended: Option<String>,
+    left_out: Vec<String>,
 }
 
 impl Told {
     /// Of a program that has ended. `refused` is why the tool stopped isolating.
-    pub fn new(control: &Control, refused: Option<&str>) -> Self {
+    pub fn new(control: &Control, refused: Option<&str>, left_out: &[String]) -> Self {
         let pages = control.page_count.load(Relaxed);
         let named = [
             (why::RECALLED, "recalled"),
@@ -48,7 +49,7 @@ impl Told {
         let given_up = control
             .pages
             .iter()
-            .filter(|p| p.given_up.load(Relaxed) != 0);
+            .filter(|p| p.given_up.load(Relaxed) == 1);
         Self {
             pages,
             given_up: given_up.count(),
@@ -63,6 +64,7 @@ impl Told {
             shared_bytes: control.shared_bytes.load(Relaxed),
             error: control.error.load(Relaxed),
             ended: refused.or(closed).map(ToOwned::to_owned),
+            left_out: left_out.to_vec(),
         }
     }
 
@@ -70,13 +72,17 @@ impl Told {
     pub fn line(&self) -> String {
         let ended = |text: &String| format!("; then native, since {text}");
         let ended = self.ended.as_ref().map(ended).unwrap_or_default();
+        let left_out = match self.left_out.first() {
+            Some(first) => format!("; not {first}"),
+            None => String::new(),
+        };
         if self.episodes == 0 {
             let why = self.ended.as_deref().unwrap_or(if self.pages == 0 {
                 "nothing of what is to be isolated was found"
             } else {
                 "no thread computed there for long"
             });
-            return format!("nobody was isolated: {why}");
+            return format!("nobody was isolated: {why}{left_out}");
         }
         let given_up = if self.given_up > 0 {
             format!(", {} of them given up", self.given_up)
@@ -84,7 +90,7 @@ impl Told {
             String::new()
         };
         format!(
-            "isolated {} pages{given_up} in {} episodes, {} commits of {} bytes{ended}",
+            "isolated {} pages{given_up} in {} episodes, {} commits of {} bytes{ended}{left_out}",
             self.pages, self.episodes, self.commits, self.committed_bytes
         )
     }
@@ -108,6 +114,7 @@ impl Told {
             "sharable_bytes": self.shared_bytes,
             "last_error": self.error,
             "ended": self.ended,
+            "left_out": self.left_out,
         });
         format!("{report:#}\n")
     }

@@ -20,7 +20,7 @@
 #include <setjmp.h>
 /* Two threads that compute on `shared` all the time, beside what each case does. */
 struct slot { volatile unsigned long n, sum; };
-struct slot shared[16] __attribute__((aligned(4096)));
+struct slot shared[256] __attribute__((aligned(4096)));
 static char pad[4096] __attribute__((aligned(4096)));
 static volatile long other; /* in another page */
 static long LOOPS = 30000000;

@@ -1,0 +1,190 @@
+//! What is to be isolated: the objects of a saved result, or variables that a test
+//! names, and on which pages they lie now. Called by `protect`.
+
+use super::image::Images;
+use super::shared::Shared;
+use crate::args::Protect;
+use crate::fix::direct_call_site;
+use crate::observers;
+use anyhow::{Context, Result};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use sunder_findings::{Findings, Object, ObjectKind};
+use sunder_wire::isolation::{PAGES, SITE_NAME};
+
+const PAGE: u64 = 4096;
+/// A larger object than this is left alone: so many pages would have to be compared at
+/// every commit, and not all of it is contended.
+const LARGEST: u64 = 16 * PAGE;
+
+/// A global variable.
+#[derive(Debug)]
+struct Global {
+    name: String,
+    /// Its file, if known.
+    file: Option<String>,
+    /// The test wants all that lies beside it too.
+    whole_pages: bool,
+}
+
+/// A call that allocates.
+#[derive(Debug, PartialEq, Eq)]
+struct Call {
+    file: String,
+    offset: u64,
+    is_program: bool,
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub struct Targets {
+    globals: Vec<Global>,
+    calls: Vec<Call>,
+    /// The program of the result.
+    program: Option<String>,
+    /// What is not isolated, one sentence each.
+    pub left_out: Vec<String>,
+}
+
+impl Targets {
+    /// What the command asks for.
+    ///
+    /// # Errors
+    /// If the result can't be read.
+    pub fn new(options: &Protect) -> Result<Self> {
+        let mut targets = Self::default();
+        for name in &options.isolate_global {
+            targets.globals.push(Global {
+                name: name.clone(),
+                file: None,
+                whole_pages: true,
+            });
+        }
+        if let Some(file) = &options.from {
+            let findings =
+                Findings::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+            targets.take(&findings, options.strict);
+        }
+        Ok(targets)
+    }
+
+    fn take(&mut self, findings: &Findings, strict: bool) {
+        self.program.clone_from(&findings.program.path);
+        let isolation = sunder_plan::isolation(findings, strict);
+        self.left_out.extend(isolation.left_out);
+        for (rank, object) in isolation.objects {
+            if let Some(why) = self.add(object) {
+                self.left_out.push(format!("finding {rank}: {why}"));
+            }
+        }
+    }
+
+    /// Adds an object; why not, if so.
+    fn add(&mut self, object: &Object) -> Option<&'static str> {
+        if object.size.is_some_and(|size| size > LARGEST) {
+            return Some("its object is too large");
+        }
+        if object.kind == ObjectKind::Global {
+            // A static variable of a function has the function's name before it.
+            let name = object.name.as_deref().unwrap_or_default();
+            let name = name.rsplit("::").next().unwrap_or(name);
+            self.globals.push(Global {
+                name: name.to_owned(),
+                file: object.module.clone(),
+                whole_pages: false,
+            });
+            return None;
+        }
+        let program = self.program.as_deref();
+        let Some((file, offset)) = direct_call_site(object, program) else {
+            return Some("its object was not allocated by the program's own call of malloc");
+        };
+        let call = Call {
+            file: file.to_owned(),
+            offset,
+            is_program: program == Some(file),
+        };
+        if file.len() >= SITE_NAME {
+            return Some("the name of its file is too long");
+        }
+        if !self.calls.contains(&call) {
+            self.calls.push(call);
+        }
+        None
+    }
+
+    /// Why the program runs natively from the start, if so.
+    pub fn hindrance(&self, program: &OsStr) -> Option<String> {
+        if self.globals.is_empty() && self.calls.is_empty() {
+            let why = self.left_out.first();
+            return Some(why.map_or_else(
+                || "there is nothing to isolate (--from names a result of `sunder detect`)".into(),
+                |why| format!("there is nothing to isolate; {why}"),
+            ));
+        }
+        let wanted = self.program.as_deref()?;
+        let found = observers::find(program)?;
+        let found = std::fs::canonicalize(&found).unwrap_or(found);
+        (found != Path::new(wanted)).then(|| format!("the result is of another program, {wanted}"))
+    }
+
+    /// Tells the library which allocations it is to keep.
+    pub fn ask_for_blocks(&self, shared: &Shared) {
+        for (site, call) in shared.sites.iter().zip(&self.calls) {
+            for (to, from) in site.file.iter().zip(call.file.bytes()) {
+                to.store(from, Relaxed);
+            }
+            site.is_program.store(call.is_program.into(), Relaxed);
+            site.offset.store(call.offset, Relaxed);
+        }
+    }
+
+    /// Adds the pages of what has been found by now to the wanted ones.
+    pub fn choose_pages(&self, process: i32, images: &mut Images, shared: &Shared) {
+        for global in &self.globals {
+            let file = global.file.as_deref();
+            if let Some([start, size]) = images.global(process, file, &global.name)
+                && size <= LARGEST
+            {
+                want(shared, start, size, global.whole_pages);
+            }
+        }
+        for block in &shared.blocks {
+            let start = block.address.load(SeqCst);
+            let size = block.bytes.load(Acquire);
+            if start > 1 && size > 0 && size <= LARGEST && start.checked_add(size).is_some() {
+                want(shared, start, size, false);
+            }
+        }
+    }
+}
+
+/// Wants the pages of `[start, start + size)`, unless they are wanted already.
+fn want(shared: &Shared, start: u64, size: u64, whole_pages: bool) {
+    for page in (start & !(PAGE - 1)..start + size).step_by(PAGE as usize) {
+        let count = shared.page_count.load(Relaxed) as usize;
+        let known = shared.pages.iter().take(count);
+        // Two objects on a page: both are meant. What was given up stays so.
+        let place = known
+            .clone()
+            .position(|p| p.address.load(Relaxed) == page)
+            .unwrap_or(count);
+        let Some(wanted) = shared.pages.get(place).filter(|_| place < PAGES) else {
+            return;
+        };
+        for byte in 0..PAGE {
+            let at = page + byte;
+            if whole_pages || (start..start + size).contains(&at) {
+                let (word, bit) = ((byte / 64) as usize, byte % 64);
+                if let Some(bits) = wanted.bytes.get(word) {
+                    bits.fetch_or(1 << bit, Relaxed);
+                }
+            }
+        }
+        if place == count {
+            wanted.address.store(page, Relaxed);
+            shared.page_count.store(count as u32 + 1, SeqCst);
+        }
+    }
+}

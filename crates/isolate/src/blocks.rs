@@ -1,0 +1,235 @@
+//! The living blocks that named call sites have allocated: what is to be isolated of the
+//! heap. Stands before the allocation functions; without call sites it hands on at once.
+//! Contexts: pre-init, normal.
+
+use crate::{calls::Hold, control, real};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicUsize};
+use sunder_wire::isolation::{Control, PAGES, SITES};
+
+/// Where calls of these sites return to; 0 for none.
+static RETURNS: [AtomicUsize; SITES] = [const { AtomicUsize::new(0) }; SITES];
+static ANY: AtomicBool = AtomicBool::new(false);
+/// Whether a block was ever kept.
+static KEPT: AtomicBool = AtomicBool::new(false);
+
+/// Finds the call sites in the loaded files. Called once, at the start.
+pub fn find_sites(control: &Control) {
+    // SAFETY: the function only looks; the data are the control file's.
+    unsafe { libc::dl_iterate_phdr(Some(each_module), (&raw const *control).cast_mut().cast()) };
+}
+
+unsafe extern "C" fn each_module(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: the linker passes a description; `find_sites` passes the control file.
+    let (control, base, name) = unsafe {
+        let name = (*info).dlpi_name;
+        let name = if name.is_null() {
+            c""
+        } else {
+            core::ffi::CStr::from_ptr(name)
+        };
+        (
+            &*data.cast::<Control>(),
+            (*info).dlpi_addr as usize,
+            name.to_bytes(),
+        )
+    };
+    for (place, site) in RETURNS.iter().zip(&control.sites) {
+        let offset = site.offset.load(Relaxed) as usize;
+        let is_program = site.is_program.load(Relaxed) != 0;
+        let meant = if is_program {
+            // The linker names the program itself by nothing.
+            name.is_empty()
+        } else {
+            !name.is_empty()
+                && site
+                    .file
+                    .iter()
+                    .zip(name.iter().chain([&0]))
+                    .all(|(a, b)| a.load(Relaxed) == *b)
+        };
+        if offset != 0 && meant && place.load(Relaxed) == 0 {
+            place.store(base.wrapping_add(offset), Relaxed);
+            ANY.store(true, Relaxed);
+        }
+    }
+    0
+}
+
+/// Keeps a new block if it comes from one of the sites.
+fn keep(block: *mut c_void, bytes: usize, to: usize) {
+    if block.is_null() || !ANY.load(Relaxed) || to == 0 {
+        return;
+    }
+    if !RETURNS.iter().any(|r| r.load(Relaxed) == to) {
+        return;
+    }
+    let Some(control) = control::get() else {
+        return;
+    };
+    for kept in &control.blocks {
+        // Taken first, filled then: the tool looks at the address last.
+        if kept.address.compare_exchange(0, 1, SeqCst, Relaxed).is_ok() {
+            kept.bytes.store(bytes as u64, SeqCst);
+            kept.address.store(block as u64, SeqCst);
+            KEPT.store(true, SeqCst);
+            control.block_changes.fetch_add(1, SeqCst);
+            return;
+        }
+    }
+}
+
+/// Forgets a block that is about to go: its pages are shared from then on.
+pub fn forget(block: *mut c_void) {
+    if block.is_null() || !KEPT.load(Acquire) {
+        return;
+    }
+    let Some(control) = control::get() else {
+        return;
+    };
+    let address = block as u64;
+    for kept in control
+        .blocks
+        .iter()
+        .filter(|b| b.address.load(Relaxed) == address)
+    {
+        // Nobody has a page of it for himself any more, and nobody gets one.
+        let _hold = Hold::new();
+        let end = address + kept.bytes.load(Relaxed);
+        for page in control.pages.iter().take(PAGES) {
+            let at = page.address.load(Relaxed);
+            if at < end && address < at + 4096 {
+                page.given_up.store(2, SeqCst);
+            }
+        }
+        kept.address.store(0, SeqCst);
+        control.block_changes.fetch_add(1, SeqCst);
+    }
+}
+
+/// The body of an allocation function: `$inner` gets the arguments and, as the last, the
+/// address that the call returns to.
+macro_rules! with_return {
+    ($register:literal, $inner:ident) => {
+        core::arch::naked_asm!(
+            concat!("mov ", $register, ", [rsp]"),
+            "jmp {inner}",
+            inner = sym $inner,
+        )
+    };
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn malloc(bytes: usize) -> *mut c_void {
+    with_return!("rsi", malloc_from)
+}
+
+unsafe extern "C-unwind" fn malloc_from(bytes: usize, to: usize) -> *mut c_void {
+    let Some(real) = real::malloc() else {
+        return core::ptr::null_mut();
+    };
+    // SAFETY: handed on.
+    let block = unsafe { real(bytes) };
+    keep(block, bytes, to);
+    block
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn calloc(count: usize, bytes: usize) -> *mut c_void {
+    with_return!("rdx", calloc_from)
+}
+
+unsafe extern "C-unwind" fn calloc_from(count: usize, bytes: usize, to: usize) -> *mut c_void {
+    let Some(real) = real::calloc() else {
+        return core::ptr::null_mut();
+    };
+    // SAFETY: handed on.
+    let block = unsafe { real(count, bytes) };
+    keep(block, count.saturating_mul(bytes), to);
+    block
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c_void {
+    with_return!("rdx", aligned_alloc_from)
+}
+
+unsafe extern "C-unwind" fn aligned_alloc_from(
+    alignment: usize,
+    bytes: usize,
+    to: usize,
+) -> *mut c_void {
+    let Some(real) = real::aligned_alloc() else {
+        return core::ptr::null_mut();
+    };
+    // SAFETY: handed on.
+    let block = unsafe { real(alignment, bytes) };
+    keep(block, bytes, to);
+    block
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn posix_memalign(
+    place: *mut *mut c_void,
+    alignment: usize,
+    bytes: usize,
+) -> c_int {
+    with_return!("rcx", posix_memalign_from)
+}
+
+unsafe extern "C-unwind" fn posix_memalign_from(
+    place: *mut *mut c_void,
+    alignment: usize,
+    bytes: usize,
+    to: usize,
+) -> c_int {
+    let Some(real) = real::posix_memalign() else {
+        return libc::ENOMEM;
+    };
+    // SAFETY: handed on; the place holds a block after success.
+    unsafe {
+        let result = real(place, alignment, bytes);
+        if result == 0 {
+            keep(*place, bytes, to);
+        }
+        result
+    }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
+    forget(block);
+    if let Some(real) = real::free() {
+        // SAFETY: handed on.
+        unsafe { real(block) };
+    }
+}

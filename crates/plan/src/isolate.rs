@@ -1,0 +1,152 @@
+//! Which objects of a result may be private to each thread while it computes, and why
+//! not others. Pure.
+//!
+//! A thread that has a page for itself keeps its stores back for a while. That is right
+//! for bytes that only one thread uses; so every word of a finding must have one owner.
+
+use crate::layout::Layout;
+use sunder_findings::{Finding, Findings, Object, ObjectKind, Sharing};
+
+/// What can be isolated of a result.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Isolation<'a> {
+    /// The objects, each with the rank of its finding.
+    pub objects: Vec<(u32, &'a Object)>,
+    /// What is left out, one sentence each.
+    pub left_out: Vec<String>,
+}
+
+/// The objects of `findings` that may be isolated. If `strict`, only those of which no
+/// byte was ever seen used by two threads; otherwise others may touch a byte now and
+/// then, as a thread does that set it up or prints it at the end.
+pub fn isolation(findings: &Findings, strict: bool) -> Isolation<'_> {
+    let mut isolation = Isolation::default();
+    for finding in &findings.findings {
+        match refusal(finding, strict) {
+            None => {
+                let both = std::iter::once(&finding.object).chain(&finding.neighbour);
+                isolation.objects.extend(both.map(|o| (finding.rank, o)));
+            }
+            Some(why) => isolation
+                .left_out
+                .push(format!("finding {}: {why}", finding.rank)),
+        }
+    }
+    isolation
+}
+
+fn refusal(finding: &Finding, strict: bool) -> Option<&'static str> {
+    if finding.latent {
+        return Some("it costs nothing here");
+    }
+    if finding.sharing != Sharing::False {
+        return Some("threads use the same bytes");
+    }
+    if finding.processes.len() > 1 {
+        return Some("several processes share it");
+    }
+    let objects = std::iter::once(&finding.object).chain(&finding.neighbour);
+    for object in objects {
+        match object.kind {
+            ObjectKind::Global if object.name.is_some() => {}
+            ObjectKind::Heap if !object.allocation.is_empty() => {}
+            ObjectKind::Global | ObjectKind::Heap => return Some("its object has no name"),
+            _ => return Some("only global variables and heap objects can be isolated"),
+        }
+    }
+    let layout = Layout::of(finding, 64);
+    if layout.parts.iter().any(crate::layout::Part::atomic) {
+        return Some("threads use atomic instructions on it");
+    }
+    let several = |part: &crate::layout::Part<'_>| {
+        part.owner().is_none() || strict && part.word.threads.len() > 1
+    };
+    if layout.parts.iter().any(several) {
+        return Some("some of its bytes are used by several threads");
+    }
+    layout
+        .parts
+        .is_empty()
+        .then_some("it is not known who uses which bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_findings::{Line, ThreadUse, Word};
+
+    fn word(offset: u32, threads: &[(u32, u64)]) -> Word {
+        Word {
+            offset,
+            size: 8,
+            threads: threads
+                .iter()
+                .map(|(id, updates)| ThreadUse {
+                    id: *id,
+                    updates: *updates,
+                    ..ThreadUse::default()
+                })
+                .collect(),
+            ..Word::default()
+        }
+    }
+
+    fn finding(words: Vec<Word>) -> Finding {
+        Finding {
+            rank: 1,
+            object: Object {
+                kind: ObjectKind::Global,
+                name: Some("stats".into()),
+                ..Object::default()
+            },
+            lines: vec![Line {
+                words,
+                ..Line::default()
+            }],
+            ..Finding::default()
+        }
+    }
+
+    fn left_out(finding: Finding, strict: bool) -> Vec<String> {
+        let findings = Findings {
+            findings: vec![finding],
+            ..Findings::default()
+        };
+        let isolation = isolation(&findings, strict);
+        assert_eq!(isolation.objects.len() + isolation.left_out.len(), 1);
+        isolation.left_out
+    }
+
+    #[test]
+    fn what_each_thread_has_for_itself_is_isolated() {
+        let own = finding(vec![word(0, &[(1, 90)]), word(8, &[(2, 80)])]);
+        assert_eq!(left_out(own.clone(), true), Vec::<String>::new());
+        let latent = Finding {
+            latent: true,
+            ..own
+        };
+        assert_eq!(left_out(latent, false).len(), 1);
+    }
+
+    #[test]
+    fn bytes_that_two_threads_use_are_not() {
+        let both = finding(vec![word(0, &[(1, 60), (2, 40)]), word(8, &[(2, 80)])]);
+        let why = "finding 1: some of its bytes are used by several threads";
+        assert_eq!(left_out(both, false), [why]);
+        // Set up by another thread: only the strict are not content.
+        let set_up = finding(vec![word(0, &[(1, 99), (7, 1)]), word(8, &[(2, 80)])]);
+        assert_eq!(left_out(set_up.clone(), false), Vec::<String>::new());
+        assert_eq!(left_out(set_up, true), [why]);
+    }
+
+    #[test]
+    fn atomics_and_what_has_no_name_are_not() {
+        let mut atomic = finding(vec![word(0, &[(1, 90)]), word(8, &[(2, 80)])]);
+        atomic.lines[0].words[0].threads[0].atomics = 1;
+        assert_eq!(left_out(atomic, false).len(), 1);
+        let mut stack = finding(vec![word(0, &[(1, 90)]), word(8, &[(2, 80)])]);
+        stack.object.kind = ObjectKind::Stack;
+        assert_eq!(left_out(stack, false).len(), 1);
+        assert_eq!(left_out(finding(vec![]), false).len(), 1);
+    }
+}
