@@ -12,6 +12,7 @@ mod record;
 mod replay;
 mod sampling;
 mod scst;
+mod simulate_real;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -25,11 +26,11 @@ struct Cli {
     /// Only workloads whose name contains this
     #[arg(long, global = true, default_value = "")]
     only: String,
-    /// Runs of each variant; if not given 5, 3 for ground-truth and replay, 1 for scst
+    /// Runs of each variant; if not given 5, 3 for ground-truth and replay, 1 for scst and simulate-real
     #[arg(long, global = true)]
     repetitions: Option<u32>,
     /// How many times the size of the tests, which run for about half a second; 4 if
-    /// not given, 1 for ground-truth and replay
+    /// not given, 1 for ground-truth, replay and simulate-real
     #[arg(long, global = true)]
     scale: Option<u64>,
 }
@@ -54,6 +55,8 @@ enum Command {
     Replay,
     /// The live heap beside others on the usual allocator loops
     Heap,
+    /// Real programs recorded under the emulator, replayed on lines and pages, and what-if
+    SimulateReal,
     /// Where objects lie and what it saves: SCSTallocator's Tables 1 to 3
     Scst {
         /// Threads of each program, and nodes of the simulated machine
@@ -78,6 +81,7 @@ fn main() -> Result<()> {
     let (repetitions, scale) = match cli.command {
         Command::Scst { .. } => (1, 1),
         Command::GroundTruth | Command::Replay => (3, 1),
+        Command::SimulateReal => (1, 1),
         _ => (5, 4),
     };
     let options = Options {
@@ -92,6 +96,7 @@ fn main() -> Result<()> {
         Command::Real => real::run(&options),
         Command::Replay => replay::run(&options),
         Command::Heap => heap::run(&options),
+        Command::SimulateReal => simulate_real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
         Command::Scst { threads } => scst::run(&options, threads),
     }
