@@ -21,7 +21,7 @@ struct Case {
     arguments: &'static [&'static str],
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case {
         name: "pigz",
         program: "/usr/bin/pigz",
@@ -48,9 +48,26 @@ const CASES: [Case; 7] = [
         arguments: &["-n", "2", "-c", "1234", "text"],
     },
     Case {
-        name: "sort",
-        program: "/usr/bin/sort",
-        arguments: &["--parallel=4", "-S", "64M", "lines"],
+        name: "x264",
+        program: "/usr/bin/x264",
+        arguments: &[
+            "--threads",
+            "4",
+            "--preset",
+            "ultrafast",
+            "--quiet",
+            "--no-progress",
+            "--muxer",
+            "raw",
+            "-o",
+            "/dev/stdout",
+            "video.y4m",
+        ],
+    },
+    Case {
+        name: "python3",
+        program: "/usr/bin/python3",
+        arguments: &["-S", "-E", "threads.py"],
     },
     Case {
         name: "sqlite3",
@@ -65,6 +82,16 @@ with recursive n(i) as (values(1) union all select i+1 from n where i<6000)
   insert into t select (i*2654435761)%1000003, 'row '||i from n;
 create index x on t(b, a);
 select count(*), sum(a), min(b), max(b) from t;
+";
+
+const PYTHON: &str = "import threading, zlib
+out = [None] * 4
+def work(n):
+    out[n] = zlib.crc32(zlib.compress(bytes((i * n) % 251 for i in range(20000)), 6))
+threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(*out)
 ";
 
 /// Bytes of text to compress, at scale 1.
@@ -146,11 +173,25 @@ fn inputs(scale: u64) -> Result<PathBuf> {
         }
         text.push('\n');
     }
-    let lines = text.replace(' ', "\n");
-    fs::write(folder.join("lines"), &lines[..lines.len() / 3])?;
+    fs::write(folder.join("video.y4m"), film(&text))?;
+    fs::write(folder.join("threads.py"), PYTHON)?;
     fs::write(folder.join("text"), text)?;
     fs::write(folder.join("query.sql"), QUERY)?;
     Ok(folder)
+}
+
+/// Eight small frames whose pixels are made of `text`.
+fn film(text: &str) -> Vec<u8> {
+    const WIDTH: usize = 192;
+    const HEIGHT: usize = 112;
+    const FRAME: usize = WIDTH * HEIGHT * 3 / 2;
+    let mut all = format!("YUV4MPEG2 W{WIDTH} H{HEIGHT} F25:1 C420\n").into_bytes();
+    for frame in 0..8 {
+        all.extend_from_slice(b"FRAME\n");
+        let from = frame * 97;
+        all.extend(text.bytes().cycle().skip(from).take(FRAME));
+    }
+    all
 }
 
 /// What one run of a program gave.

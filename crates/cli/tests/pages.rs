@@ -174,7 +174,7 @@ fn a_recorded_program_s_pages_have_names_code_and_reports() {
     for text in [&told, &std::borrow::Cow::Borrowed(html.as_str())] {
         for wanted in [
             "on 1 page of 4,096 bytes",
-            "199 useless misses",
+            "missed 199 times for nothing",
             "written by",
         ] {
             assert!(text.contains(wanted), "{wanted}: {text}");

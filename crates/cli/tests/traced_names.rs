@@ -44,6 +44,49 @@ fn a_variable_of_the_frame_in_which_threads_are_created_has_its_name() {
 }
 
 #[test]
+fn stacks_are_told_under_the_emulator_too() {
+    if std::process::Command::new("qemu-x86_64")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        println!("SKIP: qemu-x86_64 (Debian's package qemu-user) is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let table = Table::load().expect("the table");
+    let workload = table.workloads.iter().find(|w| w.name == "stack_slots");
+    let program = workload
+        .expect("in the table")
+        .build(Variant::Shared, folder.path())
+        .expect("it compiles");
+    let file = folder.path().join("trace");
+    let mut record = sunder();
+    record.args(["trace", "--via", "emulated", "-o"]).arg(&file);
+    record.arg("--").arg(&program).args(["2", "4000"]);
+    record.assert().success();
+    let result = replay("simulate", &file, &[]);
+    let named = |f: &&sunder_findings::Finding| f.object.name.as_deref() == Some("results");
+    let found = result.findings.iter().find(named);
+    let found = found.unwrap_or_else(|| panic!("{:#?}", result.findings));
+    assert_eq!(found.object.kind, ObjectKind::Stack);
+    // Every thread tells its stack, and each thread's first accesses lie there.
+    let trace = sunder_trace::Trace::open(&file).expect("recorded");
+    let stacks: Vec<_> = trace
+        .events(sunder_trace::Filter::default())
+        .filter_map(|event| match event.what {
+            sunder_trace::What::Stack { span } => Some((event.thread, span)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(stacks.len(), trace.threads().len());
+    for (i, (_, span)) in stacks.iter().enumerate() {
+        let others = &stacks[i + 1..];
+        assert!(others.iter().all(|(_, other)| !span.overlaps(*other)));
+    }
+}
+
+#[test]
 fn what_operator_new_allocated_is_its_caller_s() {
     let folder = tempfile::tempdir().expect("a folder");
     let result = traced("shared_ptr_counts", folder.path());

@@ -120,6 +120,9 @@ pub extern "C" fn call(processor: c_uint, _: u32, address: u64, data: *mut c_voi
     thread.push(Slot::new(address, Key::new(tag::WRITE, 8, key.payload())));
     if let Some(calls) = thread.calls() {
         calls.called(key.payload() + u64::from(key.code()), address);
+        if calls.begins() {
+            thread.tell_stack(address);
+        }
     }
 }
 

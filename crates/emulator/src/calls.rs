@@ -4,6 +4,9 @@
 /// Calls that are kept; deeper ones are not.
 const MOST: usize = 8192;
 
+/// Frames that are told of a thread creation, those of the C library included.
+const WAITING: usize = 12;
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Call {
@@ -16,6 +19,8 @@ struct Call {
 /// See the module. Zeroed memory is an empty one.
 #[repr(C)]
 pub struct Calls {
+    /// Whether the first call was seen.
+    begun: bool,
     depth: usize,
     calls: [Call; MOST],
 }
@@ -24,6 +29,13 @@ impl Calls {
     /// No calls; another thread will use the memory.
     pub fn forget(&mut self) {
         self.depth = 0;
+        self.begun = false;
+    }
+
+    /// Whether no call was seen before this question, the first time that it is asked.
+    #[inline]
+    pub fn begins(&mut self) -> bool {
+        !core::mem::replace(&mut self.begun, true)
     }
 
     /// A call stored the address it returns to at `at`.
@@ -48,6 +60,18 @@ impl Calls {
         }
     }
 
+    /// The frames that wait in a call, the innermost first, as
+    /// `sunder_trace::slot::tag::FRAME` has them: stack pointer and return address.
+    pub fn waiting(&self, mut each: impl FnMut(u64, u64)) {
+        let calls = self.calls.get(..self.depth).unwrap_or_default();
+        let mut waiting = calls.iter().rev();
+        for call in waiting.by_ref().take(WAITING) {
+            each(call.at.wrapping_add(8), call.returns);
+        }
+        // Whoever called the last of them.
+        each(waiting.next().map_or(0, |call| call.at.wrapping_add(8)), 0);
+    }
+
     /// The return addresses, the innermost first, without those for which `ours`
     /// holds before the first other: how many were put into `to`.
     pub fn stack(&self, ours: impl Fn(u64) -> bool, to: &mut [u64]) -> usize {
@@ -68,6 +92,7 @@ mod tests {
 
     fn empty() -> Box<Calls> {
         Box::new(Calls {
+            begun: false,
             depth: 0,
             calls: [Call { returns: 0, at: 0 }; MOST],
         })
@@ -100,6 +125,18 @@ mod tests {
         }
         calls.called(4, 0x90);
         assert_eq!(stack(&calls), [4, 1]);
+    }
+
+    #[test]
+    fn the_frames_of_calls_have_each_other_s_stack_pointers() {
+        let mut calls = empty();
+        assert!(calls.begins() && !calls.begins());
+        for (returns, at) in [(1, 0x100), (2, 0x80), (3, 0x60)] {
+            calls.called(returns, at);
+        }
+        let mut told = Vec::new();
+        calls.waiting(|pointer, returns| told.push((pointer, returns)));
+        assert_eq!(told, [(0x68, 3), (0x88, 2), (0x108, 1), (0, 0)]);
     }
 
     #[test]

@@ -59,6 +59,19 @@ fn mappings() -> Vec<Mapping> {
     text.lines().filter_map(mapping).collect()
 }
 
+/// Start and end of the mapping that holds `address`, of a file or not.
+pub fn mapping_at(address: u64) -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let mut spans = text.lines().filter_map(span);
+    spans.find(|&(start, end)| (start..end).contains(&address))
+}
+
+fn span(line: &str) -> Option<(u64, u64)> {
+    let (start, end) = line.split(' ').next()?.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some((number(start)?, number(end)?))
+}
+
 fn mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
@@ -201,6 +214,15 @@ mod tests {
         ] {
             assert!(mapping(other).is_none(), "{other}");
         }
+    }
+
+    #[test]
+    fn an_address_on_the_stack_lies_in_a_mapping() {
+        let here = 0u8;
+        let address = (&raw const here).addr() as u64;
+        let (start, end) = mapping_at(address).expect("it is mapped");
+        assert!(start <= address && address < end);
+        assert_eq!(mapping_at(8), None);
     }
 
     #[test]

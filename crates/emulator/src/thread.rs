@@ -4,14 +4,18 @@
 
 use crate::RECORDER;
 use crate::calls::Calls;
+use crate::modules;
 use core::cell::Cell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use sunder_trace::record::{Buffer, PAGE_SLOTS, Place, system};
-use sunder_trace::slot::Slot;
+use sunder_trace::slot::{Key, Slot, tag};
 
 /// Threads that can be recorded at once.
 const MOST: usize = 8192;
+
+/// Bytes of glibc's descriptor of a thread, at the end of its stack.
+const DESCRIPTOR: u64 = 2304;
 
 /// Bytes between the places at which room must be made.
 const PAGE: usize = PAGE_SLOTS * size_of::<Slot>();
@@ -149,6 +153,32 @@ impl Thread {
         }
         // SAFETY: within the page that the cursor is in or behind.
         (!cursor.is_null()).then(|| unsafe { &mut *cursor.sub(back) })
+    }
+
+    /// Records where the thread's stack lies; `first` is where its first call puts the
+    /// return address, near the end.
+    #[cold]
+    #[inline(never)]
+    pub fn tell_stack(&self, first: u64) {
+        let Some((start, mut end)) = modules::mapping_at(first) else {
+            return;
+        };
+        if self.parent.load(Ordering::Relaxed) != 0 {
+            // Above it are the thread's descriptor and variables; what follows may be
+            // another mapping.
+            let own = first.saturating_add(DESCRIPTOR).next_multiple_of(4096);
+            end = end.min(own);
+        }
+        self.push(Slot::new(start, Key::new(tag::STACK, 0, end - start)));
+    }
+
+    /// Records the frames in which the thread is about to create another.
+    pub fn tell_frames(&self) {
+        if let Some(calls) = self.calls() {
+            calls.waiting(|pointer, returns| {
+                self.push(Slot::new(pointer, Key::new(tag::FRAME, 0, returns)));
+            });
+        }
     }
 
     fn make_room(&self, cursor: *mut Slot) -> *mut Slot {

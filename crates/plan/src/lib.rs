@@ -5,6 +5,7 @@
 
 mod array;
 mod fields;
+mod foreign;
 mod isolate;
 mod language;
 mod layout;
@@ -24,6 +25,9 @@ pub fn advise(finding: &Finding, line_size: u32) -> Vec<Advice> {
     let line_size = if line_size == 0 { 64 } else { line_size };
     if finding.latent {
         return latent(finding, line_size);
+    }
+    if let Some(own) = foreign::advise(finding) {
+        return vec![own];
     }
     if let Some(on) = &finding.on_pages {
         return pages::advise(finding, on);

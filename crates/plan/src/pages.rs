@@ -16,8 +16,8 @@ pub(crate) fn advise(finding: &Finding, on: &OnPages) -> Vec<Advice> {
         all.push(Advice {
             fix: Fix::ShareLess,
             text: format!(
-                "{} is used by several threads for its values, which no placement mends: write it \
-                 less often, or let each thread collect its own and combine them at the end.",
+                "Several threads use {} for its values, which no placement mends: write it less \
+                 often, or let each thread collect its own and combine them at the end.",
                 called(&finding.object)
             ),
             grows_by: None,
@@ -29,6 +29,18 @@ pub(crate) fn advise(finding: &Finding, on: &OnPages) -> Vec<Advice> {
 /// Two objects.
 fn apart(first: &Object, second: &Object, page: u64) -> Vec<Advice> {
     let heap = |object: &Object| object.kind == ObjectKind::Heap && !object.allocation.is_empty();
+    if heap(first) && heap(second) && first.allocation_site() == second.allocation_site() {
+        // One place allocates for several, so a pool for each place would not part them.
+        return vec![Advice {
+            fix: Fix::Allocate,
+            text: format!(
+                "Blocks that {} allocates for different callers lie on one page. Let each caller \
+                 bring memory of its own, or allocate them there in whole pages of {page} bytes.",
+                at(first).unwrap_or_else(|| "one place".to_owned())
+            ),
+            grows_by: None,
+        }];
+    }
     if heap(first) && heap(second) {
         let how = match (first.size, second.size) {
             (Some(a), Some(b)) if a != b => {
@@ -102,28 +114,30 @@ fn alone(object: &Object, page: u64) -> Vec<Advice> {
     }]
 }
 
+/// Where it was allocated or declared: a source line, or else a function.
+fn at(object: &Object) -> Option<String> {
+    if let Some(place) = object.place() {
+        return Some(match place.line {
+            Some(line) => format!("{}:{line}", file_name(&place.file)),
+            None => file_name(&place.file).to_owned(),
+        });
+    }
+    let site = object.allocation_site()?;
+    Some(quoted(&site.function))
+}
+
 fn called(object: &Object) -> String {
     let name = object.name.as_ref().or(object.type_name.as_ref());
-    let at = object.place().map(|place| match place.line {
-        Some(line) => format!("{}:{line}", file_name(&place.file)),
-        None => file_name(&place.file).to_owned(),
-    });
+    let allocated = object.kind == ObjectKind::Heap && !object.allocation.is_empty();
     let what = match (name, object.size) {
         (Some(name), _) => quoted(name),
-        (None, Some(size)) => format!("the {size} bytes"),
-        (None, None) => "what".to_owned(),
+        (None, Some(size)) if allocated => format!("the blocks of {size} bytes"),
+        (None, None) if allocated => "what is".to_owned(),
+        (None, _) => object.subject(),
     };
-    let allocated = object.kind == ObjectKind::Heap && !object.allocation.is_empty();
-    match (at, allocated) {
-        (Some(at), true) => format!("{what} allocated at {at}"),
-        (None, true) => match object.allocation_site() {
-            Some(site) => format!("{what} allocated in {}", quoted(&site.function)),
-            None => what,
-        },
-        _ => match name {
-            Some(_) => what,
-            None => object.subject(),
-        },
+    match at(object).filter(|_| allocated) {
+        Some(at) => format!("{what} allocated at {at}"),
+        None => what,
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::clean::clean;
 use crate::describe::{Touch, thread_label};
-use crate::figures::grouped;
+use crate::figures::counted;
 use sunder_findings::{Finding, Line, Object, PageCause, Site, Word};
 
 /// Threads that are named in one cell.
@@ -113,10 +113,10 @@ pub(crate) fn causes(finding: &Finding) -> Vec<String> {
             called(cause.neighbour_written),
         );
         format!(
-            "Asked for {asked} after {written} was written on the page: {} times for nothing, {} \
-             times for new values.",
-            grouped(cause.false_sharing),
-            grouped(cause.true_sharing),
+            "Asked for {asked} after {written} was written on the page: {} for nothing, {} for new \
+             values.",
+            counted(cause.false_sharing as usize, "time"),
+            counted(cause.true_sharing as usize, "time"),
         )
     };
     let causes = pages.causes.iter();
@@ -124,21 +124,25 @@ pub(crate) fn causes(finding: &Finding) -> Vec<String> {
     causes.take(CAUSES).map(sentence).collect()
 }
 
-/// `120 useless misses, 3 for new values; destroyed 119 copies`.
+/// `missed 120 times for nothing, took it away 119 times`.
 pub(crate) fn misses(site: &Site) -> Option<String> {
     let misses = site.misses?;
+    let times = |count: u64| counted(count as usize, "time");
     let mut told = Vec::new();
     if misses.false_sharing > 0 {
-        told.push(format!("{} useless misses", grouped(misses.false_sharing)));
+        told.push(format!(
+            "missed {} for nothing",
+            times(misses.false_sharing)
+        ));
     }
     if misses.true_sharing > 0 {
         told.push(format!(
-            "{} misses for new values",
-            grouped(misses.true_sharing)
+            "missed {} for new values",
+            times(misses.true_sharing)
         ));
     }
     if misses.destroyed > 0 {
-        told.push(format!("took {} copies away", grouped(misses.destroyed)));
+        told.push(format!("took it away {}", times(misses.destroyed)));
     }
     Some(told.join(", "))
 }

@@ -15,6 +15,10 @@ use sunder_findings::{AccessKind, Finding, OnPages, PageCause, Simulated, SiteMi
 /// Findings of one result; what is left has fewer misses than any of them.
 const MOST_FINDINGS: usize = 64;
 
+/// Fewer misses than this are what the start and the end of a program leave, whatever share
+/// of a short run they are.
+const LEAST_MISSES: u64 = 10;
+
 /// Pages that are shown of one finding.
 const MOST_PAGES: usize = 32;
 
@@ -48,9 +52,18 @@ pub fn findings(
         pair.causes.entry((asked, written)).or_default().add(misses);
         pair.all.add(misses);
     }
+    let all = pairs.len();
+    pairs.retain(|_, pair| pair.all.all() >= LEAST_MISSES);
+    let mut limits = Vec::new();
+    if pairs.len() < all {
+        limits.push(format!(
+            "{} objects and pairs of objects made nodes miss fewer than {LEAST_MISSES} times; they \
+             are left out.",
+            all - pairs.len()
+        ));
+    }
     let mut pairs: Vec<_> = pairs.into_iter().collect();
     pairs.sort_by_key(|(who, pair)| (Reverse(pair.all.falsely), Reverse(pair.all.truly), *who));
-    let mut limits = Vec::new();
     if pairs.len() > MOST_FINDINGS {
         let left = &pairs[MOST_FINDINGS..];
         let misses: u64 = left.iter().map(|(_, pair)| pair.all.falsely).sum();
