@@ -188,3 +188,23 @@ fn a_program_that_dies_by_a_fault_dies_by_it() {
     let run = repaired("dies", &["--quiet"], &["sh", "-c", "kill -SEGV $$"]);
     assert_eq!(run.status, Some(128 + libc::SIGSEGV));
 }
+
+/// The bell that asks a program to move bytes is a signal, which would be the end of
+/// a program without our library.
+#[test]
+fn a_program_that_becomes_another_lives_on() {
+    let _alone = targets::alone();
+    let workload = targets::workload("linear_regression");
+    let program = targets::build("linear_regression", Variant::Shared);
+    let arguments = arguments(&program, &workload, workload.size);
+    let native = Command::new(&program)
+        .args(&arguments[1..])
+        .output()
+        .expect("it runs");
+    let mut all = vec!["sh", "-c", "exec \"$@\"", "sh"];
+    all.extend(strings(&arguments));
+    let run = repaired("exec", &[], &all);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert_eq!(run.stdout, native.stdout);
+    assert!(run.repair().moved.is_empty());
+}

@@ -25,6 +25,9 @@ const CHANGES: [i64; 7] = [
     libc::SYS_shmat,
 ];
 
+/// How the file is called in a list of mappings.
+pub const CONTROL_NAME: &str = "/memfd:sunder-remap";
+
 /// See the module's head.
 pub struct ControlFile {
     file: File,

@@ -16,7 +16,7 @@ use crate::output::{complain, note};
 use crate::status;
 use anyhow::{Context, Result};
 use choose::{Chooser, PAGE, Proposal};
-use control::ControlFile;
+use control::{CONTROL_NAME, ControlFile};
 use serve::Server;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -349,8 +349,15 @@ impl Repairer {
             if attempt.asked > PATIENCE * PATIENCE {
                 continue;
             }
+            if !listens(process) {
+                let became = "the program became another, into which nothing was loaded";
+                self.hindrance.get_or_insert_with(|| became.into());
+                return;
+            }
             let mut threads = attempt.proposal.threads.iter();
-            if let Some(thread) = threads.find(|t| runs(process, t.0)) {
+            // Not the first thread: it alone is still there if the program becomes
+            // another from now on, whose end the signal would be.
+            if let Some(thread) = threads.find(|t| t.0 != process.0 && runs(process, t.0)) {
                 ring(process, thread.0);
             }
         }
@@ -541,6 +548,13 @@ fn is_sound(process: ProcessId) -> Result<(), String> {
 fn runs(process: ProcessId, thread: u32) -> bool {
     let path = format!("/proc/{process}/task/{thread}/syscall");
     std::fs::read_to_string(path).is_ok_and(|text| text.starts_with("running"))
+}
+
+/// Whether the program has the file that we share with it, and so the handler that
+/// the bell calls.
+fn listens(process: ProcessId) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    maps.lines().any(|line| line.contains(CONTROL_NAME))
 }
 
 /// Asks a thread to look at what is wanted.
