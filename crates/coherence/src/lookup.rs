@@ -47,7 +47,10 @@ pub(crate) struct Recent {
     /// write.
     tagged: u64,
     pub(crate) slot: u32,
-    pub(crate) place: u32,
+    pub(crate) place: u16,
+    /// References that were free and are not counted with the node and the granule yet:
+    /// counting them there would fetch the granule's entry for each.
+    uncounted: u16,
 }
 
 impl Recent {
@@ -57,14 +60,33 @@ impl Recent {
         tagged: u64::MAX << 2,
         slot: 0,
         place: 0,
+        uncounted: 0,
     };
 
-    pub(crate) const fn new(key: u64, slot: u32, place: u32) -> Self {
+    pub(crate) const fn new(key: u64, slot: u32, place: u16) -> Self {
         Self {
             tagged: key << 2,
             slot,
             place,
+            uncounted: 0,
         }
+    }
+
+    /// Makes a reference to granule `key` if it is free, and says whether it was.
+    #[inline]
+    pub(crate) const fn pass(&mut self, key: u64, write: bool) -> bool {
+        // Free to write is free to read: both bits are set.
+        let free = self.tagged >> 2 == key && self.tagged & (1 << write as u32) != 0;
+        if free && self.uncounted < u16::MAX {
+            self.uncounted += 1;
+            return true;
+        }
+        false
+    }
+
+    /// Takes the references out that are not counted yet.
+    pub(crate) const fn take_uncounted(&mut self) -> u16 {
+        std::mem::replace(&mut self.uncounted, 0)
     }
 
     #[inline]
@@ -120,16 +142,31 @@ impl RecentTable {
     }
 
     /// Keeps what was found. When as much was found as the table has entries, the
-    /// table is too small: a larger one starts empty.
-    pub(crate) fn keep(&mut self, node: u32, key: u64, recent: Recent) {
+    /// table is too small: a larger one starts empty. `gone` is given the entries
+    /// that go for it.
+    pub(crate) fn keep(
+        &mut self,
+        node: u32,
+        key: u64,
+        recent: Recent,
+        mut gone: impl FnMut(Recent),
+    ) {
         let table = &mut self.nodes[node as usize];
         table.found += 1;
         let size = table.entries.len();
         if table.found > size && size < MOST_ENTRIES {
-            table.entries = vec![Recent::NONE; size * 2].into();
+            let larger = vec![Recent::NONE; size * 2].into();
+            let old = std::mem::replace(&mut table.entries, larger);
+            old.iter().copied().for_each(&mut gone);
             table.found = 0;
         }
-        *self.at(node, key) = recent;
+        gone(std::mem::replace(self.at(node, key), recent));
+    }
+
+    /// All entries, with the numbers of their nodes.
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = (u32, &mut Recent)> {
+        let nodes = (0..).zip(&mut self.nodes);
+        nodes.flat_map(|(node, table)| table.entries.iter_mut().map(move |recent| (node, recent)))
     }
 
     /// Keeps what is free.

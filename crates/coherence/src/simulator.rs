@@ -150,16 +150,35 @@ impl<O: Observer> Simulator<O> {
         write: bool,
         tag: O::Tag,
     ) -> Result<(), Error> {
+        if self.recent.at(node, key).pass(key, write) {
+            return Ok(());
+        }
+        self.reference_unfree(node, key, words, write, tag)
+    }
+
+    /// A reference that is not known to be free.
+    #[inline(never)]
+    fn reference_unfree(
+        &mut self,
+        node: u32,
+        key: u64,
+        words: Words,
+        write: bool,
+        tag: O::Tag,
+    ) -> Result<(), Error> {
         let mut recent = *self.recent.at(node, key);
         if !recent.is(key) {
             recent = self.find(node, key, tag)?;
         }
         let Recent { slot, place, .. } = recent;
-        let place = place as usize;
+        let place = usize::from(place);
         self.nodes[node as usize].references += 1;
         let line = &mut self.lines[slot as usize];
         line.references += 1;
         if recent.allows(write) {
+            // As many as fit were made without counting.
+            let full = self.recent.at(node, key);
+            count(&mut self.nodes[node as usize], &mut self.lines, full);
             return Ok(());
         }
         if self.caches.is_some() {
@@ -242,8 +261,9 @@ impl<O: Observer> Simulator<O> {
                 {
                     self.recent.forget(replica.node, key);
                 }
+                // There are no more places than nodes.
                 let place = join(body, node, tag, narrow);
-                (slot, place as u32)
+                (slot, place as u16)
             }
             Err(vacant) => {
                 let slot = u32::try_from(self.lines.len()).unwrap_or(u32::MAX);
@@ -261,7 +281,10 @@ impl<O: Observer> Simulator<O> {
             }
         };
         let recent = Recent::new(key, slot, place);
-        self.recent.keep(node, key, recent);
+        let (nodes, lines) = (&mut self.nodes, &mut self.lines);
+        self.recent.keep(node, key, recent, |mut gone| {
+            count(&mut nodes[node as usize], lines, &mut gone);
+        });
         Ok(recent)
     }
 
@@ -293,6 +316,9 @@ impl<O: Observer> Simulator<O> {
     /// Ends the trace: every copy's lifetime ends, and with it the last misses are
     /// classified.
     pub fn finish(mut self) -> Outcome<O> {
+        for (node, recent) in self.recent.all() {
+            count(&mut self.nodes[node as usize], &mut self.lines, recent);
+        }
         let (mut bus, lines) = self.bus();
         for line in lines {
             bus.finish(line);
@@ -338,6 +364,15 @@ impl<O: Observer> Simulator<O> {
                 }
             }
         }
+    }
+}
+
+/// Counts the references that were made without counting.
+fn count<T>(node: &mut Counts, lines: &mut [Line<T>], recent: &mut Recent) {
+    let uncounted = u64::from(recent.take_uncounted());
+    if uncounted > 0 {
+        node.references += uncounted;
+        lines[recent.slot as usize].references += uncounted;
     }
 }
 

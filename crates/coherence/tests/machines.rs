@@ -318,3 +318,20 @@ fn simulators_can_go_to_other_threads() {
     sendable::<Simulator>();
     sendable::<Simulator<Conflicts>>();
 }
+
+#[test]
+fn references_that_need_nobody_are_counted_however_many_there_are() {
+    let mut simulator = Simulator::new(Config::cache_line(2)).unwrap();
+    let many = 200_001;
+    for i in 0..many {
+        let address = Address(0x1000 + i % 2 * 64);
+        simulator.access(0, address, 8, Kind::Write, ()).unwrap();
+    }
+    simulator
+        .access(1, Address(0x1000), 8, Kind::Read, ())
+        .unwrap();
+    let outcome = simulator.finish();
+    assert_eq!(outcome.nodes()[0].references, many);
+    let lines: Vec<u64> = outcome.lines().map(|l| l.counts.references).collect();
+    assert_eq!(lines, [100_002, 100_000]);
+}
