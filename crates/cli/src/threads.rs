@@ -1,6 +1,7 @@
 //! The threads of a process: names, and the order in which they appeared. Kept
 //! from events; reads nothing itself.
 
+use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 use sunder_access::{ProcessId, ThreadId};
 use sunder_findings as findings;
@@ -10,7 +11,7 @@ use sunder_findings as findings;
 pub struct Threads {
     first: ThreadId,
     names: HashMap<ThreadId, String>,
-    seen: HashMap<ThreadId, Seen>,
+    seen: FxHashMap<ThreadId, Seen>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -26,7 +27,7 @@ impl Threads {
         Self {
             first: ThreadId(process.0),
             names: HashMap::new(),
-            seen: HashMap::new(),
+            seen: FxHashMap::default(),
         }
     }
 

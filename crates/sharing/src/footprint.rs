@@ -67,9 +67,14 @@ impl Footprints {
     /// directly or through others, cannot be moved apart and share a number.
     /// Only those that `used` names tie clusters together.
     pub fn clusters(&self, used: &[u16]) -> Vec<u16> {
-        let mut sorted: Vec<u16> = used.to_vec();
+        // There are few of them, used many times.
+        let mut is_used = vec![false; self.0.len()];
+        for &i in used {
+            is_used[usize::from(i)] = true;
+        }
+        let all = 0..self.0.len() as u16;
+        let mut sorted: Vec<u16> = all.filter(|&i| is_used[usize::from(i)]).collect();
         sorted.sort_unstable_by_key(|&i| (self.get(i).start, i));
-        sorted.dedup();
         let mut cluster_of = vec![0u16; self.0.len()];
         let (mut cluster, mut end) = (0, 0);
         for &i in &sorted {

@@ -402,50 +402,63 @@ impl Judge {
 
     fn take(&mut self, access: &Access, class: Class, spent_ns: f32, cpu: u16) {
         self.counts.accesses += 1;
-        for base in self.config.granule().bases(access.span()) {
-            let Some(footprint) = self.footprint(base, access) else {
-                continue;
-            };
-            let opens_visit = !self.touched.contains(&base);
-            let touch = Touch {
-                time: access.time.0,
-                thread: access.thread,
-                footprint,
-                instruction: access.instruction,
-                class,
-                spent_ns: if opens_visit { spent_ns } else { 0.0 },
-                count: match class {
-                    Class::Counted => access.weight.max(1.0) as u32,
-                    _ => 1,
-                },
-                opens_visit,
-                cpu,
-            };
-            let serial = match self.put(base, &touch) {
-                Ok(serial) => serial,
-                Err(Late) => {
-                    self.counts.late += 1;
-                    continue;
-                }
-            };
-            if class == Class::Timed {
-                self.touched.push(base);
-                self.near
-                    .learn(access.thread, access.instruction, base, serial);
+        let granule = self.config.granule();
+        let span = access.span();
+        let first = granule.base(span.start);
+        if granule.offset(span.start) + span.len <= granule.bytes() {
+            return self.take_in(first, access, class, spent_ns, cpu);
+        }
+        for base in granule.bases(span) {
+            self.take_in(base, access, class, spent_ns, cpu);
+        }
+    }
+
+    /// Takes the part of an access that lies in the line at `base`.
+    #[inline]
+    fn take_in(&mut self, base: Address, access: &Access, class: Class, spent_ns: f32, cpu: u16) {
+        let Some(footprint) = self.footprint(base, access) else {
+            return;
+        };
+        let opens_visit = !self.touched.contains(&base);
+        let touch = Touch {
+            time: access.time.0,
+            thread: access.thread,
+            footprint,
+            instruction: access.instruction,
+            class,
+            spent_ns: if opens_visit { spent_ns } else { 0.0 },
+            count: match class {
+                Class::Counted => access.weight.max(1.0) as u32,
+                _ => 1,
+            },
+            opens_visit,
+            cpu,
+        };
+        let serial = match self.put(base, &touch) {
+            Ok(serial) => serial,
+            Err(Late) => {
+                self.counts.late += 1;
+                return;
             }
+        };
+        if class == Class::Timed {
+            self.touched.push(base);
+            self.near
+                .learn(access.thread, access.instruction, base, serial);
         }
     }
 
     /// Hands a touch to its line, if the line was touched before; otherwise lets
-    /// it wait. Returns the line's serial, 0 while it has none.
+    /// it wait. Returns the line's serial if the touch is a sample's, 0 while it has none.
     fn put(&mut self, base: Address, touch: &Touch) -> Result<u64, Late> {
         let scale = self.scale;
         if let Some(line) = self.lines.get_mut(&base) {
-            let serial = line.serial;
-            return line
-                .touch(touch, &self.running, &scale)
-                .then_some(serial)
-                .ok_or(Late);
+            if !line.touch(touch, &self.running, &scale) {
+                return Err(Late);
+            }
+            // Nobody asks for that of others, and it lies elsewhere.
+            let wanted = touch.class == Class::Timed;
+            return Ok(if wanted { line.serial } else { 0 });
         }
         let Some(first) = self.once.take(base) else {
             self.once.put(base, *touch);

@@ -187,8 +187,16 @@ pub(crate) struct Scale {
 }
 
 /// A line and everything remembered of it.
+///
+/// What each touch of a complete stream needs comes first and lies together.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Line {
+    waits: u8,
+    /// Bytes that changed owner, and when.
+    barred: Option<(Footprint, u64)>,
+    /// Touches that came last and are not in anything below yet.
+    waiting: [Waiting; WAITING],
     /// Changes when its memory changes owner.
     pub serial: u64,
     pub first: u64,
@@ -211,11 +219,6 @@ pub(crate) struct Line {
     /// Running mean of the logarithm of the gaps between visits.
     log_gap: f32,
     gaps: u32,
-    /// Bytes that changed owner, and when.
-    barred: Option<(Footprint, u64)>,
-    /// Touches that came last and are not in anything above yet.
-    waiting: [Waiting; WAITING],
-    waits: u8,
 }
 
 impl Line {

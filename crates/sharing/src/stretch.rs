@@ -457,12 +457,13 @@ fn account_exact(entries: &[Entry], context: &Context<'_>, account: &mut Account
     let count = clusters.iter().max().map_or(0, |&c| c + 1);
     let mut pairs: Vec<PairChanges<u64>> = Vec::new();
     count_pairs(&line, &mut pairs, |pair| &mut pair.1);
-    for cluster in 1..count {
-        let inside = exact
-            .iter()
-            .zip(&returning)
-            .filter(|(e, _)| clusters[usize::from(e.footprint)] == cluster);
-        let apart = runs(inside, context);
+    let mut apart: Vec<Vec<Run>> = Vec::new();
+    apart.resize_with(usize::from(count), Vec::new);
+    for (e, &returning) in exact.iter().zip(&returning) {
+        let cluster = usize::from(clusters[usize::from(e.footprint)]);
+        run_on(&mut apart[cluster], e, returning, context);
+    }
+    for apart in apart.into_iter().skip(1) {
         account.exact_separate += changes(&apart);
         count_pairs(&apart, &mut pairs, |pair| &mut pair.2);
     }
@@ -512,20 +513,25 @@ fn runs<'a>(
 ) -> Vec<Run> {
     let mut all: Vec<Run> = Vec::new();
     for (e, &returning) in touches {
-        match all.last_mut() {
-            Some(run) if run.thread == e.thread => {
-                run.writes |= context.writes(e);
-                run.len += 1;
-            }
-            _ => all.push(Run {
-                thread: e.thread,
-                writes: context.writes(e),
-                returning,
-                len: 1,
-            }),
-        }
+        run_on(&mut all, e, returning, context);
     }
     all
+}
+
+/// Adds a touch to the stay that is last, or begins one.
+fn run_on(all: &mut Vec<Run>, e: &Entry, returning: bool, context: &Context<'_>) {
+    match all.last_mut() {
+        Some(run) if run.thread == e.thread => {
+            run.writes |= context.writes(e);
+            run.len += 1;
+        }
+        _ => all.push(Run {
+            thread: e.thread,
+            writes: context.writes(e),
+            returning,
+            len: 1,
+        }),
+    }
 }
 
 const fn is_change(a: &Run, b: &Run) -> bool {

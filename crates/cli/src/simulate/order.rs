@@ -89,7 +89,7 @@ impl Iterator for Ordered<'_> {
     }
 }
 
-/// Rounds that are looked at together.
+/// Rounds that are looked at together: as many as a word has bits.
 const ROUNDS: usize = 64;
 
 /// Bits for each granule that is watched: one in sixteen is set.
@@ -146,29 +146,27 @@ impl Watch {
     pub fn find(&self, turns: &Turns<'_>, hits: &mut Vec<(usize, usize)>) {
         hits.clear();
         let lanes: Vec<LanePart<'_>> = (0..turns.lanes()).map(|p| turns.lane(p)).collect();
-        // Some rounds of all lanes at a time, so that what is sorted is short and each
-        // lane's accesses are still looked at one after the other.
+        let mut seen: Vec<u64> = Vec::with_capacity(lanes.len());
+        // Some rounds of all lanes at a time: each lane's accesses are looked at one after
+        // the other, and given in turn.
         for first in (0..turns.rounds()).step_by(ROUNDS) {
             let last = (first + ROUNDS).min(turns.rounds());
-            let begun = hits.len();
-            for (place, lane) in lanes.iter().enumerate() {
+            seen.clear();
+            for lane in &lanes {
                 let keys = &lane.keys[first..last];
-                for (i, (&address, &key)) in
-                    lane.addresses[first..last].iter().zip(keys).enumerate()
-                {
-                    if self.may_hold(address, key) {
-                        hits.push((first + i, place));
-                    }
-                }
+                let accesses = lane.addresses[first..last].iter().zip(keys);
+                let bits = accesses.enumerate().fold(0, |bits, (i, (&address, &key))| {
+                    bits | u64::from(self.may_hold(address, key)) << i
+                });
+                seen.push(bits);
             }
-            if hits.len() - begun == lanes.len() * (last - first) {
-                // All: in turn.
-                let turns =
-                    (first..last).flat_map(|round| (0..lanes.len()).map(move |l| (round, l)));
-                hits.truncate(begun);
-                hits.extend(turns);
-            } else if lanes.len() > 1 {
-                hits[begun..].sort_unstable();
+            let mut rounds = seen.iter().fold(0, |all, bits| all | bits);
+            while rounds != 0 {
+                let i = rounds.trailing_zeros() as usize;
+                rounds &= rounds - 1;
+                let here = seen.iter().enumerate();
+                let here = here.filter(|(_, bits)| **bits >> i & 1 != 0);
+                hits.extend(here.map(|(place, _)| (first + i, place)));
             }
         }
     }
