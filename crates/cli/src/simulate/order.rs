@@ -54,7 +54,7 @@ impl<'t> Ordered<'t> {
                 Piece::Accesses(turns) => {
                     self.reading.add(turns.lanes() * turns.rounds());
                     let (lane, round) = (turns.lanes() - 1, turns.rounds() - 1);
-                    let ends = turns.event(0, 0).zip(turns.event(lane, round));
+                    let ends = (turns.time(0, 0), turns.time(lane, round));
                     match &self.watch {
                         Some(watch) => {
                             watch.find(&turns, &mut self.hits);
@@ -67,9 +67,7 @@ impl<'t> Ordered<'t> {
                             self.coming.reverse();
                         }
                     }
-                    if let Some((first, last)) = ends {
-                        self.saw(first.time, last.time);
-                    }
+                    self.saw(ends.0, ends.1);
                 }
             }
         }
@@ -136,15 +134,24 @@ impl Watch {
     /// Whether an access may touch one of them; one that touches several granules may.
     #[inline]
     fn may_hold(&self, address: u64, key: u64) -> bool {
-        let last = address.wrapping_add(u64::from(Touch::of(key).width) - 1);
+        let last = address.wrapping_add(u64::from(Touch::width_of(key)) - 1);
         let number = address >> self.granule_bits;
         let bit = self.bit(number);
-        self.bits[bit / 64] >> (bit % 64) & 1 != 0 || number != last >> self.granule_bits
+        let is_set = self.bits[bit / 64] >> (bit % 64) & 1 != 0;
+        is_set | (number != last >> self.granule_bits)
     }
 
     /// The accesses among `turns` that may touch one of them, in order, into `hits`.
     pub fn find(&self, turns: &Turns<'_>, hits: &mut Vec<(usize, usize)>) {
         hits.clear();
+        if turns.lanes() == 1 {
+            // As recorded, where a piece may be short.
+            let lane = turns.lane(0);
+            let accesses = lane.addresses.iter().zip(lane.keys).enumerate();
+            let watched = accesses.filter(|(_, (address, key))| self.may_hold(**address, **key));
+            hits.extend(watched.map(|(round, _)| (round, 0)));
+            return;
+        }
         let lanes: Vec<LanePart<'_>> = (0..turns.lanes()).map(|p| turns.lane(p)).collect();
         let mut seen: Vec<u64> = Vec::with_capacity(lanes.len());
         // Some rounds of all lanes at a time: each lane's accesses are looked at one after

@@ -1,6 +1,7 @@
 //! The line that says how far the replays of a trace have come, on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -39,24 +40,38 @@ impl Progress {
         if let Ok(style) = style {
             line.set_style(style);
         }
-        Reading(line)
+        Reading {
+            line,
+            unsaid: Cell::new(0),
+        }
     }
 }
 
 /// One reading; the line goes when it ends.
 #[derive(Debug)]
-pub struct Reading(ProgressBar);
+pub struct Reading {
+    line: ProgressBar,
+    unsaid: Cell<usize>,
+}
+
+/// The line is told of so many events at once: it asks for the time each time.
+const SAID: usize = 1 << 20;
 
 impl Reading {
     /// So many more events were read.
     pub fn add(&self, events: usize) {
-        self.0.inc(events as u64);
+        let unsaid = self.unsaid.get() + events;
+        if unsaid < SAID {
+            return self.unsaid.set(unsaid);
+        }
+        self.unsaid.set(0);
+        self.line.inc(unsaid as u64);
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.line.finish_and_clear();
     }
 }
 

@@ -176,7 +176,8 @@ impl Decoder {
             .min(hits);
         let begun = columns.len();
         let sites = self.sites.as_mut_slice();
-        for _ in 0..count {
+        let looped = round_loop(sites, &mut at, columns, count as usize);
+        for _ in looped..count as usize {
             let Some(next) = sites.get(at).map(|site| site.next.wrapping_sub(1) as usize) else {
                 break;
             };
@@ -301,4 +302,66 @@ impl Decoder {
         self.sites.push(Site::new(key, self.value, 0));
         Some(self.sites.len() - 1)
     }
+}
+
+/// The most sites of a loop whose rounds are given at once.
+const LOOP: usize = 8;
+
+/// Fewer slots are not worth looking for a loop.
+const WORTH: usize = 16;
+
+/// Appends the guesses after the site at `at` for as many whole rounds of a loop as
+/// `count` slots hold, if the sites there follow each other in a short loop; how many
+/// slots. While guesses are right, sites keep their successors and strides, so
+/// nothing needs to be looked up from one round to the next.
+fn round_loop(sites: &mut [Site], at: &mut usize, columns: &mut Columns, count: usize) -> usize {
+    if count < WORTH {
+        return 0;
+    }
+    let follower = |site: usize| {
+        let next = sites.get(site)?.next.checked_sub(1)? as usize;
+        (next < sites.len()).then_some(next)
+    };
+    let mut places = [0; LOOP];
+    let mut long = 0;
+    let Some(first) = follower(*at) else { return 0 };
+    let mut site = first;
+    loop {
+        let Some(place) = places.get_mut(long) else {
+            return 0;
+        };
+        *place = site;
+        long += 1;
+        match follower(site) {
+            Some(next) if next == first => break,
+            Some(next) => site = next,
+            None => return 0,
+        }
+    }
+    let rounds = count / long;
+    let places = &places[..long];
+    let (mut values, mut strides, mut keys) = ([0; LOOP], [0; LOOP], [0; LOOP]);
+    for (i, &place) in places.iter().enumerate() {
+        let site = &sites[place];
+        (values[i], keys[i]) = (site.last(), site.key);
+        strides[i] = site.guess().wrapping_sub(site.last());
+    }
+    let begun = columns.len();
+    let end = begun + rounds * long;
+    columns.values.resize(end, 0);
+    columns.keys.resize(end, 0);
+    for round in columns.values[begun..].chunks_exact_mut(long) {
+        for ((slot, value), stride) in round.iter_mut().zip(&mut values).zip(&strides) {
+            *value = value.wrapping_add(*stride);
+            *slot = *value;
+        }
+    }
+    for round in columns.keys[begun..].chunks_exact_mut(long) {
+        round.copy_from_slice(&keys[..long]);
+    }
+    for (&place, &value) in places.iter().zip(&values) {
+        sites[place].hit_until(value);
+    }
+    *at = places[long - 1];
+    rounds * long
 }

@@ -68,6 +68,13 @@ impl Site {
         self.delta = self.stride;
     }
 
+    /// The guess was right some times, the last time with `value`.
+    #[inline]
+    pub const fn hit_until(&mut self, value: u64) {
+        self.last = value;
+        self.delta = self.stride;
+    }
+
     /// What to store for `value`, which is not what was guessed.
     #[inline]
     pub const fn difference(&self, value: u64) -> u64 {

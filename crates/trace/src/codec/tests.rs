@@ -1,7 +1,8 @@
 //! Round trips of the codec, and what it makes of loops and of nonsense.
 
+use super::SLOTS;
+use super::decode::{Columns, Decoder};
 use super::encode::{Encoder, Of};
-use super::{SLOTS, decode::Decoder};
 use crate::block::{BlockHeader, HEADER_BYTES};
 use crate::slot::{Key, Slot, tag};
 use crate::zstandard;
@@ -147,5 +148,50 @@ proptest! {
             }
             prop_assert!(count == header.count || decoder.is_damaged());
         }
+    }
+
+    #[test]
+    fn slots_in_columns_are_those_one_by_one(
+        parts in prop::collection::vec(
+            prop_oneof![
+                prop::collection::vec(any_slot(), 0..60),
+                // A loop over some sites.
+                (1..12u64, 1..80u64, 0..64u64).prop_map(|(sites, rounds, stride)| {
+                    let slot = |n: u64| read(n / sites * stride + n % sites * 4096, 0x2000 + n % sites);
+                    (0..sites * rounds).map(slot).collect()
+                }),
+            ],
+            0..12,
+        ),
+        flip in prop::option::of((any::<prop::sample::Index>(), 1..=255u8)),
+        most in 1..300usize,
+    ) {
+        let slots: Vec<Slot> = parts.concat();
+        let mut encoder = Encoder::boxed().unwrap();
+        let (block, _) = encoder.pack(&slots, &OF).unwrap();
+        let (header, mut payload) = unpack(block);
+        if let Some((at, flip)) = flip {
+            let at = at.index(payload.len());
+            payload[at] ^= flip;
+        }
+        let Some(mut slow) = Decoder::new(&header, payload.clone()) else {
+            return Ok(());
+        };
+        let mut fast = Decoder::new(&header, payload).unwrap();
+        let mut columns = Columns::default();
+        loop {
+            columns.clear();
+            fast.fill(&mut columns, most);
+            prop_assert!(columns.len() <= most);
+            if columns.is_empty() {
+                break;
+            }
+            for i in 0..columns.len() {
+                let slot = Slot::new(columns.values[i], Key(columns.keys[i]));
+                prop_assert_eq!(slow.next_slot(), Some((columns.ticks[i], slot)));
+            }
+        }
+        prop_assert_eq!(slow.next_slot(), None);
+        prop_assert_eq!(slow.is_damaged(), fast.is_damaged());
     }
 }

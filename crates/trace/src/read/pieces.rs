@@ -73,16 +73,19 @@ impl Touch {
             Some((kind, _)) => kind,
             None => Kind::Read,
         };
-        let width = key.code();
         Self {
-            width: if width == 0 {
-                1
-            } else if width > 64 {
-                64
-            } else {
-                width
-            },
+            width: Self::width_of(key.0),
             kind,
+        }
+    }
+
+    /// To how many bytes alone.
+    #[inline]
+    pub const fn width_of(key: u64) -> u8 {
+        match Key(key).code() {
+            0 => 1,
+            width if width > 64 => 64,
+            width => width,
         }
     }
 }
@@ -127,17 +130,26 @@ impl<'a> Turns<'a> {
         }
     }
 
+    /// The time of the access of the lane at `place` in round `round`, of those that
+    /// there are.
+    #[inline]
+    pub fn time(&self, place: usize, round: usize) -> Time {
+        let part = self.parts[place];
+        if self.in_parallel {
+            Time(part.time.saturating_add(round as u64))
+        } else {
+            let lane = &self.lanes[part.lane];
+            lane.time_of(lane.batch.ticks[part.at + round])
+        }
+    }
+
     /// The access of the lane at `place` in round `round`, as an event.
     pub fn event(&self, place: usize, round: usize) -> Option<Event> {
         let part = self.parts.get(place)?;
         let lane = self.lanes.get(part.lane)?;
         let at = part.at + round;
         let ticks = *lane.batch.ticks.get(at)?;
-        let time = if self.in_parallel {
-            Time(part.time.saturating_add(round as u64))
-        } else {
-            lane.time_of(ticks)
-        };
+        let time = self.time(place, round);
         let slot = Slot::new(lane.batch.values[at], Key(lane.batch.keys[at]));
         Some(Event {
             ticks,
@@ -248,8 +260,7 @@ impl<'t> Recorded<'t> {
             }
             let ticks = lane.batch.ticks[lane.at];
             if (ticks, head) > self.until {
-                self.waiting.push(Reverse((ticks, head)));
-                self.current = None;
+                self.change(ticks, head);
                 continue;
             }
             let accesses = lane.accesses();
@@ -261,13 +272,26 @@ impl<'t> Recorded<'t> {
             }
             let until = self.until;
             let ahead = &lane.batch.ticks[lane.at..lane.at + accesses];
-            let rounds = ahead.partition_point(|&ticks| (ticks, head) <= until);
+            let rounds = run(ahead, |ticks| (ticks, head) <= until);
             self.part[0].lane = head;
             self.part[0].at = lane.at;
             lane.at += rounds;
             let turns = Turns::new(&self.lanes, &self.part, rounds, false);
             return Some(Piece::Accesses(turns));
         }
+    }
+
+    /// Lets the thread go on whose time has come in the place of `head`, which comes
+    /// next at `ticks`.
+    fn change(&mut self, ticks: u64, head: usize) {
+        let Some(mut first) = self.waiting.peek_mut() else {
+            return;
+        };
+        let Reverse((_, next)) = std::mem::replace(&mut *first, Reverse((ticks, head)));
+        drop(first);
+        self.current = Some(next);
+        let next = self.waiting.peek();
+        self.until = next.map_or((u64::MAX, usize::MAX), |Reverse(next)| *next);
     }
 
     /// Lets the thread go on whose time has come.
@@ -278,4 +302,21 @@ impl<'t> Recorded<'t> {
         self.until = next.map_or((u64::MAX, usize::MAX), |Reverse(next)| *next);
         Some(())
     }
+}
+
+/// How many of the first of `ticks`, which ascend, hold: mostly few.
+fn run(ticks: &[u64], holds: impl Fn(u64) -> bool) -> usize {
+    let mut step = 4;
+    loop {
+        match ticks.get(step - 1) {
+            Some(&last) if holds(last) => step *= 2,
+            _ => break,
+        }
+    }
+    let known = if step > 4 { step / 2 } else { 0 };
+    let rest = &ticks[known..step.min(ticks.len())];
+    if step == 4 {
+        return rest.iter().take_while(|t| holds(**t)).count();
+    }
+    known + rest.partition_point(|&t| holds(t))
 }
