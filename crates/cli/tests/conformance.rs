@@ -101,16 +101,16 @@ fn status(output: &Output) -> i32 {
 
 /// Every program natively and as `command` starts it.
 fn all_alike(build: Build, command: impl Fn() -> Command) {
-    all_but(&[], build, command);
+    all_but(&[], build, "1", command);
 }
 
-fn all_but(left_out: &[&str], build: Build, command: impl Fn() -> Command) {
+fn all_but(left_out: &[&str], build: Build, scale: &str, command: impl Fn() -> Command) {
     for (source, arguments, expected) in CASES {
         let Some(program) = built(source, build).filter(|_| !left_out.contains(&source)) else {
             continue;
         };
         let run = |mut command: Command| {
-            command.arg("1").args(arguments).timeout(HANGS);
+            command.arg(scale).args(arguments).timeout(HANGS);
             let output = command.output().expect("it ends");
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             let complained = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -171,7 +171,12 @@ fn trace(via: &'static str) -> impl Fn() -> Command {
 #[test]
 fn while_every_access_is_recorded() {
     // Half of a trace is told to be half, on the standard error.
-    all_but(&["death.c"], Build::Instrumented, trace("instrumented"));
+    all_but(
+        &["death.c"],
+        Build::Instrumented,
+        "1",
+        trace("instrumented"),
+    );
 }
 
 #[test]
@@ -187,5 +192,25 @@ fn in_an_emulator_that_records() {
     // The emulator itself has no robust and no priority-inheriting mutexes, does not
     // survive an asynchronous cancellation, and reports deaths in its own words.
     let left_out = ["mutexes.c", "cancellation.c", "death.c"];
-    all_but(&left_out, Build::Plain, trace("emulated"));
+    all_but(&left_out, Build::Plain, "1", trace("emulated"));
+}
+
+#[test]
+fn under_repair() {
+    all_but(&[], Build::Plain, "2", || {
+        let mut command = sunder();
+        command.args(["repair", "--quiet"]);
+        command
+    });
+}
+
+/// Far more often than it would be worth anything, whatever the threads do.
+#[test]
+fn under_protection() {
+    all_but(&[], Build::Plain, "2", || {
+        let mut command = sunder();
+        command.args(["protect", "--quiet", "--isolate-global", "hot"]);
+        command.args(["--every", "300"]);
+        command
+    });
 }
