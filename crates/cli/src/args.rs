@@ -49,8 +49,7 @@ pub enum Command {
     Diff(Diff),
     /// Run a program with an allocator that keeps its objects apart
     Run(Run),
-    /// Run a program with falsely shared pages private to each thread
-    #[command(hide = true)]
+    /// Run a program with what a result found isolated: private to each thread while it computes
     Protect(Protect),
     /// Run a program and take falsely shared data apart while it runs
     #[command(hide = true)]
@@ -174,6 +173,16 @@ pub struct Run {
 
 /// `sunder protect`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder detect --format json -o findings.json -- ./server
+  sunder protect --from findings.json -- ./server
+
+Only objects are isolated of which each byte was seen used by one thread. Threads
+see each other's changes there when one of them synchronises or calls the system,
+and after 10 ms at the latest; programs that synchronise by plain loads and stores
+alone must not be run so. What can't be kept right runs natively, and the line on
+standard error says why. The program's exit status, signals and standard streams are
+its own.")]
 pub struct Protect {
     /// Isolate what a saved result (`detect --format json`) says is falsely shared
     #[arg(long, value_name = "FILE")]

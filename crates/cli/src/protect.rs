@@ -118,7 +118,9 @@ pub fn run(options: &Protect) -> Result<u8> {
         changes: None,
         next_conversion: None,
     };
+    let collector = trace::Collector::start(process.0 as i32);
     let exit = keeper.keep()?;
+    drop(collector);
     signals.release();
     keeper.tell(options)?;
     Ok(exit_code(exit))
@@ -343,6 +345,10 @@ impl Keeper {
         kept.pause = self.look;
         if !self.is_same_image() {
             self.refused = Some("the program executed another".into());
+            return;
+        }
+        if image::is_confined(self.process, thread) {
+            self.refused = Some("the program confines its system calls".into());
             return;
         }
         if self.shared.conversions.load(Acquire) == 0 {

@@ -150,9 +150,26 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
             control.closed.store(closed::MEMORY, Release);
         }
     }
+    if has_cpu_timer() {
+        control.closed.store(closed::TIMERS, SeqCst);
+    }
     control.held.load(SeqCst) == 0
         && control.closed.load(SeqCst) == closed::OPEN
         && control.conversions.load(SeqCst) > 0
+}
+
+/// Whether the process is to be told of CPU time that it has used: that of workers is not
+/// its own, so that it would wait for ever.
+fn has_cpu_timer() -> bool {
+    [libc::ITIMER_VIRTUAL, libc::ITIMER_PROF]
+        .into_iter()
+        .any(|which| {
+            let mut timer = [0usize; 4];
+            let at = timer.as_mut_ptr() as usize;
+            // SAFETY: a valid place for the answer, four words.
+            unsafe { system::call(libc::SYS_getitimer, [which as usize, at, 0, 0, 0, 0]) };
+            timer != [0; 4]
+        })
 }
 
 /// Makes a worker and waits until it has ended. The reason, if none ran.

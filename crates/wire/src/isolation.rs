@@ -89,6 +89,8 @@ pub mod closed {
     pub const MEMORY: u32 = 3;
     /// The program moved memory in a way that can't be followed.
     pub const MOVED: u32 = 4;
+    /// The program has timers of CPU time.
+    pub const TIMERS: u32 = 5;
 }
 
 /// The order with which a thread is sent.

@@ -220,6 +220,11 @@ pub fn hindrance(process: i32) -> Option<String> {
     {
         return Some("the program uses asynchronous input and output".into());
     }
+    if has_cpu_timers(process) {
+        return Some(
+            "the program has timers of CPU time, which isolated threads do not use".into(),
+        );
+    }
     let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
     let mut links = descriptors
         .flatten()
@@ -233,6 +238,32 @@ pub fn hindrance(process: i32) -> Option<String> {
     links
         .any(bad)
         .then(|| "the kernel writes to the program's memory by itself (io_uring or alike)".into())
+}
+
+/// Whether a timer of the process counts CPU time.
+fn has_cpu_timers(process: i32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{process}/timers")).unwrap_or_default();
+    text.lines().any(|line| {
+        let clock = line.strip_prefix("ClockID:").map(str::trim);
+        // Those of a process or thread are negative, our own are 2 and 3.
+        clock.is_some_and(|c| c.starts_with('-') || c == "2" || c == "3")
+    })
+}
+
+/// Whether a thread may make other system calls than we may: then it is confined, and
+/// what the library does could be its end.
+pub fn is_confined(process: i32, thread: i32) -> bool {
+    let filters = |path: String| -> Option<u32> {
+        let status = fs::read_to_string(path).ok()?;
+        let number = |name: &str| -> Option<u32> {
+            let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        // Kernels before 5.9 do not count filters.
+        Some(number("Seccomp_filters:").unwrap_or(0) + number("Seccomp:")?)
+    };
+    let own = filters("/proc/thread-self/status".into()).unwrap_or(0);
+    filters(format!("/proc/{process}/task/{thread}/status")).is_none_or(|f| f > own)
 }
 
 /// More memory than this is not converted: it would stop the program for too long.

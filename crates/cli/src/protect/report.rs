@@ -43,6 +43,9 @@ impl Told {
             closed::FORK => Some("the program forked"),
             closed::MEMBARRIER => Some("the program uses membarrier"),
             closed::MEMORY => Some("its memory could not be made sharable"),
+            closed::TIMERS => {
+                Some("the program has timers of CPU time, which isolated threads do not use")
+            }
             closed::MOVED => Some("the program changes its mappings by raw system calls"),
             _ => None,
         };

@@ -5,6 +5,9 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const GET_MASK: u32 = 0x420a;
@@ -62,7 +65,7 @@ impl Stopped {
     /// If the kernel does not let us, as when a debugger watches the program.
     pub fn stop(thread: i32, process: i32) -> io::Result<Stop> {
         match request(libc::PTRACE_SEIZE, thread, 0, 0) {
-            Ok(()) => {}
+            Ok(()) => traced(|all| all.push(thread)),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(Stop::NotNow),
             Err(error) => return Err(error),
         }
@@ -73,6 +76,7 @@ impl Stopped {
             return Ok(Stop::NotNow);
         };
         if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            gone(thread);
             return Ok(if thread == process {
                 Stop::Ended(status)
             } else {
@@ -84,7 +88,7 @@ impl Stopped {
         if event != libc::PTRACE_EVENT_STOP || signal != libc::SIGTRAP {
             // About to get a signal, or stopped as a whole.
             let pass_on = if event == 0 { signal } else { 0 };
-            let _ = request(libc::PTRACE_DETACH, thread, 0, pass_on as usize);
+            detach(thread, pass_on);
             return Ok(Stop::NotNow);
         }
         // SAFETY: plain data, for which zeroes are valid.
@@ -171,10 +175,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        if request(libc::PTRACE_DETACH, self.thread, 0, 0).is_err() {
-            // Killed meanwhile: its end is ours to collect.
-            keep(self.thread);
-        }
+        detach(self.thread, 0);
     }
 }
 
@@ -223,9 +224,12 @@ pub fn sweep(process: i32) -> Option<i32> {
             } else {
                 0
             };
-            let _ = request(libc::PTRACE_DETACH, thread, 0, pass_on as usize);
-        } else if done == thread && thread == process {
-            ended = Some(status);
+            detach(thread, pass_on);
+        } else if done != 0 {
+            gone(thread);
+            if done == thread && thread == process {
+                ended = Some(status);
+            }
         }
     }
     ended
@@ -233,4 +237,84 @@ pub fn sweep(process: i32) -> Option<i32> {
 
 fn keep(thread: i32) {
     LEFT.with_borrow_mut(|left| left.push(thread));
+}
+
+/// Lets a stopped thread go, with a signal that it was about to get.
+fn detach(thread: i32, signal: i32) {
+    match request(libc::PTRACE_DETACH, thread, 0, signal as usize) {
+        Ok(()) => gone(thread),
+        // Killed meanwhile: its end is ours to collect.
+        Err(_) => keep(thread),
+    }
+}
+
+/// Threads that the kernel takes for ours.
+static TRACED: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
+fn traced(act: impl FnOnce(&mut Vec<i32>)) {
+    act(&mut TRACED.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+fn gone(thread: i32) {
+    traced(|all| all.retain(|t| *t != thread));
+}
+
+/// Collects the ends of threads while the other thread of ours can't: an `exec` of the
+/// program waits for them, and asking for a thread then waits for the `exec`.
+#[derive(Debug)]
+pub struct Collector {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Collector {
+    /// For threads of `process`, whose own end it leaves alone.
+    pub fn start(process: i32) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&end);
+        let thread = std::thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_millis(20));
+                let mut all = Vec::new();
+                traced(|threads| all.clone_from(threads));
+                for thread in all.into_iter().filter(|t| *t != process) {
+                    collect_end(thread);
+                }
+            }
+        });
+        Self {
+            end,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Collects the thread if it has ended. A stop, which the kernel tells of whatever is
+/// asked, is the other thread's: so look first.
+fn collect_end(thread: i32) {
+    let wait = |options: i32| {
+        // SAFETY: plain data, for which zeroes are valid, as a place for the answer.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let options = options | libc::WEXITED | libc::WNOHANG | libc::__WALL;
+            let number = thread as libc::id_t;
+            (libc::waitid(libc::P_PID, number, &raw mut info, options) == 0
+                && info.si_pid() == thread)
+                .then_some(info.si_code)
+        }
+    };
+    let ends = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
+    if wait(libc::WNOWAIT).is_some_and(|code| ends.contains(&code)) && wait(0).is_some() {
+        gone(thread);
+    }
 }
