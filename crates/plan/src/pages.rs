@@ -91,10 +91,28 @@ fn alone(object: &Object, page: u64) -> Vec<Advice> {
         (ObjectKind::Heap, Some(_)) => (
             Fix::PerThread,
             format!(
-                "Blocks of {} that different threads write lie on one page. Put those of one \
-                 thread together: let the thread that uses a block allocate it, from pages of its \
-                 own (`sunder simulate --granule {page} --placement hoard` tells what that saves \
-                 if it does).",
+                "Different threads use {}, which lie on one page. Put those of one thread \
+                 together: let the thread that uses a block allocate it, from pages of its own \
+                 (`sunder simulate --granule {page} --placement hoard` tells what that saves if it \
+                 does).",
+                called(object)
+            ),
+        ),
+        (ObjectKind::Stack, _) if object.declared.is_none() => (
+            Fix::Separate,
+            format!(
+                "Other threads use what lies on the {}. The C library does so when threads start \
+                 and end, as it keeps their descriptors there; what the program shares belongs in \
+                 memory of its own.",
+                object.short_name()
+            ),
+        ),
+        (ObjectKind::Unknown | ObjectKind::Mapping, _) => (
+            Fix::Separate,
+            format!(
+                "Threads use different parts of {} on one page. No allocation and no symbol tells \
+                 what it is; the code that touches it does. Lay it out so that each thread's part \
+                 is whole pages of {page} bytes.",
                 called(object)
             ),
         ),
@@ -204,6 +222,22 @@ mod tests {
             (told[0].fix, told[0].grows_by),
             (Fix::Align, Some(8192 - 5000))
         );
+    }
+
+    #[test]
+    fn a_stack_as_a_whole_is_not_to_be_laid_out() {
+        let stack = Object {
+            kind: ObjectKind::Stack,
+            name: Some("stack of thread 7".into()),
+            ..Object::default()
+        };
+        let told = on_a_page(stack, None, Sharing::False);
+        assert!(
+            told[0].text.contains("on the stack of thread 7"),
+            "{}",
+            told[0].text
+        );
+        assert!(!told[0].text.contains("whole pages"), "{}", told[0].text);
     }
 
     #[test]
