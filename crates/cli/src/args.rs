@@ -52,7 +52,6 @@ pub enum Command {
     /// Run a program with what a result found isolated: private to each thread while it computes
     Protect(Protect),
     /// Run a program and take falsely shared data apart while it runs
-    #[command(hide = true)]
     Repair(Repair),
     /// Say what can be observed on this machine, and how to get more
     Doctor(Doctor),
@@ -564,6 +563,9 @@ pub struct Repair {
     /// Say nothing on standard error
     #[arg(long, short)]
     pub quiet: bool,
+    /// For tests: move random pages at random moments, by this seed, and put them back
+    #[arg(long, value_name = "SEED", conflicts_with = "dry_run")]
+    pub chaos: Option<u64>,
     /// Which observer takes the samples
     #[arg(long, value_enum, default_value_t = ObserverChoice::Auto)]
     pub observer: ObserverChoice,

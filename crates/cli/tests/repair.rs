@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use sunder_findings::{Findings, Repair};
 use sunder_workloads::{Table, Variant, Workload, default_out_dir};
-use support::{sunder, targets};
+use support::{c_program, sunder, targets};
 
 /// Runs in which the threads may fail to run side by side.
 const MOST_BUSY_RUNS: u32 = 8;
@@ -207,4 +207,50 @@ fn a_program_that_becomes_another_lives_on() {
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     assert_eq!(run.stdout, native.stdout);
     assert!(run.repair().moved.is_empty());
+}
+
+/// Its own faults, children, and kernel calls with pointers to moved bytes.
+#[test]
+fn faults_forks_and_kernel_calls_of_the_program_are_what_they_were() {
+    let _alone = targets::alone();
+    let program = c_program("own_faults", &[]).expect("it compiles");
+    let program = program.to_str().expect("our own path");
+    for options in [&[][..], &["--chaos", "7"], &["--chaos", "8"]] {
+        let run = repaired("own-faults", options, &[program]);
+        assert_eq!(
+            String::from_utf8_lossy(&run.stdout),
+            "60000000 60000000 faults 40 wrong 0\n",
+            "{options:?}: {}",
+            run.stderr
+        );
+        assert_eq!(run.status, Some(0));
+    }
+}
+
+#[test]
+fn no_program_notices_that_random_pages_are_moved() {
+    let _alone = targets::alone();
+    let table = Table::load().expect("the table is well-formed");
+    for name in [
+        "linear_regression",
+        "kmeans",
+        "reverse_index",
+        "string_match",
+    ] {
+        let workload = table.workloads.iter().find(|w| w.name == name);
+        let workload = workload.expect("a row");
+        let program = workload
+            .build(Variant::Shared, &default_out_dir())
+            .expect("it compiles");
+        let arguments = arguments(&program, workload, workload.size);
+        let native = Command::new(&program)
+            .args(&arguments[1..])
+            .output()
+            .expect("it runs");
+        for seed in ["1", "2"] {
+            let run = repaired("chaos", &["--chaos", seed], &strings(&arguments));
+            assert_eq!(run.stdout, native.stdout, "{name} {seed}: {}", run.stderr);
+            assert_eq!(run.status, Some(0), "{name} {seed}: {}", run.stderr);
+        }
+    }
 }

@@ -27,12 +27,20 @@ const TRIES: u32 = 1000;
 /// Moves the pages of `area`, the area with this number. `path` names the file with
 /// its code. All signals are blocked.
 pub fn apply(area: &Area, number: u64, path: *const u8) {
+    // Several threads may have been asked.
+    if area
+        .state
+        .compare_exchange(FREE, APPLYING, AcqRel, Relaxed)
+        .is_err()
+    {
+        return;
+    }
     // Whoever holds it makes a process, for which nothing may be moved.
     let Some(locked) = Lock::try_take() else {
         return refuse(area, libc::EBUSY);
     };
     let ready = control().is_some_and(|c| c.ready.load(Acquire) == READY);
-    if is_held() || !ready {
+    if is_held() || !ready || holds_handlers_stack(area) {
         return refuse(area, libc::EBUSY);
     }
     let before = kernel::now();
@@ -46,6 +54,16 @@ pub fn apply(area: &Area, number: u64, path: *const u8) {
         refuse(area, error);
     }
     drop(locked);
+}
+
+#[cfg(not(test))]
+fn holds_handlers_stack(area: &Area) -> bool {
+    crate::signals::has_stack_in(area.page.load(Relaxed), area.len.load(Relaxed))
+}
+
+#[cfg(test)]
+fn holds_handlers_stack(_area: &Area) -> bool {
+    false
 }
 
 fn refuse(area: &Area, error: i32) {
@@ -135,7 +153,6 @@ fn move_away(area: &Area, page: u64, len: u64, at: u64) -> i32 {
         if !protect(at + POOL, POOL_BYTES, READ_WRITE) {
             return failed;
         }
-        area.state.store(APPLYING, Release);
         if !protect(page, len, NONE) {
             return failed;
         }

@@ -125,15 +125,23 @@ fn redirect(about: &libc::siginfo_t, state: &mut libc::ucontext_t) -> bool {
     let Some(control) = control() else {
         return false;
     };
+    // The same page may have been moved before, in another area.
+    let mut past = None;
     let all = control.areas.iter().enumerate();
     for (number, area) in all.filter(|(_, a)| area::is_used(a)) {
         let on_page = within(address, area.page.load(Relaxed), area.len.load(Relaxed));
         let in_area = within(address, area.at.load(Relaxed), AREA_BYTES);
-        if on_page || in_area {
+        if !on_page && !in_area {
+            continue;
+        }
+        if matches!(area.state.load(Acquire), APPLYING | ACTIVE | ROLLING_BACK) {
             return send_on(control, number as u32, area, address, on_page, state);
         }
+        past = past.or(Some((number as u32, area, on_page)));
     }
-    false
+    past.is_some_and(|(number, area, on_page)| {
+        send_on(control, number, area, address, on_page, state)
+    })
 }
 
 const fn within(address: u64, start: u64, len: u64) -> bool {
@@ -158,7 +166,7 @@ fn send_on(
             ACTIVE => break,
             // The bytes are where they were; but a page that the program itself may
             // not reach would fault for ever.
-            _ => return copied || !on_page || !faulted_before(here),
+            _ => return copied || !on_page || !faulted_before(area, here),
         }
     }
     if !on_page {
@@ -192,14 +200,15 @@ fn send_on(
     true
 }
 
-/// Whether this thread faulted at the same instruction before, when the pages were
+/// Whether this thread faulted at the same instruction before, when these pages were
 /// back already: then the fault is the program's own. One that comes from before they
 /// were back comes once.
-fn faulted_before(here: u64) -> bool {
+fn faulted_before(area: &Area, here: u64) -> bool {
     const PLACES: usize = 64;
     static LATE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
     let thread = kernel::thread();
-    let this = u64::from(thread) << 32 ^ here;
+    let which = area.rolled_back.load(Relaxed).rotate_left(17);
+    let this = u64::from(thread) << 32 ^ here ^ which;
     LATE.get(thread as usize % PLACES)
         .is_some_and(|place| place.swap(this, Relaxed) == this)
 }

@@ -45,8 +45,10 @@ type Strings = *const *mut c_char;
 real! {
     sigaction: fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
     pthread_sigmask: fn(c_int, Set, *mut libc::sigset_t) -> c_int;
+    pthread_setcanceltype: fn(c_int, *mut c_int) -> c_int;
     sigprocmask: fn(c_int, Set, *mut libc::sigset_t) -> c_int;
     sigsuspend: fn(Set) -> c_int;
+    sigaltstack: fn(*const libc::stack_t, *mut libc::stack_t) -> c_int;
     ppoll: fn(*mut libc::pollfd, libc::nfds_t, *const libc::timespec, Set) -> c_int;
     pselect: fn(c_int, Bytes, Bytes, Bytes, *const libc::timespec, Set) -> c_int;
     epoll_pwait: fn(c_int, *mut libc::epoll_event, c_int, c_int, Set) -> c_int;

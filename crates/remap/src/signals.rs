@@ -7,7 +7,7 @@
 use crate::program::{self, BIT};
 use crate::{area, real, shared};
 use core::ffi::{c_int, c_void};
-use sunder_wire::remap::BY_KERNEL;
+use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS};
 
 fn fails() -> c_int {
     // SAFETY: the C library's thread-local errno.
@@ -62,15 +62,113 @@ pub unsafe extern "C-unwind" fn sigaction(
     let Some(real) = real::sigaction() else {
         return fails();
     };
+    if !crate::start::is_ours() {
+        // SAFETY: handed on.
+        return unsafe { real(signal, new, old) };
+    }
+    let before = handlers::get(signal);
+    written(old);
     // SAFETY: handed on, with an action on our stack where one is given. What the
-    // program reads back lacks the signal in the mask, which has no effect of its own.
+    // program reads back lacks SIGSEGV in the mask, which has no effect of its own.
     unsafe {
-        let Some(wanted) = new.as_ref() else {
-            return real(signal, new, old);
+        let result = match new.as_ref() {
+            None => real(signal, new, old),
+            Some(wanted) => {
+                let mut action = *wanted;
+                action.sa_mask = open(&raw const wanted.sa_mask);
+                if !matches!(wanted.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+                    handlers::set(signal, wanted.sa_sigaction, wanted.sa_flags);
+                    action.sa_sigaction = handlers::show as *const () as usize;
+                    action.sa_flags |= libc::SA_SIGINFO;
+                }
+                let result = real(signal, &raw const action, old);
+                if result != 0 {
+                    handlers::set(signal, before.0, before.1);
+                }
+                result
+            }
         };
-        let mut action = *wanted;
-        action.sa_mask = open(&raw const wanted.sa_mask);
-        real(signal, &raw const action, old)
+        match old.as_mut() {
+            Some(old)
+                if result == 0 && old.sa_sigaction == handlers::show as *const () as usize =>
+            {
+                old.sa_sigaction = before.0;
+                old.sa_flags = old.sa_flags & !libc::SA_SIGINFO | before.1 & libc::SA_SIGINFO;
+            }
+            _ => {}
+        }
+        result
+    }
+}
+
+/// The program's handlers of other signals, which see a thread that is in a copy of
+/// code in the original, and let it go on there.
+mod handlers {
+    use core::ffi::{c_int, c_void};
+    use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+    use core::sync::atomic::{AtomicI32, AtomicUsize};
+
+    const SIGNALS: usize = 65;
+
+    static HANDLER: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
+    static FLAGS: [AtomicI32; SIGNALS] = [const { AtomicI32::new(0) }; SIGNALS];
+
+    /// Handler and flags, as the program gave them.
+    pub fn get(signal: c_int) -> (usize, c_int) {
+        let (handler, flags) = (HANDLER.get(signal as usize), FLAGS.get(signal as usize));
+        (
+            handler.map_or(0, |h| h.load(Acquire)),
+            flags.map_or(0, |f| f.load(Relaxed)),
+        )
+    }
+
+    pub fn set(signal: c_int, handler: usize, flags: c_int) {
+        if let (Some(h), Some(f)) = (HANDLER.get(signal as usize), FLAGS.get(signal as usize)) {
+            f.store(flags, Relaxed);
+            h.store(handler, Release);
+        }
+    }
+
+    /// # Safety
+    /// Called by the kernel.
+    pub unsafe extern "C-unwind" fn show(
+        signal: c_int,
+        info: *mut libc::siginfo_t,
+        context: *mut c_void,
+    ) {
+        let (handler, _) = get(signal);
+        if handler == 0 {
+            return;
+        }
+        // SAFETY: the kernel passes a context; the program installed the handler for
+        // this, and one that takes fewer arguments ignores the others.
+        unsafe {
+            crate::fault::show_original(&mut *context.cast::<libc::ucontext_t>());
+            let handler: unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                core::mem::transmute(handler);
+            handler(signal, info, context);
+        }
+    }
+}
+
+/// Interposed: a thread that can be cancelled at any instruction would be unwound
+/// from a copy of code, of which nobody knows how.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
+    /// `PTHREAD_CANCEL_ASYNCHRONOUS`.
+    const ANYWHERE: c_int = 1;
+    if kind == ANYWHERE {
+        shared::withdraw();
+        area::roll_back_all(BY_SIGNALS);
+    }
+    written(old);
+    match real::pthread_setcanceltype() {
+        // SAFETY: handed on.
+        Some(real) => unsafe { real(kind, old) },
+        None => libc::ENOSYS,
     }
 }
 
@@ -250,4 +348,69 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     };
     // SAFETY: handed on.
     unsafe { with_open(set, |set| real(file, events, most, time, set)) }
+}
+
+/// Stacks for handlers, by their first bytes and lengths: nothing that lies there may
+/// be moved, since the kernel itself writes there.
+mod stacks {
+    use core::sync::atomic::AtomicU64;
+    use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+    const MOST: usize = 256;
+
+    static START: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+    static LEN: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+
+    /// Remembers one; false if there are too many.
+    pub fn add(start: u64, len: u64) -> bool {
+        START.iter().zip(&LEN).any(|(at, bytes)| {
+            let mine = at.compare_exchange(0, start, AcqRel, Acquire);
+            if mine.is_ok() || mine == Err(start) {
+                bytes.fetch_max(len, Release);
+                return true;
+            }
+            false
+        })
+    }
+
+    /// Whether one lies in a range.
+    pub fn any_in(start: u64, len: u64) -> bool {
+        START.iter().zip(&LEN).any(|(at, bytes)| {
+            let from = at.load(Relaxed);
+            let bytes = bytes.load(Acquire);
+            from != 0 && from < start + len && start < from.saturating_add(bytes)
+        })
+    }
+}
+
+/// Whether a stack for handlers lies in a range.
+pub fn has_stack_in(start: u64, len: u64) -> bool {
+    stacks::any_in(start, len)
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sigaltstack(
+    new: *const libc::stack_t,
+    old: *mut libc::stack_t,
+) -> c_int {
+    written(old);
+    // SAFETY: as the C library demands.
+    if let Some(stack) = unsafe { new.as_ref() }
+        && stack.ss_flags & libc::SS_DISABLE == 0
+    {
+        let (start, len) = (stack.ss_sp as u64, stack.ss_size as u64);
+        if !stacks::add(start, len) {
+            shared::withdraw();
+        }
+        area::roll_back_in(start, len, BY_SIGNALS);
+    }
+    match real::sigaltstack() {
+        // SAFETY: handed on.
+        Some(real) => unsafe { real(new, old) },
+        None => fails(),
+    }
 }

@@ -16,7 +16,7 @@ pub const VERSION: u32 = 1;
 pub const BELL: u64 = 0x5355_4e44_4245_4c4c;
 
 /// Ranges of pages that can be moved in one program.
-pub const AREAS: usize = 4;
+pub const AREAS: usize = 8;
 /// Threads that can ask at a time.
 pub const REQUESTS: usize = 32;
 /// Ways into copies of code.

@@ -124,8 +124,7 @@ fn propose(
         Sharing::True => return Err("its threads share the very bytes".into()),
         Sharing::Mixed => return Err("its threads share some of the bytes truly".into()),
     }
-    fits(process.mappings(), page, len)?;
-    no_thread_lives_on(process, page, len)?;
+    can_be_moved(process, process.mappings(), page, len)?;
     // Bytes of other lines stay together.
     let falsely = lines.iter().filter(|v| v.sharing == Sharing::False);
     let uses: Vec<Use> = falsely.flat_map(|v| uses(v, page)).collect();
@@ -160,6 +159,20 @@ fn uses(verdict: &Verdict, page: u64) -> Vec<Use> {
     uses.into_values().collect()
 }
 
+/// Whether pages may be moved at all.
+///
+/// # Errors
+/// Says why not.
+pub fn can_be_moved(
+    process: &Process,
+    mappings: &Mappings,
+    page: u64,
+    len: u64,
+) -> Result<(), String> {
+    fits(mappings, page, len)?;
+    no_thread_lives_on(process, page, len)
+}
+
 /// The pages are private memory that the program may read and write, and nothing
 /// else.
 fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
@@ -167,7 +180,8 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
     let mapping = mapping.ok_or("its mapping is not known")?;
     let program = mappings
         .iter()
-        .find(|m| m.is_file())
+        // Code of ours may lie below it.
+        .find(|m| m.is_file() && !m.path.starts_with("/memfd:sunder-"))
         .map_or("", |m| m.path.as_str());
     if mapping.span.end().0 < page + len {
         return Err("it lies on two mappings".into());
@@ -181,7 +195,20 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
     match mapping.path.as_str() {
         "[heap]" => {}
         "[stack]" => return Err("it lies on a stack".into()),
-        path if path.is_empty() || path.starts_with("[anon") => {}
+        path if path.is_empty() || path.starts_with("[anon") => {
+            // What a library's file does not fill lies right behind it.
+            let before = |end: u64| mappings.iter().find(|m| m.span.end().0 == end);
+            let mut start = mapping.span.start.0;
+            while let Some(previous) = before(start) {
+                if previous.is_file() && previous.path != program {
+                    return Err("it belongs to a library".into());
+                }
+                if previous.is_file() || !previous.path.is_empty() {
+                    break;
+                }
+                start = previous.span.start.0;
+            }
+        }
         path if path == program => {}
         // A library can be unloaded without the C library's knowing.
         _ => return Err("it belongs to a library".into()),
@@ -196,7 +223,8 @@ fn no_thread_lives_on(process: &Process, page: u64, len: u64) -> Result<(), Stri
         return Err("nothing is known of the program's threads".into());
     };
     let threads = heap.segment.threads();
-    for thread in threads.iter().filter(|t| !t.ended) {
+    // The stack of a thread that has ended will be another's.
+    for thread in &threads {
         let start = thread.stack.start.0;
         // The thread's descriptor lies above its variables.
         let end = thread.stack.end().0.max(thread.fs_base.0 + PAGE);

@@ -2,6 +2,7 @@
 //! filled with the plan for the C library's kernel calls. The one place here that
 //! touches memory that others change.
 
+use super::calls::is_covered;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io;
@@ -108,15 +109,26 @@ impl ControlFile {
     }
 }
 
-/// The plan for the C library that we have ourselves: the program nearly always has
-/// the same, and else the library inside it says so and does nothing.
+/// The plan for the C library that we have ourselves, and its dynamic linker: the
+/// program nearly always has the same, and else the library inside it says so and
+/// does nothing.
 fn plan() -> Result<Vec<u8>> {
     let maps = std::fs::read_to_string("/proc/self/maps").context("cannot read our mappings")?;
-    let path = maps
+    let mut paths: Vec<&str> = maps
         .lines()
         .filter_map(|line| line.find('/').map(|at| &line[at..]))
-        .find(|path| path.ends_with("/libc.so.6"))
-        .context("there is no C library whose kernel calls could be led through hooks")?;
+        .filter(|path| is_covered(path))
+        .collect();
+    paths.dedup();
+    anyhow::ensure!(
+        !paths.is_empty(),
+        "there is no C library whose kernel calls could be led through hooks"
+    );
+    let modules: Vec<_> = paths.into_iter().map(module).collect::<Result<_>>()?;
+    Ok(sunder_wire::sites::write(&modules))
+}
+
+fn module(path: &str) -> Result<ModulePlan<Vec<u8>, Vec<Patch>>> {
     let code = ModuleCode::read(path.as_ref())
         .with_context(|| format!("cannot read the code of {path}"))?;
     let functions: Vec<_> = code
@@ -132,11 +144,10 @@ fn plan() -> Result<Vec<u8>> {
             "a kernel call of {path} that changes mappings can't be led through a hook"
         );
     }
-    let module = ModulePlan {
+    Ok(ModulePlan {
         build_id: code.build_id,
         patches: plan.patches.iter().map(record).collect(),
-    };
-    Ok(sunder_wire::sites::write(&[module]))
+    })
 }
 
 fn wants(number: Number) -> Want {

@@ -2,6 +2,8 @@
 //! to share lines, moves them to lines of their own while it runs. What can't be
 //! done safely is left alone, and said. The exit status is the program's.
 
+mod calls;
+mod chaos;
 mod choose;
 mod code;
 mod control;
@@ -15,6 +17,8 @@ use crate::live::Live;
 use crate::output::{complain, note};
 use crate::status;
 use anyhow::{Context, Result};
+use calls::Calls;
+use chaos::Chaos;
 use choose::{Chooser, PAGE, Proposal};
 use control::{CONTROL_NAME, ControlFile};
 use serve::Server;
@@ -27,7 +31,7 @@ use sunder_observe::{monotonic_now, proc};
 use sunder_rewrite::{MovedPage, Rule};
 use sunder_wire::remap::{
     self, ACTIVE, APPLY, APPLYING, AREA_BYTES, AREAS, Area, BELL, CACHE, FREE, NO_HOOKS,
-    NOT_LOADED, POOL, POOL_BYTES, READY, REFUSED, ROLLED_BACK, UNDERLAY,
+    NOT_LOADED, POOL, POOL_BYTES, READY, REFUSED, ROLL_BACK, ROLLED_BACK, UNDERLAY,
 };
 
 /// How often the lines are looked at.
@@ -44,7 +48,7 @@ const PATIENCE: u32 = 20;
 /// # Errors
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Options) -> Result<u8> {
-    let mut repairer = Repairer::new(options.dry_run)?;
+    let mut repairer = Repairer::new(options.dry_run, options.chaos)?;
     let done = observe_beside(
         &options.program,
         options.observer,
@@ -175,11 +179,16 @@ struct Repairer {
     started: Time,
     next_look: Duration,
     chooser: Chooser,
+    calls: Calls,
+    /// Instead of what is worth moving.
+    chaos: Option<Chaos>,
     attempts: Vec<Attempt>,
     refused: Vec<Unrepaired>,
     /// Addresses that were given out.
     taken: Vec<(u64, u64)>,
     hindrance: Option<String>,
+    /// The library was seen in place.
+    began: bool,
 }
 
 impl Beside for Repairer {
@@ -209,7 +218,12 @@ impl Beside for Repairer {
 
     fn step(&mut self, live: &mut Live) {
         self.ring_again();
+        self.see_the_beginning();
         let elapsed = live.elapsed();
+        if self.chaos.is_some() {
+            self.make_chaos(live);
+            return;
+        }
         if elapsed < self.next_look || live.first_suspect.is_none() {
             return;
         }
@@ -229,7 +243,7 @@ impl Beside for Repairer {
 }
 
 impl Repairer {
-    fn new(dry_run: bool) -> Result<Self> {
+    fn new(dry_run: bool, chaos: Option<u64>) -> Result<Self> {
         Ok(Self {
             dry_run,
             file: Arc::new(ControlFile::new()?),
@@ -239,11 +253,54 @@ impl Repairer {
             started: Time(0),
             next_look: Duration::ZERO,
             chooser: Chooser::default(),
+            calls: Calls::default(),
+            chaos: chaos.map(Chaos::new),
             attempts: Vec::new(),
             refused: Vec::new(),
             taken: Vec::new(),
             hindrance: None,
+            began: false,
         })
+    }
+
+    /// Moves something, or puts something back.
+    fn make_chaos(&mut self, live: &mut Live) {
+        let process = self.process;
+        let Some(chaos) = &mut self.chaos else { return };
+        if !self.began || chaos.below(4) > 0 {
+            return;
+        }
+        let active: Vec<usize> = self
+            .attempts
+            .iter()
+            .filter_map(|a| a.area)
+            .filter(|&n| self.file.control().areas[n].state.load(Acquire) == ACTIVE)
+            .collect();
+        if !active.is_empty() && chaos.below(3) == 0 {
+            let which = active[chaos.below(active.len() as u64) as usize];
+            self.area(which).wanted.store(ROLL_BACK, Release);
+            return;
+        }
+        let (Ok(mappings), Ok(threads)) = (proc::mappings(process), proc::threads(process)) else {
+            return;
+        };
+        let proposal = chaos.propose(live.session.process(process), &mappings, threads);
+        if let Some(proposal) = proposal
+            && self.can_move()
+        {
+            self.begin(proposal);
+        }
+    }
+
+    /// What was there when the library was put in place is its own.
+    fn see_the_beginning(&mut self) {
+        if self.began || self.file.control().ready.load(Acquire) != READY {
+            return;
+        }
+        self.began = true;
+        if let Ok(mappings) = proc::mappings(self.process) {
+            self.calls.begin(&mappings);
+        }
     }
 
     /// Whether the library is in place and there is room for more.
@@ -303,6 +360,12 @@ impl Repairer {
     /// Writes down what is moved where; where the area's data will lie.
     fn prepare(&mut self, proposal: &Proposal, number: usize) -> Result<u64, String> {
         let mappings = proc::mappings(self.process).map_err(|e| e.to_string())?;
+        self.calls.all_seen(&mappings)?;
+        let end = proposal.page + proposal.len;
+        let ours = |&(from, to): &(u64, u64)| from < end && proposal.page < to;
+        if self.taken.iter().any(ours) {
+            return Err("it is memory of ours".into());
+        }
         let full = || "there is no room near it in the address space".to_owned();
         let at = place::near(&mappings, &self.taken, proposal.page, AREA_BYTES).ok_or_else(full)?;
         self.taken.push((at, at + AREA_BYTES));
@@ -342,7 +405,11 @@ impl Repairer {
             let Some(area) = attempt.area.map(|n| &control.areas[n]) else {
                 continue;
             };
-            if area.state.load(Acquire) != FREE || area.wanted.load(Acquire) != APPLY {
+            let open = matches!(
+                (area.state.load(Acquire), area.wanted.load(Acquire)),
+                (FREE, APPLY) | (ACTIVE, ROLL_BACK)
+            );
+            if !open {
                 continue;
             }
             attempt.asked += 1;
