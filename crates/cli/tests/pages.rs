@@ -133,6 +133,23 @@ fn what_another_wrote_and_one_needs_is_true_sharing() {
 }
 
 #[test]
+fn what_if_on_pages_tries_pages_and_policies() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = ["--granule", "4096", "--protocol", "msi"];
+    let result = replay("what-if", &by_hand(folder.path()), &options);
+    let tried = &result.what_if.as_ref().expect("tried").changes;
+    let saved = |arguments: &str| {
+        let change = tried.iter().find(|c| c.arguments.join(" ") == arguments);
+        change
+            .unwrap_or_else(|| panic!("{arguments}: {tried:?}"))
+            .false_saved
+    };
+    let all = 2 * (TIMES as i64 - 1);
+    assert_eq!(saved("--placement call-site"), all);
+    assert_eq!(saved("--align 0xb2=4096"), all);
+}
+
+#[test]
 fn caches_that_are_full_change_nothing_of_who_took_pages_from_whom() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = by_hand(folder.path());
