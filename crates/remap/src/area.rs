@@ -10,8 +10,8 @@
 //! that no other code knows, and the pages move over their old place in one step.
 
 use crate::kernel::{self, map, protect, relocate, unmap};
-use crate::shared::{Lock, areas, control, is_held};
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::shared::{self, Lock, areas, control, is_held};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use sunder_wire::remap::{
     ACTIVE, APPLYING, AREA_BYTES, Area, BYTES, CACHE, FREE, MOST_MOVED, POOL, POOL_BYTES, READY,
     REFUSED, ROLLED_BACK, ROLLING_BACK, SCRATCH, SCRATCH_POOL, UNDERLAY,
@@ -28,9 +28,10 @@ const TRIES: u32 = 1000;
 /// its code. All signals are blocked.
 pub fn apply(area: &Area, number: u64, path: *const u8) {
     // Several threads may have been asked.
+    // Before memory in use is looked at: who uses it looks here after saying so.
     if area
         .state
-        .compare_exchange(FREE, APPLYING, AcqRel, Relaxed)
+        .compare_exchange(FREE, APPLYING, SeqCst, Relaxed)
         .is_err()
     {
         return;
@@ -40,7 +41,8 @@ pub fn apply(area: &Area, number: u64, path: *const u8) {
         return refuse(area, libc::EBUSY);
     };
     let ready = control().is_some_and(|c| c.ready.load(Acquire) == READY);
-    if is_held() || !ready || holds_handlers_stack(area) {
+    let used = shared::is_in_use(area.page.load(Relaxed), area.len.load(Relaxed));
+    if is_held() || !ready || used || holds_handlers_stack(area) {
         return refuse(area, libc::EBUSY);
     }
     let before = kernel::now();

@@ -14,30 +14,39 @@ fn fails() -> isize {
     -1
 }
 
-/// These bytes go to the kernel.
+/// These bytes go to the kernel: none of them are moved, or will be before
+/// [`shared::end_use`]. No value that must be dropped: the thread may be cancelled in
+/// the call.
 #[inline]
-fn used(at: *const c_void, len: usize) {
+fn used(at: *const c_void, len: usize) -> usize {
+    let place = shared::begin_use(at as u64, len as u64);
     if shared::anything_moved() {
         area::roll_back_in(at as u64, len as u64, BY_KERNEL);
     }
+    place
 }
 
 /// So do those of several places.
 ///
 /// # Safety
 /// There are `count` vectors at `at`.
-unsafe fn all_used(at: *const libc::iovec, count: usize) {
+unsafe fn all_used(at: *const libc::iovec, count: usize) -> usize {
     /// The kernel takes no more.
     const MOST: usize = 1024;
-    if !shared::anything_moved() || at.is_null() {
-        return;
-    }
-    area::roll_back_in(at as u64, (count.min(MOST) * 16) as u64, BY_KERNEL);
-    for i in 0..count.min(MOST) {
+    let count = if at.is_null() { 0 } else { count.min(MOST) };
+    let (mut start, mut end) = (at as u64, at as u64 + count as u64 * 16);
+    for i in 0..count {
         // SAFETY: by the caller.
         let vector = unsafe { &*at.wrapping_add(i) };
-        used(vector.iov_base, vector.iov_len);
+        let from = vector.iov_base as u64;
+        start = start.min(from);
+        end = end.max(from.saturating_add(vector.iov_len as u64));
     }
+    let place = shared::begin_use(start, end - start);
+    if shared::anything_moved() {
+        area::roll_back_in(start, end - start, BY_KERNEL);
+    }
+    place
 }
 
 macro_rules! calls {
@@ -52,12 +61,14 @@ macro_rules! calls {
             $file: c_int, $at: $type, $len: $len_type $(, $more: $more_type)*
         ) -> isize {
             // SAFETY: the caller's own bytes.
-            unsafe { $used($at, $len as usize) };
-            match real::$name() {
+            let place = unsafe { $used($at, $len as usize) };
+            let result = match real::$name() {
                 // SAFETY: handed on.
                 Some(real) => unsafe { real($file, $at, $len $(, $more)*) },
                 None => fails(),
-            }
+            };
+            shared::end_use(place);
+            result
         }
     )*};
 }
@@ -90,16 +101,19 @@ macro_rules! messages {
             file: c_int, message: *mut libc::msghdr, flags: c_int
         ) -> isize {
             // SAFETY: the caller's own message.
-            unsafe {
-                if let Some(message) = message.as_ref() {
-                    all_used(message.msg_iov, message.msg_iovlen as usize);
+            let place = unsafe {
+                match message.as_ref() {
+                    Some(message) => all_used(message.msg_iov, message.msg_iovlen as usize),
+                    None => all_used(core::ptr::null(), 0),
                 }
-            }
-            match real::$name() {
+            };
+            let result = match real::$name() {
                 // SAFETY: handed on.
                 Some(real) => unsafe { real(file, message, flags) },
                 None => fails(),
-            }
+            };
+            shared::end_use(place);
+            result
         }
     )*};
 }

@@ -104,3 +104,53 @@ impl Drop for Lock {
         LOCK.store(0, Ordering::Release);
     }
 }
+
+/// Memory that calls in progress may reach, so that nothing there is moved under
+/// them. A place is free when its end is 0.
+mod in_use {
+    use core::sync::atomic::AtomicU64;
+    use core::sync::atomic::Ordering::SeqCst;
+
+    const PLACES: usize = 64;
+
+    static START: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+    static END: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+    /// Calls that found no place.
+    static OTHERS: AtomicU64 = AtomicU64::new(0);
+
+    pub fn begin(start: u64, len: u64) -> usize {
+        // Taken with everything, then narrowed.
+        let free = |e: &AtomicU64| e.compare_exchange(0, u64::MAX, SeqCst, SeqCst).is_ok();
+        let Some(place) = END.iter().position(free) else {
+            OTHERS.fetch_add(1, SeqCst);
+            return PLACES;
+        };
+        if let (Some(from), Some(to)) = (START.get(place), END.get(place)) {
+            from.store(start, SeqCst);
+            to.store(start.saturating_add(len).max(1), SeqCst);
+        }
+        place
+    }
+
+    pub fn end(place: usize) {
+        match (START.get(place), END.get(place)) {
+            (Some(from), Some(to)) => {
+                from.store(0, SeqCst);
+                to.store(0, SeqCst);
+            }
+            _ => {
+                OTHERS.fetch_sub(1, SeqCst);
+            }
+        }
+    }
+
+    pub fn any_in(start: u64, len: u64) -> bool {
+        OTHERS.load(SeqCst) > 0
+            || START.iter().zip(&END).any(|(from, to)| {
+                let end = to.load(SeqCst);
+                end != 0 && from.load(SeqCst) < start + len && start < end
+            })
+    }
+}
+
+pub use in_use::{any_in as is_in_use, begin as begin_use, end as end_use};
