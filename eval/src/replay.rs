@@ -97,7 +97,8 @@ pub fn run(options: &Options) -> Result<()> {
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let program = compile(&sunder)?;
-    for case in cases(options.scale) {
+    let wanted = |case: &Case| case.grows.contains(&options.only);
+    for case in cases(options.scale).into_iter().filter(wanted) {
         let trace = trace(&sunder, &program, case)?;
         for order in ["parallel", "recorded"] {
             let row = Row::measure(&sunder, &trace, case, order, options, &mut record)?;
