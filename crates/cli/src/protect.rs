@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use sunder_observe::launch::Launch;
 use sunder_wire::isolation::{
     CODES, ISOLATE_MAGIC, ISOLATE_VARIABLE, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed,
-    order, state,
+    order, state, why,
 };
 use target::Targets;
 use trace::{Stop, Stopped};
@@ -306,8 +306,9 @@ impl Keeper {
                 .load(Relaxed)
                 .saturating_sub(slot.since.load(Relaxed));
             kept.average = ALPHA * kept.average + (1.0 - ALPHA) * length as f64;
-            if kept.average < self.short {
-                // Short transactions: it stays home for a while, each time longer.
+            let failed = slot.why.load(Relaxed) == why::NO_WORKER;
+            if failed || kept.average < self.short {
+                // Short transactions, or none: it stays home for a while, each time longer.
                 kept.pause = (kept.pause * 2).clamp(Duration::from_millis(100), MOST_PAUSE);
                 kept.next = now + kept.pause;
                 kept.average = SHORT;

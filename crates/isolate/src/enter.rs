@@ -115,6 +115,9 @@ unsafe extern "C" fn enter(slot: *const Slot) -> ! {
     // No worker has run: the thread goes on by itself.
     count(control, reason);
     slot.why.store(reason, Relaxed);
+    // It counts as an episode without length.
+    slot.until.store(slot.since.load(Relaxed), Relaxed);
+    slot.episodes.fetch_add(1, Relaxed);
     slot.state.store(state::HOME, Release);
     system::wake(&slot.state);
     let mask = slot.mask.load(Relaxed);

@@ -84,14 +84,16 @@ impl Images {
                 firsts.insert(mapping.name.clone(), mapping.start);
             }
             let path = Path::new(&mapping.name);
-            if !mapping.mode.starts_with("r-x") || !path.is_absolute() {
+            // Never our own: a thread there is on its way in or out.
+            let ours = mapping.name.starts_with("/memfd:");
+            if !mapping.mode.starts_with("r-x") || !path.is_absolute() || ours {
                 continue;
             }
             if any {
                 ranges.push([mapping.start, mapping.end]);
                 continue;
             }
-            if is_systems(path) || mapping.name.starts_with("/memfd:") {
+            if is_systems(path) {
                 continue;
             }
             let Some(first) = firsts.get(&mapping.name) else {
