@@ -9,6 +9,7 @@ mod overhead;
 mod programs;
 mod real;
 mod record;
+mod remedy;
 mod replay;
 mod sampling;
 mod scst;
@@ -16,6 +17,7 @@ mod simulate_real;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use remedy::Remedy;
 
 /// Measure Sunder on the workloads and record the figures in eval/runs/.
 #[derive(Debug, Parser)]
@@ -53,6 +55,18 @@ enum Command {
     GroundTruth,
     /// How fast traces are replayed, by length, nodes and lines
     Replay,
+    /// Workloads under `sunder repair`, as they are, and fixed by hand
+    Repair {
+        /// Make each program work so long that it takes about this many seconds
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+    },
+    /// The same under `sunder protect`: SHERIFF's Figure 8
+    Protect {
+        /// Make each program work so long that it takes about this many seconds
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+    },
     /// The live heap beside others on the usual allocator loops
     Heap,
     /// Real programs recorded under the emulator, replayed on lines and pages, and what-if
@@ -96,6 +110,8 @@ fn main() -> Result<()> {
         Command::Real => real::run(&options),
         Command::Replay => replay::run(&options),
         Command::Heap => heap::run(&options),
+        Command::Repair { seconds } => remedy::run(&options, Remedy::Repair, seconds),
+        Command::Protect { seconds } => remedy::run(&options, Remedy::Protect, seconds),
         Command::SimulateReal => simulate_real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
         Command::Scst { threads } => scst::run(&options, threads),

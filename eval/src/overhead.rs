@@ -140,7 +140,10 @@ fn noise_of(ratios: &[f64]) -> String {
 }
 
 /// Makes `target` take about `wanted` seconds; how many times as much it does.
-fn lengthen(target: &mut programs::Target, wanted: f64) -> Result<u64> {
+///
+/// # Errors
+/// If it can't be run.
+pub fn lengthen(target: &mut programs::Target, wanted: f64) -> Result<u64> {
     let once = measure(&mut target.native())?.wall;
     let mut probe = target.clone();
     probe.longer(PROBE)?;

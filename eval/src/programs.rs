@@ -40,9 +40,15 @@ impl Target {
 
     /// The command that runs it under `sunder detect` with these options.
     pub fn detected(&self, sunder: &Path, options: &[&str]) -> Command {
+        self.under(sunder, "detect", options)
+    }
+
+    /// The command that runs it under another command of `sunder` that starts
+    /// programs.
+    pub fn under(&self, sunder: &Path, name: &str, options: &[&str]) -> Command {
         let mut command = Command::new(sunder);
         command
-            .arg("detect")
+            .arg(name)
             .args(options)
             .arg("--")
             .arg(&self.program)
