@@ -4,6 +4,7 @@
 mod args;
 mod assemble;
 mod attach;
+mod calls;
 mod demo;
 mod detect;
 mod doctor;

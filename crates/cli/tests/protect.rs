@@ -286,3 +286,25 @@ fn what_detect_finds_in_the_heap_is_isolated_and_right() {
     }
     println!("SKIP: the threads never ran side by side, so that nothing was found");
 }
+
+/// A process that the program makes by a kernel call of its own would share the memory
+/// that was made sharable.
+#[test]
+fn a_program_with_kernel_calls_of_its_own_runs_natively() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/own_calls.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("own-calls");
+    let compiled = Command::new("gcc")
+        .args(["-O1", "-g", "-pthread", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("gcc is needed, as the README says");
+    assert!(compiled.success(), "it compiles");
+    let protected = protect(&["--every", "500"], &program, "");
+    let said = String::from_utf8_lossy(&protected.stderr);
+    let output = String::from_utf8_lossy(&protected.stdout);
+    assert_eq!(output, "40000000 40000000, child 3\n", "{said}");
+    assert!(!said.contains("isolated 1"), "{said}");
+    if works(&protected) && !said.contains("computed there for long") {
+        assert!(said.contains("makes kernel calls of its own"), "{said}");
+    }
+}

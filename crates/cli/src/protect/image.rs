@@ -2,10 +2,14 @@
 //! global variables lie, and what speaks against isolating it at all. Called by
 //! `protect`; reads `/proc` and the files that are mapped.
 
+use crate::calls::Calls;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use sunder_access::ProcessId;
+use sunder_observe::proc;
+use sunder_rewrite::sites::Number;
 
 const PAGE: u64 = 4096;
 
@@ -190,6 +194,35 @@ fn quiet_code(file: &object::File<'_>) -> Vec<[u64; 2]> {
     ranges
 }
 
+/// Whether calls that make processes or change mappings come from functions that the
+/// library inside stands before: a process made otherwise would share memory that it
+/// must not.
+fn calls_are_seen(process: i32) -> Result<(), String> {
+    const HARMFUL: [libc::c_long; 14] = [
+        libc::SYS_mmap,
+        libc::SYS_mprotect,
+        libc::SYS_munmap,
+        libc::SYS_brk,
+        libc::SYS_mremap,
+        libc::SYS_madvise,
+        libc::SYS_shmat,
+        libc::SYS_shmdt,
+        libc::SYS_remap_file_pages,
+        libc::SYS_pkey_mprotect,
+        libc::SYS_clone,
+        libc::SYS_fork,
+        libc::SYS_vfork,
+        libc::SYS_clone3,
+    ];
+    let process = ProcessId(process.unsigned_abs());
+    let mappings = proc::mappings(process).map_err(|e| e.to_string())?;
+    let harmful = |number| match number {
+        Number::Always(number) => HARMFUL.contains(&number.into()),
+        Number::Any => true,
+    };
+    Calls::new(harmful).all_seen(&mappings)
+}
+
 /// Why the memory of the process must stay as it is, if so.
 pub fn hindrance(process: i32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
@@ -221,6 +254,9 @@ pub fn hindrance(process: i32) -> Option<String> {
         .any(|m| m.name.starts_with("/[aio]"))
     {
         return Some("the program uses asynchronous input and output".into());
+    }
+    if let Err(why) = calls_are_seen(process) {
+        return Some(why);
     }
     if has_cpu_timers(process) {
         return Some(

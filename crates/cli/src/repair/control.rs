@@ -2,7 +2,7 @@
 //! filled with the plan for the C library's kernel calls. The one place here that
 //! touches memory that others change.
 
-use super::calls::is_covered;
+use crate::calls::is_covered;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io;

@@ -2,7 +2,6 @@
 //! to share lines, moves them to lines of their own while it runs. What can't be
 //! done safely is left alone, and said. The exit status is the program's.
 
-mod calls;
 mod chaos;
 mod choose;
 mod code;
@@ -11,13 +10,13 @@ mod place;
 mod serve;
 
 use crate::args::Repair as Options;
+use crate::calls::Calls;
 use crate::detect::{Beside, Loaded, exit_code, observe_beside, start_failure};
 use crate::embed::MemoryFile;
 use crate::live::Live;
 use crate::output::{complain, note};
 use crate::status;
 use anyhow::{Context, Result};
-use calls::Calls;
 use chaos::Chaos;
 use choose::{Chooser, PAGE, Proposal};
 use control::{CONTROL_NAME, ControlFile};
@@ -253,7 +252,8 @@ impl Repairer {
             started: Time(0),
             next_look: Duration::ZERO,
             chooser: Chooser::default(),
-            calls: Calls::default(),
+            // Any may be about bytes that have moved.
+            calls: Calls::new(|_| true),
             chaos: chaos.map(Chaos::new),
             attempts: Vec::new(),
             refused: Vec::new(),

@@ -1,23 +1,35 @@
-//! Whether all kernel calls of the program can be seen: those of the C library and
-//! the dynamic linker are, by hooks; others are refused.
+//! Which modules of a program make kernel calls of their own. A remedy sees those of
+//! the C library and the dynamic linker; where others would harm it, it asks here and
+//! does nothing. Called by `repair` and `protect`; reads the files that are mapped.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use sunder_access::{Mapping, Mappings};
 use sunder_observe::code::ModuleCode;
-use sunder_rewrite::sites::{self, Function, Want};
+use sunder_rewrite::sites::{self, Function, Number, Want};
 
 /// A `syscall` instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Remembers what modules hold.
-#[derive(Default)]
 pub struct Calls {
+    /// Which calls would do harm unseen.
+    harmful: fn(Number) -> bool,
     /// Code that is no file's, at the program's beginning: the hooks' own.
     first: Option<HashSet<u64>>,
     modules: HashMap<String, Result<(), String>>,
 }
 
 impl Calls {
+    /// For a remedy to which these calls do harm if it does not see them.
+    pub fn new(harmful: fn(Number) -> bool) -> Self {
+        Self {
+            harmful,
+            first: None,
+            modules: HashMap::new(),
+        }
+    }
+
     /// The library inside the program has just been put in place.
     pub fn begin(&mut self, mappings: &Mappings) {
         if self.first.is_none() {
@@ -27,7 +39,7 @@ impl Calls {
     }
 
     /// # Errors
-    /// Says which calls could not be seen.
+    /// Says where harmful calls can't be seen.
     pub fn all_seen(&mut self, mappings: &Mappings) -> Result<(), String> {
         for mapping in mappings.iter().filter(|m| m.execute) {
             let first = self.first.as_ref();
@@ -43,7 +55,10 @@ impl Calls {
                 continue;
             }
             let module = self.modules.entry(path.clone());
-            module.or_insert_with(|| makes_none(path)).clone()?;
+            let harmful = self.harmful;
+            module
+                .or_insert_with(|| makes_none(path, harmful))
+                .clone()?;
         }
         Ok(())
     }
@@ -59,8 +74,8 @@ pub fn is_covered(path: &str) -> bool {
     path.ends_with("/libc.so.6") || path.ends_with("/ld-linux-x86-64.so.2")
 }
 
-/// Whether a module leaves kernel calls to the C library.
-fn makes_none(path: &str) -> Result<(), String> {
+/// Whether a module leaves harmful kernel calls to the C library.
+fn makes_none(path: &str, harmful: fn(Number) -> bool) -> Result<(), String> {
     let code = ModuleCode::read(path.as_ref())
         .ok_or_else(|| format!("the code of {path} can't be looked through"))?;
     let holds = |&(start, end): &(u64, u64)| {
@@ -76,8 +91,12 @@ fn makes_none(path: &str) -> Result<(), String> {
         .filter(|f| holds(f))
         .map(|&(start, end)| Function { start, end })
         .collect();
-    let plan = sites::plan(&code.bytes, code.address, &functions, |_| Want::Nothing);
-    if plan.entries > 0 {
+    let seen = Cell::new(false);
+    let _nothing_planned = sites::plan(&code.bytes, code.address, &functions, |number| {
+        seen.set(seen.get() || harmful(number));
+        Want::Nothing
+    });
+    if seen.get() {
         return Err(format!("{path} makes kernel calls of its own"));
     }
     Ok(())
