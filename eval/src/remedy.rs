@@ -68,7 +68,11 @@ pub fn run(options: &Options, remedy: Remedy, seconds: f64) -> Result<()> {
         options.repetitions,
         &COLUMNS,
     )?;
-    let all = programs::workloads(options)?;
+    // How long they work is told by `seconds`.
+    let all = programs::workloads(&Options {
+        scale: 1,
+        ..options.clone()
+    })?;
     let mut rows = Vec::new();
     for (workload, variant, shared) in &all {
         let fixed = all
