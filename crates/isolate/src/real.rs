@@ -50,7 +50,7 @@ real! {
     /// See the manual, as all of these.
     fork: fn() -> c_int;
     /// Without handlers.
-    #[allow(non_snake_case)]
+    #[allow(non_snake_case, reason = "the name of the C library's function")]
     _Fork: fn() -> c_int;
     /// Forks inside the C library.
     daemon: fn(c_int, c_int) -> c_int;

@@ -13,7 +13,7 @@ macro_rules! real {
         $(
         /// The next function of this name.
         #[inline]
-        #[allow(non_snake_case)]
+        #[allow(non_snake_case, reason = "the name of the C library's function")]
         pub fn $name() -> Option<unsafe extern "C-unwind" fn($($argument),*) -> $result> {
             static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
             let mut found = SLOT.load(Ordering::Relaxed);

@@ -13,7 +13,10 @@ use sunder_wire::isolation::{
 };
 
 /// Both files, and our mapping of the control file.
-#[allow(missing_debug_implementations)]
+#[allow(
+    missing_debug_implementations,
+    reason = "addresses of mapped files tell nothing"
+)]
 pub struct Shared {
     control: MemoryFile,
     memory: MemoryFile,

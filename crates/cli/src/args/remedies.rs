@@ -1,0 +1,131 @@
+//! The arguments of the commands that change how a program runs: `run`, `protect`
+//! and `repair`.
+
+use super::{ObserveOptions, ObserverChoice};
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `sunder run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder run --placement hoard -- ./server
+  sunder detect --format json -o findings.json -- ./server
+  sunder run --fix findings.json -- ./server
+
+The program's exit status, signals and standard streams are its own. The
+processes that it starts get the allocator too.")]
+pub struct Run {
+    /// Which objects may share lines and pages [default: hoard]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub placement: Option<PlacementChoice>,
+    /// Give the heap objects of a saved result (`detect --format json`) lines of their own
+    #[arg(long, value_name = "FILE", required_unless_present = "placement")]
+    pub fix: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// `sunder protect`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder detect --format json -o findings.json -- ./server
+  sunder protect --from findings.json -- ./server
+
+Only objects are isolated of which each byte was seen used by one thread. Threads
+see each other's changes there when one of them synchronises or calls the system,
+and after 10 ms at the latest; programs that synchronise by plain loads and stores
+alone must not be run so. What can't be kept right runs natively, and the line on
+standard error says why. The program's exit status, signals and standard streams are
+its own.")]
+pub struct Protect {
+    /// Isolate what a saved result (`detect --format json`) says is falsely shared
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Where to write what was done, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Say nothing at the end
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Isolate only pages on which nothing but what the result names was ever written
+    #[arg(long)]
+    pub strict: bool,
+    /// Isolate the pages of this global variable, whatever is said of it (for tests)
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub isolate_global: Vec<String>,
+    /// Look at threads, and commit, this often, however short episodes are (for tests)
+    #[arg(long, value_name = "MICROSECONDS", hide = true)]
+    pub every: Option<u32>,
+    /// Let isolated threads execute any code (for tests)
+    #[arg(long, hide = true)]
+    pub any_code: bool,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// What `--placement` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlacementChoice {
+    /// One heap for all threads; objects lie as they come
+    General,
+    /// A heap for each thread: no line has objects of two threads
+    Hoard,
+    /// Only objects of one size on a page
+    Sized,
+    /// Only objects of one call site on a page
+    CallSite,
+    /// Only objects of one size and call site on a page
+    SizedCallSite,
+}
+
+/// `sunder repair`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sunder repair -- ./server --threads 8
+  sunder repair --dry-run -- ./server
+  sunder repair --report repair.json --quiet -- ./bench
+
+Bytes of different threads that share lines are moved to lines of their own while the program runs,
+and moved back when anything is in doubt. The program's exit status, signals and standard streams are
+its own; what was done is told on standard error.")]
+pub struct Repair {
+    /// Only say what would be moved
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Write the result, with what was done, to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Say nothing on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// For tests: move random pages at random moments, by this seed, and put them back
+    #[arg(long, value_name = "SEED", conflicts_with = "dry_run")]
+    pub chaos: Option<u64>,
+    /// Which observer takes the samples
+    #[arg(long, value_enum, default_value_t = ObserverChoice::Auto)]
+    pub observer: ObserverChoice,
+    /// How to observe.
+    #[command(flatten)]
+    pub observe: ObserveOptions,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
