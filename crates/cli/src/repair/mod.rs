@@ -2,12 +2,16 @@
 //! to share lines, moves them to lines of their own while it runs. What can't be
 //! done safely is left alone, and said. The exit status is the program's.
 
+mod bell;
 mod chaos;
 mod choose;
 mod code;
 mod control;
+mod layout;
 mod place;
 mod serve;
+mod soundness;
+mod tell;
 
 use crate::args::Repair as Options;
 use crate::calls::Calls;
@@ -18,27 +22,24 @@ use crate::output::{complain, note};
 use crate::status;
 use anyhow::{Context, Result};
 use chaos::Chaos;
-use choose::{Chooser, PAGE, Proposal};
-use control::{CONTROL_NAME, ControlFile};
+use choose::{Chooser, Proposal};
+use control::ControlFile;
+use layout::{groups_of, layout, rules};
 use serve::Server;
+use soundness::is_sound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
-use sunder_access::{Address, ProcessId, Span, Time};
-use sunder_findings::{Finding, Findings, Moved, MovedGroup, Repair, RolledBack, Unrepaired};
+use sunder_access::{ProcessId, Time};
+use sunder_findings::{Findings, Moved, MovedGroup, Repair, RolledBack, Unrepaired};
 use sunder_observe::{monotonic_now, proc};
-use sunder_rewrite::{MovedPage, Rule};
 use sunder_wire::remap::{
-    self, ACTIVE, APPLY, APPLYING, AREA_BYTES, AREAS, Area, BELL, CACHE, FREE, NO_HOOKS,
-    NOT_LOADED, POOL, POOL_BYTES, READY, REFUSED, ROLL_BACK, ROLLED_BACK, UNDERLAY,
+    self, ACTIVE, APPLY, APPLYING, AREA_BYTES, AREAS, Area, CACHE, FREE, NO_HOOKS, NOT_LOADED,
+    READY, REFUSED, ROLL_BACK, ROLLED_BACK,
 };
 
 /// How often the lines are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Bytes between groups: pairs of lines are fetched together.
-const APART: u64 = 128;
-/// Bytes of a line; groups keep their offsets in it.
-const LINE: u64 = 64;
 /// A thread that is asked to move does it within so many looks, or another is asked.
 const PATIENCE: u32 = 20;
 
@@ -61,9 +62,9 @@ pub fn run(options: &Options) -> Result<u8> {
         Err(error) => return Ok(start_failure(&error)),
     };
     let mut repair = repairer.finish();
-    name(&mut repair, &findings);
+    tell::name(&mut repair, &findings);
     if !options.quiet {
-        for line in tell(&repair) {
+        for line in tell::tell(&repair) {
             note(&line);
         }
     }
@@ -78,81 +79,9 @@ pub fn run(options: &Options) -> Result<u8> {
     Ok(own)
 }
 
-/// Gives what was moved the name that the finding has: while the program runs, less
-/// is known.
-fn name(repair: &mut Repair, findings: &Findings) {
-    let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
-    let called = |from: u64, to: u64| {
-        let on = |f: &&Finding| {
-            let mut lines = f.lines.iter().filter_map(|l| number(&l.address));
-            lines.any(|line| (from..to).contains(&line))
-        };
-        let found = findings.findings.iter().find(on)?;
-        Some(found.object.short_name().to_owned())
-    };
-    for moved in &mut repair.moved {
-        let first = number(&moved.address);
-        let name = first.and_then(|first| called(first, first + moved.bytes));
-        moved.object = name.unwrap_or_else(|| moved.object.clone());
-    }
-    for left in &mut repair.refused {
-        let first = number(&left.address).map(|a| a & !(LINE - 1));
-        let name = first.and_then(|first| called(first, first + LINE));
-        left.object = name.unwrap_or_else(|| left.object.clone());
-    }
-}
-
 fn write(path: &std::path::Path, findings: &Findings) -> Result<()> {
     let text = serde_json::to_string_pretty(findings).context("cannot show the result")?;
     std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// What was gained, moved, refused and put back, a line each at most.
-fn tell(repair: &Repair) -> Vec<String> {
-    let mut lines = Vec::new();
-    if let Some(why) = &repair.hindrance {
-        lines.push(format!("nothing was repaired: {why}"));
-    }
-    for moved in &repair.moved {
-        let (verb, when) = if repair.dry_run {
-            ("would have moved", "after")
-        } else {
-            ("moved", "after")
-        };
-        let mut line = format!(
-            "{verb} {} of `{}` to lines of their own {when} {:.0} ms: they took up to {:.0} % of their \
-             threads' time",
-            counted(moved.groups.len(), "group"),
-            moved.object,
-            moved.at_seconds * 1000.0,
-            moved.cost_percent,
-        );
-        if let Some(back) = &moved.rolled_back {
-            line += &format!(
-                "; put back after {:.0} ms: {}",
-                back.at_seconds * 1000.0,
-                back.reason
-            );
-        } else if !repair.dry_run {
-            line += &format!("; {}", counted(moved.faults as usize, "fault"));
-        }
-        lines.push(line);
-    }
-    for refused in &repair.refused {
-        lines.push(format!(
-            "left `{}` alone: {}",
-            refused.object, refused.reason
-        ));
-    }
-    if lines.is_empty() {
-        lines.push("nothing to repair: no false sharing that is worth it was confirmed".into());
-    }
-    lines
-}
-
-fn counted(number: usize, what: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{s}")
 }
 
 /// One range of pages that was to be moved.
@@ -416,7 +345,7 @@ impl Repairer {
             if attempt.asked > PATIENCE * PATIENCE {
                 continue;
             }
-            if !listens(process) {
+            if !bell::listens(process) {
                 let became = "the program became another, into which nothing was loaded";
                 self.hindrance.get_or_insert_with(|| became.into());
                 return;
@@ -424,8 +353,8 @@ impl Repairer {
             let mut threads = attempt.proposal.threads.iter();
             // Not the first thread: it alone is still there if the program becomes
             // another from now on, whose end the signal would be.
-            if let Some(thread) = threads.find(|t| t.0 != process.0 && runs(process, t.0)) {
-                ring(process, thread.0);
+            if let Some(thread) = threads.find(|t| t.0 != process.0 && bell::runs(process, t.0)) {
+                bell::ring(process, thread.0);
             }
         }
     }
@@ -523,178 +452,5 @@ impl Repairer {
             });
         }
         Ok(moved)
-    }
-}
-
-/// The groups as the report shows them; `at` is where the area's data lie.
-fn groups_of(proposal: &Proposal, at: Option<u64>) -> Vec<MovedGroup> {
-    let layout = layout(proposal).unwrap_or_default();
-    let groups = proposal.groups.iter().enumerate();
-    groups
-        .map(|(n, group)| MovedGroup {
-            from: format!("{:#x}", proposal.page + group.offset),
-            to: match (at, layout.get(n)) {
-                (Some(at), Some(to)) => format!("{:#x}", at + to),
-                _ => String::new(),
-            },
-            bytes: group.size,
-            threads: group.threads.iter().copied().collect(),
-        })
-        .collect()
-}
-
-/// Where in the area each group goes: lines of its own, at the same offset in a line
-/// as before. None if there is no room.
-fn layout(proposal: &Proposal) -> Option<Vec<u64>> {
-    let mut next = POOL;
-    let mut all = Vec::new();
-    for group in &proposal.groups {
-        let to = next + group.offset % LINE;
-        all.push(to);
-        next = (to + group.size).next_multiple_of(APART);
-    }
-    (next <= POOL + POOL_BYTES).then_some(all)
-}
-
-/// The rules of Plastic's section 4.4 for all bytes of the pages.
-fn rules(proposal: &Proposal, layout: &[u64], at: u64) -> MovedPage {
-    let (page, len) = (proposal.page, proposal.len);
-    let mut rules = Vec::new();
-    let mut rule = |from: u64, end: u64, to: u64| {
-        if from < end {
-            rules.push(Rule {
-                bytes: Span::new(Address(page + from), end - from),
-                delta: to.wrapping_sub(page + from) as i64,
-            });
-        }
-    };
-    let mut done = 0;
-    for (group, to) in proposal.groups.iter().zip(layout) {
-        rule(done, group.offset, at + UNDERLAY + done);
-        done = group.offset + group.size;
-        rule(group.offset, done, at + to);
-    }
-    rule(done, len, at + UNDERLAY + done);
-    MovedPage {
-        page: Span::new(Address(page), len),
-        rules,
-    }
-}
-
-/// Nothing else watches or confines the program, and its stacks are plain.
-fn is_sound(process: ProcessId) -> Result<(), String> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))
-        .map_err(|e| format!("its state can't be read: {e}"))?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name));
-        line.map_or("", |l| l.trim_start_matches(':').trim())
-    };
-    if !matches!(field("TracerPid"), "0" | "") {
-        return Err("the program is being traced".into());
-    }
-    if field("x86_Thread_features").contains("shstk") {
-        return Err("the program has shadow stacks".into());
-    }
-    if !field("VmLck").starts_with('0') {
-        return Err("the program has locked memory".into());
-    }
-    let threads = proc::threads(process).map_err(|e| e.to_string())?;
-    for thread in threads {
-        let path = format!("/proc/{process}/task/{thread}/status");
-        let blocked = std::fs::read_to_string(path).unwrap_or_default();
-        let line = blocked.lines().find_map(|l| l.strip_prefix("SigBlk:"));
-        let mask = line.and_then(|l| u64::from_str_radix(l.trim(), 16).ok());
-        if mask.is_some_and(|m| m >> (libc::SIGSEGV - 1) & 1 != 0) {
-            return Err("a thread blocks the signal that faults make".into());
-        }
-    }
-    Ok(())
-}
-
-/// Whether a thread runs in user space, as far as can be told.
-fn runs(process: ProcessId, thread: u32) -> bool {
-    let path = format!("/proc/{process}/task/{thread}/syscall");
-    std::fs::read_to_string(path).is_ok_and(|text| text.starts_with("running"))
-}
-
-/// Whether the program has the file that we share with it, and so the handler that
-/// the bell calls.
-fn listens(process: ProcessId) -> bool {
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-    maps.lines().any(|line| line.contains(CONTROL_NAME))
-}
-
-/// Asks a thread to look at what is wanted.
-fn ring(process: ProcessId, thread: u32) {
-    // `siginfo_t`: number, error, code; from byte 16 on process, user, value.
-    let mut info = [0u64; 16];
-    info[0] = libc::SIGSEGV as u64;
-    info[1] = u64::from(-1i32 as u32);
-    info[2] = u64::from(std::process::id());
-    info[3] = BELL;
-    // SAFETY: the kernel reads 128 bytes.
-    unsafe {
-        libc::syscall(
-            libc::SYS_rt_tgsigqueueinfo,
-            process.0,
-            thread,
-            libc::SIGSEGV,
-            info.as_ptr(),
-        )
-    };
-}
-
-const _: () = assert!(POOL.is_multiple_of(PAGE) && POOL.is_multiple_of(APART));
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sunder_plan::remap::Group;
-
-    fn proposal(groups: &[(u64, u64)]) -> Proposal {
-        Proposal {
-            page: 0x1000_0000,
-            len: PAGE,
-            groups: groups
-                .iter()
-                .map(|&(offset, size)| Group {
-                    offset,
-                    size,
-                    threads: [1].into(),
-                })
-                .collect(),
-            object: "args".into(),
-            cost_share: 0.5,
-            threads: Vec::new(),
-            code: 0,
-        }
-    }
-
-    #[test]
-    fn groups_get_lines_of_their_own_at_the_same_offsets() {
-        let proposal = proposal(&[(0x20, 0x40), (0x60, 0x40)]);
-        let layout = layout(&proposal).expect("there is room");
-        assert_eq!(layout[0] % LINE, 0x20);
-        assert_eq!(layout[1] % LINE, 0x20);
-        let lines = |n: usize| layout[n] / LINE..=(layout[n] + 0x3f) / LINE;
-        assert!(lines(0).end() < lines(1).start());
-    }
-
-    #[test]
-    fn rules_cover_the_pages_without_gaps() {
-        let proposal = proposal(&[(0, 8), (0x20, 0x40), (0xff8, 8)]);
-        let places = layout(&proposal).expect("there is room");
-        let moved = rules(&proposal, &places, 0x2000_0000);
-        let mut next = proposal.page;
-        for rule in &moved.rules {
-            assert_eq!(rule.bytes.start.0, next);
-            next = rule.bytes.end().0;
-        }
-        assert_eq!(next, proposal.page + proposal.len);
-    }
-
-    #[test]
-    fn too_many_large_groups_do_not_fit() {
-        assert!(layout(&proposal(&[(0, POOL_BYTES), (8, 8)])).is_none());
     }
 }

@@ -1,0 +1,123 @@
+//! Where the groups of a page go, and what that means for each of its bytes. Pure.
+
+use super::choose::Proposal;
+use sunder_access::{Address, Span};
+use sunder_findings::MovedGroup;
+use sunder_rewrite::{MovedPage, Rule};
+use sunder_wire::remap::{POOL, POOL_BYTES, UNDERLAY};
+
+/// Bytes between groups: pairs of lines are fetched together.
+const APART: u64 = 128;
+/// Bytes of a line; groups keep their offsets in it.
+pub const LINE: u64 = 64;
+
+/// The groups as the report shows them; `at` is where the area's data lie.
+pub fn groups_of(proposal: &Proposal, at: Option<u64>) -> Vec<MovedGroup> {
+    let layout = layout(proposal).unwrap_or_default();
+    let groups = proposal.groups.iter().enumerate();
+    groups
+        .map(|(n, group)| MovedGroup {
+            from: format!("{:#x}", proposal.page + group.offset),
+            to: match (at, layout.get(n)) {
+                (Some(at), Some(to)) => format!("{:#x}", at + to),
+                _ => String::new(),
+            },
+            bytes: group.size,
+            threads: group.threads.iter().copied().collect(),
+        })
+        .collect()
+}
+
+/// Where in the area each group goes: lines of its own, at the same offset in a line
+/// as before. None if there is no room.
+pub fn layout(proposal: &Proposal) -> Option<Vec<u64>> {
+    let mut next = POOL;
+    let mut all = Vec::new();
+    for group in &proposal.groups {
+        let to = next + group.offset % LINE;
+        all.push(to);
+        next = (to + group.size).next_multiple_of(APART);
+    }
+    (next <= POOL + POOL_BYTES).then_some(all)
+}
+
+/// The rules of Plastic's section 4.4 for all bytes of the pages.
+pub fn rules(proposal: &Proposal, layout: &[u64], at: u64) -> MovedPage {
+    let (page, len) = (proposal.page, proposal.len);
+    let mut rules = Vec::new();
+    let mut rule = |from: u64, end: u64, to: u64| {
+        if from < end {
+            rules.push(Rule {
+                bytes: Span::new(Address(page + from), end - from),
+                delta: to.wrapping_sub(page + from) as i64,
+            });
+        }
+    };
+    let mut done = 0;
+    for (group, to) in proposal.groups.iter().zip(layout) {
+        rule(done, group.offset, at + UNDERLAY + done);
+        done = group.offset + group.size;
+        rule(group.offset, done, at + to);
+    }
+    rule(done, len, at + UNDERLAY + done);
+    MovedPage {
+        page: Span::new(Address(page), len),
+        rules,
+    }
+}
+
+const _: () = assert!(POOL.is_multiple_of(super::choose::PAGE) && POOL.is_multiple_of(APART));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repair::choose::PAGE;
+    use sunder_plan::remap::Group;
+
+    fn proposal(groups: &[(u64, u64)]) -> Proposal {
+        Proposal {
+            page: 0x1000_0000,
+            len: PAGE,
+            groups: groups
+                .iter()
+                .map(|&(offset, size)| Group {
+                    offset,
+                    size,
+                    threads: [1].into(),
+                })
+                .collect(),
+            object: "args".into(),
+            cost_share: 0.5,
+            threads: Vec::new(),
+            code: 0,
+        }
+    }
+
+    #[test]
+    fn groups_get_lines_of_their_own_at_the_same_offsets() {
+        let proposal = proposal(&[(0x20, 0x40), (0x60, 0x40)]);
+        let layout = layout(&proposal).expect("there is room");
+        assert_eq!(layout[0] % LINE, 0x20);
+        assert_eq!(layout[1] % LINE, 0x20);
+        let lines = |n: usize| layout[n] / LINE..=(layout[n] + 0x3f) / LINE;
+        assert!(lines(0).end() < lines(1).start());
+    }
+
+    #[test]
+    fn rules_cover_the_pages_without_gaps() {
+        let proposal = proposal(&[(0, 8), (0x20, 0x40), (0xff8, 8)]);
+        let places = layout(&proposal).expect("there is room");
+        let moved = rules(&proposal, &places, 0x2000_0000);
+        let mut next = proposal.page;
+        for rule in &moved.rules {
+            assert_eq!(rule.bytes.start.0, next);
+            next = rule.bytes.end().0;
+        }
+        assert_eq!(next, proposal.page + proposal.len);
+    }
+
+    #[test]
+    fn too_many_large_groups_do_not_fit() {
+        assert!(layout(&proposal(&[(0, POOL_BYTES), (8, 8)])).is_none());
+    }
+}
