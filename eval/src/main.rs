@@ -7,6 +7,7 @@ mod heap;
 mod measure;
 mod overhead;
 mod programs;
+mod progress;
 mod real;
 mod record;
 mod remedy;
@@ -61,6 +62,13 @@ enum Command {
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
     },
+    /// How far a program is over time under `sunder repair`, and with more threads:
+    /// Plastic's Figure 9 and the thesis' Figure 5.4
+    RepairProgress {
+        /// The most threads; all CPUs if not given
+        #[arg(long)]
+        threads: Option<usize>,
+    },
     /// The same under `sunder protect`: SHERIFF's Figure 8
     Protect {
         /// Make each program work so long that it takes about this many seconds
@@ -111,6 +119,10 @@ fn main() -> Result<()> {
         Command::Replay => replay::run(&options),
         Command::Heap => heap::run(&options),
         Command::Repair { seconds } => remedy::run(&options, Remedy::Repair, seconds),
+        Command::RepairProgress { threads } => {
+            let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+            progress::run(&options, threads.unwrap_or_else(cpus))
+        }
         Command::Protect { seconds } => remedy::run(&options, Remedy::Protect, seconds),
         Command::SimulateReal => simulate_real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),

@@ -120,23 +120,31 @@ pub fn allocating(options: &Options) -> Result<Vec<(Target, u64)>> {
 
 /// `eval/programs/NAME.c` with two threads, each of which does `count` things.
 fn own_program(name: &str, count: u64) -> Result<Target> {
+    Ok(Target {
+        name: name.into(),
+        variant: "fixed",
+        program: built(name, "-O2")?,
+        arguments: vec!["2".into(), count.to_string()],
+    })
+}
+
+/// `eval/programs/NAME.c`, built.
+///
+/// # Errors
+/// If it does not build.
+pub fn built(name: &str, optimized: &str) -> Result<PathBuf> {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = default_out_dir();
     std::fs::create_dir_all(&folder)?;
     let program = folder.join(name);
     let built = Command::new("gcc")
-        .args(["-O2", "-g", "-pthread", "-o"])
+        .args([optimized, "-g", "-pthread", "-o"])
         .arg(&program)
         .arg(home.join("programs").join(name).with_extension("c"))
         .status()
         .context("cannot run gcc")?;
     ensure!(built.success(), "{name}.c does not build");
-    Ok(Target {
-        name: name.into(),
-        variant: "fixed",
-        program,
-        arguments: vec!["2".into(), count.to_string()],
-    })
+    Ok(program)
 }
 
 /// Runs `target` under detect and reads the result.

@@ -1,0 +1,210 @@
+//! `repair-progress`: Plastic's Figure 9 (how far a program is over time, with the
+//! moments of detection and remapping, beside the one that was fixed by hand) and the
+//! thesis' Figure 5.4 (the same program with more and more threads).
+
+use crate::Options;
+use crate::measure::median;
+use crate::programs;
+use crate::record::Record;
+use anyhow::{Context, Result, ensure};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use sunder_findings::Findings;
+
+/// Points between two stamps of a thread: `CHUNK` of the program.
+const CHUNK: f64 = 262_144.0;
+/// Points of a run at scale 1.
+const POINTS: u64 = 100_000_000;
+/// Milliseconds of a row of the figure.
+const STEP: f64 = 50.0;
+
+/// How the program is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Native,
+    Repaired,
+    ByHand,
+}
+
+const WAYS: [Way; 3] = [Way::Native, Way::Repaired, Way::ByHand];
+
+/// What one run told.
+struct Run {
+    /// Seconds since the program's beginning, ascending: at each it had done another
+    /// chunk.
+    stamps: Vec<f64>,
+    /// Sums, which are the same in every run.
+    output: String,
+    /// What `sunder repair` reported.
+    result: Option<Findings>,
+}
+
+impl Run {
+    fn seconds(&self) -> f64 {
+        self.stamps.last().copied().unwrap_or(0.0)
+    }
+
+    /// Millions of points a second between two moments.
+    fn rate(&self, from: f64, to: f64) -> f64 {
+        let within = |s: &&f64| (from..to).contains(*s);
+        let chunks = self.stamps.iter().filter(within).count();
+        chunks as f64 * CHUNK / (to - from) / 1e6
+    }
+}
+
+/// Runs the benchmark with up to `threads` threads.
+///
+/// # Errors
+/// If a program fails, its output changes, or the record can't be written.
+pub fn run(options: &Options, threads: usize) -> Result<()> {
+    let sunder = programs::sunder()?;
+    let program = programs::built("progress", "-O1")?;
+    let points = POINTS * options.scale;
+    let mut record = Record::new(
+        "repair-progress",
+        "Linear regression as it is, under `sunder repair`, and fixed by hand: how far it was when \
+         (Plastic, Figure 9), and with 1 to all threads (thesis, Figure 5.4).",
+        options.repetitions,
+        &["threads", "run", "way", "seconds"],
+    )?;
+    let mut summary = String::new();
+    let mut speeds = String::from(
+        "| threads | native s | repaired s | by hand s | of ideal: native | repaired | by hand |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    let mut alone = None;
+    for threads in 1..=threads {
+        let mut seconds: [Vec<f64>; 3] = Default::default();
+        for i in 0..options.repetitions {
+            let mut output = None;
+            for (way, all) in WAYS.iter().zip(&mut seconds) {
+                let run = once(&sunder, &program, *way, threads, points)?;
+                let first = output.get_or_insert_with(|| run.output.clone());
+                ensure!(*first == run.output, "the program's output changed");
+                record.row(&[
+                    threads.to_string(),
+                    i.to_string(),
+                    format!("{way:?}"),
+                    format!("{:.4}", run.seconds()),
+                ])?;
+                all.push(run.seconds());
+            }
+        }
+        let [native, repaired, by_hand] = seconds.map(|all| median(&all));
+        let one = *alone.get_or_insert(native);
+        let ideal = |s: f64| one / threads as f64 / s;
+        writeln!(
+            speeds,
+            "| {threads} | {native:.2} | {repaired:.2} | {by_hand:.2} | {:.2} | {:.2} | {:.2} |",
+            ideal(native),
+            ideal(repaired),
+            ideal(by_hand)
+        )?;
+    }
+    figure(&sunder, &program, threads, points, &mut summary)?;
+    record.finish(&format!("{summary}\n{speeds}"))
+}
+
+/// One run of each, bucket by bucket.
+fn figure(
+    sunder: &Path,
+    program: &Path,
+    threads: usize,
+    points: u64,
+    text: &mut String,
+) -> Result<()> {
+    let [native, repaired, by_hand] = [
+        once(sunder, program, Way::Native, threads, points)?,
+        once(sunder, program, Way::Repaired, threads, points)?,
+        once(sunder, program, Way::ByHand, threads, points)?,
+    ];
+    let result = repaired.result.as_ref().context("nothing was reported")?;
+    if let Some(first) = result.run.first_contention_seconds {
+        writeln!(text, "- contention first seen after {:.0} ms", first * 1e3)?;
+    }
+    let moved = result.repair.iter().flat_map(|r| &r.moved);
+    for moved in moved {
+        let from = moved.at_seconds;
+        let back = moved.rolled_back.as_ref();
+        let to = back.map_or(repaired.seconds(), |b| b.at_seconds);
+        // In between copies of code are made; the paper's figure shows that too.
+        let from = from + 0.02;
+        writeln!(
+            text,
+            "- `{}` moved after {:.0} ms, with {} faults and {} copies of code; from 20 ms later on \
+             {:.0} million points a second, {:.2} of the {:.0} of the one fixed by hand (Plastic: \
+             0.69){}",
+            moved.object,
+            moved.at_seconds * 1e3,
+            moved.faults,
+            moved.code.len(),
+            repaired.rate(from, to),
+            repaired.rate(from, to) / by_hand.rate(0.02, by_hand.seconds()),
+            by_hand.rate(0.02, by_hand.seconds()),
+            back.map_or(String::new(), |b| format!(
+                "; put back after {:.0} ms: {}",
+                b.at_seconds * 1e3,
+                b.reason
+            ))
+        )?;
+    }
+    text.push_str("\n| ms | native, million points/s | repaired | by hand |\n|---|---|---|---|\n");
+    let end = native.seconds().max(repaired.seconds());
+    let mut from = 0.0;
+    while from < end {
+        let to = from + STEP / 1e3;
+        writeln!(
+            text,
+            "| {:.0} | {:.0} | {:.0} | {:.0} |",
+            from * 1e3,
+            native.rate(from, to),
+            repaired.rate(from, to),
+            by_hand.rate(from, to)
+        )?;
+        from = to;
+    }
+    Ok(())
+}
+
+fn once(sunder: &Path, program: &Path, way: Way, threads: usize, points: u64) -> Result<Run> {
+    let report: PathBuf =
+        std::env::temp_dir().join(format!("sunder-eval-progress-{}.json", std::process::id()));
+    let mut command = if way == Way::Repaired {
+        let mut command = Command::new(sunder);
+        command.args(["repair", "--quiet", "--report"]);
+        command.arg(&report).arg("--").arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    let kind = if way == Way::ByHand {
+        "fixed"
+    } else {
+        "shared"
+    };
+    command.args([threads.to_string(), points.to_string(), kind.into()]);
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().context("cannot start the program")?;
+    ensure!(status.success(), "the program ended with {status}");
+    let mut stamps: Vec<f64> = String::from_utf8_lossy(&stderr)
+        .lines()
+        .filter_map(|line| line.parse::<f64>().ok())
+        .map(|nanoseconds| nanoseconds / 1e9)
+        .collect();
+    stamps.sort_unstable_by(f64::total_cmp);
+    let result = (way == Way::Repaired)
+        .then(|| Findings::open(&report))
+        .transpose()?;
+    if result.is_some() {
+        std::fs::remove_file(&report)?;
+    }
+    Ok(Run {
+        stamps,
+        output: String::from_utf8_lossy(&stdout).into_owned(),
+        result,
+    })
+}
