@@ -79,9 +79,10 @@ pub fn run(options: &Protect) -> Result<u8> {
         preload.push(before);
     }
     let mut variable = OsString::from(&control);
-    variable.push(",");
-    variable.push(&memory);
-    variable.push(if before.is_some() { ",1" } else { ",0" });
+    for path in [&memory, &library.path()] {
+        variable.push(",");
+        variable.push(path);
+    }
     let launch = launch
         .environment("LD_PRELOAD", Some(preload))
         .environment(ISOLATE_VARIABLE, Some(variable));

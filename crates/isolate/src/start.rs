@@ -78,35 +78,23 @@ unsafe fn value_of(entry: *mut c_char, name: &[u8]) -> Option<*mut u8> {
     same.then(|| entry.wrapping_add(name.len() + 1))
 }
 
-/// `LD_PRELOAD` as it was: without its first entry, which is ours. `value` ends with
-/// a comma and 1 if there was such a variable before.
+/// `LD_PRELOAD` as it was: without our entry, wherever it stands (another library of ours
+/// may be there too, which takes its own). `value` ends with our library's path.
+///
+/// # Safety
+/// As [`take`]; `value` is a C string.
 unsafe fn restore_preload(environment: *mut *mut c_char, value: *const u8) {
     const NAME: &[u8] = b"LD_PRELOAD";
-    // SAFETY: as `take`.
+    // SAFETY: by this function's contract; what is written stays within the string.
     unsafe {
         let text = core::ffi::CStr::from_ptr(value.cast()).to_bytes();
-        if !text.ends_with(b",1") {
-            take(environment, NAME);
-            return;
-        }
+        let ours = text.rsplit(|b| *b == b',').next().unwrap_or_default();
         let mut at = environment;
         while !at.is_null() && !(*at).is_null() {
-            if let Some(value) = value_of(*at, NAME) {
-                let mut from = value;
-                while *from != 0 && *from != b':' {
-                    from = from.wrapping_add(1);
-                }
-                if *from == b':' {
-                    from = from.wrapping_add(1);
-                }
-                let mut to = value;
-                loop {
-                    *to = *from;
-                    if *from == 0 {
-                        break;
-                    }
-                    to = to.wrapping_add(1);
-                    from = from.wrapping_add(1);
+            if let Some(list) = value_of(*at, NAME) {
+                let is_only = without(list, ours);
+                if is_only {
+                    take(environment, NAME);
                 }
                 return;
             }
@@ -115,8 +103,42 @@ unsafe fn restore_preload(environment: *mut *mut c_char, value: *const u8) {
     }
 }
 
+/// Takes an entry, with the colon beside it, out of a list. Whether it was the only one.
+///
 /// # Safety
-/// `value` is a C string: two paths and a flag, separated by commas.
+/// `list` is a C string that may be written to.
+unsafe fn without(list: *mut u8, entry: &[u8]) -> bool {
+    // SAFETY: by this function's contract, up to the zero.
+    unsafe {
+        let length = core::ffi::CStr::from_ptr(list.cast()).to_bytes().len();
+        let byte = |i: usize| *list.wrapping_add(i);
+        let mut start = 0;
+        while start <= length {
+            let mut end = start;
+            while end < length && byte(end) != b':' {
+                end += 1;
+            }
+            let same = end - start == entry.len()
+                && entry.iter().enumerate().all(|(i, b)| byte(start + i) == *b);
+            if same {
+                let (from, to) = match (end < length, start > 0) {
+                    (true, _) => (end + 1, start),
+                    (false, true) => (end, start - 1),
+                    (false, false) => return true,
+                };
+                for i in 0..=length - from {
+                    *list.wrapping_add(to + i) = *list.wrapping_add(from + i);
+                }
+                return false;
+            }
+            start = end + 1;
+        }
+    }
+    false
+}
+
+/// # Safety
+/// `value` is a C string: the paths of the two files and of this library, separated by commas.
 unsafe fn begin(value: *mut u8) {
     // SAFETY: by this function's contract.
     let text = unsafe { core::ffi::CStr::from_ptr(value.cast()) }.to_bytes();
@@ -198,4 +220,29 @@ fn find_library() -> bool {
     // SAFETY: the function only looks.
     unsafe { libc::dl_iterate_phdr(Some(each), core::ptr::null_mut()) };
     control::library()[1] != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_entry_goes_from_wherever_it_stands() {
+        for (before, after, only) in [
+            ("/i.so", "/i.so", true),
+            ("/i.so:/u.so", "/u.so", false),
+            ("/r.so:/i.so", "/r.so", false),
+            ("/r.so:/i.so:/u.so", "/r.so:/u.so", false),
+            ("/r.so:/i.sox", "/r.so:/i.sox", false),
+            ("/i.so:", "", false),
+            ("", "", false),
+        ] {
+            let mut list: Vec<u8> = before.bytes().chain([0]).collect();
+            // SAFETY: a string with its zero.
+            let is_only = unsafe { without(list.as_mut_ptr(), b"/i.so") };
+            assert_eq!(is_only, only, "{before}");
+            let text = core::ffi::CStr::from_bytes_until_nul(&list).expect("its zero");
+            assert_eq!(text.to_str(), Ok(after));
+        }
+    }
 }
