@@ -104,6 +104,18 @@ pub trait Beside {
     fn begins(&mut self, process: ProcessId) -> Result<()>;
     /// Something may have been seen.
     fn step(&mut self, live: &mut Live);
+    /// How long the next step may be away, if that matters.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+    /// Collects the program if it has ended. Who stops threads waits for them too, and may
+    /// have collected it already.
+    ///
+    /// # Errors
+    /// If the kernel does not know the program.
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        child.try_wait()
+    }
 }
 
 /// Nobody.
@@ -154,6 +166,103 @@ pub fn observe_beside(
     threshold: Option<f64>,
     beside: &mut dyn Beside,
 ) -> Result<(Findings, ExitStatus)> {
+    let Accompanied {
+        mut limits,
+        machine,
+        line,
+        transfer,
+        observer,
+        recorded,
+        live,
+        pid,
+        ended: Ended {
+            exit,
+            path,
+            children,
+        },
+    } = accompany(program, choice, options, follow_children, beside)?;
+    // That of a privileged program is not ours to know.
+    let path = path.or_else(|| program.first().and_then(|name| observers::find(name)));
+    let end = monotonic_now();
+    let elapsed = live.elapsed();
+    limits.extend(live.sampler_limits());
+    limits.extend(live.watch_limit());
+    let children = children || live.session.left_children_out();
+    limits.extend(children_limit(children, observer, follow_children));
+    let status = live.session.runtime_status(pid);
+    if recorded {
+        limits.extend(runtime_limits(&status, path.as_deref()));
+        limits.extend(heap_limits(&live, pid));
+        if !live.session.saw_allocations() && status.loaded.is_some() && status.refusal.is_none() {
+            limits.push(
+                "No heap object was seen: the program allocates none or brings its own malloc."
+                    .into(),
+            );
+        }
+    }
+    let run = findings::Run {
+        seconds: elapsed.as_secs_f64(),
+        observer: observer.name.into(),
+        frequency_hz: Some(observer.frequencies),
+        threshold_percent: threshold.unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
+        first_contention_seconds: live.first_suspect.map(|t| t.as_secs_f64()),
+        observer_cpu_seconds: own_cpu_seconds(),
+        program_cpu_seconds: Some(cpu_seconds(libc::RUSAGE_CHILDREN)),
+        lost_samples: live.session.samples_dropped(),
+        ..findings::Run::default()
+    };
+    let observed = Observed {
+        program: findings::Program {
+            command: program
+                .iter()
+                .map(|a| a.to_string_lossy().into_owned())
+                .collect(),
+            path: path.map(|p| p.to_string_lossy().into_owned()),
+            exit: Some(match (exit.code(), exit.signal()) {
+                (Some(code), _) => findings::Exit::Status(code),
+                (None, signal) => findings::Exit::Signal(signal.unwrap_or(0)),
+            }),
+        },
+        machine: show_machine(&machine, line as u32, transfer),
+        run,
+        limits,
+    };
+    let start = live.start();
+    Ok((live.session.finish(start, end, observed), exit))
+}
+
+/// A program that was observed to its end.
+pub struct Accompanied {
+    limits: Vec<String>,
+    machine: Machine,
+    line: u64,
+    transfer: Option<f64>,
+    observer: observers::Chosen,
+    recorded: bool,
+    live: Live,
+    pid: ProcessId,
+    ended: Ended,
+}
+
+impl Accompanied {
+    /// How it ended.
+    pub const fn exit(&self) -> ExitStatus {
+        self.ended.exit
+    }
+}
+
+/// Runs `program` under observation without putting a result together. Used by
+/// `protect`.
+///
+/// # Errors
+/// As [`observe`].
+pub fn accompany(
+    program: &[OsString],
+    choice: ObserverChoice,
+    options: &ObserveOptions,
+    follow_children: bool,
+    beside: &mut dyn Beside,
+) -> Result<Accompanied> {
     let machine = Machine::read();
     let line = options.line_size.map_or(machine.line.bytes(), u64::from);
     let mut limits = Vec::new();
@@ -203,60 +312,19 @@ pub fn observe_beside(
     );
     let mut child = prepared.go()?;
     signals.forward_to(pid);
-    let Ended {
-        exit,
-        path,
-        children,
-    } = watch_to_the_end(&mut live, &mut child, beside)?;
-    // That of a privileged program is not ours to know.
-    let path = path.or_else(|| program.first().and_then(|name| observers::find(name)));
+    let ended = watch_to_the_end(&mut live, &mut child, beside)?;
     signals.release();
-    let end = monotonic_now();
-    let elapsed = live.elapsed();
-    limits.extend(live.sampler_limits());
-    limits.extend(live.watch_limit());
-    let children = children || live.session.left_children_out();
-    limits.extend(children_limit(children, observer, follow_children));
-    let status = live.session.runtime_status(pid);
-    if recorded {
-        limits.extend(runtime_limits(&status, path.as_deref()));
-        limits.extend(heap_limits(&live, pid));
-        if !live.session.saw_allocations() && status.loaded.is_some() && status.refusal.is_none() {
-            limits.push(
-                "No heap object was seen: the program allocates none or brings its own malloc."
-                    .into(),
-            );
-        }
-    }
-    let run = findings::Run {
-        seconds: elapsed.as_secs_f64(),
-        observer: observer.name.into(),
-        frequency_hz: Some(observer.frequencies),
-        threshold_percent: threshold.unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
-        first_contention_seconds: live.first_suspect.map(|t| t.as_secs_f64()),
-        observer_cpu_seconds: own_cpu_seconds(),
-        program_cpu_seconds: Some(cpu_seconds(libc::RUSAGE_CHILDREN)),
-        lost_samples: live.session.samples_dropped(),
-        ..findings::Run::default()
-    };
-    let observed = Observed {
-        program: findings::Program {
-            command: program
-                .iter()
-                .map(|a| a.to_string_lossy().into_owned())
-                .collect(),
-            path: path.map(|p| p.to_string_lossy().into_owned()),
-            exit: Some(match (exit.code(), exit.signal()) {
-                (Some(code), _) => findings::Exit::Status(code),
-                (None, signal) => findings::Exit::Signal(signal.unwrap_or(0)),
-            }),
-        },
-        machine: show_machine(&machine, line as u32, transfer),
-        run,
+    Ok(Accompanied {
         limits,
-    };
-    let start = live.start();
-    Ok((live.session.finish(start, end, observed), exit))
+        machine,
+        line,
+        transfer,
+        observer,
+        recorded,
+        live,
+        pid,
+        ended,
+    })
 }
 
 /// What was learned of the program's end.
@@ -278,7 +346,8 @@ fn watch_to_the_end(
     let mut children = false;
     loop {
         path = proc::executable(child.pid()).ok().or(path);
-        let over = live.step(None, &mut |pause| observers::wait_end(&pidfd, pause))?;
+        let until = beside.patience().map(|patience| live.elapsed() + patience);
+        let over = live.step(until, &mut |pause| observers::wait_end(&pidfd, pause))?;
         if !over {
             beside.step(live);
         }
@@ -288,11 +357,11 @@ fn watch_to_the_end(
         if over || pidfd.is_none() {
             children |= proc::has_waited_for_children(child.pid());
         }
-        let exit = if over {
-            Some(child.wait()?)
-        } else {
-            child.try_wait()?
-        };
+        let mut exit = beside.collect(child)?;
+        while over && exit.is_none() {
+            thread::sleep(Duration::from_micros(200));
+            exit = beside.collect(child)?;
+        }
         if let Some(exit) = exit {
             live.finish();
             return Ok(Ended {

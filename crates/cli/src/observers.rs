@@ -188,9 +188,12 @@ pub fn wait_end(pidfd: &Option<OwnedFd>, timeout: Duration) -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: one valid entry.
-    unsafe { libc::poll(&raw mut poll, 1, millis) > 0 }
+    let timeout = libc::timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    // SAFETY: one valid entry and a valid time; no signal mask is set.
+    unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) > 0 }
 }
 
 /// Why nothing should be preloaded into `program`, if so: the sanitizers' runtimes

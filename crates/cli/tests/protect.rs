@@ -106,6 +106,27 @@ fn programs_do_what_they_do_natively() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Nobody says beforehand what is to be isolated, and most of these have nothing.
+#[test]
+fn programs_that_are_only_watched_do_what_they_do_natively() {
+    let _alone = support::targets::alone();
+    support::usual_signals();
+    let program = program();
+    let mut wrong = Vec::new();
+    for case in CASES {
+        let native = output(Command::new(&program).arg(case));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["protect", "--quiet", "--"]);
+        let watched = output(command.arg(&program).arg(case));
+        use std::os::unix::process::ExitStatusExt;
+        let status = |o: &Output| o.status.code().or(o.status.signal().map(|s| 128 + s));
+        if status(&native) != status(&watched) || native.stdout != watched.stdout {
+            wrong.push(format!("{case}: {native:?}\n{watched:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn threads_are_isolated_and_lose_nothing() {
     let _alone = support::targets::alone();
@@ -142,7 +163,7 @@ fn what_cannot_be_isolated_runs_natively() {
     assert_eq!(native.status.code(), Some(9));
     assert_eq!(native.stdout, b"out\n");
     let said = String::from_utf8_lossy(&native.stderr);
-    assert!(said.contains("runs natively"), "{said}");
+    assert!(said.contains("nobody was isolated: no false"), "{said}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.args(["protect", "--quiet", "--", "no-such-program-here"]);
     assert_eq!(output(&mut command).status.code(), Some(127));
@@ -283,6 +304,43 @@ fn what_detect_finds_in_the_heap_is_isolated_and_right() {
         assert_eq!(protected.stdout, natural.stdout, "{protected:?}");
         assert!(protected.status.success(), "{protected:?}");
         return;
+    }
+    println!("SKIP: the threads never ran side by side, so that nothing was found");
+}
+
+/// The same without a saved result: it is found and isolated in one run.
+#[test]
+fn what_is_shared_falsely_is_isolated_in_the_middle_of_the_run() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/programs/linear_regression.c");
+    let program = folder.join("protect-watched");
+    let built = Command::new("gcc")
+        .args(["-O0", "-g", "-pthread", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(built.is_ok_and(|status| status.success()));
+    let report = folder.join("protect-watched.json");
+    let _alone = support::targets::alone();
+    let natural = output(Command::new(&program).args(["2", "200000000"]));
+    for _ in 0..5 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["protect", "--report"]).arg(&report).arg("--");
+        let protected = output(command.arg(&program).args(["2", "200000000"]));
+        assert_eq!(protected.stdout, natural.stdout, "{protected:?}");
+        assert!(protected.status.success(), "{protected:?}");
+        if !works(&protected) {
+            return;
+        }
+        let text = std::fs::read_to_string(&report).expect("it was written");
+        let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        if said["episodes"].as_u64().is_some_and(|n| n > 0) {
+            // The threads' arguments: one block with all of them.
+            assert_eq!(said["objects"][0]["bytes"], 128, "{said}");
+            assert!(said["committed_bytes"].as_u64() > Some(0), "{said}");
+            assert_eq!(said["pages_given_up"], 0, "{said}");
+            return;
+        }
     }
     println!("SKIP: the threads never ran side by side, so that nothing was found");
 }

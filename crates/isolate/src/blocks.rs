@@ -1,6 +1,7 @@
-//! The living blocks that named call sites have allocated: what is to be isolated of the
-//! heap. Stands before the allocation functions; without call sites it hands on at once.
-//! Contexts: pre-init, normal.
+//! The living blocks that are to be isolated: those that named call sites have allocated,
+//! kept here, and those that the tool has written down because it saw them shared.
+//! Stands before the allocation functions; without call sites and blocks it hands on at
+//! once. Contexts: pre-init, normal.
 
 use crate::{calls::Hold, control, real};
 use core::ffi::{c_int, c_void};
@@ -11,8 +12,6 @@ use sunder_wire::isolation::{Control, PAGES, SITES};
 /// Where calls of these sites return to; 0 for none.
 static RETURNS: [AtomicUsize; SITES] = [const { AtomicUsize::new(0) }; SITES];
 static ANY: AtomicBool = AtomicBool::new(false);
-/// Whether a block was ever kept.
-static KEPT: AtomicBool = AtomicBool::new(false);
 
 /// Finds the call sites in the loaded files. Called once, at the start.
 pub fn find_sites(control: &Control) {
@@ -77,7 +76,6 @@ fn keep(block: *mut c_void, bytes: usize, to: usize) {
         if kept.address.compare_exchange(0, 1, SeqCst, Relaxed).is_ok() {
             kept.bytes.store(bytes as u64, SeqCst);
             kept.address.store(block as u64, SeqCst);
-            KEPT.store(true, SeqCst);
             control.block_changes.fetch_add(1, SeqCst);
             return;
         }
@@ -86,12 +84,16 @@ fn keep(block: *mut c_void, bytes: usize, to: usize) {
 
 /// Forgets a block that is about to go: its pages are shared from then on.
 pub fn forget(block: *mut c_void) {
-    if block.is_null() || !KEPT.load(Acquire) {
+    if block.is_null() {
         return;
     }
     let Some(control) = control::get() else {
         return;
     };
+    // Raised after a block was written down, and never back at 0.
+    if control.block_changes.load(Acquire) == 0 {
+        return;
+    }
     let address = block as u64;
     for kept in control
         .blocks
@@ -101,8 +103,17 @@ pub fn forget(block: *mut c_void) {
         // Nobody has a page of it for himself any more, and nobody gets one.
         let _hold = Hold::new();
         let end = address + kept.bytes.load(Relaxed);
+        // First: the tool, which looks at this after it has written down pages, either
+        // sees that the block goes, or has its pages given up below.
+        if kept
+            .address
+            .compare_exchange(address, 1, SeqCst, SeqCst)
+            .is_err()
+        {
+            continue;
+        }
         for page in control.pages.iter().take(PAGES) {
-            let at = page.address.load(Relaxed);
+            let at = page.address.load(SeqCst);
             if at < end && address < at + 4096 {
                 page.given_up.store(2, SeqCst);
             }

@@ -22,7 +22,7 @@ pub struct Isolation<'a> {
 pub fn isolation(findings: &Findings, strict: bool) -> Isolation<'_> {
     let mut isolation = Isolation::default();
     for finding in &findings.findings {
-        match refusal(finding, strict) {
+        match cannot_be_isolated(finding, strict) {
             None => {
                 let both = std::iter::once(&finding.object).chain(&finding.neighbour);
                 isolation.objects.extend(both.map(|o| (finding.rank, o)));
@@ -35,7 +35,9 @@ pub fn isolation(findings: &Findings, strict: bool) -> Isolation<'_> {
     isolation
 }
 
-fn refusal(finding: &Finding, strict: bool) -> Option<&'static str> {
+/// Why the objects of one finding, or of one line of a program that still runs, may not be
+/// isolated; `None` if they may. `strict` as in [`isolation`].
+pub fn cannot_be_isolated(finding: &Finding, strict: bool) -> Option<&'static str> {
     if finding.latent {
         return Some("it costs nothing here");
     }

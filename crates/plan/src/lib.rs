@@ -15,7 +15,7 @@ pub mod remap;
 mod truly_shared;
 mod words;
 
-pub use isolate::{Isolation, isolation};
+pub use isolate::{Isolation, cannot_be_isolated, isolation};
 use layout::Layout;
 use sunder_findings::{Advice, Finding, Fix, LatentOn, Sharing};
 

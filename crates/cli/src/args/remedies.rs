@@ -35,17 +35,20 @@ pub struct Run {
 /// `sunder protect`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  sunder protect -- ./server --threads 8
   sunder detect --format json -o findings.json -- ./server
   sunder protect --from findings.json -- ./server
 
-Only objects are isolated of which each byte was seen used by one thread. Threads
+The program begins natively; what it shares falsely is isolated when it is seen, or
+from the beginning if a saved result names it. Only objects are isolated of which each byte was seen used by one thread. Threads
 see each other's changes there when one of them synchronises or calls the system,
 and after 10 ms at the latest; programs that synchronise by plain loads and stores
 alone must not be run so. What can't be kept right runs natively, and the line on
 standard error says why. The program's exit status, signals and standard streams are
 its own.")]
 pub struct Protect {
-    /// Isolate what a saved result (`detect --format json`) says is falsely shared
+    /// Isolate what a saved result (`detect --format json`) says is falsely shared, and
+    /// watch for nothing else
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
     /// Where to write what was done, as JSON
@@ -66,6 +69,12 @@ pub struct Protect {
     /// Let isolated threads execute any code (for tests)
     #[arg(long, hide = true)]
     pub any_code: bool,
+    /// Which observer takes the samples
+    #[arg(long, value_enum, default_value_t = ObserverChoice::Auto, conflicts_with = "from")]
+    pub observer: ObserverChoice,
+    /// How to observe.
+    #[command(flatten)]
+    pub observe: ObserveOptions,
     /// The program and its arguments
     #[arg(
         required = true,

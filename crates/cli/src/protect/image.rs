@@ -63,7 +63,7 @@ fn parse(line: &str) -> Option<Mapping> {
 }
 
 /// Whether threads must be native in this file's code: it is where they synchronise.
-fn is_systems(path: &Path) -> bool {
+pub fn is_systems(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     [
         "libc.so",

@@ -5,6 +5,21 @@ use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
 use sunder_wire::isolation::{Control, closed, why};
 
+/// An object that was isolated because it was seen shared, or two that share a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Isolated {
+    /// What it is called.
+    pub name: String,
+    /// Its first byte.
+    pub address: u64,
+    /// Bytes of all.
+    pub bytes: u64,
+    /// When, from the beginning of the observation.
+    pub at_seconds: f64,
+    /// The share of its threads' time that the sharing took at most, by then.
+    pub cost_percent: f64,
+}
+
 /// What happened.
 #[derive(Debug)]
 pub struct Told {
@@ -18,11 +33,18 @@ pub struct Told {
     error: i64,
     ended: Option<String>,
     left_out: Vec<String>,
+    objects: Option<Vec<Isolated>>,
 }
 
 impl Told {
-    /// Of a program that has ended. `refused` is why the tool stopped isolating.
-    pub fn new(control: &Control, refused: Option<&str>, left_out: &[String]) -> Self {
+    /// Of a program that has ended. `refused` is why the tool stopped isolating; `objects`
+    /// what it chose itself, if it did.
+    pub fn new(
+        control: &Control,
+        refused: Option<&str>,
+        left_out: &[String],
+        objects: Option<&[Isolated]>,
+    ) -> Self {
         let pages = control.page_count.load(Relaxed);
         let named = [
             (why::RECALLED, "recalled"),
@@ -68,6 +90,7 @@ impl Told {
             error: control.error.load(Relaxed),
             ended: refused.or(closed).map(ToOwned::to_owned),
             left_out: left_out.to_vec(),
+            objects: objects.map(<[_]>::to_vec),
         }
     }
 
@@ -80,8 +103,13 @@ impl Told {
             None => String::new(),
         };
         if self.episodes == 0 {
-            let why = self.ended.as_deref().unwrap_or(if self.pages == 0 {
+            let nothing = if self.objects.is_some() {
+                "no false sharing that is worth it was confirmed"
+            } else {
                 "nothing of what is to be isolated was found"
+            };
+            let why = self.ended.as_deref().unwrap_or(if self.pages == 0 {
+                nothing
             } else {
                 "no thread computed there for long"
             });
@@ -93,9 +121,29 @@ impl Told {
             String::new()
         };
         format!(
-            "isolated {} pages{given_up} in {} episodes, {} commits of {} bytes{ended}{left_out}",
-            self.pages, self.episodes, self.commits, self.committed_bytes
+            "isolated {}{} pages{given_up} in {} episodes, {} commits of {} bytes{ended}{left_out}",
+            self.named(),
+            self.pages,
+            self.episodes,
+            self.commits,
+            self.committed_bytes
         )
+    }
+
+    /// The objects that were chosen, the first few by name.
+    fn named(&self) -> String {
+        const MOST: usize = 3;
+        let objects = self.objects.as_deref().unwrap_or_default();
+        let Some(first) = objects.first() else {
+            return String::new();
+        };
+        let names: Vec<_> = objects.iter().take(MOST).map(|o| &*o.name).collect();
+        let more = match objects.len() - names.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let after = first.at_seconds * 1000.0;
+        format!("`{}`{more} after {after:.0} ms: ", names.join("`, `"))
     }
 
     /// For tools.
@@ -104,6 +152,20 @@ impl Told {
             .returns
             .iter()
             .map(|(name, count)| ((*name).to_owned(), json!(count)))
+            .collect();
+        let objects: Vec<_> = self
+            .objects
+            .iter()
+            .flatten()
+            .map(|o| {
+                json!({
+                    "name": o.name,
+                    "address": format!("{:#x}", o.address),
+                    "bytes": o.bytes,
+                    "at_seconds": o.at_seconds,
+                    "cost_percent": o.cost_percent,
+                })
+            })
             .collect();
         let report = json!({
             "schema": "sunder-protect",
@@ -118,6 +180,7 @@ impl Told {
             "last_error": self.error,
             "ended": self.ended,
             "left_out": self.left_out,
+            "objects": objects,
         });
         format!("{report:#}\n")
     }

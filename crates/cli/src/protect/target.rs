@@ -1,7 +1,8 @@
 //! What is to be isolated: the objects of a saved result, or variables that a test
 //! names, and on which pages they lie now. Called by `protect`.
 
-use super::image::Images;
+use super::keeper::Keeper;
+use super::pages::{Asked, LARGEST};
 use super::shared::Shared;
 use crate::args::Protect;
 use crate::fix::direct_call_site;
@@ -11,12 +12,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use sunder_findings::{Findings, Object, ObjectKind};
-use sunder_wire::isolation::{PAGES, SITE_NAME};
-
-const PAGE: u64 = 4096;
-/// A larger object than this is left alone: so many pages would have to be compared at
-/// every commit, and not all of it is contended.
-const LARGEST: u64 = 16 * PAGE;
+use sunder_wire::isolation::SITE_NAME;
 
 /// A global variable.
 #[derive(Debug)]
@@ -140,51 +136,33 @@ impl Targets {
         }
     }
 
-    /// Adds the pages of what has been found by now to the wanted ones.
-    pub fn choose_pages(&self, process: i32, images: &mut Images, shared: &Shared) {
+    /// Asks for the pages of what has been found by now.
+    pub fn choose_pages(&self, keeper: &mut Keeper) {
+        let process = keeper.process();
         for global in &self.globals {
             let file = global.file.as_deref();
-            if let Some([start, size]) = images.global(process, file, &global.name)
-                && size <= LARGEST
-            {
-                want(shared, start, size, global.whole_pages);
+            if let Some([start, size]) = keeper.images.global(process, file, &global.name) {
+                let asked = Asked {
+                    start,
+                    size,
+                    whole_pages: global.whole_pages,
+                    block: None,
+                };
+                keeper.pages.ask(&keeper.shared, asked);
             }
         }
-        for block in &shared.blocks {
+        for (place, block) in keeper.shared.blocks.iter().enumerate() {
             let start = block.address.load(SeqCst);
             let size = block.bytes.load(Acquire);
-            if start > 1 && size > 0 && size <= LARGEST && start.checked_add(size).is_some() {
-                want(shared, start, size, false);
+            if start > 1 {
+                let asked = Asked {
+                    start,
+                    size,
+                    whole_pages: false,
+                    block: Some(place),
+                };
+                keeper.pages.ask(&keeper.shared, asked);
             }
-        }
-    }
-}
-
-/// Wants the pages of `[start, start + size)`, unless they are wanted already.
-fn want(shared: &Shared, start: u64, size: u64, whole_pages: bool) {
-    for page in (start & !(PAGE - 1)..start + size).step_by(PAGE as usize) {
-        let count = shared.page_count.load(Relaxed) as usize;
-        let known = shared.pages.iter().take(count);
-        // Two objects on a page: both are meant. What was given up stays so.
-        let place = known
-            .clone()
-            .position(|p| p.address.load(Relaxed) == page)
-            .unwrap_or(count);
-        let Some(wanted) = shared.pages.get(place).filter(|_| place < PAGES) else {
-            return;
-        };
-        for byte in 0..PAGE {
-            let at = page + byte;
-            if whole_pages || (start..start + size).contains(&at) {
-                let (word, bit) = ((byte / 64) as usize, byte % 64);
-                if let Some(bits) = wanted.bytes.get(word) {
-                    bits.fetch_or(1 << bit, Relaxed);
-                }
-            }
-        }
-        if place == count {
-            wanted.address.store(page, Relaxed);
-            shared.page_count.store(count as u32 + 1, SeqCst);
         }
     }
 }

@@ -64,6 +64,10 @@ impl Stopped {
     /// # Errors
     /// If the kernel does not let us, as when a debugger watches the program.
     pub fn stop(thread: i32, process: i32) -> io::Result<Stop> {
+        if LEFT.with_borrow(|left| left.contains(&thread)) {
+            // Asked before, and ours until it has stopped.
+            return Ok(Stop::NotNow);
+        }
         match request(libc::PTRACE_SEIZE, thread, 0, 0) {
             Ok(()) => traced(|all| all.push(thread)),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(Stop::NotNow),

@@ -1,0 +1,427 @@
+//! Who sends threads into isolation: stops one for a moment with `ptrace`, looks where
+//! it is, and sends it into the library inside. What is isolated is others' business
+//! (`pages`). Called by `protect` in turns, always from the same thread; must not wait
+//! for what the program does, but for moments.
+
+use super::image::{self, Images};
+use super::pages::Pages;
+use super::shared::{self, Shared};
+use super::trace::{self, Stop, Stopped};
+use crate::args::Protect;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+use sunder_wire::isolation::{
+    CODES, ISOLATE_MAGIC, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed, order, state, why,
+};
+
+/// How often threads are looked at, unless tests want it otherwise.
+const LOOK: Duration = Duration::from_millis(5);
+/// The bounded interval of commits in microseconds: SHERIFF's sampling interval.
+const TICK: u32 = 10_000;
+/// Episodes shorter than this on average cost more than they bring.
+const SHORT: f64 = 1.5e6;
+/// The longest time that a thread with short episodes is left alone.
+const MOST_PAUSE: Duration = Duration::from_secs(2);
+/// The weight of the past in that average (SHERIFF, section 5).
+const ALPHA: f64 = 0.9;
+
+/// What is kept of a thread.
+#[derive(Debug)]
+struct Thread {
+    /// Its place in the control file.
+    slot: Option<usize>,
+    /// When to look at it again.
+    next: Instant,
+    /// How long to wait after the next look that brings nothing.
+    pause: Duration,
+    /// Average length of its episodes in nanoseconds.
+    average: f64,
+    /// Episodes that the average knows.
+    episodes: u64,
+}
+
+/// Who keeps the program's threads where they are best.
+pub struct Keeper {
+    process: i32,
+    /// The control file.
+    pub shared: Shared,
+    /// What the program has mapped.
+    pub images: Images,
+    /// What is isolated.
+    pub pages: Pages,
+    any_code: bool,
+    look: Duration,
+    short: f64,
+    threads: HashMap<i32, Thread>,
+    /// Why nobody is isolated any more.
+    pub refused: Option<String>,
+    exit: Option<i32>,
+    next_conversion: Option<Instant>,
+}
+
+impl Keeper {
+    /// For `process`, which has not begun.
+    pub fn new(shared: Shared, options: &Protect, process: i32) -> Self {
+        shared.tick.store(options.every.unwrap_or(TICK), Relaxed);
+        shared.tool.store(std::process::id(), Relaxed);
+        shared.process.store(process as u32, Relaxed);
+        let look = |every: u32| Duration::from_micros(every.into());
+        Self {
+            process,
+            shared,
+            images: Images::default(),
+            pages: Pages::default(),
+            any_code: options.any_code,
+            look: options.every.map_or(LOOK, look),
+            short: if options.every.is_some() { 0.0 } else { SHORT },
+            threads: HashMap::new(),
+            refused: None,
+            exit: None,
+            next_conversion: None,
+        }
+    }
+
+    /// The process.
+    pub const fn process(&self) -> i32 {
+        self.process
+    }
+
+    /// How long to wait between two turns.
+    pub const fn look(&self) -> Duration {
+        self.look
+    }
+
+    /// The program's status as the kernel tells it, if it has ended: it is collected then.
+    pub fn exit(&mut self) -> Option<i32> {
+        self.exit = self.exit.or_else(|| trace::sweep(self.process));
+        self.exit
+    }
+
+    /// Whether the library is in place and nothing speaks against isolating.
+    pub fn is_open(&self) -> bool {
+        self.refused.is_none()
+            && self.shared.ready.load(Acquire) == 1
+            && self.shared.closed.load(Acquire) == closed::OPEN
+    }
+
+    /// One turn; nothing if the program has ended.
+    pub fn turn(&mut self) {
+        if self.exit().is_some() {
+            return;
+        }
+        if self.shared.stop.load(SeqCst) != 0 {
+            self.stop_for_a_fork();
+        } else if self.is_open() {
+            if !self.pages.settle(&self.shared) {
+                self.free_slots(&threads_of(self.process));
+            } else if self.prepare() {
+                self.look_around();
+            }
+        }
+    }
+
+    /// Whether there is anything to isolate; the first time, learns where that may be
+    /// done.
+    fn prepare(&mut self) -> bool {
+        let any = Pages::any(&self.shared);
+        if any && self.shared.code_count.load(Relaxed) == 0 {
+            self.learn_code();
+        }
+        any
+    }
+
+    fn learn_code(&mut self) {
+        let code = self.images.code(self.process, self.any_code);
+        let count = code.len().min(CODES);
+        for (to, from) in self.shared.codes.iter().zip(&code) {
+            to[0].store(from[0], Relaxed);
+            to[1].store(from[1], Relaxed);
+        }
+        self.shared.code_count.store(count as u32, Relaxed);
+    }
+
+    /// Looks at every thread that it is time for.
+    fn look_around(&mut self) {
+        let threads = threads_of(self.process);
+        self.threads.retain(|thread, _| threads.contains(thread));
+        self.free_slots(&threads);
+        if threads.len() < 2 {
+            return;
+        }
+        for thread in threads {
+            if self.exit.is_some() || self.refused.is_some() {
+                return;
+            }
+            if self.is_time(thread) && is_running(self.process, thread) {
+                self.look_at(thread);
+            }
+        }
+    }
+
+    /// Slots of threads that are gone belong to nobody.
+    fn free_slots(&self, threads: &[i32]) {
+        for slot in &self.shared.slots {
+            let thread = slot.thread.load(Relaxed) as i32;
+            if thread != 0 && !threads.contains(&thread) {
+                slot.thread.store(0, Relaxed);
+                slot.state.store(state::FREE, Relaxed);
+            }
+        }
+    }
+
+    fn is_time(&mut self, thread: i32) -> bool {
+        let now = Instant::now();
+        let kept = self.threads.entry(thread).or_insert_with(|| Thread {
+            slot: None,
+            next: now,
+            pause: self.look,
+            average: 2.0 * SHORT,
+            episodes: 0,
+        });
+        if kept.next > now {
+            return false;
+        }
+        let Some(slot) = kept.slot.and_then(|i| self.shared.slots.get(i)) else {
+            return true;
+        };
+        if slot.state.load(Acquire) != state::HOME {
+            return false;
+        }
+        let episodes = slot.episodes.load(Relaxed);
+        if episodes != kept.episodes {
+            kept.episodes = episodes;
+            let length = slot
+                .until
+                .load(Relaxed)
+                .saturating_sub(slot.since.load(Relaxed));
+            kept.average = ALPHA * kept.average + (1.0 - ALPHA) * length as f64;
+            let failed = slot.why.load(Relaxed) == why::NO_WORKER;
+            if failed || kept.average < self.short {
+                // Short transactions, or none: it stays home for a while, each time longer.
+                kept.pause = (kept.pause * 2).clamp(Duration::from_millis(100), MOST_PAUSE);
+                kept.next = now + kept.pause;
+                kept.average = SHORT;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Stops a thread and sends it into isolation if it stands in code that it may
+    /// execute there.
+    fn look_at(&mut self, thread: i32) {
+        let stopped = match Stopped::stop(thread, self.process) {
+            Ok(Stop::Stopped(stopped)) => stopped,
+            Ok(Stop::NotNow) => return,
+            Ok(Stop::Ended(status)) => {
+                self.exit = Some(status);
+                return;
+            }
+            Err(_) if !is_alive(self.process, thread) => return,
+            Err(error) => {
+                self.refused = Some(format!("threads can't be stopped: {error}"));
+                return;
+            }
+        };
+        let computes = stopped.computing_at().is_some_and(|at| self.is_code(at));
+        let Some(kept) = self.threads.get_mut(&thread) else {
+            return;
+        };
+        if !computes {
+            kept.pause = (kept.pause * 2).min(self.look * 16);
+            kept.next = Instant::now() + kept.pause;
+            return;
+        }
+        kept.pause = self.look;
+        if !self.is_same_image() {
+            self.refused = Some("the program executed another".into());
+            return;
+        }
+        if image::is_confined(self.process, thread) {
+            self.refused = Some("the program confines its system calls".into());
+            return;
+        }
+        if self.shared.conversions.load(Acquire) == 0 {
+            self.convert(stopped);
+        } else {
+            self.send(stopped, order::ISOLATE);
+        }
+    }
+
+    fn is_code(&self, address: u64) -> bool {
+        let count = self.shared.code_count.load(Relaxed) as usize;
+        self.shared
+            .codes
+            .iter()
+            .take(count)
+            .any(|[from, to]| (from.load(Relaxed)..to.load(Relaxed)).contains(&address))
+    }
+
+    /// Whether the library is still where it was: an `exec` leaves nothing.
+    fn is_same_image(&self) -> bool {
+        let base = self.shared.base.load(Relaxed);
+        let mut word = 0u64;
+        let local = libc::iovec {
+            iov_base: (&raw mut word).cast(),
+            iov_len: 8,
+        };
+        let remote = libc::iovec {
+            iov_base: base as *mut _,
+            iov_len: 8,
+        };
+        // SAFETY: the local part is valid; the remote one is checked by the kernel.
+        let read = unsafe {
+            libc::process_vm_readv(self.process, &raw const local, 1, &raw const remote, 1, 0)
+        };
+        read == 8 && word == ISOLATE_MAGIC
+    }
+
+    /// Sends a stopped thread; whether it went.
+    fn send(&mut self, stopped: Box<Stopped>, order: u32) -> bool {
+        let thread = stopped.thread();
+        let Some(index) = self.slot_of(thread) else {
+            return false;
+        };
+        let slot = &self.shared.slots[index];
+        let Ok(mask) = stopped.mask() else {
+            return false;
+        };
+        let r = stopped.registers();
+        let general = [
+            r.r15, r.r14, r.r13, r.r12, r.rbp, r.rbx, r.r11, r.r10, r.r9, r.r8, r.rax, r.rcx,
+            r.rdx, r.rsi, r.rdi,
+        ];
+        let kept = self.shared.registers(index);
+        for (to, from) in kept.general.iter().zip(general) {
+            to.store(from, Relaxed);
+        }
+        for (to, from) in kept.frame.iter().zip([r.rip, r.cs, r.eflags, r.rsp, r.ss]) {
+            to.store(from, Relaxed);
+        }
+        slot.mask.store(mask, Relaxed);
+        slot.order.store(order, SeqCst);
+        let base = self.shared.base.load(Relaxed);
+        let first = (&raw const self.shared.slots[0] as usize) - (&raw const *self.shared as usize);
+        let argument = base + (first + index * size_of::<Slot>()) as u64;
+        let stack = base + (SUITCASES_AT + index * SUITCASE + REGISTERS) as u64;
+        let entry = self.shared.entry.load(Relaxed);
+        stopped.send(entry, argument, stack).is_ok()
+    }
+
+    fn slot_of(&mut self, thread: i32) -> Option<usize> {
+        let kept = self.threads.get_mut(&thread)?;
+        if kept.slot.is_none() {
+            let free = self
+                .shared
+                .slots
+                .iter()
+                .position(|s| s.thread.load(Relaxed) == 0)?;
+            debug_assert!(free < SLOTS);
+            let slot = &self.shared.slots[free];
+            slot.thread.store(thread as u32, Relaxed);
+            slot.episodes.store(0, Relaxed);
+            slot.state.store(state::HOME, SeqCst);
+            kept.slot = Some(free);
+        }
+        kept.slot
+    }
+
+    /// Has the memory made sharable by the stopped thread, with all others stopped.
+    fn convert(&mut self, first: Box<Stopped>) {
+        if self.next_conversion.is_some_and(|at| at > Instant::now()) {
+            return;
+        }
+        self.next_conversion = Some(Instant::now() + Duration::from_millis(50));
+        if let Some(why) = image::hindrance(self.process) {
+            self.refused = Some(why);
+            return;
+        }
+        let Some(others) = self.stop_all_but(first.thread()) else {
+            return;
+        };
+        self.shared.converted.store(0, SeqCst);
+        let thread = first.thread();
+        if !self.send(first, order::CONVERT) {
+            return;
+        }
+        while self.shared.converted.load(Acquire) == 0 && is_alive(self.process, thread) {
+            shared::wait(&self.shared.converted, 0);
+        }
+        drop(others);
+    }
+
+    /// All threads but one, stopped. `None` if one can't be just now.
+    fn stop_all_but(&mut self, one: i32) -> Option<Vec<Stopped>> {
+        let mut stopped: Vec<Stopped> = Vec::new();
+        let mut seen = HashSet::from([one]);
+        loop {
+            let threads = threads_of(self.process);
+            let new: Vec<i32> = threads.into_iter().filter(|t| !seen.contains(t)).collect();
+            if new.is_empty() {
+                return Some(stopped);
+            }
+            for thread in new {
+                if !is_alive(self.process, thread) {
+                    seen.insert(thread);
+                    continue;
+                }
+                match Stopped::stop(thread, self.process) {
+                    Ok(Stop::Stopped(one)) => {
+                        seen.insert(thread);
+                        stopped.push(*one);
+                    }
+                    Ok(Stop::Ended(status)) => {
+                        self.exit = Some(status);
+                        return None;
+                    }
+                    Ok(Stop::NotNow) | Err(_) if !is_alive(self.process, thread) => {}
+                    Ok(Stop::NotNow) | Err(_) => return None,
+                }
+            }
+        }
+    }
+
+    /// A thread is about to fork and wants all others stopped.
+    fn stop_for_a_fork(&mut self) {
+        let one = self.shared.stop.load(SeqCst) as i32;
+        let end = Instant::now() + Duration::from_secs(2);
+        let mut others = None;
+        while others.is_none() && self.exit.is_none() && Instant::now() < end {
+            others = self.stop_all_but(one);
+        }
+        let answer = if others.is_some() { 1 } else { 2 };
+        self.shared.stopped.store(answer, SeqCst);
+        shared::wake(&self.shared.stopped);
+        while self.shared.stop.load(SeqCst) == one as u32 && is_alive(self.process, one) {
+            shared::wait(&self.shared.stop, one as u32);
+        }
+        drop(others);
+    }
+}
+
+fn threads_of(process: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{process}/task"));
+    let names = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.file_name());
+    names.filter_map(|n| n.to_str()?.parse().ok()).collect()
+}
+
+/// The letter of a thread's state.
+fn state_of(process: i32, thread: i32) -> Option<char> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.trim_start().chars().next()
+}
+
+fn is_running(process: i32, thread: i32) -> bool {
+    state_of(process, thread) == Some('R')
+}
+
+fn is_alive(process: i32, thread: i32) -> bool {
+    state_of(process, thread).is_some_and(|s| !matches!(s, 'Z' | 'X' | 'x'))
+}

@@ -1,0 +1,117 @@
+//! `sunder protect` without a saved result: the program is observed as by `detect`, and
+//! what is seen to be shared falsely is isolated in the middle of the run. Brings the
+//! two loops together: the observer waits, and the keeper has its turn after it.
+
+use super::choose::Chooser;
+use super::keeper::Keeper;
+use super::shared::Shared;
+use super::{loaded, tell, trace};
+use crate::args::Protect;
+use crate::detect::{Beside, Loaded, accompany, exit_code, start_failure};
+use crate::embed::MemoryFile;
+use crate::live::Live;
+use anyhow::{Context, Result};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+use sunder_access::ProcessId;
+use sunder_observe::launch::Child;
+use sunder_observe::{ObserveError, monotonic_now};
+
+/// How often lines are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Runs the command; the value is the status to exit with.
+///
+/// # Errors
+/// If the report can't be written.
+pub fn run(options: &Protect) -> Result<u8> {
+    let mut protector = Protector {
+        library: MemoryFile::isolate().context("cannot make the library available")?,
+        shared: Some(Shared::new()?),
+        options,
+        keeper: None,
+        collector: None,
+        chooser: Chooser::default(),
+        next_look: Duration::ZERO,
+    };
+    let done = accompany(
+        &options.program,
+        options.observer,
+        &options.observe,
+        false,
+        &mut protector,
+    );
+    drop(protector.collector.take());
+    let exit = match done {
+        Ok(done) => done.exit(),
+        Err(error) => return Ok(start_failure(&error)),
+    };
+    if let Some(keeper) = &protector.keeper {
+        let chooser = &protector.chooser;
+        tell(keeper, &chooser.left_out, Some(&chooser.isolated), options)?;
+    }
+    Ok(exit_code(exit))
+}
+
+/// Goes along with a program.
+struct Protector<'a> {
+    options: &'a Protect,
+    library: MemoryFile,
+    /// Until the keeper has it.
+    shared: Option<Shared>,
+    keeper: Option<Keeper>,
+    collector: Option<trace::Collector>,
+    chooser: Chooser,
+    next_look: Duration,
+}
+
+impl Beside for Protector<'_> {
+    fn load(&self) -> Option<Loaded> {
+        let shared = self.shared.as_ref()?;
+        Some(loaded(&self.library, shared))
+    }
+
+    fn begins(&mut self, process: ProcessId) -> Result<()> {
+        let shared = self.shared.take().context("a program begins once")?;
+        let process = process.0 as i32;
+        self.keeper = Some(Keeper::new(shared, self.options, process));
+        self.collector = Some(trace::Collector::start(process));
+        Ok(())
+    }
+
+    fn step(&mut self, live: &mut Live) {
+        let Some(keeper) = &mut self.keeper else {
+            return;
+        };
+        keeper.turn();
+        if !keeper.is_open() {
+            return;
+        }
+        let root = ProcessId(keeper.process().unsigned_abs());
+        let process = live.session.process(root);
+        self.chooser.ask(process, keeper);
+        let elapsed = live.elapsed();
+        if elapsed < self.next_look || live.first_suspect.is_none() {
+            return;
+        }
+        self.next_look = elapsed + LOOK_EVERY;
+        let unwatched = live.watch_refused.is_some();
+        let seconds = elapsed.as_secs_f64();
+        let process = live.session.process(root);
+        self.chooser
+            .look(process, keeper, monotonic_now(), seconds, unwatched);
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        let keeper = self.keeper.as_ref()?;
+        self.chooser.is_busy().then(|| keeper.look())
+    }
+
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        match &mut self.keeper {
+            Some(keeper) => Ok(keeper.exit().map(ExitStatus::from_raw)),
+            None => child.try_wait(),
+        }
+    }
+}

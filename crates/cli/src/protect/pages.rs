@@ -1,0 +1,243 @@
+//! The table of wanted pages in the control file. It changes only while nobody is
+//! isolated: workers read it, and those that run would not learn of new pages. Called by
+//! `keeper` and those who choose.
+
+use super::shared::Shared;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use sunder_wire::isolation::{PAGES, Wanted, state};
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+/// A larger object than this is left alone: so many pages would have to be compared at
+/// every commit, and not all of it is contended.
+pub const LARGEST: u64 = 16 * PAGE;
+
+/// The page's object is gone.
+const GONE: u32 = 2;
+
+/// Bytes that are to be isolated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The first.
+    pub start: u64,
+    /// How many.
+    pub size: u64,
+    /// What lies beside them on their pages is meant too (for tests).
+    pub whole_pages: bool,
+    /// Its place in the table of blocks, if it can be freed.
+    pub block: Option<usize>,
+}
+
+/// What was asked for and is not in the table yet.
+#[derive(Debug, Default)]
+pub struct Pages {
+    asked: Vec<Asked>,
+    /// The program has been told to isolate nobody.
+    holds: bool,
+}
+
+impl Pages {
+    /// Asks for bytes; nothing if they are wanted already or were given up.
+    pub fn ask(&mut self, shared: &Shared, asked: Asked) {
+        if asked.size == 0 || asked.size > LARGEST || asked.start.checked_add(asked.size).is_none()
+        {
+            return;
+        }
+        if !self.asked.contains(&asked) && !is_known(shared, &asked) {
+            self.asked.push(asked);
+        }
+    }
+
+    /// Whether any page is wanted.
+    pub fn any(shared: &Shared) -> bool {
+        let mut pages = known(shared);
+        pages.any(|page| page.given_up.load(Relaxed) == 0)
+    }
+
+    /// Writes down what was asked for as soon as nobody is isolated. False if
+    /// somebody is: then nobody may be sent meanwhile.
+    pub fn settle(&mut self, shared: &Shared) -> bool {
+        if self.asked.is_empty() {
+            return true;
+        }
+        if shared.conversions.load(SeqCst) > 0 {
+            if !self.holds {
+                self.holds = true;
+                // Who enters from here on sees this and goes home.
+                shared.held.fetch_add(1, SeqCst);
+            }
+            let mut away = false;
+            for slot in &shared.slots {
+                if matches!(
+                    slot.state.load(SeqCst),
+                    state::ENTERING | state::ISOLATED | state::RETURNING
+                ) {
+                    away = true;
+                    // Its thread sees this at its next tick.
+                    slot.recall.store(1, SeqCst);
+                }
+            }
+            if away {
+                return false;
+            }
+        }
+        for asked in std::mem::take(&mut self.asked) {
+            write(shared, &asked);
+        }
+        if std::mem::take(&mut self.holds) {
+            shared.held.fetch_sub(1, SeqCst);
+        }
+        true
+    }
+}
+
+fn known(shared: &Shared) -> impl Iterator<Item = &Wanted> {
+    let count = shared.page_count.load(Relaxed) as usize;
+    shared.pages.iter().take(count)
+}
+
+/// The pages of bytes, each with the first and the last byte of them that are meant.
+fn pages_of(asked: &Asked) -> impl Iterator<Item = (u64, u64, u64)> {
+    let (start, end, whole) = (asked.start, asked.start + asked.size, asked.whole_pages);
+    let pages = (start & !(PAGE - 1)..end).step_by(PAGE as usize);
+    pages.map(move |page| {
+        if whole {
+            (page, 0, PAGE - 1)
+        } else {
+            let last = (end - 1 - page).min(PAGE - 1);
+            (page, start.saturating_sub(page), last)
+        }
+    })
+}
+
+/// Whether nothing would change: each page has the bytes, or was given up for good.
+fn is_known(shared: &Shared, asked: &Asked) -> bool {
+    pages_of(asked).all(|(page, first, last)| {
+        known(shared).any(|p| {
+            let has = |byte: u64| {
+                let word = p.bytes.get((byte / 64) as usize);
+                word.is_some_and(|bits| bits.load(Relaxed) >> (byte % 64) & 1 != 0)
+            };
+            p.address.load(Relaxed) == page
+                && match p.given_up.load(Relaxed) {
+                    0 => (first..=last).all(has),
+                    GONE => false,
+                    _ => true,
+                }
+        })
+    })
+}
+
+/// Wants the pages of the bytes. A page whose object is gone is free for another.
+fn write(shared: &Shared, asked: &Asked) {
+    let mut written = Vec::new();
+    for (page, first, last) in pages_of(asked) {
+        let count = shared.page_count.load(Relaxed) as usize;
+        let place = known(shared).position(|p| p.address.load(Relaxed) == page);
+        let gone = || known(shared).position(|p| p.given_up.load(Relaxed) == GONE);
+        let place = place.or_else(gone).unwrap_or(count);
+        let Some(wanted) = shared.pages.get(place).filter(|_| place < PAGES) else {
+            return;
+        };
+        if wanted.given_up.load(Relaxed) == GONE {
+            wanted.bytes.iter().for_each(|bits| bits.store(0, Relaxed));
+            wanted.address.store(page, Relaxed);
+            wanted.given_up.store(0, SeqCst);
+        }
+        for byte in first..=last {
+            if let Some(bits) = wanted.bytes.get((byte / 64) as usize) {
+                bits.fetch_or(1 << (byte % 64), Relaxed);
+            }
+        }
+        if place == count {
+            wanted.address.store(page, Relaxed);
+            shared.page_count.store(count as u32 + 1, SeqCst);
+        }
+        written.push(wanted);
+    }
+    // A block that is freed leaves the table first and gives up its pages then. So one
+    // that is still there will give up these; for another it is done here.
+    let block = asked.block.and_then(|at| shared.blocks.get(at));
+    if block.is_some_and(|block| block.address.load(SeqCst) != asked.start) {
+        for wanted in written {
+            wanted.given_up.store(GONE, SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(start: u64, size: u64) -> Asked {
+        Asked {
+            start,
+            size,
+            whole_pages: false,
+            block: None,
+        }
+    }
+
+    /// Pages in the table: address, why given up, bytes that are meant.
+    fn table(shared: &Shared) -> Vec<(u64, u32, u32)> {
+        let bytes = |p: &Wanted| p.bytes.iter().map(|b| b.load(Relaxed).count_ones()).sum();
+        known(shared)
+            .map(|p| (p.address.load(Relaxed), p.given_up.load(Relaxed), bytes(p)))
+            .collect()
+    }
+
+    #[test]
+    fn bytes_take_their_pages_and_no_more() {
+        let shared = Shared::new().expect("memory files exist");
+        let mut pages = Pages::default();
+        pages.ask(&shared, asked(0x10_0ff0, 32));
+        pages.ask(&shared, asked(0x10_1100, 8));
+        assert!(!Pages::any(&shared), "not before it is settled");
+        assert!(pages.settle(&shared));
+        assert_eq!(table(&shared), [(0x10_0000, 0, 16), (0x10_1000, 0, 24)]);
+        // Known bytes change nothing, nor do those of a page that was given up.
+        shared.pages[1].given_up.store(1, Relaxed);
+        pages.ask(&shared, asked(0x10_0ff0, 16));
+        pages.ask(&shared, asked(0x10_1200, 8));
+        pages.ask(&shared, asked(0x20_0000, LARGEST + 1));
+        assert!(pages.asked.is_empty());
+    }
+
+    #[test]
+    fn nothing_changes_while_somebody_is_isolated() {
+        let shared = Shared::new().expect("memory files exist");
+        let mut pages = Pages::default();
+        shared.conversions.store(1, Relaxed);
+        shared.slots[3].state.store(state::ISOLATED, Relaxed);
+        pages.ask(&shared, asked(0x10_0000, 8));
+        assert!(!pages.settle(&shared) && !pages.settle(&shared));
+        assert_eq!(table(&shared), []);
+        assert_eq!(shared.slots[3].recall.load(Relaxed), 1);
+        assert_eq!(shared.held.load(Relaxed), 1, "once, however often asked");
+        shared.slots[3].state.store(state::HOME, Relaxed);
+        assert!(pages.settle(&shared));
+        assert_eq!(table(&shared), [(0x10_0000, 0, 8)]);
+        assert_eq!(shared.held.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_block_that_was_freed_meanwhile_is_not_wanted_and_its_page_is_free_for_others() {
+        let shared = Shared::new().expect("memory files exist");
+        let mut pages = Pages::default();
+        shared.blocks[2].address.store(0x10_0000, Relaxed);
+        let block = |start| Asked {
+            block: Some(2),
+            ..asked(start, 64)
+        };
+        pages.ask(&shared, block(0x10_0000));
+        assert!(pages.settle(&shared));
+        assert_eq!(table(&shared), [(0x10_0000, 0, 64)]);
+        shared.blocks[2].address.store(1, Relaxed);
+        pages.ask(&shared, block(0x30_0000));
+        assert!(pages.settle(&shared));
+        assert_eq!(table(&shared), [(0x10_0000, 0, 64), (0x30_0000, GONE, 64)]);
+        pages.ask(&shared, asked(0x50_0000, 8));
+        assert!(pages.settle(&shared));
+        assert_eq!(table(&shared), [(0x10_0000, 0, 64), (0x50_0000, 0, 8)]);
+    }
+}
