@@ -33,10 +33,15 @@ pub fn set_library(from: usize, to: usize) {
     end.store(to, Ordering::Relaxed);
 }
 
+/// Which slot of the file it is.
+pub fn place(control: &Control, slot: &Slot) -> usize {
+    let first = control.slots.as_ptr() as usize;
+    (&raw const *slot as usize).wrapping_sub(first) / size_of::<Slot>()
+}
+
 /// The suitcase of a slot: its address.
 pub fn suitcase(control: &Control, slot: &Slot) -> Option<usize> {
-    let first = control.slots.as_ptr() as usize;
-    let index = (&raw const *slot as usize).checked_sub(first)? / size_of::<Slot>();
+    let index = place(control, slot);
     (index < SLOTS).then(|| &raw const *control as usize + SUITCASES_AT + index * SUITCASE)
 }
 

@@ -10,7 +10,8 @@
 //!   fault, code that it may not execute, all end the *episode*: what it changed is
 //!   committed, and the parked thread goes on in its place, natively, with the same
 //!   instruction.
-//! - [`private`] are the pages that a worker has for itself.
+//! - [`private`] are the pages that a worker has for itself, and [`tracking`] finds which
+//!   pages several threads write.
 //! - [`convert`] makes the program's memory sharable, and turns that back before a fork.
 //! - [`blocks`] knows the heap objects that are to be isolated.
 //! - [`calls`] stands before the functions that change the address space.
@@ -36,4 +37,5 @@ mod private;
 mod real;
 mod start;
 mod system;
+mod tracking;
 mod worker;

@@ -5,27 +5,55 @@
 
 use crate::system;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use sunder_transaction::{Mask, Moved, PAGE, Page, Shared};
-use sunder_wire::isolation::{Control, PAGES, Wanted};
+use sunder_transaction::{Mask, Moved, PAGE, Page, Shared, WORDS};
+use sunder_wire::isolation::{Control, PAGES, Slot, Wanted};
+use sunder_wire::tracking::{CHANGE_WORDS, SHARED, mode, page};
+
+/// As many as can be private at a time.
+const MOST: usize = PAGES + SHARED;
+/// All bytes of a page.
+static ALL: Mask = [u8::MAX; WORDS];
 
 /// One of them; in the worker's own memory.
 struct Taken {
-    /// Which of the wanted ones.
+    /// Which of the wanted ones; from [`PAGES`] on, of those that several threads write.
     index: AtomicUsize,
     page: AtomicUsize,
     twin: AtomicUsize,
     shared: AtomicUsize,
+    /// The last write that faulted, and its instruction.
+    hit: AtomicUsize,
+    by: AtomicUsize,
 }
 
-static TAKEN: [Taken; PAGES] = [const {
+static TAKEN: [Taken; MOST] = [const {
     Taken {
         index: AtomicUsize::new(0),
         page: AtomicUsize::new(0),
         twin: AtomicUsize::new(0),
         shared: AtomicUsize::new(0),
+        hit: AtomicUsize::new(0),
+        by: AtomicUsize::new(0),
     }
-}; PAGES];
+}; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn all() -> impl Iterator<Item = &'static Taken> {
+    TAKEN.iter().take(COUNT.load(Relaxed))
+}
+
+/// Whether the page at this address is private.
+pub fn is_taken(page: usize) -> bool {
+    all().any(|taken| taken.page.load(Relaxed) == page)
+}
+
+/// A write to a private page faulted.
+pub fn hit(page: usize, address: usize, instruction: usize) {
+    for taken in all().filter(|t| t.page.load(Relaxed) == page) {
+        taken.hit.store(address, Relaxed);
+        taken.by.store(instruction, Relaxed);
+    }
+}
 
 /// Whether the page at this address is wanted.
 pub fn wanted(control: &Control) -> impl Iterator<Item = (usize, &Wanted)> {
@@ -49,22 +77,24 @@ pub fn take(index: usize, page: usize) -> bool {
     // place of the first, which the second keeps.
     unsafe {
         let may_move = libc::MREMAP_MAYMOVE as usize;
-        let shared = system::call(libc::SYS_mremap, [page, 0, PAGE, may_move, 0, 0]);
-        let twin = system::map(0, PAGE, READ_WRITE, OWN, -1, 0);
-        if shared <= 0 || twin <= 0 {
-            return false;
-        }
-        if system::map(page, PAGE, READ_WRITE, OWN | libc::MAP_FIXED, -1, 0) != page as isize {
+        let map = |at: usize, flags: i32| {
+            let arguments = [at, PAGE, READ_WRITE as usize, flags as usize, usize::MAX, 0];
+            system::worker_call(libc::SYS_mmap, arguments)
+        };
+        let shared = system::worker_call(libc::SYS_mremap, [page, 0, PAGE, may_move, 0, 0]);
+        let twin = map(0, OWN);
+        if shared <= 0 || twin <= 0 || map(page, OWN | libc::MAP_FIXED) != page as isize {
             return false;
         }
         taken.index.store(index, Relaxed);
         taken.page.store(page, Relaxed);
         taken.twin.store(twin as usize, Relaxed);
         taken.shared.store(shared as usize, Relaxed);
+        taken.hit.store(0, Relaxed);
     }
     COUNT.fetch_add(1, Relaxed);
     with(taken, |page, twin, shared| {
-        sunder_transaction::refresh(page, twin, shared, &[u8::MAX; sunder_transaction::WORDS]);
+        sunder_transaction::refresh(page, twin, shared, &ALL);
     });
     true
 }
@@ -81,35 +111,88 @@ fn with<R>(taken: &Taken, act: impl FnOnce(&mut Page, &mut Page, &Shared) -> R) 
     }
 }
 
-/// Commits all pages and, if wanted, takes over what others wrote. False if bytes
-/// beside the meant ones have changed: the page is not wanted any more.
-pub fn commit(control: &Control, refresh: bool) -> bool {
+/// Commits all pages and, if wanted, takes over what others wrote. False if a page is
+/// not to be private any more: bytes beside the meant ones have changed, or others
+/// changed the same bytes.
+pub fn commit(control: &Control, slot: &Slot, refresh: bool) -> bool {
     let mut sound = true;
     let mut bytes = 0;
-    for taken in TAKEN.iter().take(COUNT.load(Relaxed)) {
-        let Some(wanted) = control.pages.get(taken.index.load(Relaxed)) else {
-            continue;
+    let now = if control.tracking.mode.load(Relaxed) == mode::DETECT {
+        system::worker_clock(libc::CLOCK_MONOTONIC)
+    } else {
+        0
+    };
+    for taken in all() {
+        let index = taken.index.load(Relaxed);
+        let (written, is_sound) = match control.pages.get(index) {
+            Some(wanted) => commit_named(taken, wanted, refresh),
+            None => commit_tracked(control, slot, taken, index - PAGES, refresh, now),
         };
-        // SAFETY: both are 512 bytes, and nobody writes the mask once it is there.
-        let mask = unsafe { &*(&raw const wanted.bytes).cast::<Mask>() };
-        let (written, read) = with(taken, |page, twin, shared| {
-            let written = sunder_transaction::commit(page, twin, shared, mask);
-            let read = if refresh {
-                sunder_transaction::refresh(page, twin, shared, mask)
-            } else {
-                Moved::default()
-            };
-            (written, read)
-        });
-        bytes += u64::from(written.bytes);
-        if written.beside + read.beside > 0 {
-            wanted.given_up.store(1, Relaxed);
-            sound = false;
-        }
+        bytes += u64::from(written);
+        sound &= is_sound;
     }
     if bytes > 0 {
         control.committed_bytes.fetch_add(bytes, Relaxed);
         control.commits.fetch_add(1, Relaxed);
     }
     sound
+}
+
+/// A page of which certain bytes are meant: what was written, and whether all is well.
+fn commit_named(taken: &Taken, wanted: &Wanted, refresh: bool) -> (u32, bool) {
+    // SAFETY: both are 512 bytes, and nobody writes the mask once it is there.
+    let mask = unsafe { &*(&raw const wanted.bytes).cast::<Mask>() };
+    let (written, read) = with(taken, |page, twin, shared| {
+        let written = sunder_transaction::commit(page, twin, shared, mask);
+        let read = if refresh {
+            sunder_transaction::refresh(page, twin, shared, mask)
+        } else {
+            Moved::default()
+        };
+        (written, read)
+    });
+    let is_sound = written.beside + read.beside == 0;
+    if !is_sound {
+        wanted.given_up.store(1, Relaxed);
+    }
+    (written.bytes, is_sound)
+}
+
+/// A page that several threads write: all bytes are meant, and each word is told.
+fn commit_tracked(
+    control: &Control,
+    slot: &Slot,
+    taken: &Taken,
+    place: usize,
+    refresh: bool,
+    now: u64,
+) -> (u32, bool) {
+    let tracking = &control.tracking;
+    let start = taken.page.load(Relaxed);
+    let (hit, by) = (taken.hit.load(Relaxed), taken.by.load(Relaxed));
+    let thread = u64::from(slot.thread.load(Relaxed));
+    let (mut bytes, mut contended) = (0, false);
+    with(taken, |page, twin, shared| {
+        sunder_transaction::commit_each(page, twin, shared, |change| {
+            bytes += change.bytes.count_ones();
+            contended |= change.both != 0;
+            if now == 0 {
+                return;
+            }
+            let at = start + change.word * 8;
+            let by = if hit & !7 == at { by as u64 } else { 0 };
+            let record: [u64; CHANGE_WORDS] = [now, thread, at as u64, u64::from(change.bytes), by];
+            if !tracking.changes().push(&record) {
+                tracking.lost.fetch_add(1, Relaxed);
+            }
+        });
+        if refresh {
+            sunder_transaction::refresh(page, twin, shared, &ALL);
+        }
+    });
+    if contended {
+        tracking.decide(place, page::CONTENDED);
+    }
+    let state = tracking.shared.get(place).map(|p| p.state.load(Relaxed));
+    (bytes, state == Some(page::PRIVATE))
 }

@@ -1,5 +1,5 @@
 //! Raw system calls: `errno` stays as the program left it. The one place that talks to
-//! the kernel. Contexts: all; a worker that computes uses [`from_worker`] alone.
+//! the kernel. Contexts: all; a worker that computes uses [`worker_call`] alone.
 
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::AtomicU32;
@@ -27,18 +27,29 @@ pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
     result
 }
 
-/// A system call of up to four arguments from the only place, besides [`restorer`], at
-/// which a worker's filter allows any.
+/// As [`call`], from the only place, besides [`restorer`], at which a worker's filter
+/// allows any.
 ///
 /// # Safety
 /// As the call demands of its arguments.
+#[inline]
+pub unsafe fn worker_call(number: i64, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: by this function's contract.
+    unsafe { from_worker(number as usize, a, b, c, d, e, f) }
+}
+
+/// # Safety
+/// As the call demands of its arguments.
 #[unsafe(naked)]
-pub unsafe extern "C" fn from_worker(
+unsafe extern "C" fn from_worker(
     number: usize,
     a: usize,
     b: usize,
     c: usize,
     d: usize,
+    e: usize,
+    f: usize,
 ) -> isize {
     naked_asm!(
         "mov rax, rdi",
@@ -46,14 +57,26 @@ pub unsafe extern "C" fn from_worker(
         "mov rsi, rdx",
         "mov rdx, rcx",
         "mov r10, r8",
-        "xor r8d, r8d",
-        "xor r9d, r9d",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
         ".globl sunder_isolate_call_end",
         ".hidden sunder_isolate_call_end",
         "syscall",
         "sunder_isolate_call_end:",
         "ret",
     )
+}
+
+/// Nanoseconds on a clock, in a worker.
+pub fn worker_clock(clock: i32) -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let at = &raw mut now as usize;
+    // SAFETY: `now` is a valid place for the result.
+    unsafe { worker_call(libc::SYS_clock_gettime, [clock as usize, at, 0, 0, 0, 0]) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Where a worker's signal handlers return to.

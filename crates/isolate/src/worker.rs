@@ -6,7 +6,7 @@
 //! handler, where the C library's code can't be executed: what is called from there must
 //! be in this library.
 
-use crate::{control, enter, maps, private, system};
+use crate::{control, enter, maps, private, system, tracking};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use sunder_wire::isolation::{
     CODES, CONTROL_BYTES, Control, SCRATCH, SUITCASE, Slot, WORKER_STACK, state, why,
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn main(slot: *const Slot) -> ! {
     // Nothing of the program has run: the thread sees that we are gone.
     loop {
         // SAFETY: ends this process only.
-        unsafe { system::from_worker(libc::SYS_exit_group as usize, 0, 0, 0, 0) };
+        unsafe { system::worker_call(libc::SYS_exit_group, [0; 6]) };
     }
 }
 
@@ -61,7 +61,10 @@ fn prepare(control: &Control, slot: &Slot, suitcase: usize) -> Option<()> {
     // what is mapped again; the suitcase is not used by anybody else.
     unsafe {
         leave_sequences();
-        let executable = take_memory_away(control)?;
+        let executable = take_memory_away(control, suitcase)?;
+        if tracking::is_on(control) && !tracking::begin(control, slot) {
+            return None;
+        }
         handle_signals(suitcase)?;
         take_code_away(control, &executable)?;
         confine()?;
@@ -128,8 +131,12 @@ struct Executable {
 
 /// Unmaps what is neither shared by all threads nor constant, and makes the wanted pages
 /// private. The value is the code that is mapped.
-unsafe fn take_memory_away(control: &Control) -> Option<Executable> {
+unsafe fn take_memory_away(control: &Control, suitcase: usize) -> Option<Executable> {
     let own = control::library();
+    let tracked = tracking::is_on(control);
+    // SAFETY: the registers of the thread, which is parked.
+    let [_, _, _, stack, _] = unsafe { &(*control::registers(suitcase)).frame };
+    let stack = stack.load(Ordering::Relaxed) as usize;
     let head = &raw const *control as usize;
     // SAFETY: new memory.
     let buffer = unsafe {
@@ -163,6 +170,9 @@ unsafe fn take_memory_away(control: &Control) -> Option<Executable> {
         }
         if mapping.is_converted() {
             if mapping.is_writable() {
+                if tracked {
+                    tracking::add(mapping.start, mapping.end, stack);
+                }
                 for (index, page) in private::wanted(control) {
                     let at = page.address.load(Ordering::Relaxed) as usize;
                     if (mapping.start..mapping.end).contains(&at) && !private::take(index, at) {
@@ -326,7 +336,15 @@ unsafe fn confine() -> Option<()> {
     }
 }
 
-/// A tick, or the end of an episode.
+/// Whether a fault was made by a write to memory that is there but may not be written.
+const fn is_forbidden_write(error: i64, code: i32) -> bool {
+    const WRITE: i64 = 2;
+    const FETCH: i64 = 16;
+    const NOT_ALLOWED: i32 = 2;
+    error & (WRITE | FETCH) == WRITE && code == NOT_ALLOWED
+}
+
+/// A tick, a first write to a page, or the end of an episode.
 unsafe extern "C" fn on_event(
     signal: i32,
     info: *const libc::siginfo_t,
@@ -346,10 +364,18 @@ unsafe extern "C" fn on_event(
         )
     };
     let instruction = registers[libc::REG_RIP as usize];
+    // SAFETY: as above.
+    let code = unsafe { (*info).si_code };
+    if signal == libc::SIGSEGV
+        && is_forbidden_write(registers[libc::REG_ERR as usize], code)
+        && tracking::on_write(control, slot, address, instruction as usize)
+    {
+        return;
+    }
     let recalled = slot.recall.load(Ordering::SeqCst) != 0;
     let is_tick = signal == TICK;
-    let sound = private::commit(control, is_tick && !recalled);
-    if is_tick && !recalled && sound {
+    let sound = private::commit(control, slot, is_tick && !recalled);
+    if is_tick && !recalled && sound && tracking::on_tick(control, slot, registers) {
         return;
     }
     let reason = match signal {
@@ -371,8 +397,7 @@ unsafe extern "C" fn on_event(
         libc::SIGTRAP => {
             // After `int3`, which is to be met again; after a single step not.
             const SI_KERNEL: i32 = 0x80;
-            // SAFETY: as above.
-            if unsafe { (*info).si_code } == SI_KERNEL {
+            if code == SI_KERNEL {
                 registers[libc::REG_RIP as usize] = instruction.wrapping_sub(1);
             }
             why::EXCEPTION
@@ -389,9 +414,9 @@ unsafe extern "C" fn on_event(
     // SAFETY: wakes the thread, which owns all of this from here on, and ends us.
     unsafe {
         let (wake, all) = (libc::FUTEX_WAKE as usize, i32::MAX as usize);
-        system::from_worker(libc::SYS_futex as usize, word, wake, all, 0);
+        system::worker_call(libc::SYS_futex, [word, wake, all, 0, 0, 0]);
         loop {
-            system::from_worker(libc::SYS_exit_group as usize, 0, 0, 0, 0);
+            system::worker_call(libc::SYS_exit_group, [0; 6]);
         }
     }
 }

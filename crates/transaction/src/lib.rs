@@ -45,6 +45,34 @@ impl Moved {
     }
 }
 
+/// A word that a commit wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its place in the page.
+    pub word: usize,
+    /// Its bytes that the page had changed, as in a [`Mask`].
+    pub bytes: u8,
+    /// Of these, the ones that somebody else had changed too since the twin was made: the
+    /// two did not synchronise in between.
+    pub both: u8,
+}
+
+/// As [`commit`], where all bytes are meant: tells of each word that it writes.
+pub fn commit_each(page: &Page, twin: &Page, shared: &Shared, mut each: impl FnMut(Change)) {
+    compare::changed_words(page, twin, |word| {
+        let (Some(&new), Some(&old)) = (page.0.get(word), twin.0.get(word)) else {
+            return;
+        };
+        let bytes = differing_bytes(new, old);
+        if let Some(shared) = shared.get(word) {
+            let others = differing_bytes(shared.load(Ordering::Relaxed), old);
+            merge(shared, new, bytes);
+            let both = bytes & others;
+            each(Change { word, bytes, both });
+        }
+    });
+}
+
 /// Writes to `shared` every byte of `page` that differs from `twin`, and no other.
 pub fn commit(page: &Page, twin: &Page, shared: &Shared, mask: &Mask) -> Moved {
     let mut moved = Moved::default();

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use sunder_transaction::{Mask, Page, Shared, WORDS, commit, differing_bytes, refresh};
+use sunder_transaction::{
+    Change, Mask, Page, Shared, WORDS, commit, commit_each, differing_bytes, refresh,
+};
 
 fn page(bytes: &[u8]) -> Box<Page> {
     let mut page = Box::new(Page([0; WORDS]));
@@ -48,6 +50,31 @@ fn pages() -> impl Strategy<Value = (Vec<u8>, Vec<u8>, Vec<u8>, Mask)> {
 }
 
 proptest! {
+    #[test]
+    fn a_commit_tells_of_each_word_and_of_bytes_that_both_changed((twin, own, others, _) in pages()) {
+        let memory = shared(&others);
+        let mut told = Vec::new();
+        commit_each(&page(&own), &page(&twin), &memory, |change| told.push(change));
+        let mut expected = Vec::new();
+        let mut left = others.clone();
+        for word in 0..WORDS {
+            let (mut bytes, mut both) = (0, 0);
+            for i in 0..8 {
+                let at = word * 8 + i;
+                if own[at] != twin[at] {
+                    left[at] = own[at];
+                    bytes |= 1 << i;
+                    both |= u8::from(others[at] != twin[at]) << i;
+                }
+            }
+            if bytes != 0 {
+                expected.push(Change { word, bytes, both });
+            }
+        }
+        prop_assert_eq!(told, expected);
+        prop_assert_eq!(bytes_of(&memory), left);
+    }
+
     #[test]
     fn a_commit_writes_the_bytes_that_changed_and_no_others((twin, own, others, mask) in pages()) {
         let memory = shared(&others);

@@ -3,6 +3,7 @@
 //! allocates or makes system calls. The tool must take every number that the target
 //! may have written for what it is: a number of a program that may be broken.
 
+use crate::tracking::Tracking;
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 
 /// The environment variable with the path of the control file and, after a comma, of
@@ -12,7 +13,7 @@ pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 /// First bytes of the control file.
 pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
 /// Raised with every change of what follows.
-pub const ISOLATE_VERSION: u32 = 1;
+pub const ISOLATE_VERSION: u32 = 2;
 
 /// Call sites of allocations that are to be isolated.
 pub const SITES: usize = 16;
@@ -144,6 +145,9 @@ pub struct Slot {
     pub until: AtomicU64,
     /// Episodes.
     pub episodes: AtomicU64,
+    /// Intervals between commits, and what was left of one at each episode's end
+    /// ([`crate::tracking`]).
+    pub periods: AtomicU64,
 }
 
 /// A page that isolated threads have for themselves.
@@ -245,6 +249,8 @@ pub struct Control {
     pub block_changes: AtomicU32,
     /// Threads.
     pub slots: [Slot; SLOTS],
+    /// What faults and commits tell.
+    pub tracking: Tracking,
 }
 
 /// Where the scratch space begins.

@@ -379,6 +379,15 @@ impl View {
         unsafe { self.base.byte_add(offset).cast::<T>().as_ref() }
     }
 
+    /// Where `offset`, which lies in the segment, is in memory.
+    pub(crate) fn place(&self, offset: usize) -> *const u8 {
+        self.base
+            .as_ptr()
+            .cast_const()
+            .cast::<u8>()
+            .wrapping_add(offset)
+    }
+
     /// The header.
     pub const fn header(&self) -> &Header {
         // SAFETY: a fixed offset within the segment.

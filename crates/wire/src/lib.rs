@@ -18,6 +18,7 @@ pub mod ring;
 mod segment;
 pub mod sites;
 pub mod stacks;
+pub mod tracking;
 
 pub use creation::{Creation, CreatorFrame};
 pub use environment::{PRELOAD_VARIABLE, SEGMENT_VARIABLE};

@@ -7,6 +7,7 @@
 //! after it but cannot corrupt it. (D. Vyukov's bounded queue, one consumer.)
 
 use crate::layout::{EVENTS, LARGE, SAMPLES, View};
+use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Slots of the ring of timer samples.
@@ -41,47 +42,73 @@ const _: () = assert!(
 const _: () =
     assert!(EVENTS + ENDS_BYTES + EVENT_SLOTS as usize * size_of::<Slot<EVENT_WORDS>>() <= LARGE);
 
-/// A ring of `WORDS`-word records in a segment.
+/// A ring of `WORDS`-word records in shared memory.
+#[derive(Clone, Copy)]
 pub struct Ring<'a, const WORDS: usize> {
-    view: &'a View,
-    offset: usize,
+    /// The two ends; the slots lie [`ENDS_BYTES`] behind.
+    start: *const u8,
     slots: u64,
+    memory: PhantomData<&'a AtomicU64>,
+}
+
+/// Room for a ring in a structure that is shared, zeroes at first.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Space<const N: usize>([AtomicU64; N]);
+
+/// The words of room that a ring of `slots` records of `words` words takes.
+pub const fn space_words(slots: u64, words: usize) -> usize {
+    ENDS_BYTES / 8 + slots as usize * (words + 1)
+}
+
+impl<const N: usize> Space<N> {
+    /// The ring in it, which must be the same each time.
+    pub const fn ring<const WORDS: usize>(&self, slots: u64) -> Ring<'_, WORDS> {
+        assert!(space_words(slots, WORDS) <= N);
+        Ring {
+            start: (&raw const self.0).cast(),
+            slots,
+            memory: PhantomData,
+        }
+    }
 }
 
 impl View {
     /// The ring of timer samples.
-    pub const fn samples(&self) -> Ring<'_, SAMPLE_WORDS> {
-        Ring {
-            view: self,
-            offset: SAMPLES,
-            slots: SAMPLE_SLOTS,
-        }
+    pub fn samples(&self) -> Ring<'_, SAMPLE_WORDS> {
+        self.ring(SAMPLES, SAMPLE_SLOTS)
     }
 
     /// The ring of heap events.
-    pub const fn events(&self) -> Ring<'_, EVENT_WORDS> {
+    pub fn events(&self) -> Ring<'_, EVENT_WORDS> {
+        self.ring(EVENTS, EVENT_SLOTS)
+    }
+
+    /// Only for the two regions above, which the assertions hold within the segment.
+    fn ring<const WORDS: usize>(&self, offset: usize, slots: u64) -> Ring<'_, WORDS> {
         Ring {
-            view: self,
-            offset: EVENTS,
-            slots: EVENT_SLOTS,
+            start: self.place(offset),
+            slots,
+            memory: PhantomData,
         }
     }
 }
 
-impl<const WORDS: usize> Ring<'_, WORDS> {
-    fn ends(&self) -> &Ends {
-        // SAFETY: rings are only made by the two functions above, whose offsets
-        // lie in the segment.
-        unsafe { self.view.at(self.offset) }
+impl<'a, const WORDS: usize> Ring<'a, WORDS> {
+    fn ends(&self) -> &'a Ends {
+        // SAFETY: whoever made the ring vouches for so much memory, which lives as long
+        // as this and holds atomics only.
+        unsafe { &*self.start.cast() }
     }
 
-    fn slot(&self, position: u64) -> &Slot<WORDS> {
+    fn slot(&self, position: u64) -> &'a Slot<WORDS> {
         let index = (position % self.slots) as usize;
-        // SAFETY: the index is below the number of slots, which the assertions
-        // above hold within the region.
+        // SAFETY: as above; the index is below the number of slots.
         unsafe {
-            self.view
-                .at(self.offset + ENDS_BYTES + index * size_of::<Slot<WORDS>>())
+            &*self
+                .start
+                .add(ENDS_BYTES + index * size_of::<Slot<WORDS>>())
+                .cast()
         }
     }
 

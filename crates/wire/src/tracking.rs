@@ -1,0 +1,346 @@
+//! What faults and commits of isolated threads tell: who writes which page, which pages
+//! are private for that reason, and what each commit found changed (SHERIFF, section 4).
+//! Part of the control file ([`crate::isolation::Control`]); zeroes are a valid, empty
+//! state. Called by workers in their signal handlers: nothing here allocates, waits,
+//! makes system calls, or fails in any other way than by saying that there is no room.
+
+use crate::ring::{Ring, Space, space_words};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Pages whose writers are remembered.
+pub const OWNERS: usize = 1 << 15;
+/// Pages that two threads have written.
+pub const SHARED: usize = 256;
+/// Words with a change that wait for the tool.
+pub const CHANGES: u64 = 1 << 16;
+/// Words of such a record: time, thread | kind << 32, address of the word, bit mask of its
+/// changed bytes, instruction (0: not known).
+pub const CHANGE_WORDS: usize = 5;
+/// Interrupted states that wait for the tool.
+pub const MOMENTS: u64 = 1 << 12;
+/// Words of such a record: as [`crate::ring::SAMPLE_WORDS`].
+pub const MOMENT_WORDS: usize = crate::ring::SAMPLE_WORDS;
+
+/// Places in which a page is looked for.
+const TRIES: usize = 16;
+const PAGE_BITS: u32 = 12;
+
+/// What is done with pages.
+pub mod mode {
+    /// Only named ones are private.
+    pub const OFF: u32 = 0;
+    /// Whatever two threads write is private, and what they write is told.
+    pub const DETECT: u32 = 1;
+    /// Whatever two threads write is private if the tool thinks so.
+    pub const EAGER: u32 = 2;
+}
+
+/// What became of a page that two threads write.
+pub mod page {
+    /// The tool has not said yet; it is shared until then.
+    pub const OPEN: u32 = 0;
+    /// Each isolated thread has it for itself.
+    pub const PRIVATE: u32 = 1;
+    /// Two threads changed the same bytes while they were isolated: it is shared for good.
+    pub const CONTENDED: u32 = 2;
+    /// The tool says that it is not worth it: it is shared for good.
+    pub const LEFT: u32 = 3;
+}
+
+/// Who writes a page.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Owner {
+    /// The page's number plus one; 0 for none.
+    page: AtomicU64,
+    /// See [`Who`].
+    who: AtomicU64,
+}
+
+/// A page that two threads write.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct SharedPage {
+    /// Its address.
+    pub address: AtomicU64,
+    /// See [`page`].
+    pub state: AtomicU32,
+}
+
+/// What is known of a page's writers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writers {
+    /// Nobody else has written it, as far as is known.
+    One,
+    /// Others have: its place in [`Tracking::shared`].
+    Several(usize),
+}
+
+/// One writer: place of the thread's slot and its number. Several: their place.
+#[derive(Clone, Copy)]
+struct Who(u64);
+
+impl Who {
+    const SEVERAL: u64 = 1 << 63;
+    /// Their place is not known yet, or there is none.
+    const NOWHERE: u64 = u32::MAX as u64;
+
+    const fn one(slot: u32, thread: u32) -> Self {
+        Self((slot as u64) << 32 | thread as u64)
+    }
+
+    const fn is_several(self) -> bool {
+        self.0 & Self::SEVERAL != 0
+    }
+}
+
+/// The part of the control file.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Tracking {
+    /// See [`mode`]; written before the program starts.
+    pub mode: AtomicU32,
+    /// Writers are looked for in the first `sampled` of every `cycle` periods of a
+    /// thread, a period being an interval between commits or an episode's last part.
+    pub sampled: AtomicU32,
+    /// See `sampled`.
+    pub cycle: AtomicU32,
+    /// Raised whenever the state of a page of `shared` changes.
+    pub decided: AtomicU32,
+    /// First writes that were caught.
+    pub faults: AtomicU64,
+    /// Pages for which there was no room in the tables.
+    pub left_out: AtomicU64,
+    /// Changes and moments that were lost because the tool had not taken earlier ones.
+    pub lost: AtomicU64,
+    /// Periods, of all threads.
+    pub periods: AtomicU64,
+    /// Pages in use of `shared`.
+    pub shared_count: AtomicU32,
+    owners: [Owner; OWNERS],
+    /// Pages that two threads have written.
+    pub shared: [SharedPage; SHARED],
+    changes: Space<{ space_words(CHANGES, CHANGE_WORDS) }>,
+    moments: Space<{ space_words(MOMENTS, MOMENT_WORDS) }>,
+}
+
+impl Tracking {
+    /// What commits found changed.
+    pub const fn changes(&self) -> Ring<'_, CHANGE_WORDS> {
+        self.changes.ring(CHANGES)
+    }
+
+    /// Where threads were when they were interrupted for a commit.
+    pub const fn moments(&self) -> Ring<'_, MOMENT_WORDS> {
+        self.moments.ring(MOMENTS)
+    }
+
+    /// The pages that two threads write, and their places.
+    pub fn shared_pages(&self) -> impl Iterator<Item = (usize, &SharedPage)> {
+        let count = self.shared_count.load(SeqCst) as usize;
+        self.shared
+            .iter()
+            .enumerate()
+            .take(count)
+            .filter(|(_, page)| page.address.load(Relaxed) != 0)
+    }
+
+    /// A thread writes the page at `address`; what is known of its writers then.
+    /// `lives` says whether a thread (its slot's place, its number) still exists: the
+    /// page of one that does not is the next writer's alone.
+    pub fn written(
+        &self,
+        address: u64,
+        slot: u32,
+        thread: u32,
+        lives: impl Fn(u32, u32) -> bool,
+    ) -> Writers {
+        let Some(owner) = self.owner(address >> PAGE_BITS) else {
+            self.left_out.fetch_add(1, Relaxed);
+            return Writers::One;
+        };
+        let me = Who::one(slot, thread);
+        let mut known = Who(owner.who.load(SeqCst));
+        loop {
+            if known.is_several() {
+                let place = known.0 & Who::NOWHERE;
+                return if place == Who::NOWHERE {
+                    Writers::One
+                } else {
+                    Writers::Several(place as usize)
+                };
+            }
+            if known.0 == me.0 {
+                return Writers::One;
+            }
+            let (other, number) = ((known.0 >> 32) as u32, known.0 as u32);
+            let alone = known.0 == 0 || !lives(other, number);
+            let next = if alone {
+                me
+            } else {
+                Who(Who::SEVERAL | Who::NOWHERE)
+            };
+            match owner.who.compare_exchange(known.0, next.0, SeqCst, SeqCst) {
+                Ok(_) if alone => return Writers::One,
+                Ok(_) => return self.add(owner, address),
+                Err(now) => known = Who(now),
+            }
+        }
+    }
+
+    /// The entry of a page, a new one if there is none; none if there is no room.
+    fn owner(&self, number: u64) -> Option<&Owner> {
+        let key = number + 1;
+        // Multiplicative hashing: neighbouring pages are often used together.
+        let first = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+        for i in 0..TRIES {
+            let owner = self.owners.get((first + i) % OWNERS)?;
+            let found = owner.page.load(SeqCst);
+            if found == key {
+                return Some(owner);
+            }
+            if found == 0 {
+                match owner.page.compare_exchange(0, key, SeqCst, SeqCst) {
+                    Ok(_) => return Some(owner),
+                    Err(now) if now == key => return Some(owner),
+                    Err(_) => {}
+                }
+            }
+        }
+        None
+    }
+
+    /// A page has its second writer: it gets a place, if there is one.
+    fn add(&self, owner: &Owner, address: u64) -> Writers {
+        let place = self.shared_count.fetch_add(1, SeqCst) as usize;
+        let Some(shared) = self.shared.get(place) else {
+            self.shared_count.store(SHARED as u32, SeqCst);
+            self.left_out.fetch_add(1, Relaxed);
+            return Writers::One;
+        };
+        if self.mode.load(Relaxed) == mode::DETECT {
+            shared.state.store(page::PRIVATE, SeqCst);
+        }
+        shared.address.store(address, SeqCst);
+        owner.who.store(Who::SEVERAL | place as u64, SeqCst);
+        self.decided.fetch_add(1, SeqCst);
+        Writers::Several(place)
+    }
+
+    /// Puts a page of `shared` into another state.
+    pub fn decide(&self, place: usize, state: u32) {
+        if let Some(page) = self.shared.get(place) {
+            page.state.store(state, SeqCst);
+            self.decided.fetch_add(1, SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Box<Tracking> {
+        let layout = std::alloc::Layout::new::<Tracking>();
+        // SAFETY: zeroes are valid for all of its fields, which are atomics, and the
+        // box gives back what the same allocator gave for this layout.
+        unsafe { Box::from_raw(std::alloc::alloc_zeroed(layout).cast()) }
+    }
+
+    const ALL: fn(u32, u32) -> bool = |_, _| true;
+
+    #[test]
+    fn the_second_thread_makes_a_page_shared_and_the_first_alone_does_not() {
+        let tracking = empty();
+        tracking.mode.store(mode::DETECT, Relaxed);
+        assert_eq!(tracking.written(0x7000, 0, 10, ALL), Writers::One);
+        assert_eq!(tracking.written(0x7000, 0, 10, ALL), Writers::One);
+        assert_eq!(tracking.written(0x8000, 1, 11, ALL), Writers::One);
+        assert_eq!(tracking.written(0x7000, 1, 11, ALL), Writers::Several(0));
+        assert_eq!(tracking.written(0x7000, 0, 10, ALL), Writers::Several(0));
+        let pages: Vec<u64> = tracking
+            .shared_pages()
+            .map(|(_, p)| p.address.load(Relaxed))
+            .collect();
+        assert_eq!(pages, [0x7000]);
+        assert_eq!(tracking.shared[0].state.load(Relaxed), page::PRIVATE);
+    }
+
+    #[test]
+    fn the_page_of_a_thread_that_is_gone_is_the_next_ones_alone() {
+        let tracking = empty();
+        tracking.written(0x7000, 0, 10, ALL);
+        let gone = |slot: u32, thread: u32| (slot, thread) != (0, 10);
+        assert_eq!(tracking.written(0x7000, 0, 12, gone), Writers::One);
+        assert_eq!(tracking.written(0x7000, 1, 13, gone), Writers::Several(0));
+    }
+
+    #[test]
+    fn when_the_tool_is_to_decide_a_page_is_open_until_then() {
+        let tracking = empty();
+        tracking.mode.store(mode::EAGER, Relaxed);
+        tracking.written(0x7000, 0, 10, ALL);
+        tracking.written(0x7000, 1, 11, ALL);
+        assert_eq!(tracking.shared[0].state.load(Relaxed), page::OPEN);
+        let before = tracking.decided.load(Relaxed);
+        tracking.decide(0, page::LEFT);
+        assert_eq!(tracking.shared[0].state.load(Relaxed), page::LEFT);
+        assert!(tracking.decided.load(Relaxed) > before);
+    }
+
+    #[test]
+    fn what_does_not_fit_stays_with_one_writer_and_is_counted() {
+        let tracking = empty();
+        tracking.mode.store(mode::DETECT, Relaxed);
+        for page in 1..=SHARED as u64 + 5 {
+            tracking.written(page << 12, 0, 10, ALL);
+            let expected = if page <= SHARED as u64 {
+                Writers::Several(page as usize - 1)
+            } else {
+                Writers::One
+            };
+            assert_eq!(tracking.written(page << 12, 1, 11, ALL), expected);
+        }
+        assert_eq!(tracking.left_out.load(Relaxed), 5);
+        assert_eq!(tracking.shared_pages().count(), SHARED);
+        // A table of as many pages as it has entries has no room for all of twice as many.
+        for page in 0..OWNERS as u64 * 2 {
+            tracking.written((page + 1_000_000) << 12, 0, 10, ALL);
+        }
+        assert!(tracking.left_out.load(Relaxed) >= OWNERS as u64);
+    }
+
+    #[test]
+    fn threads_that_meet_on_a_page_agree_on_its_place() {
+        let tracking = empty();
+        tracking.mode.store(mode::DETECT, Relaxed);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let tracking = &tracking;
+                scope.spawn(move || {
+                    for page in 1..=100u64 {
+                        tracking.written(page << 12, thread, 10 + thread, ALL);
+                    }
+                });
+            }
+        });
+        let mut pages: Vec<u64> = tracking
+            .shared_pages()
+            .map(|(_, p)| p.address.load(Relaxed) >> 12)
+            .collect();
+        pages.sort_unstable();
+        assert_eq!(pages, (1..=100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn changes_come_out_as_they_went_in() {
+        let tracking = empty();
+        assert_eq!(tracking.changes().pop(), None);
+        for n in 0..CHANGES {
+            assert!(tracking.changes().push(&[n, 1, 2, 3, 4]));
+        }
+        assert!(!tracking.changes().push(&[0; CHANGE_WORDS]), "it is full");
+        assert_eq!(tracking.changes().pop(), Some([0, 1, 2, 3, 4]));
+        assert_eq!(tracking.changes().pop(), Some([1, 1, 2, 3, 4]));
+    }
+}
