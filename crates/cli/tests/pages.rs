@@ -147,6 +147,9 @@ fn what_if_on_pages_tries_pages_and_policies() {
     let all = 2 * (TIMES as i64 - 1);
     assert_eq!(saved("--placement call-site"), all);
     assert_eq!(saved("--align 0xb2=4096"), all);
+    let words = tried.iter().map(|c| c.change.as_str());
+    assert!(words.clone().any(|w| w.contains("pages of")), "{tried:?}");
+    assert!(words.clone().all(|w| !w.contains("lines of")), "{tried:?}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod fingerprint;
 mod ranking;
 mod repair;
 mod schema;
+mod simulation;
 mod subject;
 
 pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, compare};
@@ -22,4 +23,5 @@ pub use fingerprint::fingerprint;
 pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};
 pub use repair::{Moved, MovedGroup, Repair, RewrittenCode, RolledBack, Unrepaired};
 pub use schema::*;
+pub use simulation::*;
 pub use subject::{file_name, normalized_field};

@@ -11,6 +11,8 @@ use sunder_placement::Policy;
 
 /// Fields of one object that are tried.
 const MOST_FIELDS: usize = 4;
+/// What is longer than this many bytes is no line of a cache but a page.
+const LARGEST_LINE: u64 = 256;
 
 /// A change to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +63,7 @@ pub fn of_heap() -> impl Iterator<Item = Candidate> {
     })
 }
 
-/// What may take the objects of `finding` apart, with lines of `line` bytes.
+/// What may take the objects of `finding` apart, with lines (or pages) of `line` bytes.
 pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = Vec::new();
     let mut add = |words: String, asked: Asked| {
@@ -73,6 +75,7 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
             });
         }
     };
+    let lines = unit(line);
     for object in std::iter::once(&finding.object).chain(&finding.neighbour) {
         let Some(name) = name_of(object) else {
             continue;
@@ -86,10 +89,10 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
             ..Asked::default()
         };
         let own = match object.kind {
-            ObjectKind::Heap => "lines of their own",
-            _ => "lines of its own",
+            ObjectKind::Heap => "their",
+            _ => "its",
         };
-        add(format!("give {what} {own}"), align);
+        add(format!("give {what} {lines} of {own} own"), align);
         if is_array(object) {
             let pad = vec![format!("{name}[]")];
             let asked = Asked {
@@ -97,7 +100,7 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
                 ..Asked::default()
             };
             add(
-                format!("give each element of {what} lines of its own"),
+                format!("give each element of {what} {lines} of its own"),
                 asked,
             );
         }
@@ -108,7 +111,7 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
             pad: vec![field.clone()],
             ..Asked::default()
         };
-        add(format!("give `{field}` lines of its own"), asked);
+        add(format!("give `{field}` {lines} of its own"), asked);
     }
     if fields.len() > 2 {
         let many = fields.len();
@@ -117,11 +120,16 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
             ..Asked::default()
         };
         add(
-            format!("give each of these {many} fields lines of its own"),
+            format!("give each of these {many} fields {lines} of its own"),
             asked,
         );
     }
     all
+}
+
+/// What so many bytes that move together are called.
+const fn unit(bytes: u64) -> &'static str {
+    if bytes > LARGEST_LINE { "pages" } else { "lines" }
 }
 
 /// What the command line calls an object: a global's name, a heap block's call site.
