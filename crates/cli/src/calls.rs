@@ -17,6 +17,8 @@ pub struct Calls {
     harmful: fn(Number) -> bool,
     /// Code that is no file's, at the program's beginning: the hooks' own.
     first: Option<HashSet<u64>>,
+    /// Where the hooks' own code lies, if that was told.
+    hooks: Vec<[u64; 2]>,
     modules: HashMap<String, Result<(), String>>,
 }
 
@@ -26,6 +28,7 @@ impl Calls {
         Self {
             harmful,
             first: None,
+            hooks: Vec::new(),
             modules: HashMap::new(),
         }
     }
@@ -38,12 +41,30 @@ impl Calls {
         }
     }
 
+    /// Code that is no file's and lies in these ranges is the hooks' own.
+    pub fn know(&mut self, hooks: &[[u64; 2]]) {
+        self.hooks = hooks.to_vec();
+        self.hooks.sort_unstable();
+    }
+
+    /// Whether all of a mapping is the hooks' own: the kernel makes one of neighbours.
+    fn is_hooks(&self, mapping: &Mapping) -> bool {
+        let mut at = mapping.span.start.0;
+        for [start, end] in &self.hooks {
+            if *start <= at {
+                at = at.max(*end);
+            }
+        }
+        at >= mapping.span.end().0
+    }
+
     /// # Errors
     /// Says where harmful calls can't be seen.
     pub fn all_seen(&mut self, mappings: &Mappings) -> Result<(), String> {
         for mapping in mappings.iter().filter(|m| m.execute) {
             let first = self.first.as_ref();
-            let known = first.is_some_and(|f| f.contains(&mapping.span.start.0));
+            let known =
+                first.is_some_and(|f| f.contains(&mapping.span.start.0)) || self.is_hooks(mapping);
             if is_made(mapping) {
                 if mapping.write || !known {
                     return Err("the program makes code at run time".into());
@@ -100,4 +121,30 @@ fn makes_none(path: &str, harmful: fn(Number) -> bool) -> Result<(), String> {
         return Err(format!("{path} makes kernel calls of its own"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hooks_own_code_is_known_and_no_other() {
+        let made = |range: &str| {
+            let line = format!("{range} r-xp 00000000 00:00 0\n");
+            sunder_observe::proc::parse_mappings(line.as_bytes())
+        };
+        let mut calls = Calls::new(|_| true);
+        calls.know(&[[0x5000, 0x7000], [0x2000, 0x3000], [0x3000, 0x4000], [0, 0]]);
+        for (range, known) in [
+            ("5000-7000", true),
+            ("2000-4000", true),
+            ("2000-3000", true),
+            ("4000-5000", false),
+            ("2000-5000", false),
+            ("6000-8000", false),
+            ("1000-3000", false),
+        ] {
+            assert_eq!(calls.all_seen(&made(range)).is_ok(), known, "{range}");
+        }
+    }
 }

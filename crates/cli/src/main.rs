@@ -12,6 +12,7 @@ mod embed;
 mod files;
 mod fix;
 mod heap;
+mod hooking;
 mod latent;
 mod live;
 mod locks;

@@ -21,8 +21,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-report", &["sunder-findings"]),
     ("sunder-plan", &["sunder-findings"]),
     ("sunder-placement", &["sunder-access"]),
-    ("sunder-rewrite", &["sunder-access"]),
-    ("sunder-isolate", &["sunder-transaction", "sunder-wire"]),
+    ("sunder-rewrite", &["sunder-access", "sunder-wire"]),
+    (
+        "sunder-isolate",
+        &["sunder-hooks", "sunder-transaction", "sunder-wire"],
+    ),
     ("sunder-heap", &["sunder-access", "sunder-placement"]),
     ("sunder-hooks", &["sunder-wire"]),
     ("sunder-remap", &["sunder-hooks", "sunder-wire"]),

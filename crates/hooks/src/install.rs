@@ -8,6 +8,7 @@ use crate::kernel::protect;
 use crate::trampoline::{SIZE, Trampoline, jump, overwritten};
 use core::ffi::{c_int, c_void};
 use core::mem::size_of;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use sunder_wire::sites::{CALL, COPIED, MappedPlan, Patch, Patches, Plan};
 
 const PAGE: usize = 4096;
@@ -41,7 +42,19 @@ struct Module<'a> {
 }
 
 /// Most modules that a plan has patches for.
-const MOST_MODULES: usize = 4;
+pub const MOST_MODULES: usize = 4;
+
+/// Where the trampolines of a plan lie that was carried out: starts and ends.
+static AREAS: [[AtomicUsize; 2]; MOST_MODULES] =
+    [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; MOST_MODULES];
+
+/// Where trampolines lie: code that is no file's. First and last (exclusive) address,
+/// two zeroes where there are none.
+pub fn areas() -> impl Iterator<Item = (usize, usize)> {
+    AREAS
+        .iter()
+        .map(|[start, end]| (start.load(Ordering::Acquire), end.load(Ordering::Acquire)))
+}
 
 /// Leads the calls of the plan in `bytes` through `hooks`, and says how many there
 /// are.
@@ -88,6 +101,10 @@ pub unsafe fn install(bytes: &[u8], hooks: Hooks) -> Result<usize, Refusal> {
         }
         give_back(&areas);
         return Err(Refusal::Forbidden);
+    }
+    for (kept, (at, bytes)) in AREAS.iter().zip(areas) {
+        kept[0].store(at, Ordering::Release);
+        kept[1].store(at + bytes, Ordering::Release);
     }
     Ok(count)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use sunder_hooks::{Call, Hooks, Refusal, install};
 use sunder_observe::code::ModuleCode;
 use sunder_rewrite::sites::{self, Function, Number, Want};
-use sunder_wire::sites::{self as wire, ANY_NUMBER, COPIED, ModulePlan, Patch};
+use sunder_wire::sites::{self as wire, ModulePlan, Patch};
 
 /// Calls that change the address space.
 const CHANGES: [i64; 5] = [
@@ -34,34 +34,6 @@ fn wants(number: Number) -> Want {
     match number {
         Number::Always(n) if CHANGES.contains(&n.into()) => Want::Call,
         _ => Want::Result,
-    }
-}
-
-fn record(patch: &sites::Patch) -> Patch {
-    let copied = |bytes: &[u8]| {
-        let mut all = [0; COPIED];
-        all[..bytes.len()].copy_from_slice(bytes);
-        all
-    };
-    let call = if patch.want == Want::Call {
-        wire::CALL
-    } else {
-        0
-    };
-    let returns = if patch.returns { wire::RETURNS } else { 0 };
-    Patch {
-        entry: patch.entry,
-        from: patch.from,
-        number: match patch.number {
-            Number::Always(n) => n as i32,
-            Number::Any => ANY_NUMBER,
-        },
-        flags: call | returns,
-        head_len: patch.head.len() as u8,
-        tail_len: patch.tail.len() as u8,
-        reserved: 0,
-        head: copied(&patch.head),
-        tail: copied(&patch.tail),
     }
 }
 
@@ -101,7 +73,7 @@ fn plan_for(code: ModuleCode, entries: usize, needed: &[i64]) -> ModulePlan<Vec<
     }
     ModulePlan {
         build_id: code.build_id,
-        patches: plan.patches.iter().map(record).collect(),
+        patches: plan.patches.iter().map(Patch::from).collect(),
     }
 }
 
@@ -185,6 +157,29 @@ fn changes_of_the_address_space_from_inside_the_library_are_seen() {
                 && seen(libc::SYS_mremap) == 1
                 && seen(libc::SYS_munmap) == 1
         }
+    });
+}
+
+/// Whoever asks what code of the program is not a file's must know ours.
+#[test]
+fn trampolines_lie_where_it_is_said() {
+    let (plan, count) = plan();
+    in_a_child(|| {
+        let none_before = sunder_hooks::areas().all(|area| area == (0, 0));
+        // SAFETY: a child has one thread.
+        let installed = unsafe { install(&plan, HOOKS) } == Ok(count);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let mut made = Vec::new();
+        for line in maps.lines().filter(|l| l.contains("r-xp 00000000 00:00 0")) {
+            let range = line
+                .split_once(' ')
+                .and_then(|(range, _)| range.split_once('-'));
+            let number = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+            made.extend(range.map(|(start, end)| (number(start), number(end))));
+        }
+        let known: Vec<_> = sunder_hooks::areas().filter(|a| a.1 > 0).collect();
+        let is_made = |area: &(usize, usize)| made.iter().any(|m| m.0 <= area.0 && area.1 <= m.1);
+        none_before && installed && known.len() == 2 && known.iter().all(is_made)
     });
 }
 

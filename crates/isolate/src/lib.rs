@@ -14,7 +14,8 @@
 //!   pages several threads write.
 //! - [`convert`] makes the program's memory sharable, and turns that back before a fork.
 //! - [`blocks`] knows the heap objects that are to be isolated.
-//! - [`calls`] stands before the functions that change the address space.
+//! - [`space`] sees every change of the address space, by hooks in the C library.
+//! - [`calls`] stands before the functions that make processes.
 //!
 //! Contexts: `enter` and `convert` run on threads that were stopped anywhere, `worker`
 //! in a signal handler without the C library. No code here panics, allocates or
@@ -35,6 +36,8 @@ mod enter;
 mod maps;
 mod private;
 mod real;
+#[cfg(not(test))]
+mod space;
 mod start;
 mod system;
 mod tracking;

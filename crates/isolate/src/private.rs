@@ -66,6 +66,15 @@ pub fn wanted(control: &Control) -> impl Iterator<Item = (usize, &Wanted)> {
         .filter(|(_, page)| page.given_up.load(Relaxed) == 0)
 }
 
+/// Whether a worker may have a page of this range for itself.
+pub fn may_be_private(control: &Control, start: usize, bytes: usize) -> bool {
+    let end = start.saturating_add(bytes);
+    wanted(control).any(|(_, page)| {
+        let at = page.address.load(Relaxed) as usize;
+        at < end && start < at + PAGE
+    })
+}
+
 /// Makes a page private, which lies in sharable memory; whether that worked.
 pub fn take(index: usize, page: usize) -> bool {
     const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;

@@ -3,7 +3,7 @@
 //! Contexts: pre-init, normal.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// Which thread is looking a function up; 0: nobody.
 static LOOKING: AtomicU32 = AtomicU32::new(0);
@@ -41,7 +41,6 @@ macro_rules! real {
         /// Looks all up, so that later calls need not.
         pub fn look_all_up() {
             $($name();)*
-            know_the_heap();
         }
     };
 }
@@ -60,16 +59,6 @@ real! {
     syscall: fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
     /// A new process or thread; variadic, but for six registers.
     clone: fn(usize, usize, usize, usize, usize, usize) -> c_int;
-    /// Advice on memory.
-    madvise: fn(*mut c_void, usize, c_int) -> c_int;
-    /// Gives a mapping back.
-    munmap: fn(*mut c_void, usize) -> c_int;
-    /// Changes what may be done with memory.
-    mprotect: fn(*mut c_void, usize, c_int) -> c_int;
-    /// Moves or grows a mapping.
-    mremap: fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
-    /// A new mapping.
-    mmap: fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
     /// A new block.
     malloc: fn(usize) -> *mut c_void;
     /// A new block of zeroes.
@@ -82,30 +71,4 @@ real! {
     free: fn(*mut c_void) -> ();
     /// Grows or shrinks a block.
     realloc: fn(*mut c_void, usize) -> *mut c_void;
-}
-
-static C_HEAP: AtomicBool = AtomicBool::new(false);
-
-/// Whether the program's heap is the C library's.
-pub fn has_c_heap() -> bool {
-    C_HEAP.load(Ordering::Relaxed)
-}
-
-fn know_the_heap() {
-    let Some(function) = realloc() else {
-        return;
-    };
-    // SAFETY: zeroes are a valid value for the structure, which the call fills.
-    let name = unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        if libc::dladdr(function as *const c_void, &raw mut info) == 0 || info.dli_fname.is_null() {
-            return;
-        }
-        CStr::from_ptr(info.dli_fname).to_bytes()
-    };
-    let file = name.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    C_HEAP.store(
-        file.starts_with(b"libc.so") || file.starts_with(b"libc-"),
-        Ordering::Relaxed,
-    );
 }

@@ -35,6 +35,7 @@ mod live;
 mod operand;
 mod ordering;
 mod plan;
+mod record;
 mod registers;
 mod request;
 pub mod sites;

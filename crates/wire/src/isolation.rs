@@ -29,6 +29,8 @@ pub const SLOTS: usize = 128;
 pub const PAGES: usize = 32;
 /// Ranges of code that isolated threads may execute.
 pub const CODES: usize = 1024;
+/// Areas of code that leads kernel calls through hooks.
+pub const HOOK_AREAS: usize = 4;
 /// Bytes of a suitcase: what a thread and its worker need while it is isolated.
 pub const SUITCASE: usize = 256 << 10;
 /// Where in a suitcase the thread's stack ends and its [`Registers`] lie.
@@ -92,6 +94,8 @@ pub mod closed {
     pub const MOVED: u32 = 4;
     /// The program has timers of CPU time.
     pub const TIMERS: u32 = 5;
+    /// The C library's kernel calls can't be led through hooks.
+    pub const HOOKS: u32 = 6;
 }
 
 /// The order with which a thread is sent.
@@ -217,6 +221,8 @@ pub struct Control {
     pub stopped: AtomicU32,
     /// How many callers want nobody isolated just now.
     pub held: AtomicU32,
+    /// Where code lies that leads kernel calls through hooks: starts and ends.
+    pub hooks: [[AtomicU64; 2]; HOOK_AREAS],
     /// Pages in use of `pages`.
     pub page_count: AtomicU32,
     /// Ranges in use of `codes`.
@@ -257,7 +263,7 @@ pub struct Control {
 pub const SCRATCH_AT: usize = size_of::<Control>().next_multiple_of(4096);
 /// Where the suitcases begin.
 pub const SUITCASES_AT: usize = SCRATCH_AT + SCRATCH;
-/// Bytes of the file.
+/// Bytes of the file. Behind them lies the plan for the hooks ([`crate::sites`]).
 pub const CONTROL_BYTES: usize = SUITCASES_AT + SLOTS * SUITCASE;
 
 /// The name of the file that holds the program's memory, as its mappings show it.

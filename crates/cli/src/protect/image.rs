@@ -197,7 +197,7 @@ fn quiet_code(file: &object::File<'_>) -> Vec<[u64; 2]> {
 /// Whether calls that make processes or change mappings come from functions that the
 /// library inside stands before: a process made otherwise would share memory that it
 /// must not.
-fn calls_are_seen(process: i32) -> Result<(), String> {
+fn calls_are_seen(process: i32, hooks: &[[u64; 2]]) -> Result<(), String> {
     const HARMFUL: [libc::c_long; 14] = [
         libc::SYS_mmap,
         libc::SYS_mprotect,
@@ -220,11 +220,14 @@ fn calls_are_seen(process: i32) -> Result<(), String> {
         Number::Always(number) => HARMFUL.contains(&number.into()),
         Number::Any => true,
     };
-    Calls::new(harmful).all_seen(&mappings)
+    let mut calls = Calls::new(harmful);
+    calls.know(hooks);
+    calls.all_seen(&mappings)
 }
 
-/// Why the memory of the process must stay as it is, if so.
-pub fn hindrance(process: i32) -> Option<String> {
+/// Why the memory of the process must stay as it is, if so. The code of our hooks there
+/// lies at `hooks`.
+pub fn hindrance(process: i32, hooks: &[[u64; 2]]) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let kilobytes = |name: &str| {
         let line = status.lines().find(|l| l.starts_with(name))?;
@@ -255,7 +258,7 @@ pub fn hindrance(process: i32) -> Option<String> {
     {
         return Some("the program uses asynchronous input and output".into());
     }
-    if let Err(why) = calls_are_seen(process) {
+    if let Err(why) = calls_are_seen(process, hooks) {
         return Some(why);
     }
     if has_cpu_timers(process) {

@@ -334,7 +334,9 @@ impl Keeper {
             return;
         }
         self.next_conversion = Some(Instant::now() + Duration::from_millis(50));
-        if let Some(why) = image::hindrance(self.process) {
+        let hooks = self.shared.hooks.each_ref();
+        let hooks = hooks.map(|area| area.each_ref().map(|end| end.load(Relaxed)));
+        if let Some(why) = image::hindrance(self.process, &hooks) {
             self.refused = Some(why);
             return;
         }

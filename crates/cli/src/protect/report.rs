@@ -68,6 +68,7 @@ impl Told {
             closed::TIMERS => {
                 Some("the program has timers of CPU time, which isolated threads do not use")
             }
+            closed::HOOKS => Some("its C library's kernel calls can't be led through hooks"),
             closed::MOVED => Some("the program changes its mappings by raw system calls"),
             _ => None,
         };

@@ -3,10 +3,12 @@
 //! figures for the report.
 
 use crate::embed::MemoryFile;
+use crate::hooking;
 use anyhow::{Context, Result, ensure};
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use sunder_rewrite::sites::Want;
 use sunder_wire::isolation::{
     CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VERSION, MEMORY_NAME, REGISTERS, Registers,
     SUITCASE, SUITCASES_AT,
@@ -30,7 +32,9 @@ impl Shared {
     /// If the kernel refuses.
     pub fn new() -> Result<Self> {
         const ADDRESS_SPACE: u64 = 1 << 47;
-        let control = MemoryFile::empty(c"sunder-control", CONTROL_BYTES as u64)
+        let mut first = vec![0; CONTROL_BYTES];
+        first.extend(hooking::plan(Want::Nothing)?);
+        let control = MemoryFile::holding(c"sunder-control", &first)
             .context("cannot make the control file")?;
         let name = std::ffi::CString::new(MEMORY_NAME).context("a constant name")?;
         let memory = MemoryFile::empty(&name, ADDRESS_SPACE)

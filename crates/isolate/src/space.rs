@@ -1,0 +1,211 @@
+//! What is done about kernel calls that change the address space, whoever makes them:
+//! the program by way of the C library, its `malloc` and its threads from inside, or the
+//! dynamic linker. They are led here by hooks (`sunder_hooks`). A worker has the address space of the
+//! moment in which it was made, so it must be gone before memory is taken away or
+//! becomes something else. Contexts: any thread, also with all signals blocked and inside
+//! `malloc`; nothing here may allocate, and nothing may call what takes a lock.
+
+use crate::calls::Hold;
+use crate::{maps, private, system};
+use core::arch::asm;
+use core::sync::atomic::Ordering::Relaxed;
+use sunder_hooks::{Call, Hooks};
+use sunder_wire::isolation::{Control, RANGES, SCRATCH};
+
+/// See [`change`]. Other calls are not led here.
+pub const HOOKS: Hooks = Hooks {
+    instead: change,
+    failed: nothing,
+};
+
+const PAGE: usize = 4096;
+const DONTNEED_LOCKED: i32 = 24;
+
+unsafe extern "C" fn nothing(_: &mut Call) {}
+
+/// A call that changes the address space, in its place.
+unsafe extern "C" fn change(call: &mut Call) {
+    let Some(hold) = Hold::unconverted() else {
+        // SAFETY: the program's own call.
+        unsafe { call.make() };
+        return;
+    };
+    let [start, bytes, third, fourth, ..] = call.arguments;
+    match call.number {
+        // What is new is no news to a worker, which has none of it.
+        libc::SYS_mmap if fourth as i32 & libc::MAP_FIXED == 0 => make(call),
+        libc::SYS_mmap => {
+            hold.recall();
+            make(call);
+            if call.result >= 0 {
+                forget(hold.control(), start, bytes);
+            }
+        }
+        libc::SYS_munmap => {
+            hold.recall();
+            make(call);
+            if call.result == 0 {
+                forget(hold.control(), start, bytes);
+            }
+        }
+        libc::SYS_madvise => advise(&hold, call, third as i32),
+        libc::SYS_mremap => {
+            hold.recall();
+            remap(hold.control(), call);
+        }
+        libc::SYS_brk => set_break(&hold, call),
+        _ => {
+            hold.recall();
+            make(call);
+        }
+    }
+}
+
+fn make(call: &mut Call) {
+    // SAFETY: the program's own call.
+    unsafe { call.make() };
+}
+
+/// Whether memory of this range was made sharable, as far as is known.
+fn may_be_converted(control: &Control, start: usize, bytes: usize) -> bool {
+    let count = (control.range_count.load(Relaxed) as usize).min(RANGES);
+    let end = start.saturating_add(bytes);
+    control.conversions.load(Relaxed) > 0
+        && control.ranges.iter().take(count).any(|[low, high]| {
+            start < high.load(Relaxed) as usize && (low.load(Relaxed) as usize) < end
+        })
+}
+
+/// Gives the sharable memory of a range back, which nothing in this process reaches any
+/// more or which is to read as zeroes: pages at the same place in the file. Whether
+/// that worked.
+fn forget(control: &Control, start: usize, bytes: usize) -> bool {
+    if bytes == 0 || !start.is_multiple_of(PAGE) || !may_be_converted(control, start, bytes) {
+        return true;
+    }
+    // SAFETY: the path is a C string.
+    let Some(file) = (unsafe { system::open(crate::start::memory_path(), true) }) else {
+        return false;
+    };
+    let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as usize;
+    let bytes = bytes.next_multiple_of(PAGE);
+    let arguments = [file as usize, punch, start, bytes, 0, 0];
+    // SAFETY: nobody needs what is there.
+    let done = unsafe { system::call(libc::SYS_fallocate, arguments) };
+    system::close(file);
+    done == 0
+}
+
+/// Advice on memory, of which some must be followed: discarded memory reads as zeroes.
+fn advise(hold: &Hold, call: &mut Call, advice: i32) {
+    let [start, bytes, ..] = call.arguments;
+    let control = hold.control();
+    let discards = advice == libc::MADV_DONTNEED || advice == DONTNEED_LOCKED;
+    // Shared pages are discarded for workers too, but not the private ones.
+    if !discards || private::may_be_private(control, start, bytes) {
+        hold.recall();
+    }
+    let converted = may_be_converted(control, start, bytes);
+    // The kernel knows this of private memory only. It need not do anything.
+    if converted && advice == libc::MADV_FREE {
+        call.result = 0;
+        return;
+    }
+    make(call);
+    let valid = call.result == 0 || call.result == -(libc::ENOMEM as isize);
+    if discards && converted && valid && !forget(control, start, bytes) {
+        for_converted(start, bytes, |from, length| {
+            let remove = libc::MADV_REMOVE as usize;
+            // SAFETY: the program said that it does not need what is there.
+            unsafe { system::call(libc::SYS_madvise, [from, length, remove, 0, 0, 0]) };
+        });
+    }
+}
+
+/// Sharable memory neither grows nor moves as a mapping (what follows in its file is other
+/// memory): it is copied.
+fn remap(control: &Control, call: &mut Call) {
+    let [old, old_bytes, bytes, flags, ..] = call.arguments;
+    let flags = flags as i32;
+    let shrinks = bytes <= old_bytes && flags & libc::MREMAP_FIXED == 0;
+    if !may_be_converted(control, old, old_bytes.max(1)) {
+        make(call);
+        return;
+    }
+    if shrinks {
+        make(call);
+        let (kept, gone) = (bytes.next_multiple_of(PAGE), old_bytes - bytes);
+        if call.result >= 0 && old_bytes > kept {
+            forget(control, old + kept, gone);
+        }
+        return;
+    }
+    let no_memory = -(libc::ENOMEM as isize);
+    if flags != libc::MREMAP_MAYMOVE || old_bytes == 0 || bytes == 0 {
+        call.result = no_memory;
+        return;
+    }
+    let own = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: new memory, at least as large as the old, which the program gives away; it is
+    // copied without the C library, some of whose code uses wider registers than hooks may.
+    unsafe {
+        let new = system::map(0, bytes.next_multiple_of(PAGE), rights, own, -1, 0);
+        if new < 0 {
+            call.result = no_memory;
+            return;
+        }
+        asm!(
+            "rep movsb",
+            inout("rcx") old_bytes => _,
+            inout("rsi") old => _,
+            inout("rdi") new as usize => _,
+            options(nostack, preserves_flags),
+        );
+        let arguments = [old, old_bytes, 0, 0, 0, 0];
+        if system::call(libc::SYS_munmap, arguments) == 0 {
+            forget(control, old, old_bytes);
+        }
+        call.result = new;
+    }
+}
+
+/// The heap's end moves: downwards it takes memory away.
+fn set_break(hold: &Hold, call: &mut Call) {
+    let wanted = call.arguments[0];
+    // SAFETY: only asks.
+    let now = unsafe { system::call(libc::SYS_brk, [0; 6]) } as usize;
+    if wanted == 0 || wanted >= now {
+        make(call);
+        return;
+    }
+    hold.recall();
+    make(call);
+    let kept = (call.result as usize).next_multiple_of(PAGE);
+    if call.result as usize == wanted && kept < now {
+        forget(hold.control(), kept, now - kept);
+    }
+}
+
+/// Calls `act` with the parts of a range that are sharable memory, by the kernel's list.
+fn for_converted(start: usize, bytes: usize, mut act: impl FnMut(usize, usize)) {
+    // SAFETY: new memory, given back below.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let at = system::map(0, SCRATCH, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        if at <= 0 {
+            return;
+        }
+        let buffer = core::slice::from_raw_parts_mut(at as *mut u8, SCRATCH);
+        if let Some(text) = maps::read(buffer) {
+            for mapping in maps::all(text).filter(maps::Mapping::is_converted) {
+                let from = mapping.start.max(start);
+                let to = mapping.end.min(start.saturating_add(bytes));
+                if from < to {
+                    act(from, to - from);
+                }
+            }
+        }
+        system::call(libc::SYS_munmap, [at as usize, SCRATCH, 0, 0, 0, 0]);
+    }
+}
