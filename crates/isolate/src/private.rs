@@ -69,10 +69,11 @@ pub fn wanted(control: &Control) -> impl Iterator<Item = (usize, &Wanted)> {
 /// Whether a worker may have a page of this range for itself.
 pub fn may_be_private(control: &Control, start: usize, bytes: usize) -> bool {
     let end = start.saturating_add(bytes);
-    wanted(control).any(|(_, page)| {
-        let at = page.address.load(Relaxed) as usize;
-        at < end && start < at + PAGE
-    })
+    crate::tracking::is_on(control)
+        || wanted(control).any(|(_, page)| {
+            let at = page.address.load(Relaxed) as usize;
+            at < end && start < at + PAGE
+        })
 }
 
 /// Makes a page private, which lies in sharable memory; whether that worked.
