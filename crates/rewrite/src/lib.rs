@@ -26,6 +26,7 @@
 
 extern crate alloc;
 
+mod branches;
 mod effects;
 mod emit;
 mod facts;

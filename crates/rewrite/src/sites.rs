@@ -7,6 +7,7 @@
 //! Only what is certain is planned: every other entry becomes a [`Refused`]. This
 //! module must not read files, change code or know what the hooks are for.
 
+use crate::branches;
 use alloc::vec::Vec;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
@@ -18,6 +19,8 @@ pub const JUMP: usize = 5;
 
 /// Bytes of a `syscall` instruction as everybody writes it.
 const ENTRY: usize = 2;
+/// These.
+const ENTRY_BYTES: [u8; ENTRY] = [0x0f, 0x05];
 
 /// The most instructions on one side of the entry that a patch overwrites.
 const MOST: usize = 3;
@@ -116,30 +119,22 @@ pub struct Plan {
     pub refused: Vec<Refused>,
 }
 
-/// Plans for `bytes` of code at the address `at`, whose functions are `functions`
-/// (in any order; code outside of them is not looked at). `wants` says what the
+/// Plans for `bytes` of code at the address `at`, whose functions are `functions` (in
+/// any order, not overlapping; code outside of them is not looked at). `wants` says what the
 /// hook wants of a call.
 #[must_use]
 pub fn plan(bytes: &[u8], at: u64, functions: &[Function], wants: impl Fn(Number) -> Want) -> Plan {
     let code = Bytes { bytes, at };
-    let mut targets = Vec::new();
-    let mut entering = Vec::new();
-    for &function in functions {
+    let mut functions = functions.to_vec();
+    functions.sort_unstable_by_key(|f| f.start);
+    let places = memchr::memmem::find_iter(bytes, &ENTRY_BYTES);
+    let mut entering = branches::holding(&functions, places.map(|n| at + n as u64));
+    entering.retain(|&function| {
         let mut enters = false;
-        code.each(function, |instruction| {
-            enters |= instruction.code() == Code::Syscall;
-            if let Some(target) = target(instruction) {
-                targets.push(target);
-            }
-        });
-        if enters {
-            entering.push(function);
-        }
-    }
-    targets.sort_unstable();
-    targets.dedup();
-    entering.sort_unstable_by_key(|f| f.start);
-    entering.dedup();
+        code.each(function, |i| enters |= i.code() == Code::Syscall);
+        enters
+    });
+    let targets = branches::into(code, &functions, &entering);
     let mut plan = Plan::default();
     for function in entering {
         let mut instructions = Vec::new();
@@ -196,7 +191,7 @@ fn apart(plan: &mut Plan) {
 }
 
 /// Where a direct branch leads.
-fn target(instruction: &Instruction) -> Option<u64> {
+pub(crate) fn target(instruction: &Instruction) -> Option<u64> {
     let near = matches!(
         instruction.op0_kind(),
         OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
@@ -205,9 +200,9 @@ fn target(instruction: &Instruction) -> Option<u64> {
 }
 
 #[derive(Clone, Copy)]
-struct Bytes<'a> {
-    bytes: &'a [u8],
-    at: u64,
+pub(crate) struct Bytes<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) at: u64,
 }
 
 impl Bytes<'_> {
@@ -218,7 +213,7 @@ impl Bytes<'_> {
     }
 
     /// Every instruction of `function` in turn, as far as it can be decoded.
-    fn each(&self, function: Function, mut see: impl FnMut(&Instruction)) {
+    pub(crate) fn each(&self, function: Function, mut see: impl FnMut(&Instruction)) {
         let Some(bytes) = self.slice(function.start, function.end) else {
             return;
         };
