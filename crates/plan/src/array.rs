@@ -134,9 +134,10 @@ impl<'a> Array<'a> {
         let (language, line) = (layout.language, layout.line_size);
         let why = match element {
             Some(size) => format!(
-                "Give each element of {}{} lines of its own ({size} bytes now, used by one thread):",
+                "Give each element of {}{} lines of its own ({} now, used by one thread):",
                 self.name,
-                layout.origin()
+                layout.origin(),
+                counted(size as usize, "byte")
             ),
             None => format!(
                 "Give each thread's element of {}{} lines of its own:",

@@ -102,6 +102,16 @@ fn a_c_array_on_the_heap_needs_type_and_allocation() {
 }
 
 #[test]
+fn one_byte_is_not_bytes() {
+    let words = vec![
+        word(0, 1, "locks[0]", &[(1, 0, 0, 9, 9)]),
+        word(1, 1, "locks[1]", &[(2, 0, 0, 9, 9)]),
+    ];
+    let all = advise(&global("locks", "spinlock[41]", 41, "pool.hpp", words), 64);
+    assert_says(&all[0], &["(1 byte now, used by one thread)"]);
+}
+
+#[test]
 fn numbers_and_atomics_are_wrapped_in_each_language() {
     let words = || {
         vec![
