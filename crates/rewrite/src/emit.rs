@@ -1,8 +1,9 @@
-//! Puts the copy together: constants, then the instructions in the order of their
-//! addresses, then what runs when a guard fails.
+//! Puts the copy together: constants, then the instructions in an order that needs
+//! few jumps, then what runs when a guard or a check fails.
 
 use crate::flow::{OUTER, can_be_copied, is_plain_return};
-use crate::plan::{Alternative, Chosen, Plan};
+use crate::layout::order;
+use crate::plan::{Alternative, Bound, Chosen, Plan, Version};
 use crate::registers::Register;
 use crate::request::{Block, Condition, Entry, Refusal, Request, Resume};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -18,15 +19,26 @@ use sunder_access::CodeAddress;
 /// has.
 const NOWHERE: u64 = 1 << 61;
 
+/// Which of a loop's two copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    /// Where all checks held.
+    Fast,
+    /// Where one has failed.
+    Slow,
+}
+
 /// Where the copy of an instruction may have to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     /// The copy of an instruction.
-    Node(usize),
+    Node(Way, usize),
+    /// The check behind it.
+    Check(Way, usize),
     /// What follows when this alternative of a guard fails.
-    Slow(usize, usize),
+    Fails(Way, usize, usize),
     /// What follows if a leaf has another return address than the call's.
-    Astray(usize),
+    Astray(Way, usize),
     /// Original code.
     Original(u64),
     /// A jump to original code that no near branch reaches.
@@ -73,22 +85,22 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
         let item = emitter.labels.get(&target)?;
         offsets.get(*item).copied()
     };
-    let entry = offset_of(Target::Node(chosen.at)).ok_or(Refusal::Encode(ip))?;
+    let entry = offset_of(Target::Node(Way::Fast, chosen.at)).ok_or(Refusal::Encode(ip))?;
     let mut entries = Vec::new();
-    for (&n, plan) in &chosen.plans {
-        let offset = offset_of(Target::Node(n)).ok_or(Refusal::Encode(ip))?;
+    for (&n, plan) in &chosen.fast.plans {
+        let offset = offset_of(Target::Node(Way::Fast, n)).ok_or(Refusal::Encode(ip))?;
         let original = CodeAddress(chosen.graph.nodes[n].instruction.ip());
-        let Some(facts) = demanded(chosen, n) else {
+        let Some(facts) = demanded(request, chosen, n) else {
             continue;
         };
-        let guards: Vec<&[(Register, u64, u64)]> = match plan {
+        let guards: Vec<&[Bound]> = match plan {
             Plan::Direct(_) => vec![&[]],
             Plan::Guarded(all) => all.iter().map(|a| a.bounds.as_slice()).collect(),
         };
         for bounds in guards {
             let mut conditions = facts.clone();
             let more = bounds.iter();
-            conditions.extend(more.map(|&(r, low, high)| Condition::Register(r, low, high)));
+            conditions.extend(more.map(|b| Condition::Register(b.register, b.low, b.high)));
             entries.push(Entry {
                 original,
                 offset,
@@ -109,7 +121,8 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
         .filter(|n| n.instance == instance)
         .map(|n| n.instruction.ip())
         .collect();
-    let count = |wanted: fn(&Plan) -> bool| chosen.plans.values().filter(|p| wanted(p)).count();
+    let count =
+        |wanted: fn(&Plan) -> bool| chosen.fast.plans.values().filter(|p| wanted(p)).count();
     Ok(Block {
         bytes,
         entry,
@@ -128,21 +141,34 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
 }
 
 /// What a thread must bring along that enters at `n`; none if it can't be told.
-fn demanded(chosen: &Chosen, n: usize) -> Option<Vec<Condition>> {
-    let facts = chosen.facts.get(&n)?;
-    let needed = chosen.needed.get(&n).copied().unwrap_or(0);
+fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Option<Vec<Condition>> {
+    let version = &chosen.fast;
+    let facts = version.facts.get(&n)?;
+    let needed = version.needed.get(&n).copied().unwrap_or(0);
     let mut conditions = Vec::new();
     for number in (0..16u8).filter(|number| needed >> number & 1 != 0) {
-        // What is needed is known, or nothing would follow from it.
-        let value = facts[usize::from(number)]?;
-        conditions.push(Condition::Register(Register(number), value, value));
+        // Where nothing is known, what is needed holds for all values.
+        let Some(values) = facts[usize::from(number)] else {
+            continue;
+        };
+        let register = Register(number);
+        if values.is_dense() {
+            let (low, high) = (values.low, values.high);
+            conditions.push(Condition::Register(register, low, high));
+        } else if n == chosen.at {
+            // Only some of the values between the ends: this one is.
+            let value = request.registers.get(register);
+            conditions.push(Condition::Register(register, value, value));
+        } else {
+            return None;
+        }
     }
     let instance = chosen.graph.nodes[n].instance;
     if chosen.is_loop && instance != OUTER {
         // Within a called function, the thread's caller must be the copy's.
         let call = chosen.graph.called(instance)?;
         let start = chosen.graph.find(instance, call.target)?;
-        let rsp = |n: usize| chosen.facts.get(&n)?[Register::RSP.index()];
+        let rsp = |n: usize| version.facts.get(&n)?[Register::RSP.index()]?.only();
         // Facts are of one thread, but the distance is the same for all.
         let slot = rsp(start)?.wrapping_sub(rsp(n)?) as i64;
         conditions.push(Condition::Stack(slot, call.back));
@@ -150,27 +176,12 @@ fn demanded(chosen: &Chosen, n: usize) -> Option<Vec<Condition>> {
     Some(conditions)
 }
 
-impl Emitter<'_> {
+impl<'a> Emitter<'a> {
     fn all(&mut self) {
         let chosen = self.chosen;
-        let mut order: Vec<usize> = chosen.body.iter().copied().collect();
-        let nodes = &chosen.graph.nodes;
-        order.sort_by_key(|&n| (nodes[n].instance, nodes[n].instruction.ip()));
-        for (place, &n) in order.iter().enumerate() {
-            self.node(n, order.get(place + 1).copied());
-        }
-        for &n in &order {
-            if let Some(Plan::Guarded(all)) = chosen.plans.get(&n)
-                && chosen.is_loop
-            {
-                self.slow(n, all);
-            }
-            if self.labels.contains_key(&Target::Astray(n)) {
-                self.label(Target::Astray(n));
-                let instruction = nodes[n].instruction;
-                self.put(instruction, instruction.ip());
-            }
-        }
+        self.version(Way::Fast, &chosen.body);
+        let slow: BTreeSet<usize> = chosen.slow.facts.keys().copied().collect();
+        self.version(Way::Slow, &slow);
         let far: BTreeSet<u64> = self
             .items
             .iter()
@@ -184,6 +195,34 @@ impl Emitter<'_> {
             let place = self.literal(ip);
             let place = MemoryOperand::with_base_displ(Iced::RIP, place as i64);
             self.put_made(Instruction::with1(Code::Jmp_rm64, place), ip);
+        }
+    }
+
+    /// One of the two copies.
+    fn version(&mut self, way: Way, body: &BTreeSet<usize>) {
+        let chosen = self.chosen;
+        let order = order(&chosen.graph, body);
+        for (place, &n) in order.iter().enumerate() {
+            self.node(way, n, order.get(place + 1).copied());
+        }
+        for &n in &order {
+            if let Some(Plan::Guarded(all)) = self.plans(way).plans.get(&n)
+                && chosen.is_loop
+            {
+                self.otherwise(way, n, all);
+            }
+            if self.labels.contains_key(&Target::Astray(way, n)) {
+                self.label(Target::Astray(way, n));
+                let instruction = chosen.graph.nodes[n].instruction;
+                self.put(instruction, instruction.ip());
+            }
+        }
+    }
+
+    fn plans(&self, way: Way) -> &'a Version {
+        match way {
+            Way::Fast => &self.chosen.fast,
+            Way::Slow => &self.chosen.slow,
         }
     }
 
@@ -227,9 +266,9 @@ impl Emitter<'_> {
         self.at + 8 * place as u64
     }
 
-    fn target(&self, instance: u8, ip: u64) -> Target {
+    fn target(&self, way: Way, instance: u8, ip: u64) -> Target {
         match self.chosen.graph.find(instance, ip) {
-            Some(n) if self.chosen.body.contains(&n) => Target::Node(n),
+            Some(n) if self.chosen.body.contains(&n) => Target::Node(way, n),
             _ => self.original(ip),
         }
     }
@@ -243,35 +282,62 @@ impl Emitter<'_> {
     }
 
     /// Lets control go on at `ip`, unless that is what comes next anyway.
-    fn go_on(&mut self, instance: u8, ip: u64, next: Option<usize>) {
-        let target = self.target(instance, ip);
-        if next.map(Target::Node) == Some(target) {
+    fn go_on(&mut self, way: Way, instance: u8, ip: u64, next: Option<usize>) {
+        let target = self.target(way, instance, ip);
+        if next.map(|next| Target::Node(way, next)) == Some(target) {
             return;
         }
         self.branch(Code::Jmp_rel32_64, target, ip);
     }
 
     /// What comes after an instruction that is no jump comes after its copy.
-    fn follow(&mut self, instance: u8, instruction: &Instruction, next: Option<usize>) {
-        if instruction.flow_control() == FlowControl::Next {
-            self.go_on(instance, instruction.next_ip(), next);
+    fn follow(&mut self, way: Way, n: usize, next: Option<usize>) {
+        let node = &self.chosen.graph.nodes[n];
+        if node.instruction.flow_control() == FlowControl::Next {
+            let after = node.instruction.next_ip();
+            self.check(way, n, after);
+            self.go_on(way, node.instance, after, next);
+        }
+    }
+
+    /// Compares what the facts behind `n` build on.
+    fn check(&mut self, way: Way, n: usize, after: u64) {
+        let chosen = self.chosen;
+        let Some(check) = chosen.checks.get(&n) else {
+            return;
+        };
+        if way == Way::Slow && !chosen.returns.contains(&n) {
+            return;
+        }
+        self.label(Target::Check(way, n));
+        let instance = chosen.graph.nodes[n].instance;
+        self.compare(check.register, check.value, after);
+        match way {
+            Way::Fast => {
+                let slow = self.target(Way::Slow, instance, after);
+                self.branch(Code::Jne_rel32_64, slow, after);
+            }
+            Way::Slow => {
+                let fast = self.target(Way::Fast, instance, after);
+                self.branch(Code::Je_rel32_64, fast, after);
+            }
         }
     }
 
     /// The copy of one instruction; `next` is the one whose copy follows it.
-    fn node(&mut self, n: usize, next: Option<usize>) {
+    fn node(&mut self, way: Way, n: usize, next: Option<usize>) {
         let chosen = self.chosen;
         let node = &chosen.graph.nodes[n];
         let (instruction, instance) = (node.instruction, node.instance);
         let ip = instruction.ip();
-        self.label(Target::Node(n));
+        self.label(Target::Node(way, n));
         if !can_be_copied(&instruction) {
             self.failed = true;
             return;
         }
         match instruction.flow_control() {
             FlowControl::Next | FlowControl::IndirectBranch => {
-                let displaced = match chosen.plans.get(&n) {
+                let displaced = match self.plans(way).plans.get(&n) {
                     None => instruction,
                     Some(Plan::Direct(displacement)) => displaced(instruction, *displacement),
                     Some(Plan::Guarded(all)) => {
@@ -281,28 +347,28 @@ impl Emitter<'_> {
                         };
                         // Alone, the bounds are looked at before the copy is entered.
                         if chosen.is_loop {
-                            self.guard(n, 0, first);
+                            self.guard(way, n, 0, first);
                         }
                         displaced(instruction, first.displacement)
                     }
                 };
                 self.put(displaced, ip);
-                self.follow(instance, &instruction, next);
+                self.follow(way, n, next);
             }
             FlowControl::UnconditionalBranch => {
-                self.go_on(instance, instruction.near_branch_target(), next);
+                self.go_on(way, instance, instruction.near_branch_target(), next);
             }
             FlowControl::ConditionalBranch => {
-                let target = self.target(instance, instruction.near_branch_target());
+                let target = self.target(way, instance, instruction.near_branch_target());
                 self.items.push(Item {
                     instruction,
                     target: Some(target),
                     resume: ip,
                 });
-                self.go_on(instance, instruction.next_ip(), next);
+                self.go_on(way, instance, instruction.next_ip(), next);
             }
-            FlowControl::Call => self.call(n, &instruction, next),
-            FlowControl::Return => self.give_back(n, &instruction, next),
+            FlowControl::Call => self.call(way, n, &instruction, next),
+            FlowControl::Return => self.give_back(way, n, &instruction, next),
             _ => self.put(instruction, ip),
         }
     }
@@ -315,24 +381,24 @@ impl Emitter<'_> {
         self.put_made(Instruction::with1(Code::Push_rm64, place), call.ip());
     }
 
-    fn call(&mut self, n: usize, call: &Instruction, next: Option<usize>) {
+    fn call(&mut self, way: Way, n: usize, call: &Instruction, next: Option<usize>) {
         let callee = call.near_branch_target();
         self.push_return(call);
         let calls = &self.chosen.graph.calls;
         if let Some(inner) = calls.iter().position(|c| c.node == n) {
-            self.go_on(inner as u8 + 1, callee, next);
+            self.go_on(way, inner as u8 + 1, callee, next);
         } else {
             self.branch(Code::Jmp_rel32_64, self.original(callee), callee);
         }
     }
 
     /// A leaf's return: to the copy of its caller if that is where it returns to.
-    fn give_back(&mut self, n: usize, instruction: &Instruction, next: Option<usize>) {
+    fn give_back(&mut self, way: Way, n: usize, instruction: &Instruction, next: Option<usize>) {
         let ip = instruction.ip();
         let chosen = self.chosen;
         let call = chosen.graph.called(chosen.graph.nodes[n].instance);
-        let target = call.map(|call| (call.back, self.target(OUTER, call.back)));
-        let (Some((back, Target::Node(after))), true) = (target, is_plain_return(instruction))
+        let target = call.map(|call| (call.back, self.target(way, OUTER, call.back)));
+        let (Some((back, Target::Node(_, after))), true) = (target, is_plain_return(instruction))
         else {
             self.put(*instruction, ip);
             return;
@@ -345,31 +411,34 @@ impl Emitter<'_> {
         for (offset, half) in [(0, back as u32), (4, (back >> 32) as u32)] {
             let place = MemoryOperand::with_base_displ(Iced::RSP, offset);
             self.put_made(Instruction::with2(Code::Cmp_rm32_imm32, place, half), ip);
-            self.branch(Code::Jne_rel32_64, Target::Astray(n), ip);
+            self.branch(Code::Jne_rel32_64, Target::Astray(way, n), ip);
         }
         // Marks that the other way is wanted; its place is set when it is emitted.
-        self.labels.insert(Target::Astray(n), usize::MAX);
+        self.labels.insert(Target::Astray(way, n), usize::MAX);
         let place = MemoryOperand::with_base_displ(Iced::RSP, 8);
         self.put_made(Instruction::with2(Code::Lea_r64_m, Iced::RSP, place), ip);
-        self.go_on(OUTER, back, next);
+        self.go_on(way, OUTER, back, next);
     }
 
     /// Compares registers with the bounds of an alternative.
-    fn guard(&mut self, n: usize, number: usize, alternative: &Alternative) {
+    fn guard(&mut self, way: Way, n: usize, number: usize, alternative: &Alternative) {
         let ip = self.chosen.graph.nodes[n].instruction.ip();
-        let failed = Target::Slow(n, number);
-        for &(register, low, high) in &alternative.bounds {
-            if low == high {
-                self.compare(register, low, ip);
+        let failed = Target::Fails(way, n, number);
+        for bound in &alternative.bounds {
+            let register = bound.register;
+            if bound.low == bound.high && (bound.test_low || bound.test_high) {
+                self.compare(register, bound.low, ip);
                 self.branch(Code::Jne_rel32_64, failed, ip);
                 continue;
             }
-            if low > 0 {
-                self.compare(register, low, ip);
+            if bound.low > 0 && bound.test_low {
+                self.compare(register, bound.low, ip);
                 self.branch(Code::Jb_rel32_64, failed, ip);
             }
-            self.compare(register, high, ip);
-            self.branch(Code::Ja_rel32_64, failed, ip);
+            if bound.high < u64::MAX && bound.test_high {
+                self.compare(register, bound.high, ip);
+                self.branch(Code::Ja_rel32_64, failed, ip);
+            }
         }
     }
 
@@ -390,21 +459,34 @@ impl Emitter<'_> {
     }
 
     /// The other alternatives of a guard, and at last the instruction as it was.
-    fn slow(&mut self, n: usize, alternatives: &[Alternative]) {
-        let node = &self.chosen.graph.nodes[n];
-        let (instruction, instance) = (node.instruction, node.instance);
+    fn otherwise(&mut self, way: Way, n: usize, alternatives: &[Alternative]) {
+        let instruction = self.chosen.graph.nodes[n].instruction;
         for (number, alternative) in alternatives.iter().enumerate().skip(1) {
-            self.label(Target::Slow(n, number - 1));
-            self.guard(n, number, alternative);
+            self.label(Target::Fails(way, n, number - 1));
+            self.guard(way, n, number, alternative);
             self.put(
                 displaced(instruction, alternative.displacement),
                 instruction.ip(),
             );
-            self.follow(instance, &instruction, None);
+            self.rejoin(way, n);
         }
-        self.label(Target::Slow(n, alternatives.len() - 1));
+        self.label(Target::Fails(way, n, alternatives.len() - 1));
         self.put(instruction, instruction.ip());
-        self.follow(instance, &instruction, None);
+        self.rejoin(way, n);
+    }
+
+    /// Goes on behind the first copy of `n`, with its check if it has one.
+    fn rejoin(&mut self, way: Way, n: usize) {
+        let node = &self.chosen.graph.nodes[n];
+        if node.instruction.flow_control() != FlowControl::Next {
+            return;
+        }
+        let after = node.instruction.next_ip();
+        if self.labels.contains_key(&Target::Check(way, n)) {
+            self.branch(Code::Jmp_rel32_64, Target::Check(way, n), after);
+        } else {
+            self.go_on(way, node.instance, after, None);
+        }
     }
 
     /// The bytes, and where each item begins in them.

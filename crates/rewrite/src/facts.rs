@@ -1,51 +1,260 @@
-//! Which registers have the same value whenever control comes to an instruction
-//! of a loop: constant propagation that starts with the registers of one thread
-//! at one instruction. Whatever enters the loop elsewhere must bring the facts of
-//! that place along.
+//! What is known of registers whenever control comes to an instruction of a loop:
+//! propagation of values that starts with the registers of one thread at one
+//! instruction. Whatever enters the loop elsewhere must bring the facts of that
+//! place along.
 
 use crate::effects::State;
 use crate::flow::Graph;
+use crate::registers::Register;
+use crate::values::{Values, either};
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec;
+use alloc::vec::Vec;
+use iced_x86::{ConditionCode, FlowControl, Mnemonic, OpKind};
 
 /// Facts by instruction.
 pub(crate) type Facts = BTreeMap<usize, State>;
 
-/// The facts within `body`, from `start` where the registers are `state`. What
-/// can't be reached has none.
-pub(crate) fn facts(graph: &Graph, body: &BTreeSet<usize>, start: usize, state: State) -> Facts {
-    let mut facts = BTreeMap::from([(start, state)]);
-    let mut open = vec![start];
+/// A comparison that the copy makes after an instruction; what follows may build on
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Check {
+    pub register: Register,
+    pub value: u64,
+}
+
+/// Checks by the instruction that they come after.
+pub(crate) type Checks = BTreeMap<usize, Check>;
+
+/// Changes of an instruction's facts before what still grows is taken to its bound,
+/// and before it is given up.
+const PATIENCE: u32 = 3;
+const MOST_CHANGES: u32 = 24;
+
+struct Search<'a> {
+    graph: &'a Graph,
+    body: &'a BTreeSet<usize>,
+    facts: Facts,
+    changes: BTreeMap<usize, u32>,
+    /// Values that registers are compared with, and those beside them.
+    bounds: BTreeSet<u64>,
+}
+
+/// The facts within `body`, for threads that come to each of `starts` with these
+/// registers. What can't be reached has none.
+pub(crate) fn facts(
+    graph: &Graph,
+    body: &BTreeSet<usize>,
+    starts: &[(usize, State)],
+    checks: &Checks,
+) -> Facts {
+    let mut search = Search {
+        graph,
+        body,
+        facts: Facts::new(),
+        changes: BTreeMap::new(),
+        bounds: BTreeSet::new(),
+    };
+    let mut open = Vec::new();
+    for (start, state) in starts {
+        if search.arrives(*start, *state) {
+            open.push(*start);
+        }
+    }
     while let Some(n) = open.pop() {
-        let Some(before) = facts.get(&n) else {
+        let Some(before) = search.facts.get(&n).copied() else {
             continue;
         };
-        let after = graph.nodes[n].effects.apply(before);
+        let mut after = graph.nodes[n].effects.apply(&before);
+        if let Some(check) = checks.get(&n) {
+            after[check.register.index()] = Some(Values::one(check.value));
+        }
         for &next in &graph.nodes[n].next {
-            if !body.contains(&next) {
-                continue;
-            }
-            let met = match facts.get(&next) {
-                Some(old) => meet(old, &after),
-                None => after,
-            };
-            if facts.get(&next) != Some(&met) {
-                facts.insert(next, met);
+            let mut arriving = after;
+            search.refine(n, next, &mut arriving);
+            if search.arrives(next, arriving) {
                 open.push(next);
             }
         }
     }
-    facts
+    search.facts
 }
 
-fn meet(a: &State, b: &State) -> State {
-    let mut both = *a;
-    for (value, other) in both.iter_mut().zip(b) {
-        if *value != *other {
-            *value = None;
+impl Search<'_> {
+    /// Whether something is new at `n`.
+    fn arrives(&mut self, n: usize, state: State) -> bool {
+        if !self.body.contains(&n) {
+            return false;
+        }
+        let Some(old) = self.facts.get(&n) else {
+            self.facts.insert(n, state);
+            return true;
+        };
+        let mut met = either(old, &state);
+        if met == *old {
+            return false;
+        }
+        let changes = self.changes.entry(n).or_insert(0);
+        *changes += 1;
+        if *changes > PATIENCE {
+            let give_up = *changes > MOST_CHANGES;
+            for (now, old) in met.iter_mut().zip(old) {
+                if let (Some(was), Some(is)) = (*old, *now)
+                    && was != is
+                {
+                    let bounds = self.bounds.iter().copied();
+                    *now = if give_up {
+                        None
+                    } else {
+                        was.widened(is, bounds)
+                    };
+                }
+            }
+        }
+        self.facts.insert(n, met);
+        true
+    }
+
+    /// What a branch says of the registers that were compared before it.
+    fn refine(&mut self, n: usize, next: usize, state: &mut State) {
+        let Some(compared) = Compared::of(self.graph, n) else {
+            return;
+        };
+        let node = &self.graph.nodes[n].instruction;
+        let target = self.graph.nodes[next].instruction.ip();
+        let (taken, fallen) = (node.near_branch_target(), node.next_ip());
+        if taken == fallen {
+            return;
+        }
+        let holds = target == taken;
+        let condition = node.condition_code();
+        let (Some(a), b) = (compared.left(state), compared.right(state)) else {
+            return;
+        };
+        let Some(b) = b else { return };
+        if let Some(bound) = b.only() {
+            self.bounds
+                .extend([bound.saturating_sub(1), bound, bound.saturating_add(1)]);
+        }
+        if let Some((a, b)) = compared.known(condition, holds, a, b) {
+            compared.tell(state, a, b);
         }
     }
-    both
+}
+
+/// A comparison of registers that a branch follows.
+struct Compared {
+    left: Register,
+    right: Result<Register, u64>,
+    bits: u32,
+}
+
+impl Compared {
+    /// What the branch `n` looks at, if nothing comes between.
+    fn of(graph: &Graph, n: usize) -> Option<Self> {
+        let branch = &graph.nodes[n];
+        if branch.instruction.flow_control() != FlowControl::ConditionalBranch {
+            return None;
+        }
+        let [before] = branch.before[..] else {
+            return None;
+        };
+        let compare = &graph.nodes[before].instruction;
+        if compare.mnemonic() != Mnemonic::Cmp || compare.op0_kind() != OpKind::Register {
+            return None;
+        }
+        let register = compare.op0_register();
+        let bits = match (register.is_gpr64(), register.is_gpr32()) {
+            (true, _) => 64,
+            (_, true) => 32,
+            _ => return None,
+        };
+        let right = match compare.op1_kind() {
+            OpKind::Register => Ok(Register::of(compare.op1_register())?),
+            OpKind::Memory => return None,
+            _ => {
+                let value = compare.try_immediate(1).ok()?;
+                Err(value & u64::MAX >> (64 - bits))
+            }
+        };
+        Some(Self {
+            left: Register::of(register)?,
+            right,
+            bits,
+        })
+    }
+
+    /// All of a register must be what was compared.
+    fn whole(&self, values: Option<Values>) -> Option<Values> {
+        let all = Values::between(0, u64::MAX);
+        let values = values.or((self.bits == 64).then_some(all))?;
+        (values.high <= u64::MAX >> (64 - self.bits)).then_some(values)
+    }
+
+    fn left(&self, state: &State) -> Option<Values> {
+        self.whole(state[self.left.index()])
+    }
+
+    fn right(&self, state: &State) -> Option<Values> {
+        match self.right {
+            Ok(register) => self.whole(state[register.index()]),
+            Err(value) => Some(Values::one(value)),
+        }
+    }
+
+    /// The two sides if the condition holds, or if it does not. None if nothing
+    /// follows, or if it can't be so: then nothing is made of it.
+    fn known(
+        &self,
+        condition: ConditionCode,
+        holds: bool,
+        a: Values,
+        b: Values,
+    ) -> Option<(Values, Values)> {
+        use ConditionCode as C;
+        // Compared with their signs they are in the same order if they have none.
+        let positive = u64::MAX >> (65 - self.bits);
+        let unsigned = a.high <= positive && b.high <= positive;
+        let below = |a: Values, b: Values| {
+            let left = a.within(0, b.high.checked_sub(1)?)?;
+            Some((left, b.within(a.low.checked_add(1)?, u64::MAX)?))
+        };
+        let at_most =
+            |a: Values, b: Values| Some((a.within(0, b.high)?, b.within(a.low, u64::MAX)?));
+        let swap = |(b, a): (Values, Values)| (a, b);
+        match (condition, holds) {
+            (C::b, true) | (C::ae, false) => below(a, b),
+            (C::be, true) | (C::a, false) => at_most(a, b),
+            (C::a, true) | (C::be, false) => below(b, a).map(swap),
+            (C::ae, true) | (C::b, false) => at_most(b, a).map(swap),
+            (C::l, true) | (C::ge, false) if unsigned => below(a, b),
+            (C::le, true) | (C::g, false) if unsigned => at_most(a, b),
+            (C::g, true) | (C::le, false) if unsigned => below(b, a).map(swap),
+            (C::ge, true) | (C::l, false) if unsigned => at_most(b, a).map(swap),
+            (C::e, true) | (C::ne, false) => {
+                let both = a.within(b.low, b.high)?;
+                Some((both, b.within(a.low, a.high)?))
+            }
+            (C::ne, true) | (C::e, false) => {
+                let left = b.only().map_or(Some(a), |b| a.without(b))?;
+                let right = a.only().map_or(Some(b), |a| b.without(a))?;
+                Some((left, right))
+            }
+            _ => None,
+        }
+    }
+
+    fn tell(&self, state: &mut State, a: Values, b: Values) {
+        // All values are nothing known.
+        let told = |values: Values| (values != Values::between(0, u64::MAX)).then_some(values);
+        state[self.left.index()] = told(a);
+        if let Ok(right) = self.right {
+            state[right.index()] = told(b);
+        }
+    }
+
+    fn registers(&self) -> u16 {
+        self.left.bit() | self.right.map_or(0, Register::bit)
+    }
 }
 
 /// The registers at each instruction from which the values of those in `used`
@@ -54,6 +263,7 @@ pub(crate) fn needed(
     graph: &Graph,
     body: &BTreeSet<usize>,
     used: &BTreeMap<usize, u16>,
+    checks: &Checks,
 ) -> BTreeMap<usize, u16> {
     let mut needed: BTreeMap<usize, u16> = BTreeMap::new();
     loop {
@@ -61,8 +271,17 @@ pub(crate) fn needed(
         for &n in body.iter().rev() {
             let node = &graph.nodes[n];
             let next = node.next.iter().filter_map(|next| needed.get(next));
-            let after = next.fold(0, |all, &registers| all | registers);
-            let before = node.effects.sources(after) | used.get(&n).copied().unwrap_or(0);
+            let mut after = next.fold(0, |all, &registers| all | registers);
+            if let Some(check) = checks.get(&n) {
+                after &= !check.register.bit();
+            }
+            let mut before = node.effects.sources(after) | used.get(&n).copied().unwrap_or(0);
+            // What is known of one side follows from the other.
+            if let Some(compared) = Compared::of(graph, n)
+                && before & compared.registers() != 0
+            {
+                before |= compared.registers();
+            }
             changed |= needed.insert(n, before) != Some(before);
         }
         if !changed {

@@ -1,10 +1,11 @@
 //! Finding the caller of a leaf function: where the return address lies, and the
 //! call that it belongs to.
 
-use crate::facts::facts;
+use crate::facts::{Checks, facts};
 use crate::flow::Graph;
 use crate::registers::Register;
 use crate::request::{Code, Frame};
+use crate::values::Values;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use sunder_access::CodeAddress;
@@ -24,9 +25,9 @@ pub fn return_slot(code: Code<'_>, ip: CodeAddress) -> Option<i64> {
     let start = graph.find(crate::flow::OUTER, code.start.0)?;
     let at = graph.find(crate::flow::OUTER, ip.0)?;
     let mut state = [None; 16];
-    state[Register::RSP.index()] = Some(STACK);
-    let facts = facts(&graph, &all, start, state);
-    let rsp = facts.get(&at)?[Register::RSP.index()]?;
+    state[Register::RSP.index()] = Some(Values::one(STACK));
+    let facts = facts(&graph, &all, &[(start, state)], &Checks::new());
+    let rsp = facts.get(&at)?[Register::RSP.index()]?.only()?;
     let slot = STACK.wrapping_sub(rsp) as i64;
     (0..DEEPEST).contains(&slot).then_some(slot)
 }

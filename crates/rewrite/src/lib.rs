@@ -32,6 +32,7 @@ mod emit;
 mod facts;
 mod flow;
 mod frame;
+mod layout;
 mod live;
 mod operand;
 mod ordering;
@@ -40,12 +41,14 @@ mod record;
 mod registers;
 mod request;
 pub mod sites;
+mod speculate;
+mod values;
 
 pub use frame::{call_targets, return_slot};
 pub use ordering::ordering_pages;
 pub use registers::{Register, Registers};
 pub use request::{
-    Block, Code, Condition, Entry, Frame, MovedPage, Refusal, Request, Resume, Rule, Seen,
+    Block, Code, Condition, Entry, Frame, Memory, MovedPage, Refusal, Request, Resume, Rule, Seen,
 };
 
 /// Makes a copy of the code around the instruction that faulted.

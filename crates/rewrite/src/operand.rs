@@ -2,6 +2,7 @@
 
 use crate::effects::State;
 use crate::registers::Register;
+use crate::values::Values;
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as Iced,
 };
@@ -67,10 +68,21 @@ impl Operand {
             .wrapping_add(self.displacement)
     }
 
-    /// The registers' values, as far as they are known; 0 for none.
-    pub(crate) fn values(&self, state: &State) -> (Option<u64>, Option<u64>) {
-        let get = |register: Option<Register>| register.map_or(Some(0), |r| state[r.index()]);
+    /// The registers' values, as far as they are single ones; 0 for none.
+    pub(crate) fn single(&self, state: &State) -> (Option<u64>, Option<u64>) {
+        let get =
+            |register: Option<Register>| register.map_or(Some(0), |r| state[r.index()]?.only());
         (get(self.base), get(self.index))
+    }
+
+    /// The addresses that it can have.
+    pub(crate) fn addresses(&self, state: &State) -> Option<Values> {
+        let get = |register: Option<Register>| {
+            register.map_or(Some(Values::one(0)), |r| state[r.index()])
+        };
+        let (base, index) = (get(self.base)?, get(self.index)?);
+        base.plus(index.times(self.scale)?)?
+            .plus(Values::one(self.displacement))
     }
 
     pub(crate) fn registers(&self) -> u16 {

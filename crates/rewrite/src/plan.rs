@@ -1,12 +1,14 @@
 //! Which code is copied, and what becomes of each of its operands.
 
 use crate::effects::State;
-use crate::facts::{Facts, facts, needed};
+use crate::facts::{Checks, Facts, facts, needed};
 use crate::flow::{Graph, OUTER};
 use crate::live::wanted;
 use crate::operand::Operand;
 use crate::registers::Register;
 use crate::request::{MovedPage, Place, Refusal, Request, Rule, Seen};
+use crate::speculate::{checks, foresee};
+use crate::values::Values;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,10 +17,24 @@ use iced_x86::InstructionInfoFactory;
 /// Different places that one guarded operand may go to.
 const MOST_ALTERNATIVES: usize = 4;
 
+/// A loop of more instructions is left to the loops in it, if there are any.
+const MOST_COPIED: usize = 1200;
+
+/// A register is at least `low` and at most `high`; the guard need not look where
+/// the facts say so already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub register: Register,
+    pub low: u64,
+    pub high: u64,
+    pub test_low: bool,
+    pub test_high: bool,
+}
+
 /// Bounds of registers under which an operand goes to one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alternative {
-    pub bounds: Vec<(Register, u64, u64)>,
+    pub bounds: Vec<Bound>,
     /// What the copy has for a displacement.
     pub displacement: u64,
 }
@@ -32,6 +48,15 @@ pub(crate) enum Plan {
     Guarded(Vec<Alternative>),
 }
 
+/// One copy of the loop: there are two if some checks may fail.
+#[derive(Debug, Default)]
+pub(crate) struct Version {
+    pub plans: BTreeMap<usize, Plan>,
+    pub facts: Facts,
+    /// Facts that an entry must bring along.
+    pub needed: BTreeMap<usize, u16>,
+}
+
 /// What is to be copied.
 #[derive(Debug)]
 pub(crate) struct Chosen {
@@ -40,14 +65,33 @@ pub(crate) struct Chosen {
     /// The instruction that faulted.
     pub at: usize,
     pub is_loop: bool,
-    pub plans: BTreeMap<usize, Plan>,
-    pub facts: Facts,
-    /// Facts that an entry must bring along.
-    pub needed: BTreeMap<usize, u16>,
+    /// Where all checks held.
+    pub fast: Version,
+    /// Where one has failed.
+    pub slow: Version,
+    pub checks: Checks,
+    /// The checks that lead back where they hold.
+    pub returns: BTreeSet<usize>,
     /// The operand that faulted.
     pub seen: Seen,
     /// Where no comparison may stand.
     pub wanted: BTreeSet<usize>,
+}
+
+/// What loops are planned with.
+struct Planner<'a> {
+    request: &'a Request<'a>,
+    graph: &'a Graph,
+    at: usize,
+    wanted: BTreeSet<usize>,
+}
+
+#[derive(Default)]
+struct Planned {
+    fast: Version,
+    slow: Version,
+    checks: Checks,
+    returns: BTreeSet<usize>,
 }
 
 /// Decides; with `only_alone` for the one instruction.
@@ -66,38 +110,44 @@ pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, 
         _ => None,
     };
     let (graph, at) = with_caller.unwrap_or((own, at));
-    let mut best = None;
     let loops = if only_alone {
         Vec::new()
     } else {
         graph.loops(at)
     };
-    for body in loops {
-        let planned = plan_loop(request, &graph, &body, at);
-        match planned.plans.get(&at) {
-            Some(Plan::Direct(_)) => {
-                best = Some((body, planned));
-                break;
-            }
-            Some(Plan::Guarded(_)) if best.is_none() => best = Some((body, planned)),
-            _ => {}
-        }
-    }
+    let planner = Planner {
+        request,
+        graph: &graph,
+        at,
+        wanted: wanted(&graph),
+    };
+    // The outermost: leaving a copy and faulting again takes as long as many guards.
+    let small = loops.iter().any(|body| body.len() <= MOST_COPIED);
+    let best = loops
+        .into_iter()
+        .filter(|body| !small || body.len() <= MOST_COPIED)
+        .map(|body| {
+            let planned = planner.plan(&body);
+            (body, planned)
+        })
+        .find(|(_, planned)| planned.fast.plans.contains_key(&at));
     let is_loop = best.is_some();
     let (body, planned) = match best {
         Some(best) => best,
         None => alone(request, &graph, at)?,
     };
+    let wanted = planner.wanted;
     Ok(Chosen {
         graph,
         body,
         at,
         is_loop,
-        plans: planned.plans,
-        facts: planned.facts,
-        needed: planned.needed,
+        fast: planned.fast,
+        slow: planned.slow,
+        checks: planned.checks,
+        returns: planned.returns,
         seen,
-        wanted: planned.wanted,
+        wanted,
     })
 }
 
@@ -107,8 +157,8 @@ fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen,
     let instruction = &graph.nodes[at].instruction;
     let mut factory = InstructionInfoFactory::new();
     let operand = Operand::of(instruction, &mut factory).ok_or(Refusal::Operand(ip))?;
-    let state = request.registers.general.map(Some);
-    let (Some(base), Some(index)) = operand.values(&state) else {
+    let state = known(request);
+    let (Some(base), Some(index)) = operand.single(&state) else {
         return Err(Refusal::Operand(ip));
     };
     match request
@@ -122,53 +172,149 @@ fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen,
     }
 }
 
-#[derive(Debug, Default)]
-struct Planned {
-    plans: BTreeMap<usize, Plan>,
-    facts: Facts,
-    needed: BTreeMap<usize, u16>,
-    wanted: BTreeSet<usize>,
+/// The registers at the fault.
+fn known(request: &Request<'_>) -> State {
+    request.registers.general.map(|v| Some(Values::one(v)))
 }
 
-fn plan_loop(request: &Request<'_>, graph: &Graph, body: &BTreeSet<usize>, at: usize) -> Planned {
-    let state = request.registers.general.map(Some);
-    let facts = facts(graph, body, at, state);
-    let wanted = wanted(graph);
-    let mut factory = InstructionInfoFactory::new();
-    let (mut plans, mut used) = (BTreeMap::new(), BTreeMap::new());
-    for &n in body {
-        let node = &graph.nodes[n];
-        let (Some(operand), Some(state)) =
-            (Operand::of(&node.instruction, &mut factory), facts.get(&n))
-        else {
-            continue;
-        };
-        let ip = node.instruction.ip();
-        let mut seen: Vec<Seen> = request
-            .seen
+impl Planner<'_> {
+    fn plan(&self, body: &BTreeSet<usize>) -> Planned {
+        let mut factory = InstructionInfoFactory::new();
+        let operands: BTreeMap<usize, Operand> = body
             .iter()
-            .filter(|s| s.ip.0 == ip)
-            .copied()
+            .filter_map(|&n| {
+                let operand = Operand::of(&self.graph.nodes[n].instruction, &mut factory)?;
+                Some((n, operand))
+            })
             .collect();
-        if n == at {
-            seen.insert(0, seen_now(request, &operand));
+        let mut seen = self.request.seen.to_vec();
+        if let Some(operand) = operands.get(&self.at) {
+            seen.insert(0, seen_now(self.request, operand));
         }
-        let (plan, registers) = plan(request.moved, &operand, state, &seen);
-        match plan {
-            Some(Plan::Guarded(_)) if wanted.contains(&n) => {}
-            Some(plan) => {
-                plans.insert(n, plan);
-                used.insert(n, registers);
+        seen.extend(foresee(self.request, self.graph, body, self.at));
+        let starts = [(self.at, known(self.request))];
+        let without = Checks::new();
+        let plain = facts(self.graph, body, &starts, &without);
+        let plain = self.version(body, plain, &operands, &seen, &without);
+        let guarded = |version: &Version| {
+            let operands = operands.keys().filter(|n| {
+                let ip = self.graph.nodes[**n].instruction.ip();
+                seen.iter().any(|s| s.ip.0 == ip)
+                    && !matches!(version.plans.get(n), Some(Plan::Direct(_)))
+            });
+            operands.copied().collect::<Vec<usize>>()
+        };
+        let open = guarded(&plain);
+        let only_plain = |plain| Planned {
+            fast: plain,
+            ..Planned::default()
+        };
+        if open.is_empty() {
+            return only_plain(plain);
+        }
+        let wanted: BTreeMap<usize, Operand> = open.iter().map(|n| (*n, operands[n])).collect();
+        let checks = checks(
+            self.request,
+            self.graph,
+            body,
+            self.at,
+            &wanted,
+            &self.wanted,
+        );
+        let fast = facts(self.graph, body, &starts, &checks);
+        let fast = self.version(body, fast, &operands, &seen, &checks);
+        if checks.is_empty() || guarded(&fast).len() >= open.len() {
+            return only_plain(plain);
+        }
+        self.with_slow(body, fast, &operands, &seen, checks)
+    }
+
+    /// Adds the copy for when a check fails.
+    fn with_slow(
+        &self,
+        body: &BTreeSet<usize>,
+        fast: Version,
+        operands: &BTreeMap<usize, Operand>,
+        seen: &[Seen],
+        checks: Checks,
+    ) -> Planned {
+        let mut starts = Vec::new();
+        for n in checks.keys() {
+            let node = &self.graph.nodes[*n];
+            if let Some(before) = fast.facts.get(n) {
+                let after = node.effects.apply(before);
+                starts.extend(node.next.iter().map(|&next| (next, after)));
             }
-            None => {}
+        }
+        let without = Checks::new();
+        let slow = facts(self.graph, body, &starts, &without);
+        let slow = self.version(body, slow, operands, seen, &without);
+        let leads_back = |n: &usize| {
+            let node = &self.graph.nodes[*n];
+            let (Some(before), Some(check)) = (slow.facts.get(n), checks.get(n)) else {
+                return false;
+            };
+            let mut after = node.effects.apply(before);
+            after[check.register.index()] = Some(Values::one(check.value));
+            let arrives = |next: &usize| {
+                let needed = fast.needed.get(next).copied().unwrap_or(0);
+                let facts = fast.facts.get(next);
+                facts.is_some_and(|facts| brings(needed, facts, &after))
+            };
+            node.next.iter().all(arrives)
+        };
+        Planned {
+            returns: checks.keys().copied().filter(leads_back).collect(),
+            fast,
+            slow,
+            checks,
         }
     }
-    Planned {
-        needed: needed(graph, body, &used),
-        plans,
-        facts,
-        wanted,
+
+    /// What becomes of the operands where these facts hold.
+    fn version(
+        &self,
+        body: &BTreeSet<usize>,
+        facts: Facts,
+        operands: &BTreeMap<usize, Operand>,
+        seen: &[Seen],
+        checks: &Checks,
+    ) -> Version {
+        let (mut plans, mut used) = (BTreeMap::new(), BTreeMap::new());
+        for (&n, operand) in operands {
+            let Some(state) = facts.get(&n) else { continue };
+            let ip = self.graph.nodes[n].instruction.ip();
+            let seen: Vec<Seen> = seen.iter().filter(|s| s.ip.0 == ip).copied().collect();
+            let (plan, registers) = plan(self.request.moved, operand, state, &seen);
+            match plan {
+                Some(Plan::Guarded(_)) if self.wanted.contains(&n) => {}
+                Some(plan) => {
+                    plans.insert(n, plan);
+                    used.insert(n, registers);
+                }
+                None => {}
+            }
+        }
+        Version {
+            needed: needed(self.graph, body, &used, checks),
+            plans,
+            facts,
+        }
     }
+}
+
+/// Whether a thread with `state` brings along what is needed of `facts`.
+fn brings(needed: u16, facts: &State, state: &State) -> bool {
+    (0..16).all(|number| {
+        if needed >> number & 1 == 0 {
+            return true;
+        }
+        match (facts[number], state[number]) {
+            (None, _) => true,
+            (Some(facts), Some(values)) => facts.holds(values),
+            (Some(_), None) => false,
+        }
+    })
 }
 
 fn seen_now(request: &Request<'_>, operand: &Operand) -> Seen {
@@ -180,48 +326,83 @@ fn seen_now(request: &Request<'_>, operand: &Operand) -> Seen {
     }
 }
 
-/// What becomes of an operand, and the facts that this builds on.
+/// What becomes of an operand, and the registers whose facts this builds on.
 fn plan(moved: &MovedPage, operand: &Operand, state: &State, seen: &[Seen]) -> (Option<Plan>, u16) {
-    let (base, index) = operand.values(state);
-    if let (Some(base), Some(index)) = (base, index) {
-        let place = moved.place(operand.address(base, index), operand.width);
-        let plan = match place {
-            Place::In(rule) => operand.displaced(rule.delta).map(Plan::Direct),
-            Place::Elsewhere | Place::Straddles => None,
-        };
-        return (plan, operand.registers());
-    }
-    let mut alternatives: Vec<Alternative> = Vec::new();
-    let all = seen;
-    for seen in all {
-        let fits = base.is_none_or(|b| b == seen.base) && index.is_none_or(|i| i == seen.index);
-        if !fits || alternatives.len() == MOST_ALTERNATIVES {
-            continue;
+    let addresses = operand.addresses(state);
+    if let Some(all) = addresses {
+        let place = moved.place_all(all.low, all.high, operand.width);
+        match place {
+            Place::In(rule) => {
+                let plan = operand.displaced(rule.delta).map(Plan::Direct);
+                return (plan, operand.registers());
+            }
+            Place::Elsewhere => return (None, 0),
+            // It will fault, and be refused.
+            Place::Straddles if all.only().is_some() => return (None, 0),
+            Place::Straddles => {}
         }
-        let place = moved.place(operand.address(seen.base, seen.index), operand.width);
-        let Place::In(rule) = place else { continue };
-        // One value of the base so far: it is compared with that alone, which takes
-        // half as long. Others make it bounds.
-        let others = || {
-            all.iter()
-                .any(|s| s.base != seen.base && in_rule(moved, operand, s, &rule))
-        };
-        let exact = operand.index.is_none() && !others();
-        if let Some(new) = alternative(operand, (base, index), seen, &rule, exact)
+    }
+    let (base, index) = operand.single(state);
+    let mut alternatives: Vec<Alternative> = Vec::new();
+    let mut add = |new: Option<Alternative>| {
+        if let Some(new) = new
+            && alternatives.len() < MOST_ALTERNATIVES
             && !alternatives.contains(&new)
         {
             alternatives.push(new);
         }
+    };
+    for one in seen {
+        let fits = base.is_none_or(|b| b == one.base) && index.is_none_or(|i| i == one.index);
+        let place = moved.place(operand.address(one.base, one.index), operand.width);
+        let (true, Place::In(rule)) = (fits, place) else {
+            continue;
+        };
+        // One value of the base so far: it is compared with that alone, which takes
+        // half as long. Others make it bounds.
+        let others = || {
+            seen.iter()
+                .any(|s| s.base != one.base && in_rule(moved, operand, s, &rule))
+        };
+        let exact = operand.index.is_none() && addresses.is_none() && !others();
+        add(alternative(operand, state, one, &rule, exact));
     }
-    let mut known = 0;
-    if base.is_some() {
-        known |= operand.base.map_or(0, Register::bit);
+    if let Some(all) = addresses.filter(|all| all.high - all.low < moved.page.len) {
+        for rule in &moved.rules {
+            add(part_of(operand, state, all, rule));
+        }
     }
-    if index.is_some() {
-        known |= operand.index.map_or(0, Register::bit);
+    let mut registers = 0;
+    for (register, single) in [(operand.base, base), (operand.index, index)] {
+        if let Some(register) = register
+            && (single.is_some() || alternatives.iter().any(|a| a.leaves_out(register)))
+        {
+            registers |= register.bit();
+        }
     }
     let plan = (!alternatives.is_empty()).then_some(Plan::Guarded(alternatives));
-    (plan, known)
+    (plan, registers)
+}
+
+impl Alternative {
+    /// Whether a register is not fully tested.
+    fn leaves_out(&self, register: Register) -> bool {
+        let mut bounds = self.bounds.iter().filter(|b| b.register == register);
+        bounds.any(|b| !b.test_low || !b.test_high)
+    }
+}
+
+impl Bound {
+    fn of(register: Register, low: u64, high: u64, state: &State) -> Self {
+        let known = state[register.index()];
+        Self {
+            register,
+            low,
+            high,
+            test_low: known.is_none_or(|k| k.low < low),
+            test_high: known.is_none_or(|k| k.high > high),
+        }
+    }
 }
 
 /// Whether the operand went to this rule when it was seen.
@@ -234,11 +415,12 @@ fn in_rule(moved: &MovedPage, operand: &Operand, seen: &Seen, rule: &Rule) -> bo
 /// in `rule`; if `exact`, what was seen and nothing else.
 fn alternative(
     operand: &Operand,
-    (base, index): (Option<u64>, Option<u64>),
+    state: &State,
     seen: &Seen,
     rule: &Rule,
     exact: bool,
 ) -> Option<Alternative> {
+    let (base, index) = operand.single(state);
     let address = operand.address(seen.base, seen.index);
     let below = address.wrapping_sub(rule.bytes.start.0);
     let above = rule
@@ -246,26 +428,27 @@ fn alternative(
         .len
         .checked_sub(below)?
         .checked_sub(operand.width)?;
+    let only = |register, value| Bound::of(register, value, value, state);
     let around = |register, value: u64, scale: u64| {
         if exact {
-            return (register, value, value);
+            return only(register, value);
         }
         let low = value.checked_sub(below / scale);
         let high = value.checked_add(above / scale);
         match (low, high) {
-            (Some(low), Some(high)) => (register, low, high),
-            _ => (register, value, value),
+            (Some(low), Some(high)) => Bound::of(register, low, high, state),
+            _ => only(register, value),
         }
     };
     let mut bounds = Vec::new();
     match (operand.base, operand.index) {
         // One register in two roles does not stay on one side.
-        (Some(b), Some(i)) if b == i => bounds.push((b, seen.base, seen.base)),
+        (Some(b), Some(i)) if b == i => bounds.push(only(b, seen.base)),
         (b, i) => {
             let index_varies = i.filter(|_| index.is_none());
             if let Some(b) = b.filter(|_| base.is_none()) {
                 bounds.push(if index_varies.is_some() {
-                    (b, seen.base, seen.base)
+                    only(b, seen.base)
                 } else {
                     around(b, seen.base, 1)
                 });
@@ -277,6 +460,32 @@ fn alternative(
     }
     Some(Alternative {
         bounds,
+        displacement: operand.displaced(rule.delta)?,
+    })
+}
+
+/// The part of an operand's addresses that lies in `rule`, if one register alone
+/// makes them.
+fn part_of(operand: &Operand, state: &State, all: Values, rule: &Rule) -> Option<Alternative> {
+    let (base, index) = operand.single(state);
+    let (register, scale) = match (operand.base, operand.index) {
+        (Some(b), Some(i)) if b == i => return None,
+        (Some(b), _) if base.is_none() && index.is_some() => (b, 1),
+        (_, Some(i)) if index.is_none() && base.is_some() => (i, operand.scale.max(1)),
+        _ => return None,
+    };
+    let known = state[register.index()]?;
+    let last = rule.bytes.len.checked_sub(operand.width)?;
+    let (first, last) = (rule.bytes.start.0, rule.bytes.start.0.checked_add(last)?);
+    let low = known
+        .low
+        .checked_add(first.saturating_sub(all.low).div_ceil(scale))?;
+    let high = known
+        .high
+        .checked_sub(all.high.saturating_sub(last).div_ceil(scale))?;
+    known.within(low, high)?;
+    Some(Alternative {
+        bounds: vec![Bound::of(register, low, high, state)],
         displacement: operand.displaced(rule.delta)?,
     })
 }
@@ -295,9 +504,13 @@ fn alone(
     let unknown = [None; 16];
     let seen = seen_now(request, &operand);
     let (plan, _) = plan(request.moved, &operand, &unknown, &[seen]);
-    let planned = Planned {
+    let fast = Version {
         plans: BTreeMap::from([(at, plan.ok_or(Refusal::OutOfReach(ip))?)]),
         facts: Facts::from([(at, unknown)]),
+        ..Version::default()
+    };
+    let planned = Planned {
+        fast,
         ..Planned::default()
     };
     Ok((vec![at].into_iter().collect(), planned))

@@ -9,6 +9,8 @@ use sunder_access::CodeAddress;
 pub struct Register(pub u8);
 
 impl Register {
+    pub(crate) const RAX: Self = Self(0);
+    pub(crate) const RDX: Self = Self(2);
     pub(crate) const RSP: Self = Self(4);
     pub(crate) const RBP: Self = Self(5);
 

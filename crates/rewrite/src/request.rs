@@ -2,7 +2,7 @@
 
 use crate::registers::{Register, Registers};
 use alloc::vec::Vec;
-use sunder_access::{CodeAddress, Span};
+use sunder_access::{Address, CodeAddress, Span};
 
 /// Code bytes of one function, or of as much of one as is known.
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +49,20 @@ pub(crate) enum Place {
 }
 
 impl MovedPage {
+    /// The same for all addresses from `low` to `high`.
+    pub(crate) fn place_all(&self, low: u64, high: u64, width: u64) -> Place {
+        let all = high.saturating_sub(low).checked_add(width);
+        all.map_or(Place::Straddles, |all| self.place(low, all))
+    }
+
     pub(crate) fn place(&self, address: u64, width: u64) -> Place {
         let page = self.page;
-        let last = address.wrapping_add(width.saturating_sub(1));
-        let on = |a: u64| a.wrapping_sub(page.start.0) < page.len;
-        if !on(address) && !on(last) {
+        let Some(last) = address.checked_add(width.saturating_sub(1)) else {
+            return Place::Straddles;
+        };
+        if last < page.start.0
+            || address.wrapping_sub(page.start.0) >= page.len && address > page.start.0
+        {
             return Place::Elsewhere;
         }
         let whole = |rule: &&Rule| {
@@ -87,6 +96,17 @@ pub struct Seen {
     pub index: u64,
 }
 
+/// The program's memory, as it is while the thread waits: the address and the bytes (1
+/// to 8) of a number.
+#[derive(Clone, Copy)]
+pub struct Memory<'a>(pub &'a dyn Fn(Address, u64) -> Option<u64>);
+
+impl core::fmt::Debug for Memory<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Memory")
+    }
+}
+
 /// A fault that is to be answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -105,6 +125,8 @@ pub struct Request<'a> {
     pub moved: &'a MovedPage,
     /// Earlier faults of the same thread.
     pub seen: &'a [Seen],
+    /// What pointers in memory hold: only a guess, which the copy checks.
+    pub memory: Memory<'a>,
     /// Where the block will lie.
     pub at: CodeAddress,
 }

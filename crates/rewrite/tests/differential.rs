@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sunder_access::{Address, CodeAddress, Span};
 use sunder_rewrite::{
-    Block, Code, Condition, Frame, MovedPage, Refusal, Registers, Request, Resume, Rule, Seen,
-    return_slot, specialise,
+    Block, Code, Condition, Frame, Memory, MovedPage, Refusal, Registers, Request, Resume, Rule,
+    Seen, return_slot, specialise,
 };
 
 /// All memory of a run: code, its copies, the page, what it moves to, and memory
@@ -114,6 +114,21 @@ fn original(run: &Run, ip: CodeAddress) -> CodeAddress {
     ip
 }
 
+/// Memory of the run, as the tool would read it.
+fn read(at: Address, width: u64) -> Option<u64> {
+    let inside = (BASE..BASE + BYTES - 8).contains(&at.0);
+    let on_page = at.0 & !0xfff == PAGE;
+    let mut bytes = [0; 8];
+    if !inside || on_page || width > 8 {
+        return None;
+    }
+    // SAFETY: memory of the run, not protected.
+    unsafe {
+        std::ptr::copy_nonoverlapping(at.0 as *const u8, bytes.as_mut_ptr(), width as usize);
+    }
+    Some(u64::from_le_bytes(bytes))
+}
+
 fn answer(run: &mut Run, now: Registers) -> Result<u64, Refusal> {
     run.faults += 1;
     if run.faults > MOST_FAULTS {
@@ -141,6 +156,7 @@ fn answer(run: &mut Run, now: Registers) -> Result<u64, Refusal> {
         registers: now,
         moved: &run.moved,
         seen: &run.seen,
+        memory: Memory(&read),
         at: CodeAddress(run.next),
     };
     let block = specialise(&request)?;
@@ -210,7 +226,51 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
         20 => format!("shl {r}, 3\n rol {r32}, 5"),
         21 => format!("mov {r}, [rip+page+{}]", GROUP + u64::from(word)),
         22 => format!("add qword ptr [rip+page+{}], 5", 0x200 + word),
-        _ => format!("cmp byte ptr [rdi+{word}], 9\n setb al"),
+        23 => format!("cmp byte ptr [rdi+{word}], 9\n setb al"),
+        // A pointer to a pointer, and one that the loop itself puts there.
+        24 => format!("mov r13, [rbp-24]\n mov r13, [r13]\n add [r13+{word}], {r}"),
+        25 => format!("mov [rbp-32], rdi\n mov r13, [rbp-32]\n sub [r13+{word}], {r}"),
+        // One that changes between rounds, to elsewhere and back.
+        26 => format!(
+            "mov r13, [rbp-40]\n xor [r13+{word}], {r}\n mov r14, rcx\n and r14, 1\n mov r13, [rbp+r14*8-72]\n mov [rbp-40], r13"
+        ),
+        // An index in memory; one of 32 bits; one that is computed.
+        27 => format!("movsxd r13, dword ptr [rbp-48]\n add [rdi+r13*8], {r}"),
+        28 => format!("mov r13d, [rbp-48]\n lea r13, [rdi+r13*4+4]\n mov [r13], {r32}"),
+        29 => format!(
+            "movzx r13d, cl\n and r13d, 1\n shl r13, 4\n mov {r}, [r12+r13+{}]",
+            offset % 2 * 8
+        ),
+        30 => format!(
+            "mov r13, rdi\n imul r13, r13, 3\n sub r13, rdi\n shr r13, 1\n add [r13+{word}], {r}"
+        ),
+        31 => "mov rax, r12\n mov r13, [rbp-56]\n mul r13\n mov [rax+8], rcx".to_owned(),
+        // Inner loops over the group and over more than it.
+        32 => format!(
+            "mov r13, rdi\n lea r14, [rdi+32]\n6: add [r13], {r}\n add r13, 8\n cmp r13, r14\n jne 6b"
+        ),
+        33 => format!(
+            "xor r13d, r13d\n6: inc dword ptr [rdi+r13*4]\n inc r13\n cmp r13d, {}\n jl 6b",
+            1 + offset % 12
+        ),
+        34 => format!(
+            "mov r13d, {}\n6: mov {r}, [rdi+r13*8]\n sub r13, 1\n jnz 6b",
+            1 + offset % 9
+        ),
+        35 => format!("mov r13, rcx\n and r13, 7\n add [rdi+r13*8], {r}"),
+        // Two operands through one pointer, one of them conditional.
+        36 => format!(
+            "mov r13, [rbp-8]\n test rcx, 2\n jz 7f\n add [r13], {r}\n7: add [r13+{word}], rcx"
+        ),
+        37 => format!("mov r13, [rbp-8]\n cmp rcx, 4\n cmovb r13, r12\n add [r13+{word}], {r}"),
+        // The index is bounded by a comparison before.
+        38 => format!(
+            "mov r13, rcx\n cmp r13, {}\n ja 7f\n add [rdi+r13*8], {r}\n7:",
+            offset % 8
+        ),
+        _ => format!(
+            "mov r13, rcx\n neg r13\n and r13d, 3\n lea r13, [rdi+r13*8]\n lock add [r13], {r}"
+        ),
     }
 }
 
@@ -286,6 +346,12 @@ fn prepare(code: &[u8]) {
         std::ptr::copy_nonoverlapping(code.as_ptr(), BASE as *mut u8, code.len());
         *((PRIVATE + 0x1000 - 8) as *mut u64) = PAGE + GROUP;
         *((PRIVATE + 0x1000 - 16) as *mut u64) = PAGE + GROUP;
+        *((PRIVATE + 0x1000 - 24) as *mut u64) = PRIVATE + 0x1000 - 8;
+        *((PRIVATE + 0x1000 - 40) as *mut u64) = PRIVATE + 0x3000;
+        *((PRIVATE + 0x1000 - 64) as *mut u64) = PAGE + GROUP;
+        *((PRIVATE + 0x1000 - 72) as *mut u64) = PRIVATE + 0x3000;
+        *((PRIVATE + 0x1000 - 48) as *mut u64) = 2;
+        *((PRIVATE + 0x1000 - 56) as *mut u64) = 1;
         let context = CONTEXT as *mut u64;
         for number in 0..16u64 {
             *context.add(number as usize) = 0x1111_2222_3333 * (number + 3);
@@ -406,7 +472,7 @@ fn compare(steps: &[(u32, u32, u32)], leaf: &[(u32, u32, u32)], rounds: u32) -> 
 }
 
 fn steps(most: usize) -> impl Strategy<Value = Vec<(u32, u32, u32)>> {
-    prop::collection::vec((0u32..24, 0u32..64, 0u32..6), 0..most)
+    prop::collection::vec((0u32..40, 0u32..64, 0u32..6), 0..most)
 }
 
 proptest! {

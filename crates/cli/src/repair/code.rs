@@ -95,6 +95,14 @@ impl TargetCode {
         (read == len as isize).then_some(bytes)
     }
 
+    /// The number of so many bytes (1 to 8) at `at`.
+    pub fn number(&self, at: u64, width: u64) -> Option<u64> {
+        let bytes = self.read(at, usize::try_from(width).ok().filter(|w| *w <= 8)?)?;
+        let mut wide = [0; 8];
+        wide.get_mut(..bytes.len())?.copy_from_slice(&bytes);
+        Some(u64::from_le_bytes(wide))
+    }
+
     /// The eight bytes at `at`.
     pub fn word(&self, at: u64) -> Option<u64> {
         let bytes = self.read(at, 8)?;

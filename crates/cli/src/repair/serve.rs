@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 use sunder_access::{CodeAddress, ProcessId};
 use sunder_findings::RewrittenCode;
 use sunder_rewrite::{
-    Block, Code, Condition, Frame, MovedPage, Registers, Request, Seen, call_targets, return_slot,
-    specialise,
+    Block, Code, Condition, Frame, Memory, MovedPage, Registers, Request, Seen, call_targets,
+    return_slot, specialise,
 };
 use sunder_wire::remap::{
     ANSWERED, ASKED, CACHE, CONDITIONS, Control, ENTRIES, RESUMES, STACK, bucket,
@@ -239,6 +239,7 @@ impl MovedArea {
             })
             .collect();
         let seen = self.seen.entry(thread).or_default();
+        let memory = |at: sunder_access::Address, width| code.number(at.0, width);
         let request = Request {
             frame,
             caller,
@@ -246,6 +247,7 @@ impl MovedArea {
             registers,
             moved: &self.moved,
             seen,
+            memory: Memory(&memory),
             at: CodeAddress(self.at + self.used),
         };
         let block = specialise(&request).map_err(|refusal| refusal.to_string())?;

@@ -7,7 +7,7 @@ use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 use std::io::Write;
 use std::process::{Command, Stdio};
 use sunder_access::{Address, CodeAddress, Span};
-use sunder_rewrite::{Block, Code, Frame, MovedPage, Registers, Request, Rule, Seen};
+use sunder_rewrite::{Block, Code, Frame, Memory, MovedPage, Registers, Request, Rule, Seen};
 
 /// Where the original code of a table lies.
 pub const TEXT: u64 = 0x40_0000;
@@ -102,6 +102,7 @@ pub fn ask<'a>(
         registers,
         moved,
         seen,
+        memory: Memory(&|_, _| None),
         at: CodeAddress(CACHE),
     }
 }

@@ -1,0 +1,314 @@
+//! What an operand's address probably is although it comes from memory: pointers
+//! and indices that the loop loads again and again are compared, right behind the
+//! load, with what they held when the thread faulted. Behind such a check they are
+//! facts. A guess that is wrong costs time and nothing else.
+
+use crate::effects::State;
+use crate::facts::{Check, Checks, Facts, facts, needed};
+use crate::flow::Graph;
+use crate::operand::Operand;
+use crate::registers::Register;
+use crate::request::{Place, Request, Rule, Seen};
+use crate::values::Values;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as Iced,
+    UsedMemory,
+};
+use sunder_access::{Address, CodeAddress};
+
+/// Pointers to pointers are followed so far.
+const DEEPEST: usize = 4;
+/// More checks in one copy cost more than a guard for each operand.
+const MOST_CHECKS: usize = 12;
+/// So many instructions behind the load a check may stand.
+const FARTHEST: usize = 8;
+/// So many instructions are looked at for where this round of the loop goes.
+const MOST_FORESEEN: usize = 256;
+
+/// A value that is loaded.
+struct Load {
+    register: Register,
+    address: u64,
+    width: u64,
+    /// The register's value from the memory's.
+    value: fn(u64, u64) -> u64,
+    /// What the register held before, if that counts.
+    before: u64,
+}
+
+/// What the rest of this round will touch on the page, from the registers at the
+/// fault.
+pub(crate) fn foresee(
+    request: &Request<'_>,
+    graph: &Graph,
+    body: &BTreeSet<usize>,
+    at: usize,
+) -> Vec<Seen> {
+    let mut factory = InstructionInfoFactory::new();
+    let start = request.registers.general.map(|v| Some(Values::one(v)));
+    let mut known = BTreeSet::from([at]);
+    let mut open = vec![(at, start)];
+    let mut seen = Vec::new();
+    while let Some((n, state)) = open.pop() {
+        let node = &graph.nodes[n];
+        if n != at
+            && let Some(operand) = Operand::of(&node.instruction, &mut factory)
+            && let (Some(base), Some(index)) = operand.single(&state)
+            && let Place::In(_) = request
+                .moved
+                .place(operand.address(base, index), operand.width)
+        {
+            seen.push(Seen {
+                ip: CodeAddress(node.instruction.ip()),
+                base,
+                index,
+            });
+        }
+        let mut after = node.effects.apply(&state);
+        if let Some(load) = load(&node.instruction, &state) {
+            let value = expected(request, &load, &[]);
+            after[load.register.index()] = value.map(Values::one);
+        }
+        for &next in &node.next {
+            if body.contains(&next) && known.len() < MOST_FORESEEN && known.insert(next) {
+                open.push((next, after));
+            }
+        }
+    }
+    seen
+}
+
+/// The checks under which the operands in `operands` have known addresses;
+/// none if there are no such checks. In `flags` are the instructions before which
+/// nothing may be compared.
+pub(crate) fn checks(
+    request: &Request<'_>,
+    graph: &Graph,
+    body: &BTreeSet<usize>,
+    at: usize,
+    operands: &BTreeMap<usize, Operand>,
+    flags: &BTreeSet<usize>,
+) -> Checks {
+    let start = request.registers.general.map(|v| Some(Values::one(v)));
+    let mut checks = Checks::new();
+    let mut tried = BTreeSet::new();
+    for _ in 0..DEEPEST {
+        let facts = facts(graph, body, &[(at, start)], &checks);
+        let unknown: BTreeMap<usize, u16> = operands
+            .iter()
+            .filter(|(n, operand)| !is_settled(request, operand, facts.get(n)))
+            .map(|(&n, operand)| (n, operand.registers()))
+            .collect();
+        if unknown.is_empty() {
+            break;
+        }
+        let slice = needed(graph, body, &unknown, &checks);
+        let stores = stores(graph, body, &facts);
+        let mut more = false;
+        for &n in body {
+            let next = graph.nodes[n].next.iter().filter_map(|n| slice.get(n));
+            let wanted = next.fold(0, |all, &registers| all | registers);
+            let load = facts
+                .get(&n)
+                .and_then(|s| load(&graph.nodes[n].instruction, s));
+            let Some(load) = load else { continue };
+            if wanted & load.register.bit() == 0 || checks.len() == MOST_CHECKS || !tried.insert(n)
+            {
+                continue;
+            }
+            let Some(value) = expected(request, &load, &stores) else {
+                continue;
+            };
+            let register = load.register;
+            if let Some(place) = place(graph, body, n, register, operands, flags, &checks) {
+                checks.insert(place, Check { register, value });
+                more = true;
+            }
+        }
+        if !more {
+            break;
+        }
+    }
+    checks
+}
+
+/// Whether nothing better can be known of the operand's address.
+fn is_settled(request: &Request<'_>, operand: &Operand, state: Option<&State>) -> bool {
+    let addresses = state.and_then(|state| operand.addresses(state));
+    addresses.is_some_and(|a| {
+        a.only().is_some()
+            || request.moved.place_all(a.low, a.high, operand.width) != Place::Straddles
+    })
+}
+
+/// What the instruction loads, if it does nothing else and the address is known.
+fn load(i: &Instruction, state: &State) -> Option<Load> {
+    if i.op_count() != 2
+        || i.op0_kind() != OpKind::Register
+        || i.op1_kind() != OpKind::Memory
+        || matches!(i.memory_segment(), Iced::FS | Iced::GS)
+    {
+        return None;
+    }
+    let to = i.op0_register();
+    if !to.is_gpr64() && !to.is_gpr32() {
+        return None;
+    }
+    let register = Register::of(to)?;
+    let width = i.memory_size().size() as u64;
+    let wide = to.is_gpr64();
+    let mut before = 0;
+    let value: fn(u64, u64) -> u64 = match i.mnemonic() {
+        Mnemonic::Mov | Mnemonic::Movzx => |value, _| value,
+        Mnemonic::Movsxd if wide => |value, _| value as u32 as i32 as u64,
+        Mnemonic::Add if wide => {
+            before = state[register.index()]?.only()?;
+            u64::wrapping_add
+        }
+        _ => return None,
+    };
+    let mut factory = InstructionInfoFactory::new();
+    let [memory] = factory.info(i).used_memory() else {
+        return None;
+    };
+    Some(Load {
+        register,
+        address: exact(memory, state)?,
+        width: (1..=8).contains(&width).then_some(width)?,
+        value,
+        before,
+    })
+}
+
+/// The address of an access, if it is known.
+fn exact(memory: &UsedMemory, state: &State) -> Option<u64> {
+    if matches!(memory.segment(), Iced::FS | Iced::GS) {
+        return None;
+    }
+    let part = |register: Iced| match register {
+        Iced::None | Iced::RIP => Some(0),
+        other => state[Register::whole(other)?.index()]?.only(),
+    };
+    let index = part(memory.index())?.wrapping_mul(memory.scale() as u64);
+    Some(
+        part(memory.base())?
+            .wrapping_add(index)
+            .wrapping_add(memory.displacement()),
+    )
+}
+
+/// Bytes that the loop writes at an address that is known, and what, if that is.
+struct Store {
+    address: u64,
+    width: u64,
+    value: Option<u64>,
+}
+
+fn stores(graph: &Graph, body: &BTreeSet<usize>, facts: &Facts) -> Vec<Store> {
+    let mut factory = InstructionInfoFactory::new();
+    let mut stores = Vec::new();
+    for n in body {
+        let Some(state) = facts.get(n) else { continue };
+        let i = &graph.nodes[*n].instruction;
+        for memory in factory.info(i).used_memory() {
+            let reads = matches!(
+                memory.access(),
+                OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
+            );
+            if let (false, Some(address)) = (reads, exact(memory, state)) {
+                stores.push(Store {
+                    address,
+                    width: memory.memory_size().size() as u64,
+                    value: stored(i, state),
+                });
+            }
+        }
+    }
+    stores
+}
+
+/// What is stored.
+fn stored(i: &Instruction, state: &State) -> Option<u64> {
+    let register = match i.mnemonic() {
+        Mnemonic::Mov if i.op0_kind() == OpKind::Memory && i.op1_kind() == OpKind::Register => {
+            i.op1_register()
+        }
+        Mnemonic::Push if i.op0_kind() == OpKind::Register => i.op0_register(),
+        _ => return None,
+    };
+    let value = state[Register::of(register)?.index()]?.only()?;
+    match (register.is_gpr64(), register.is_gpr32()) {
+        (true, _) => Some(value),
+        (_, true) => Some(value & 0xffff_ffff),
+        _ => None,
+    }
+}
+
+/// What the load will probably load. None for what the loop itself changes.
+fn expected(request: &Request<'_>, load: &Load, stores: &[Store]) -> Option<u64> {
+    let mut value = None;
+    for store in stores {
+        let ends = (
+            store.address.saturating_add(store.width),
+            load.address.saturating_add(load.width),
+        );
+        if store.address >= ends.1 || load.address >= ends.0 {
+            continue;
+        }
+        let same = store.address == load.address && store.width == load.width;
+        let stored = store.value.filter(|_| same)?;
+        if value.is_some_and(|value| value != stored) {
+            return None;
+        }
+        value = Some(stored);
+    }
+    let value = match value {
+        Some(value) => value,
+        None => {
+            let place = request.moved.place(load.address, load.width);
+            let delta = match place {
+                Place::Elsewhere => 0,
+                Place::In(Rule { delta, .. }) => delta,
+                Place::Straddles => return None,
+            };
+            let address = Address(load.address.wrapping_add_signed(delta));
+            (request.memory.0)(address, load.width)?
+        }
+    };
+    Some((load.value)(value, load.before))
+}
+
+/// The first instruction from the load on behind which the flags are free.
+fn place(
+    graph: &Graph,
+    body: &BTreeSet<usize>,
+    load: usize,
+    register: Register,
+    operands: &BTreeMap<usize, Operand>,
+    flags: &BTreeSet<usize>,
+    taken: &Checks,
+) -> Option<usize> {
+    let mut n = load;
+    for _ in 0..FARTHEST {
+        let node = &graph.nodes[n];
+        let [next] = node.next[..] else { return None };
+        if node.exits
+            || node.instruction.flow_control() != FlowControl::Next
+            || !body.contains(&next)
+        {
+            return None;
+        }
+        if !flags.contains(&next) && !taken.contains_key(&n) {
+            return Some(n);
+        }
+        let used = operands.get(&next).map_or(0, Operand::registers);
+        if graph.nodes[next].effects.writes(register) || used & register.bit() != 0 {
+            return None;
+        }
+        n = next;
+    }
+    None
+}
