@@ -89,6 +89,8 @@ impl Chooser {
         if now.since(since) < GATHERING {
             return;
         }
+        let mappings = process.mappings().clone();
+        process.names.set_mappings(mappings);
         for verdict in fresh.into_iter().take(AT_ONCE) {
             // An object of the last one may have it too.
             if self.is_decided(verdict.line, now) {
