@@ -27,6 +27,7 @@ mod result;
 mod run;
 mod saved;
 mod session;
+mod sharable;
 mod shared;
 mod signals;
 mod simulate;

@@ -6,6 +6,7 @@
 
 use crate::heap::Heap;
 use crate::pointers;
+use crate::sharable::as_it_was;
 use crate::shared::has_common_memory;
 use crate::simulate::{Home, Moved, RecordedHeap, RecordedStacks};
 use crate::threads::Threads;
@@ -166,7 +167,7 @@ impl Process {
 
     /// What is mapped, read anew as a whole.
     pub fn set_mappings(&mut self, mappings: Mappings) {
-        self.mappings = mappings;
+        self.mappings = as_it_was(&self.mappings, mappings);
         self.common_memory = has_common_memory(&self.mappings);
     }
 

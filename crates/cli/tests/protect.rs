@@ -345,6 +345,39 @@ fn what_is_shared_falsely_is_isolated_in_the_middle_of_the_run() {
     println!("SKIP: the threads never ran side by side, so that nothing was found");
 }
 
+/// A block that is freed is isolated no more, and what comes in its place is judged anew.
+#[test]
+fn blocks_that_come_and_go_lose_nothing() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/protect_blocks.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("protect-blocks");
+    let compiled = Command::new("gcc")
+        .args(["-O1", "-g", "-pthread", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("gcc is needed, as the README says");
+    assert!(compiled.success(), "it compiles");
+    let report = program.with_extension("json");
+    let _alone = support::targets::alone();
+    let natural = output(Command::new(&program).args(["3", "100000000"]));
+    for _ in 0..5 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["protect", "--report"]).arg(&report).arg("--");
+        let protected = output(command.arg(&program).args(["3", "100000000"]));
+        assert_eq!(protected.stdout, natural.stdout, "{protected:?}");
+        assert!(protected.status.success(), "{protected:?}");
+        let text = std::fs::read_to_string(&report).expect("it was written");
+        let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        // Isolated twice: once more after it was freed.
+        if said["objects"].as_array().is_some_and(|all| all.len() > 1) {
+            let own = |object: &serde_json::Value| object["bytes"] == 32;
+            let objects = said["objects"].as_array().expect("it is one");
+            assert!(objects.iter().all(own), "only the threads' own: {said}");
+            return;
+        }
+    }
+    println!("SKIP: the threads hardly ran side by side, so that nothing was found twice");
+}
+
 /// A process that the program makes by a kernel call of its own would share the memory
 /// that was made sharable.
 #[test]

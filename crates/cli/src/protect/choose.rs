@@ -25,6 +25,8 @@ const RECENT: u64 = 200_000_000;
 const GATHERING: u64 = 30_000_000;
 /// A line that was refused is judged again after so long, then after twice that, in ns.
 const AGAIN: u64 = 250_000_000;
+/// What is said of a block that was freed: nothing that anybody wants to know.
+const GONE: &str = "it is gone";
 /// Lines that are named in one look: that takes a moment each.
 const AT_ONCE: usize = 16;
 
@@ -39,6 +41,8 @@ struct Subject {
 
 /// What was refused, and when it is judged again.
 struct Refused {
+    /// The first touch of the line: later than that, it is another object's.
+    first: Time,
     until: Time,
     pause: u64,
 }
@@ -79,7 +83,7 @@ impl Chooser {
         let fresh: Vec<&Verdict> = verdicts
             .iter()
             .filter(settled)
-            .filter(|v| !self.is_decided(v.line, now))
+            .filter(|v| !self.is_decided(v, now))
             .collect();
         if fresh.is_empty() {
             self.pending = None;
@@ -93,7 +97,7 @@ impl Chooser {
         process.names.set_mappings(mappings);
         for verdict in fresh.into_iter().take(AT_ONCE) {
             // An object of the last one may have it too.
-            if self.is_decided(verdict.line, now) {
+            if self.is_decided(verdict, now) {
                 continue;
             }
             let line = name_line(process, verdict);
@@ -123,19 +127,28 @@ impl Chooser {
         !self.subjects.is_empty() || self.pending.is_some()
     }
 
-    fn is_decided(&self, line: Address, now: Time) -> bool {
-        let at = Span::new(line, 64);
+    fn is_decided(&self, verdict: &Verdict, now: Time) -> bool {
+        let at = Span::new(verdict.line, 64);
         let has = |s: &Subject| at.overlaps(Span::new(Address(s.asked.start), s.asked.size));
-        self.refused.get(&line.0).is_some_and(|r| now < r.until) || self.subjects.iter().any(has)
+        let refused = |r: &Refused| r.first == verdict.first && now < r.until;
+        self.refused.get(&verdict.line.0).is_some_and(refused) || self.subjects.iter().any(has)
     }
 
     fn refuse(&mut self, verdict: &Verdict, now: Time, why: String) {
+        let first = verdict.first;
         let before = self.refused.get(&verdict.line.0);
+        let before = before.filter(|r| r.first == first);
         let pause = before.map_or(AGAIN, |r| r.pause.saturating_mul(2));
         let until = Time(now.0.saturating_add(pause));
-        self.refused
-            .insert(verdict.line.0, Refused { until, pause });
-        if !self.left_out.contains(&why) {
+        self.refused.insert(
+            verdict.line.0,
+            Refused {
+                first,
+                until,
+                pause,
+            },
+        );
+        if !why.ends_with(GONE) && !self.left_out.contains(&why) {
             self.left_out.push(why);
         }
     }
@@ -221,7 +234,7 @@ impl Chooser {
             true
         });
         for subject in &self.subjects {
-            keeper.pages.ask(&keeper.shared, subject.asked);
+            keeper.ask(subject.asked);
         }
     }
 }
@@ -291,7 +304,7 @@ fn birth(process: &Process, span: Span, verdict: &Verdict) -> Result<Time, Strin
         .and_then(|heap| heap.segment.block_at(span.start))
         .ok_or("its block is not known")?;
     if block.span != span || block.freed.is_some() || verdict.first < block.born.earliest {
-        return Err("it is gone".into());
+        return Err(GONE.into());
     }
     Ok(block.born.earliest)
 }

@@ -31,6 +31,8 @@ struct Module {
     /// Global variables by name: address in the file and size; the size is 0 if
     /// several have that name.
     globals: BTreeMap<String, [u64; 2]>,
+    /// Where the dynamic linker writes addresses of functions at their first call.
+    lazy: Option<[u64; 2]>,
     /// Address of the segment that begins at the file's beginning.
     first: u64,
 }
@@ -136,6 +138,21 @@ impl Images {
         None
     }
 
+    /// Bytes on the pages of `[from, to)` that the dynamic linker writes at first calls of
+    /// functions. Who sees them late has the function looked up once more, no worse.
+    pub fn lazy(&mut self, process: i32, [from, to]: [u64; 2]) -> Option<[u64; 2]> {
+        let all = mappings(process);
+        let (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
+        let on = all.iter().find(|m| m.start <= from && from < m.end)?;
+        let path = Path::new(&on.name);
+        let first = all.iter().find(|m| m.name == on.name && m.offset == 0)?;
+        let module = path.is_absolute().then(|| self.module(path))?;
+        let bias = first.start.wrapping_sub(module.first & !(PAGE - 1));
+        let [start, end] = module.lazy?.map(|a| a.wrapping_add(bias));
+        let (start, end) = (start.max(from), end.min(to));
+        (start < end).then_some([start, end])
+    }
+
     fn module(&mut self, path: &Path) -> &Module {
         self.modules
             .entry(path.to_owned())
@@ -153,6 +170,8 @@ fn read(path: &Path) -> Option<Module> {
             break;
         }
     }
+    let lazy = file.section_by_name(".got.plt");
+    module.lazy = lazy.map(|s| [s.address(), s.address() + s.size()]);
     // Sequences that the kernel restarts depend on the thread's CPU.
     let restarts = file.section_by_name("__rseq_cs").is_some();
     if !restarts {

@@ -4,7 +4,7 @@
 //! for what the program does, but for moments.
 
 use super::image::{self, Images};
-use super::pages::Pages;
+use super::pages::{Asked, Pages};
 use super::shared::{self, Shared};
 use super::trace::{self, Stop, Stopped};
 use crate::args::Protect;
@@ -91,6 +91,24 @@ impl Keeper {
     /// How long to wait between two turns.
     pub const fn look(&self) -> Duration {
         self.look
+    }
+
+    /// Asks for bytes to be isolated, and for those beside them of which it does not matter
+    /// when their changes are seen.
+    pub fn ask(&mut self, asked: Asked) {
+        self.pages.ask(&self.shared, asked);
+        if asked.block.is_some() {
+            return;
+        }
+        let bytes = [asked.start, asked.start.saturating_add(asked.size)];
+        if let Some([start, end]) = self.images.lazy(self.process, bytes) {
+            let beside = Asked {
+                start,
+                size: end - start,
+                ..asked
+            };
+            self.pages.ask(&self.shared, beside);
+        }
     }
 
     /// The program's status as the kernel tells it, if it has ended: it is collected then.

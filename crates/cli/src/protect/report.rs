@@ -138,11 +138,17 @@ impl Told {
         let Some(first) = objects.first() else {
             return String::new();
         };
-        let names: Vec<_> = objects.iter().take(MOST).map(|o| &*o.name).collect();
-        let more = match objects.len() - names.len() {
+        let mut names: Vec<&str> = Vec::new();
+        for object in objects {
+            if !names.contains(&&*object.name) {
+                names.push(&object.name);
+            }
+        }
+        let more = match names.len().saturating_sub(MOST) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
+        names.truncate(MOST);
         let after = first.at_seconds * 1000.0;
         format!("`{}`{more} after {after:.0} ms: ", names.join("`, `"))
     }

@@ -148,10 +148,11 @@ impl Targets {
                     whole_pages: global.whole_pages,
                     block: None,
                 };
-                keeper.pages.ask(&keeper.shared, asked);
+                keeper.ask(asked);
             }
         }
-        for (place, block) in keeper.shared.blocks.iter().enumerate() {
+        for place in 0..keeper.shared.blocks.len() {
+            let block = &keeper.shared.blocks[place];
             let start = block.address.load(SeqCst);
             let size = block.bytes.load(Acquire);
             if start > 1 {
@@ -161,7 +162,7 @@ impl Targets {
                     whole_pages: false,
                     block: Some(place),
                 };
-                keeper.pages.ask(&keeper.shared, asked);
+                keeper.ask(asked);
             }
         }
     }

@@ -129,7 +129,11 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
 
 /// What so many bytes that move together are called.
 const fn unit(bytes: u64) -> &'static str {
-    if bytes > LARGEST_LINE { "pages" } else { "lines" }
+    if bytes > LARGEST_LINE {
+        "pages"
+    } else {
+        "lines"
+    }
 }
 
 /// What the command line calls an object: a global's name, a heap block's call site.
