@@ -1,11 +1,16 @@
-//! Programs under `sunder protect` that are not made for it: memory that the C library
-//! gives back from inside. Whatever they do they do as they would natively. Judged by
-//! output and status, never by time.
+//! Programs under `sunder protect` that are not made for it: unmodified ones of the
+//! distribution, C++ with tasks and exceptions across threads, Rust with its own locks.
+//! A page of theirs is private although nobody asked for it, with the rules for code as
+//! ever. Whatever they do they do as they would natively. Judged by output and status, never by time.
 
 mod support;
 
-use std::path::Path;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::{Ended, c_program, plain_sunder};
 
 /// Runs a command with a limit that only a hang reaches.
 fn output(command: &mut Command) -> Output {
@@ -52,4 +57,246 @@ fn memory_that_the_library_unmaps_from_inside_is_never_seen_again() {
         assert_eq!(done.stdout, b"0 stale\n", "{options:?}: {done:?}");
         assert!(done.status.success(), "{done:?}");
     }
+}
+
+/// Where a program is; `None`, with a line that says so, if it is not installed.
+fn installed(name: &str) -> Option<PathBuf> {
+    let found = ["/usr/bin", "/bin", "/usr/local/bin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.exists());
+    if found.is_none() {
+        println!("SKIP: {name} is not installed; setup/debian-packages installs it");
+    }
+    found
+}
+
+/// Runs the program natively and protected, with pages of `global` private and episodes
+/// as often as a look allows and more often; the same output and status.
+fn same(program: &Path, arguments: &[&str], global: &str) {
+    let _alone = support::targets::alone();
+    let native = output(Command::new(program).args(arguments));
+    for every in [&[][..], &["--every", "1000"]] {
+        let options = [&["--isolate-global", global], every].concat();
+        let Some(protected) = protect(&options, program, arguments) else {
+            return;
+        };
+        let shown = program.display();
+        let said = String::from_utf8_lossy(&protected.stderr);
+        assert_eq!(
+            protected.status.code(),
+            native.status.code(),
+            "{shown} {every:?}: {said}"
+        );
+        assert!(
+            protected.stdout == native.stdout,
+            "{shown} {every:?}: {} bytes of output are not the {} of the native run: {said}",
+            protected.stdout.len(),
+            native.stdout.len()
+        );
+    }
+}
+
+/// Text with repetitions, of `size` bytes or a little more, in a file.
+fn text(size: usize) -> tempfile::NamedTempFile {
+    let mut state = 20_261_122_u64;
+    let mut all = Vec::with_capacity(size + 100);
+    while all.len() < size {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let number = (state >> 33) % 5000;
+        all.extend_from_slice(format!("{} ", number * number).as_bytes());
+    }
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(&all).expect("written");
+    file
+}
+
+#[test]
+fn compressors_write_what_they_write_natively() {
+    let file = text(3_000_000);
+    let path = file.path().to_str().expect("utf-8");
+    for (name, arguments) in [
+        ("pigz", &["-p", "4", "-n", "-c", path][..]),
+        ("pbzip2", &["-p4", "-b1", "-c", path]),
+        ("xz", &["-T4", "-1", "--block-size=512KiB", "-c", path]),
+        ("zstd", &["-T4", "-6", "-B1M", "-q", "-c", path]),
+    ] {
+        if let Some(program) = installed(name) {
+            same(&program, arguments, "stderr");
+        }
+    }
+}
+
+#[test]
+fn sqlite_answers_as_natively() {
+    if let Some(program) = c_program("sqlite_threads", &["-lsqlite3"]) {
+        for mode in ["shared", "separate"] {
+            same(&program, &[mode, "3", "10000"], "shared");
+        }
+    }
+}
+
+/// Compiles a program of another language than C.
+fn compiled(source: &str, compiler: &str, flags: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let program = folder.join(format!("{source}-program"));
+    let built = Command::new(compiler)
+        .args(flags)
+        .arg("-o")
+        .arg(&program)
+        .arg(from.join(source))
+        .output()
+        .expect("the compiler is needed, as the README says");
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{said}");
+    program
+}
+
+#[test]
+fn tasks_and_exceptions_of_cpp_cross_threads_as_natively() {
+    let program = compiled("across.cpp", "g++", &["-O1", "-g", "-pthread"]);
+    same(&program, &[], "shared");
+}
+
+#[test]
+fn locks_channels_and_panics_of_rust_work_as_natively() {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+    let program = compiled("tasks.rs", &rustc, &["--edition", "2024", "-O", "-g"]);
+    same(&program, &[], "shared");
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("loopback")
+        .port()
+}
+
+/// A protected server that listens; `None`, with a line that says so, if it is not installed.
+fn server(name: &str, global: &str, arguments: &[&str], port: u16) -> Option<Ended> {
+    let program = installed(name)?;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let mut command = plain_sunder();
+    command
+        .current_dir(folder)
+        .args([
+            "protect",
+            "--every",
+            "2000",
+            "--isolate-global",
+            global,
+            "--",
+        ])
+        .arg(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let server = Ended::new(&mut command);
+    let start = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no server");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Some(server)
+}
+
+#[test]
+fn memcached_answers_as_natively_and_ends_as_told() {
+    let _alone = support::targets::alone();
+    let port = free_port();
+    let shown = port.to_string();
+    // Port 0 for UDP: none. A user who may, so that it also starts as root.
+    let arguments = [
+        "-t",
+        "4",
+        "-l",
+        "127.0.0.1",
+        "-p",
+        &shown,
+        "-U",
+        "0",
+        "-u",
+        "nobody",
+    ];
+    let Some(mut server) = server("memcached", "stderr", &arguments, port) else {
+        return;
+    };
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            scope.spawn(move || {
+                let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+                stream.set_nodelay(true).expect("set");
+                let mut answers = BufReader::new(stream.try_clone().expect("cloned")).lines();
+                let mut next = || answers.next().expect("an answer").expect("text");
+                for i in 0..500 {
+                    let key = format!("key{client}-{}", i % 100);
+                    write!(stream, "set {key} 0 0 6\r\n{i:06}\r\nget {key}\r\n").expect("sent");
+                    assert_eq!(next(), "STORED");
+                    assert_eq!(next(), format!("VALUE {key} 0 6"));
+                    assert_eq!(next(), format!("{i:06}"));
+                    assert_eq!(next(), "END");
+                }
+            });
+        }
+    });
+    server.kill(libc::SIGTERM);
+    // It handles SIGTERM and ends with 0, protected as alone.
+    let status = server.child().wait().expect("it was started");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn redis_loses_no_increment() {
+    let _alone = support::targets::alone();
+    let port = free_port();
+    let shown = port.to_string();
+    let arguments = [
+        "--port",
+        &shown,
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--io-threads",
+        "3",
+        "--io-threads-do-reads",
+        "yes",
+    ];
+    let Some(mut server) = server("redis-server", "server", &arguments, port) else {
+        return;
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(move || {
+                let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+                let mut answers = BufReader::new(stream.try_clone().expect("cloned")).lines();
+                for _ in 0..50 {
+                    // Twenty at a time, so that the threads have something to do.
+                    let request = "INCR counter\r\n".repeat(20);
+                    stream.write_all(request.as_bytes()).expect("sent");
+                    for _ in 0..20 {
+                        let answer = answers.next().expect("an answer").expect("text");
+                        assert!(answer.starts_with(':'), "{answer}");
+                    }
+                }
+            });
+        }
+    });
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    let mut answers = BufReader::new(stream.try_clone().expect("cloned")).lines();
+    stream.write_all(b"INCR counter\r\n").expect("sent");
+    let last = answers.next().expect("an answer").expect("text");
+    assert_eq!(
+        last, ":6001",
+        "six clients with a thousand each, and this one"
+    );
+    let status = server.child().wait().expect("it was started");
+    assert_eq!(status.code(), Some(0));
 }
