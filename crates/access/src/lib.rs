@@ -66,7 +66,7 @@ pub struct Access {
     pub time: Time,
     /// The thread, by the number that the kernel gave it.
     pub thread: ThreadId,
-    /// The instruction that made it.
+    /// The instruction that made it; 0 if that is not known.
     pub instruction: CodeAddress,
     /// The first byte touched.
     pub address: Address,

@@ -129,6 +129,9 @@ pub struct Detect {
     /// Which observer takes the samples
     #[arg(long, value_enum, default_value_t = ObserverChoice::Auto)]
     pub observer: ObserverChoice,
+    /// With --observer isolate: look for shared pages in so many of 1,000 intervals
+    #[arg(long, value_name = "INTERVALS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub sampled: u32,
     /// Follow the processes that the program starts
     #[arg(long)]
     pub follow_children: bool,
@@ -513,6 +516,9 @@ pub enum ObserverChoice {
     Timer,
     /// Memory events of the hardware's performance counters
     Pmu,
+    /// What threads change while each computes on pages of its own (`detect` only): exact, but
+    /// writes alone, and slower
+    Isolate,
 }
 
 /// What `--format` takes.

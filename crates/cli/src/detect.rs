@@ -3,6 +3,7 @@
 
 use crate::args::{Detect, ObserveOptions, ObserverChoice};
 use crate::embed::MemoryFile;
+use crate::isolate_observer;
 use crate::live::{Live, Sampler};
 use crate::observers;
 use crate::output::{Output, complain};
@@ -32,13 +33,17 @@ use sunder_wire::{Registry, RuntimeStatus, SegmentOptions};
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Detect) -> Result<u8> {
     let output = Output::new(&options.tell, false)?;
-    let program = observe(
-        &options.program,
-        options.observer,
-        &options.observe,
-        options.follow_children,
-        options.tell.threshold,
-    );
+    let program = if options.observer == ObserverChoice::Isolate {
+        isolate_observer::observe(options)
+    } else {
+        observe(
+            &options.program,
+            options.observer,
+            &options.observe,
+            options.follow_children,
+            options.tell.threshold,
+        )
+    };
     let (findings, exit) = match program {
         Ok(done) => done,
         Err(error) => return Ok(start_failure(&error)),
@@ -97,6 +102,10 @@ pub struct Loaded {
 pub trait Beside {
     /// What is loaded into the program.
     fn load(&self) -> Option<Loaded>;
+    /// Who takes the samples, if that is one of its own.
+    fn sampler(&self) -> Option<(Sampler, observers::Chosen)> {
+        None
+    }
     /// The program has a number and has not begun.
     ///
     /// # Errors
@@ -104,6 +113,10 @@ pub trait Beside {
     fn begins(&mut self, process: ProcessId) -> Result<()>;
     /// Something may have been seen.
     fn step(&mut self, live: &mut Live);
+    /// What the result must say of it.
+    fn limits(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// How long the next step may be away, if that matters.
     fn patience(&self) -> Option<Duration> {
         None
@@ -187,6 +200,7 @@ pub fn observe_beside(
     let elapsed = live.elapsed();
     limits.extend(live.sampler_limits());
     limits.extend(live.watch_limit());
+    limits.extend(beside.limits());
     let children = children || live.session.left_children_out();
     limits.extend(children_limit(children, observer, follow_children));
     let status = live.session.runtime_status(pid);
@@ -277,7 +291,7 @@ pub fn accompany(
     });
     let wanted = wanted?;
     let transfer = transfer.map(|t| t.nanoseconds);
-    let config = judge_config(line, transfer)?;
+    let mut config = judge_config(line, transfer)?;
     let library = MemoryFile::runtime().context("cannot make the runtime library available")?;
     // The target's own dispositions are those that we were started with.
     let signals = Signals::hold();
@@ -292,9 +306,13 @@ pub fn accompany(
         options,
         follow_children,
         &library,
-        beside.load(),
+        beside,
         &mut limits,
     )?;
+    if wanted == observers::Kind::Isolate {
+        let interval = 1_000_000_000 / u64::from(observer.frequencies.1.max(1));
+        config.diff_interval_ns = Some(interval);
+    }
     let pid = prepared.pid();
     beside.begins(pid)?;
     let follow = if follow_children {
@@ -354,7 +372,7 @@ fn watch_to_the_end(
         // Perf's rings end with the threads; a process whose last thread is gone
         // is collected a moment later.
         let over = over || observers::wait_end(&pidfd, Duration::ZERO);
-        if over || pidfd.is_none() {
+        if (over || pidfd.is_none()) && !live.makes_processes() {
             children |= proc::has_waited_for_children(child.pid());
         }
         let mut exit = beside.collect(child)?;
@@ -447,7 +465,7 @@ fn start(
     options: &ObserveOptions,
     follow_children: bool,
     library: &MemoryFile,
-    more: Option<Loaded>,
+    beside: &dyn Beside,
     limits: &mut Vec<String>,
 ) -> Result<Started> {
     let timer_hz = observers::timer_frequency(options.frequency);
@@ -455,8 +473,13 @@ fn start(
     let hindrance = observers::preload_hindrance(name);
     if let Some(why) = hindrance {
         anyhow::ensure!(
-            wanted != observers::Kind::Timer,
-            "the timer observer must load a library into the program, and {why}"
+            !matches!(wanted, observers::Kind::Timer | observers::Kind::Isolate),
+            "the {} observer must load a library into the program, and {why}",
+            if wanted == observers::Kind::Timer {
+                "timer"
+            } else {
+                "isolate"
+            }
         );
         limits.push(format!(
             "Heap objects have no names and call stacks: nothing was preloaded, because {why}."
@@ -484,7 +507,7 @@ fn start(
     let mut launch = Launch::new(name.clone()).arguments(arguments.to_vec());
     if let Some(registry) = &registry {
         let mut existing = std::env::var_os("LD_PRELOAD");
-        if let Some(more) = more {
+        if let Some(more) = beside.load() {
             let mut list = more.library.into_os_string();
             if let Some(users) = existing {
                 list.push(":");
@@ -501,8 +524,10 @@ fn start(
     if let Some(registry) = &registry {
         registry.set_root(prepared.pid());
     }
-    let (sampler, observer) =
-        observers::open(wanted, prepared.pid(), options.frequency, follow_children)?;
+    let (sampler, observer) = match beside.sampler() {
+        Some(own) => own,
+        None => observers::open(wanted, prepared.pid(), options.frequency, follow_children)?,
+    };
     Ok(Started {
         prepared,
         sampler,

@@ -120,6 +120,7 @@ fn choice_part(text: &mut String) {
         Ok(Kind::Perf) => "perf: samples taken by the kernel",
         Ok(Kind::Timer) => "timer: samples taken by timers inside the program",
         Ok(Kind::Pmu) => "pmu: memory events of the processor",
+        Ok(Kind::Isolate) => "isolate: comparisons of pages",
         Err(_) => "none",
     };
     let _ = writeln!(text, "\nObserver that `detect` will use\n  {chosen}");

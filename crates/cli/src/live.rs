@@ -3,15 +3,17 @@
 //! target was started and prints nothing.
 
 use crate::heap::Heap;
+use crate::isolate_observer::Tap;
 use crate::session::Session;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use sunder_access::{Address, ProcessId, ThreadId, Time};
+use sunder_access::{Address, Mappings, ProcessId, ThreadId, Time};
 use sunder_observe::perf::{PerfSampler, Wait};
 use sunder_observe::pmu::PmuSampler;
 use sunder_observe::watch::{Budget, BurstRequest, CodeDecoder, ProcessCode, WatchError, Watcher};
 use sunder_observe::{ObserveError, RawSample, Registers, monotonic_now, proc};
 use sunder_sharing::Burst;
+use sunder_wire::isolation::MEMORY_NAME;
 use sunder_wire::{Claim, Registry};
 
 /// Who takes the samples.
@@ -22,6 +24,28 @@ pub enum Sampler {
     Timer,
     /// The PMU.
     Pmu(PmuSampler),
+    /// Commits of isolated threads.
+    Isolate(Tap),
+}
+
+impl Sampler {
+    /// Whether samples come from inside the target, and nothing tells of mappings and
+    /// threads but its runtime.
+    const fn is_inside(&self) -> bool {
+        matches!(self, Self::Timer | Self::Isolate(_))
+    }
+}
+
+/// New mappings, with what `known` says where the program's memory was made sharable: its
+/// names are those of before.
+fn as_before(known: &Mappings, new: &Mappings) -> Mappings {
+    let mut all = known.clone();
+    for mapping in new.iter() {
+        if !mapping.path.contains(MEMORY_NAME) {
+            all.insert(mapping.clone());
+        }
+    }
+    all
 }
 
 /// Pause between two looks at the observers: short at the start, where a
@@ -130,7 +154,7 @@ impl Live {
         let waited = match &mut self.sampler {
             Sampler::Perf(sampler) => sampler.wait(pause)?,
             Sampler::Pmu(sampler) => sampler.wait(pause)?,
-            Sampler::Timer => Wait::Ended,
+            Sampler::Timer | Sampler::Isolate(_) => Wait::Ended,
         };
         // Samplers see all threads end a moment before the process can be waited
         // for; the timer observer has nothing else to wait on.
@@ -150,6 +174,11 @@ impl Live {
     /// Takes in what is left when the target has ended or the time is over.
     pub fn finish(&mut self) {
         self.drain(true);
+    }
+
+    /// Whether the program has children that are our doing.
+    pub const fn makes_processes(&self) -> bool {
+        matches!(self.sampler, Sampler::Isolate(_))
     }
 
     /// What the sampler says it could not see.
@@ -175,6 +204,10 @@ impl Live {
 
     /// Why watchpoints did not confirm what they might have.
     pub fn watch_limit(&self) -> Option<String> {
+        if matches!(self.sampler, Sampler::Isolate(_)) {
+            // Commits confirm.
+            return None;
+        }
         let why = self.watch_refused.as_ref()?;
         Some(format!("Watchpoints confirmed nothing (more): {why}."))
     }
@@ -194,6 +227,7 @@ impl Live {
             Sampler::Pmu(sampler) if last => sampler.finish(&mut sink),
             Sampler::Pmu(sampler) => sampler.drain(&mut sink),
             Sampler::Timer => {}
+            Sampler::Isolate(tap) => tap.drain(session),
         }
         if matches!(self.sampler, Sampler::Timer) {
             for heap in self.session.heaps() {
@@ -214,7 +248,7 @@ impl Live {
         let Some(registry) = &mut self.registry else {
             return;
         };
-        let timer = matches!(self.sampler, Sampler::Timer);
+        let timer = self.sampler.is_inside();
         for claim in registry.poll() {
             if timer {
                 // The image that this one replaces has ended: all of its samples
@@ -279,9 +313,15 @@ impl Live {
             } else if let Ok(mappings) = proc::mappings(process)
                 && mappings.iter().next().is_some()
             {
+                let mappings = match &self.sampler {
+                    Sampler::Isolate(_) => {
+                        as_before(self.session.process(process).mappings(), &mappings)
+                    }
+                    _ => mappings,
+                };
                 self.session.set_mappings(process, mappings);
                 self.session.process(process).read_thread_locals();
-                if matches!(self.sampler, Sampler::Timer) {
+                if self.sampler.is_inside() {
                     self.session.refresh_code(process);
                     self.refresh_threads(process);
                 }

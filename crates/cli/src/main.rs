@@ -13,6 +13,7 @@ mod files;
 mod fix;
 mod heap;
 mod hooking;
+mod isolate_observer;
 mod latent;
 mod live;
 mod locks;

@@ -24,6 +24,8 @@ pub enum Kind {
     Timer,
     /// The PMU's memory events.
     Pmu,
+    /// Comparisons of pages, by threads that are isolated.
+    Isolate,
 }
 
 /// An opened observer, for the report.
@@ -44,6 +46,7 @@ pub fn choose(choice: ObserverChoice, limits: &mut Vec<String>) -> Result<Kind> 
     // Each probe takes part of the program's time: only what is asked.
     match choice {
         ObserverChoice::Timer => Ok(Kind::Timer),
+        ObserverChoice::Isolate => Ok(Kind::Isolate),
         ObserverChoice::Perf => {
             let registers = machine::probe_user_registers();
             if registers.available {
@@ -110,6 +113,7 @@ pub fn open(
             };
             (Sampler::Timer, chosen)
         }
+        Kind::Isolate => bail!("the isolate observer is for `sunder detect` only"),
         Kind::Pmu => {
             let hz = frequency.unwrap_or(PMU_FREQUENCY);
             let sampler = PmuSampler::for_child(child, hz, follow_children)

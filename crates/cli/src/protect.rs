@@ -7,13 +7,13 @@
 
 mod choose;
 mod image;
-mod keeper;
+pub(crate) mod keeper;
 mod live;
 mod pages;
 mod report;
-mod shared;
+pub(crate) mod shared;
 mod target;
-mod trace;
+pub(crate) mod trace;
 
 use crate::args::Protect;
 use crate::detect::{Loaded, exit_code, start_failure};
@@ -23,11 +23,13 @@ use crate::output::note;
 use crate::signals::Signals;
 use anyhow::{Context, Result};
 use keeper::Keeper;
+pub(crate) use report::closed_because;
 use shared::Shared;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use sunder_observe::launch::Launch;
 use sunder_wire::isolation::ISOLATE_VARIABLE;
@@ -60,7 +62,7 @@ fn run_with_targets(options: &Protect) -> Result<u8> {
         return run_natively(options, &why);
     }
     let library = MemoryFile::isolate().context("cannot make the library available")?;
-    let shared = Shared::new()?;
+    let shared = Rc::new(Shared::new()?);
     let loaded = loaded(&library, &shared);
     let mut preload = loaded.library.into_os_string();
     if let Some(users) = std::env::var_os("LD_PRELOAD") {
@@ -113,7 +115,7 @@ fn keep(keeper: &mut Keeper, targets: &Targets) -> ExitStatus {
 }
 
 /// What the program loads, and how it finds the two files.
-fn loaded(library: &MemoryFile, shared: &Shared) -> Loaded {
+pub(crate) fn loaded(library: &MemoryFile, shared: &Shared) -> Loaded {
     let [control, memory] = shared.paths();
     let library = library.path();
     let mut value = OsString::from(control);

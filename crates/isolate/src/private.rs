@@ -42,9 +42,14 @@ fn all() -> impl Iterator<Item = &'static Taken> {
     TAKEN.iter().take(COUNT.load(Relaxed))
 }
 
+/// The addresses of pages that are private.
+pub fn addresses() -> impl Iterator<Item = usize> {
+    all().map(|taken| taken.page.load(Relaxed))
+}
+
 /// Whether the page at this address is private.
 pub fn is_taken(page: usize) -> bool {
-    all().any(|taken| taken.page.load(Relaxed) == page)
+    addresses().any(|at| at == page)
 }
 
 /// A write to a private page faulted.

@@ -98,7 +98,11 @@ fn period(control: &Control, slot: &Slot) -> bool {
     FAULTS.store(0, Relaxed);
     if looking {
         DECIDED.store(tracking.decided.load(Relaxed), Relaxed);
+        // Not those that are private already: commits write them.
         ranges().all(|(start, end)| protect(start, end, libc::PROT_READ))
+            && private::addresses()
+                .filter(|at| is_watched(*at))
+                .all(|at| protect(at, at + PAGE, libc::PROT_READ | libc::PROT_WRITE))
     } else if before {
         open_all(control)
     } else {
@@ -148,7 +152,6 @@ pub fn on_write(control: &Control, slot: &Slot, address: usize, instruction: usi
     tracking.faults.fetch_add(1, Relaxed);
     let open = || protect(at, at + PAGE, libc::PROT_READ | libc::PROT_WRITE);
     if private::is_taken(at) {
-        private::hit(at, address, instruction);
         return open();
     }
     let place = control::place(control, slot) as u32;

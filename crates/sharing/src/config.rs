@@ -23,6 +23,11 @@ pub struct Config {
     /// What one transfer of a line between two cores costs, in ns. The default
     /// is the 90 ns of design section 4; measure it on the machine at hand.
     pub transfer_ns: f64,
+    /// Where accesses come from comparing pages with their twins: the interval between
+    /// two comparisons, in ns. Who interleaves is then told by these alone: changes in
+    /// neighbouring intervals. Samples in time, which are as far apart, say only how long
+    /// threads are on a line: they see turns of less than an interval as random order.
+    pub diff_interval_ns: Option<u64>,
     /// Most lines kept at a time; see the crate's notes on memory.
     pub max_lines: usize,
 }
@@ -40,6 +45,7 @@ impl Config {
             granule,
             window_ns: 2_000_000,
             transfer_ns: 90.0,
+            diff_interval_ns: None,
             max_lines: 1 << 16,
         })
     }

@@ -86,6 +86,7 @@ impl Judge {
                 granule: config.granule().bytes() as usize,
                 window_ns: config.window_ns.max(1),
                 transfer_ns: config.transfer_ns.max(1.0),
+                diff_interval_ns: config.diff_interval_ns,
                 origin: Time(0),
             },
             lines: Map::default(),

@@ -72,6 +72,8 @@ pub(crate) struct SiteRecord {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub isolated: u64,
+    /// The isolated visits that are evidence.
+    pub returns: u64,
     pub isolated_expected: f64,
     pub lost_ns: f64,
     pub changes: f64,
@@ -183,7 +185,20 @@ pub(crate) struct Scale {
     pub granule: usize,
     pub window_ns: u64,
     pub transfer_ns: f64,
+    pub diff_interval_ns: Option<u64>,
     pub origin: Time,
+}
+
+impl Scale {
+    /// Longest absence in a complete sequence after which a thread still returns. Of
+    /// neighbouring comparisons of pages the second is at most one interval later, plus
+    /// what it is late itself.
+    fn absence_ns(&self) -> u64 {
+        let by_diffs = self
+            .diff_interval_ns
+            .map(|interval| interval + interval / 2);
+        by_diffs.unwrap_or(MIN_GAP_WINDOWS * self.window_ns)
+    }
 }
 
 /// A line and everything remembered of it.
@@ -451,6 +466,10 @@ impl Line {
     }
 
     fn record_site(&mut self, touch: &Touch) {
+        // A comparison of pages does not tell who wrote.
+        if touch.instruction == CodeAddress(0) {
+            return;
+        }
         let same = |s: &&mut SiteRecord| {
             s.instruction == touch.instruction && s.kind == touch.footprint.kind
         };
@@ -513,7 +532,7 @@ impl Line {
                 footprints: &self.footprints,
                 threads: self.users.len(),
                 granule: scale.granule,
-                absence_ns: MIN_GAP_WINDOWS * scale.window_ns,
+                absence_ns: scale.absence_ns(),
                 last_exact: &last_exact,
             },
         );
@@ -540,6 +559,9 @@ impl Line {
             self.pairs.add_sampled(threads, changes, separate);
         }
         self.tally.add(&account);
+        if scale.diff_interval_ns.is_none() {
+            self.tally.returns += u64::from(account.isolated);
+        }
     }
 
     /// The thread with this number.

@@ -242,7 +242,7 @@ pub(crate) fn finish(verdict: &mut Verdict, seconds: f64, involved_ns: f64) {
 }
 
 pub(crate) fn evidence(line: &Line) -> u32 {
-    let all = line.tally.isolated + line.tally.exact_changes + line.bursts.changes;
+    let all = line.tally.returns + line.tally.exact_changes + line.bursts.changes;
     u32::try_from(all).unwrap_or(u32::MAX)
 }
 

@@ -10,11 +10,14 @@ use super::trace::{self, Stop, Stopped};
 use crate::args::Protect;
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use sunder_wire::isolation::{
-    CODES, ISOLATE_MAGIC, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed, order, state, why,
+    CODES, Control, ISOLATE_MAGIC, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed, order,
+    state, why,
 };
+use sunder_wire::tracking::mode;
 
 /// How often threads are looked at, unless tests want it otherwise.
 const LOOK: Duration = Duration::from_millis(5);
@@ -46,7 +49,7 @@ struct Thread {
 pub struct Keeper {
     process: i32,
     /// The control file.
-    pub shared: Shared,
+    pub shared: Rc<Shared>,
     /// What the program has mapped.
     pub images: Images,
     /// What is isolated.
@@ -63,19 +66,30 @@ pub struct Keeper {
 
 impl Keeper {
     /// For `process`, which has not begun.
-    pub fn new(shared: Shared, options: &Protect, process: i32) -> Self {
-        shared.tick.store(options.every.unwrap_or(TICK), Relaxed);
+    pub fn new(shared: Rc<Shared>, options: &Protect, process: i32) -> Self {
+        let tick = options.every.unwrap_or(TICK);
+        let mut keeper = Self::with_tick(shared, tick, process);
+        if let Some(every) = options.every {
+            keeper.look = Duration::from_micros(every.into());
+            keeper.short = 0.0;
+        }
+        keeper.any_code = options.any_code;
+        keeper
+    }
+
+    /// For `process`, which has not begun, with commits every `tick` microseconds.
+    pub fn with_tick(shared: Rc<Shared>, tick: u32, process: i32) -> Self {
+        shared.tick.store(tick, Relaxed);
         shared.tool.store(std::process::id(), Relaxed);
         shared.process.store(process as u32, Relaxed);
-        let look = |every: u32| Duration::from_micros(every.into());
         Self {
             process,
             shared,
             images: Images::default(),
             pages: Pages::default(),
-            any_code: options.any_code,
-            look: options.every.map_or(LOOK, look),
-            short: if options.every.is_some() { 0.0 } else { SHORT },
+            any_code: false,
+            look: LOOK,
+            short: SHORT,
             threads: HashMap::new(),
             refused: None,
             exit: None,
@@ -143,7 +157,7 @@ impl Keeper {
     /// Whether there is anything to isolate; the first time, learns where that may be
     /// done.
     fn prepare(&mut self) -> bool {
-        let any = Pages::any(&self.shared);
+        let any = Pages::any(&self.shared) || self.shared.tracking.mode.load(Relaxed) != mode::OFF;
         if any && self.shared.code_count.load(Relaxed) == 0 {
             self.learn_code();
         }
@@ -321,7 +335,8 @@ impl Keeper {
         slot.mask.store(mask, Relaxed);
         slot.order.store(order, SeqCst);
         let base = self.shared.base.load(Relaxed);
-        let first = (&raw const self.shared.slots[0] as usize) - (&raw const *self.shared as usize);
+        let control: &Control = &self.shared;
+        let first = control.slots.as_ptr() as usize - &raw const *control as usize;
         let argument = base + (first + index * size_of::<Slot>()) as u64;
         let stack = base + (SUITCASES_AT + index * SUITCASE + REGISTERS) as u64;
         let entry = self.shared.entry.load(Relaxed);

@@ -13,6 +13,7 @@ use crate::live::Live;
 use anyhow::{Context, Result};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::rc::Rc;
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_observe::launch::Child;
@@ -28,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub fn run(options: &Protect) -> Result<u8> {
     let mut protector = Protector {
         library: MemoryFile::isolate().context("cannot make the library available")?,
-        shared: Some(Shared::new()?),
+        shared: Some(Rc::new(Shared::new()?)),
         options,
         keeper: None,
         collector: None,
@@ -59,7 +60,7 @@ struct Protector<'a> {
     options: &'a Protect,
     library: MemoryFile,
     /// Until the keeper has it.
-    shared: Option<Shared>,
+    shared: Option<Rc<Shared>>,
     keeper: Option<Keeper>,
     collector: Option<trace::Collector>,
     chooser: Chooser,

@@ -36,6 +36,21 @@ pub struct Told {
     objects: Option<Vec<Isolated>>,
 }
 
+/// Why nobody is isolated any more, if so.
+pub fn closed_because(control: &Control) -> Option<&'static str> {
+    match control.closed.load(Relaxed) {
+        closed::FORK => Some("the program forked"),
+        closed::MEMBARRIER => Some("the program uses membarrier"),
+        closed::MEMORY => Some("its memory could not be made sharable"),
+        closed::TIMERS => {
+            Some("the program has timers of CPU time, which isolated threads do not use")
+        }
+        closed::HOOKS => Some("its C library's kernel calls can't be led through hooks"),
+        closed::MOVED => Some("the program changes its mappings by raw system calls"),
+        _ => None,
+    }
+}
+
 impl Told {
     /// Of a program that has ended. `refused` is why the tool stopped isolating; `objects`
     /// what it chose itself, if it did.
@@ -61,17 +76,7 @@ impl Told {
             .filter_map(|(i, name)| Some((name, control.returns.get(i as usize)?.load(Relaxed))))
             .collect();
         let began = |name: &str| !matches!(name, "no_worker" | "not_then");
-        let closed = match control.closed.load(Relaxed) {
-            closed::FORK => Some("the program forked"),
-            closed::MEMBARRIER => Some("the program uses membarrier"),
-            closed::MEMORY => Some("its memory could not be made sharable"),
-            closed::TIMERS => {
-                Some("the program has timers of CPU time, which isolated threads do not use")
-            }
-            closed::HOOKS => Some("its C library's kernel calls can't be led through hooks"),
-            closed::MOVED => Some("the program changes its mappings by raw system calls"),
-            _ => None,
-        };
+        let closed = closed_because(control);
         let given_up = control
             .pages
             .iter()
