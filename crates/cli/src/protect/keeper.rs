@@ -14,8 +14,8 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use sunder_wire::isolation::{
-    CODES, Control, ISOLATE_MAGIC, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed, order,
-    state, why,
+    CODES, Control, ISOLATE_MAGIC, RANGES, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed,
+    order, state, why,
 };
 use sunder_wire::tracking::mode;
 
@@ -25,8 +25,15 @@ const LOOK: Duration = Duration::from_millis(5);
 const TICK: u32 = 10_000;
 /// Episodes shorter than this on average cost more than they bring.
 const SHORT: f64 = 1.5e6;
+/// For how long a thread with short episodes is left alone at least, and a new one where
+/// episodes are short for all.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The longest time that a thread with short episodes is left alone.
 const MOST_PAUSE: Duration = Duration::from_secs(2);
+/// Between two attempts to make memory sharable; doubled after each that was one.
+const CONVERSION: Duration = Duration::from_millis(50);
+/// So many episodes that end at memory that is not sharable ask for another conversion.
+const MISSED: u32 = 4;
 /// The weight of the past in that average (SHERIFF, section 5).
 const ALPHA: f64 = 0.9;
 
@@ -58,10 +65,15 @@ pub struct Keeper {
     look: Duration,
     short: f64,
     threads: HashMap<i32, Thread>,
+    /// Average length of the episodes of all threads, in nanoseconds: what to expect of a
+    /// new one.
+    usual: f64,
     /// Why nobody is isolated any more.
     pub refused: Option<String>,
     exit: Option<i32>,
     next_conversion: Option<Instant>,
+    /// Episodes since the last conversion that ended because a worker had no such memory.
+    missed: u32,
 }
 
 impl Keeper {
@@ -91,9 +103,11 @@ impl Keeper {
             look: LOOK,
             short: SHORT,
             threads: HashMap::new(),
+            usual: 2.0 * SHORT,
             refused: None,
             exit: None,
             next_conversion: None,
+            missed: 0,
         }
     }
 
@@ -177,8 +191,8 @@ impl Keeper {
     /// Looks at every thread that it is time for.
     fn look_around(&mut self) {
         let threads = threads_of(self.process);
-        self.threads.retain(|thread, _| threads.contains(thread));
         self.free_slots(&threads);
+        self.threads.retain(|thread, _| threads.contains(thread));
         if threads.len() < 2 {
             return;
         }
@@ -193,10 +207,14 @@ impl Keeper {
     }
 
     /// Slots of threads that are gone belong to nobody.
-    fn free_slots(&self, threads: &[i32]) {
-        for slot in &self.shared.slots {
+    fn free_slots(&mut self, threads: &[i32]) {
+        for (index, slot) in self.shared.slots.iter().enumerate() {
             let thread = slot.thread.load(Relaxed) as i32;
             if thread != 0 && !threads.contains(&thread) {
+                let gone = self.threads.values().find(|t| t.slot == Some(index));
+                if gone.is_some_and(|t| t.episodes != slot.episodes.load(Relaxed)) {
+                    self.usual = averaged(self.usual, length_of(slot));
+                }
                 slot.thread.store(0, Relaxed);
                 slot.state.store(state::FREE, Relaxed);
             }
@@ -205,9 +223,10 @@ impl Keeper {
 
     fn is_time(&mut self, thread: i32) -> bool {
         let now = Instant::now();
+        let short = self.usual < self.short;
         let kept = self.threads.entry(thread).or_insert_with(|| Thread {
             slot: None,
-            next: now,
+            next: if short { now + PAUSE } else { now },
             pause: self.look,
             average: 2.0 * SHORT,
             episodes: 0,
@@ -224,15 +243,15 @@ impl Keeper {
         let episodes = slot.episodes.load(Relaxed);
         if episodes != kept.episodes {
             kept.episodes = episodes;
-            let length = slot
-                .until
-                .load(Relaxed)
-                .saturating_sub(slot.since.load(Relaxed));
-            kept.average = ALPHA * kept.average + (1.0 - ALPHA) * length as f64;
-            let failed = slot.why.load(Relaxed) == why::NO_WORKER;
+            let length = length_of(slot);
+            kept.average = averaged(kept.average, length);
+            self.usual = averaged(self.usual, length);
+            let reason = slot.why.load(Relaxed);
+            self.missed += u32::from(reason == why::MEMORY);
+            let failed = reason == why::NO_WORKER;
             if failed || kept.average < self.short {
                 // Short transactions, or none: it stays home for a while, each time longer.
-                kept.pause = (kept.pause * 2).clamp(Duration::from_millis(100), MOST_PAUSE);
+                kept.pause = (kept.pause * 2).clamp(PAUSE, MOST_PAUSE);
                 kept.next = now + kept.pause;
                 kept.average = SHORT;
                 return false;
@@ -275,7 +294,7 @@ impl Keeper {
             self.refused = Some("the program confines its system calls".into());
             return;
         }
-        if self.shared.conversions.load(Acquire) == 0 {
+        if self.wants_conversion() {
             self.convert(stopped);
         } else {
             self.send(stopped, order::ISOLATE);
@@ -361,12 +380,26 @@ impl Keeper {
         kept.slot
     }
 
+    /// Whether memory is to be made sharable: none is yet, or there is new memory that
+    /// isolated threads need.
+    fn wants_conversion(&mut self) -> bool {
+        if self.shared.conversions.load(Acquire) == 0 {
+            return true;
+        }
+        let now = Instant::now();
+        let room = (self.shared.range_count.load(Relaxed) as usize) < RANGES / 2;
+        if !room || self.next_conversion.is_some_and(|at| at > now) {
+            return false;
+        }
+        self.missed >= MISSED || Pages::any_new(&self.shared)
+    }
+
     /// Has the memory made sharable by the stopped thread, with all others stopped.
     fn convert(&mut self, first: Box<Stopped>) {
         if self.next_conversion.is_some_and(|at| at > Instant::now()) {
             return;
         }
-        self.next_conversion = Some(Instant::now() + Duration::from_millis(50));
+        self.next_conversion = Some(Instant::now() + CONVERSION);
         let hooks = self.shared.hooks.each_ref();
         let hooks = hooks.map(|area| area.each_ref().map(|end| end.load(Relaxed)));
         if let Some(why) = image::hindrance(self.process, &hooks) {
@@ -385,6 +418,13 @@ impl Keeper {
             shared::wait(&self.shared.converted, 0);
         }
         drop(others);
+        let done = self.shared.conversions.load(Acquire);
+        if done > 0 {
+            self.missed = 0;
+            // New memory is copied while everybody waits: the more often, the later again.
+            let pause = CONVERSION * (1 << done.min(8));
+            self.next_conversion = Some(Instant::now() + pause);
+        }
     }
 
     /// All threads but one, stopped. `None` if one can't be just now.
@@ -434,6 +474,16 @@ impl Keeper {
         }
         drop(others);
     }
+}
+
+/// How long the last episode of a slot's thread was, in nanoseconds.
+fn length_of(slot: &Slot) -> u64 {
+    let since = slot.since.load(Relaxed);
+    slot.until.load(Relaxed).saturating_sub(since)
+}
+
+fn averaged(before: f64, new: u64) -> f64 {
+    ALPHA * before + (1.0 - ALPHA) * new as f64
 }
 
 fn threads_of(process: i32) -> Vec<i32> {

@@ -3,6 +3,7 @@
 //! `keeper` and those who choose.
 
 use super::shared::Shared;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_wire::isolation::{PAGES, Wanted, state};
 
@@ -52,6 +53,18 @@ impl Pages {
     pub fn any(shared: &Shared) -> bool {
         let mut pages = known(shared);
         pages.any(|page| page.given_up.load(Relaxed) == 0)
+    }
+
+    /// Whether a wanted page lies in memory that is not sharable yet.
+    pub fn any_new(shared: &Shared) -> bool {
+        let count = shared.range_count.load(SeqCst) as usize;
+        let ranges = || shared.ranges.iter().take(count);
+        known(shared).any(|page| {
+            let at = page.address.load(Relaxed);
+            let has =
+                |[from, to]: &[AtomicU64; 2]| (from.load(Relaxed)..to.load(Relaxed)).contains(&at);
+            page.given_up.load(Relaxed) == 0 && !ranges().any(has)
+        })
     }
 
     /// Writes down what was asked for as soon as nobody is isolated. False if

@@ -1,6 +1,7 @@
 /* Blocks that two threads share falsely, one after the other, each freed when its threads
  * are done, and between them blocks in the same place that are shared truly: with atomic
- * additions, with a lock, and handed from thread to thread. Allocated by a wrapper. */
+ * additions, with a lock, and handed from thread to thread. Allocated by a wrapper. Each time the
+ * heap has grown meanwhile, so that the blocks lie in memory that was not there before. */
 /* Code that orders memory is on pages of its own. */
 #define PAGE __attribute__((noinline, aligned(4096)))
 #include <pthread.h>
@@ -8,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct slot { volatile uint64_t sum, last; };
 
@@ -61,7 +63,8 @@ int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 3;
     steps = argc > 2 ? atol(argv[2]) : 100000000;
     for (int round = 0; round < rounds; round++) {
-        struct slot *slots = checked_malloc(2 * sizeof *slots);
+        for (int i = 0; round % 2 && i < 40; i++) memset(checked_malloc(60000), i, 60000);
+        struct slot *slots = checked_malloc(2 * sizeof *slots + 64 * round);
         slots[0] = slots[1] = (struct slot){round, 0};
         two(own, &slots[0], &slots[1]);
         printf("%lu %lu %lu %lu\n", slots[0].sum, slots[0].last, slots[1].sum, slots[1].last);
