@@ -50,6 +50,8 @@ struct Refused {
 /// See the module's head.
 #[derive(Default)]
 pub struct Chooser {
+    /// No byte may have been used by two threads, not even to set it up.
+    strict: bool,
     subjects: Vec<Subject>,
     refused: HashMap<u64, Refused>,
     /// Since when something is there to be isolated.
@@ -63,6 +65,14 @@ pub struct Chooser {
 }
 
 impl Chooser {
+    /// Nothing is chosen yet. `strict` as in [`sunder_plan::isolation`].
+    pub fn new(strict: bool) -> Self {
+        Self {
+            strict,
+            ..Self::default()
+        }
+    }
+
     /// Looks at the lines of the process at `now`, `seconds` after its beginning.
     /// `unwatched` says that bursts can't confirm anything here.
     pub fn look(
@@ -166,10 +176,10 @@ impl Chooser {
         for part in parts {
             let object = show_object(process, &part.name, None);
             let span = part.name.span().ok_or("its size is not known")?;
-            may_be_isolated(&object, span, verdict)?;
+            may_be_isolated(&object, span, verdict, self.strict)?;
             // What the whole object is said to be, not this line alone.
             for other in verdicts.iter().filter(|v| counts(v, span)) {
-                may_be_isolated(&object, span, other)?;
+                may_be_isolated(&object, span, other, self.strict)?;
             }
             let born = match object.kind {
                 ObjectKind::Heap => Some(birth(process, span, verdict)?),
@@ -247,7 +257,12 @@ fn counts(verdict: &Verdict, span: Span) -> bool {
 
 /// # Errors
 /// Says why an object must stay shared.
-fn may_be_isolated(object: &Object, span: Span, verdict: &Verdict) -> Result<(), String> {
+fn may_be_isolated(
+    object: &Object,
+    span: Span,
+    verdict: &Verdict,
+    strict: bool,
+) -> Result<(), String> {
     if span.len > LARGEST {
         return Err("it is too large".into());
     }
@@ -258,7 +273,7 @@ fn may_be_isolated(object: &Object, span: Span, verdict: &Verdict) -> Result<(),
     if verdict.sharing == Sharing::True {
         return Err("threads use the same bytes".into());
     }
-    match cannot_be_isolated(&as_finding(object, verdict), false) {
+    match cannot_be_isolated(&as_finding(object, verdict), strict) {
         Some(why) => Err(why.into()),
         None => Ok(()),
     }

@@ -33,7 +33,7 @@ pub fn run(options: &Protect) -> Result<u8> {
         options,
         keeper: None,
         collector: None,
-        chooser: Chooser::default(),
+        chooser: Chooser::new(options.strict),
         next_look: Duration::ZERO,
     };
     let done = accompany(
