@@ -82,6 +82,9 @@ pub(crate) struct Tally {
     pub exact_changes: u64,
     pub exact_separate: u64,
     pub bytes: Vec<ByteState>,
+    /// Of a stream of diffs: in how many intervals a thread changed the line, summed over
+    /// the threads. 0 of all others.
+    pub stays: u64,
 }
 
 /// Sums over watch bursts.
@@ -454,6 +457,8 @@ impl Line {
         let u = &mut self.users[usize::from(user)];
         u.spent_ns += f64::from(touch.spent_ns);
         u.visits += u32::from(touch.opens_visit);
+        let by_diff = scale.diff_interval_ns.is_some() && touch.class == Class::Exact;
+        self.tally.stays += u64::from(by_diff && touch.time != u.last);
         u.writes += u32::from(writes);
         u.last = u.last.max(touch.time);
         u.slots.mark(touch.time.saturating_sub(scale.origin.0));

@@ -252,10 +252,37 @@ pub(crate) fn interleaved_share(line: &Line) -> f64 {
     samples.min(line.bursts.interleaved_share())
 }
 
+/// What each user may have lost to the others, where diffs tell who interleaves: no
+/// more than its own time on the line and no more than theirs, in the share of its
+/// intervals in which they changed the line too. Threads take samples at commits alone,
+/// some milliseconds apart, so the samples' order says nothing.
+fn diff_losses(line: &Line) -> Option<Vec<f64>> {
+    if line.tally.stays == 0 {
+        return None;
+    }
+    let share = (line.tally.exact_changes as f64 / line.tally.stays as f64).min(1.0);
+    let all: f64 = involved(line).map(|u| u.spent_ns).sum();
+    let lost = |u: &User| u.spent_ns.min(all - u.spent_ns).max(0.0) * share;
+    Some(
+        line.users
+            .iter()
+            .map(|u| if u.involved { lost(u) } else { 0.0 })
+            .collect(),
+    )
+}
+
 /// Interleavings and what they cost. Time on the line bounds both; without
 /// samples in time there are only counts, times the price.
 fn price(line: &Line, interleaved: f64, transfer_ns: f64) -> (f64, f64) {
     let tally = &line.tally;
+    if let Some(losses) = diff_losses(line) {
+        let lost: f64 = losses.iter().sum();
+        let counted = tally.exact_changes as f64;
+        return (
+            (lost / transfer_ns).max(counted),
+            lost.max(counted * transfer_ns),
+        );
+    }
     if tally.lost_ns > 0.0 {
         let lost = tally.lost_ns * interleaved;
         return (lost / transfer_ns, lost);
@@ -294,11 +321,19 @@ fn involved(line: &Line) -> impl Iterator<Item = &User> {
 }
 
 fn threads(line: &Line, interleaved: f64) -> Vec<ThreadCost> {
-    let mut all: Vec<ThreadCost> = involved(line)
-        .map(|u| ThreadCost {
+    let by_diff = diff_losses(line);
+    let mut all: Vec<ThreadCost> = line
+        .users
+        .iter()
+        .enumerate()
+        .filter(|(_, u)| u.involved)
+        .map(|(i, u)| ThreadCost {
             thread: u.thread,
             touched_ns: u.spent_ns,
-            lost_ns: u.lost_ns * interleaved,
+            lost_ns: match &by_diff {
+                Some(losses) => losses.get(i).copied().unwrap_or(0.0),
+                None => u.lost_ns * interleaved,
+            },
         })
         .collect();
     all.sort_by(|a, b| {
