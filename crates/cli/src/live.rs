@@ -7,13 +7,12 @@ use crate::isolate_observer::Tap;
 use crate::session::Session;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use sunder_access::{Address, Mappings, ProcessId, ThreadId, Time};
+use sunder_access::{Address, ProcessId, ThreadId, Time};
 use sunder_observe::perf::{PerfSampler, Wait};
 use sunder_observe::pmu::PmuSampler;
 use sunder_observe::watch::{Budget, BurstRequest, CodeDecoder, ProcessCode, WatchError, Watcher};
 use sunder_observe::{ObserveError, RawSample, Registers, monotonic_now, proc};
 use sunder_sharing::Burst;
-use sunder_wire::isolation::MEMORY_NAME;
 use sunder_wire::{Claim, Registry};
 
 /// Who takes the samples.
@@ -34,18 +33,6 @@ impl Sampler {
     const fn is_inside(&self) -> bool {
         matches!(self, Self::Timer | Self::Isolate(_))
     }
-}
-
-/// New mappings, with what `known` says where the program's memory was made sharable: its
-/// names are those of before.
-fn as_before(known: &Mappings, new: &Mappings) -> Mappings {
-    let mut all = known.clone();
-    for mapping in new.iter() {
-        if !mapping.path.contains(MEMORY_NAME) {
-            all.insert(mapping.clone());
-        }
-    }
-    all
 }
 
 /// Pause between two looks at the observers: short at the start, where a
@@ -313,12 +300,6 @@ impl Live {
             } else if let Ok(mappings) = proc::mappings(process)
                 && mappings.iter().next().is_some()
             {
-                let mappings = match &self.sampler {
-                    Sampler::Isolate(_) => {
-                        as_before(self.session.process(process).mappings(), &mappings)
-                    }
-                    _ => mappings,
-                };
                 self.session.set_mappings(process, mappings);
                 self.session.process(process).read_thread_locals();
                 if self.sampler.is_inside() {

@@ -67,6 +67,21 @@ unsafe extern "C" fn from_worker(
     )
 }
 
+/// Nanoseconds of CPU time that the calling thread has used.
+pub fn own_cpu_time() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let (clock, at) = (
+        libc::CLOCK_THREAD_CPUTIME_ID as usize,
+        &raw mut now as usize,
+    );
+    // SAFETY: `now` is a valid place for the result.
+    unsafe { call(libc::SYS_clock_gettime, [clock, at, 0, 0, 0, 0]) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Nanoseconds on a clock, in a worker.
 pub fn worker_clock(clock: i32) -> u64 {
     let mut now = libc::timespec {

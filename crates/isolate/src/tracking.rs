@@ -9,7 +9,7 @@
 use crate::{control, private, system};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
-use sunder_wire::isolation::{Control, PAGES, Slot};
+use sunder_wire::isolation::{Control, PAGES, Registers, Slot};
 use sunder_wire::tracking::{MOMENT_WORDS, Writers, mode, page};
 
 const PAGE: usize = 4096;
@@ -21,6 +21,9 @@ const MOST_FAULTS: usize = 1024;
 const BELOW: usize = 1 << 20;
 /// See [`BELOW`]: the C library's threads have 8 MiB, and their thread-local data above.
 const ABOVE: usize = 8 << 20;
+
+/// Of the time that a thread spent at home, a moment stands for so many intervals at most.
+const MOST_INTERVALS: u64 = 5;
 
 static STARTS: [AtomicUsize; RANGES] = [const { AtomicUsize::new(0) }; RANGES];
 static ENDS: [AtomicUsize; RANGES] = [const { AtomicUsize::new(0) }; RANGES];
@@ -74,17 +77,63 @@ fn is_watched(address: usize) -> bool {
     ranges().any(|(start, end)| (start..end).contains(&address))
 }
 
-/// The first period of an episode.
-pub fn begin(control: &Control, slot: &Slot) -> bool {
+/// The first period of an episode, of which the thread begins with `registers`.
+pub fn begin(control: &Control, slot: &Slot, registers: &Registers) -> bool {
     if slot.episodes.load(Relaxed) == 0 {
         // Another thread had the slot before.
         slot.periods.store(0, Relaxed);
+        slot.told.store(0, Relaxed);
+        slot.left.store(0, Relaxed);
     }
-    SPENT.store(
-        system::worker_clock(libc::CLOCK_PROCESS_CPUTIME_ID),
-        Relaxed,
-    );
+    SPENT.store(worker_time(), Relaxed);
+    if is_told(control) {
+        // It was stopped at a moment of the tool's choice. What it spent at home belongs
+        // to code of all kinds: never more of it than of some intervals.
+        let spent = slot.spent.load(Relaxed);
+        let home = spent.saturating_sub(slot.told.swap(spent, Relaxed));
+        let most = u64::from(control.tick.load(Relaxed)) * 1000 * MOST_INTERVALS;
+        let period = (home + slot.left.swap(0, Relaxed)).min(most);
+        let [rip, _, _, rsp, _] = &registers.frame;
+        let [
+            r15,
+            r14,
+            r13,
+            r12,
+            rbp,
+            rbx,
+            r11,
+            r10,
+            r9,
+            r8,
+            rax,
+            rcx,
+            rdx,
+            rsi,
+            rdi,
+        ] = &registers.general;
+        let values = [
+            rip, rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15,
+        ]
+        .map(|r| r.load(Relaxed));
+        tell_moment(control, slot, &values, period);
+    }
     period(control, slot)
+}
+
+fn is_told(control: &Control) -> bool {
+    control.tracking.mode.load(Relaxed) == mode::DETECT
+}
+
+fn worker_time() -> u64 {
+    system::worker_clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// The episode ends: what was spent since the last tick is told with the next moment.
+pub fn end(control: &Control, slot: &Slot) {
+    if is_told(control) {
+        let since = worker_time().saturating_sub(SPENT.load(Relaxed));
+        slot.left.fetch_add(since, Relaxed);
+    }
 }
 
 /// A period begins. False if the kernel refused.
@@ -183,42 +232,45 @@ pub fn on_tick(control: &Control, slot: &Slot, registers: &[libc::greg_t; 23]) -
     if !is_on(control) {
         return true;
     }
-    let tracking = &control.tracking;
-    if tracking.mode.load(Relaxed) == mode::DETECT {
-        let now = system::worker_clock(libc::CLOCK_PROCESS_CPUTIME_ID);
+    if is_told(control) {
+        let now = worker_time();
         let period = now.saturating_sub(SPENT.swap(now, Relaxed));
-        tell_moment(control, slot, registers, period);
+        let register = |i: i32| registers.get(i as usize).map_or(0, |r| *r as u64);
+        let values = [
+            register(libc::REG_RIP),
+            register(libc::REG_RAX),
+            register(libc::REG_RCX),
+            register(libc::REG_RDX),
+            register(libc::REG_RBX),
+            register(libc::REG_RSP),
+            register(libc::REG_RBP),
+            register(libc::REG_RSI),
+            register(libc::REG_RDI),
+            register(libc::REG_R8),
+            register(libc::REG_R9),
+            register(libc::REG_R10),
+            register(libc::REG_R11),
+            register(libc::REG_R12),
+            register(libc::REG_R13),
+            register(libc::REG_R14),
+            register(libc::REG_R15),
+        ];
+        tell_moment(control, slot, &values, period);
     }
     period(control, slot)
 }
 
-fn tell_moment(control: &Control, slot: &Slot, registers: &[libc::greg_t; 23], period: u64) {
+/// Tells where the thread is: `ip` and the general registers in the order of their
+/// numbers. `period` is the CPU time since the last moment.
+fn tell_moment(control: &Control, slot: &Slot, at: &[u64; 17], period: u64) {
     let mut cpu = 0u32;
     // SAFETY: a valid place for the answer.
     unsafe { system::worker_call(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
-    let register = |i: i32| registers.get(i as usize).map_or(0, |r| *r as u64);
     let thread = u64::from(slot.thread.load(Relaxed)) | u64::from(cpu) << 32;
+    let time = system::worker_clock(libc::CLOCK_MONOTONIC);
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = *at;
     let record: [u64; MOMENT_WORDS] = [
-        system::worker_clock(libc::CLOCK_MONOTONIC),
-        thread,
-        period,
-        register(libc::REG_RIP),
-        register(libc::REG_RAX),
-        register(libc::REG_RCX),
-        register(libc::REG_RDX),
-        register(libc::REG_RBX),
-        register(libc::REG_RSP),
-        register(libc::REG_RBP),
-        register(libc::REG_RSI),
-        register(libc::REG_RDI),
-        register(libc::REG_R8),
-        register(libc::REG_R9),
-        register(libc::REG_R10),
-        register(libc::REG_R11),
-        register(libc::REG_R12),
-        register(libc::REG_R13),
-        register(libc::REG_R14),
-        register(libc::REG_R15),
+        time, thread, period, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q,
     ];
     if !control.tracking.moments().push(&record) {
         control.tracking.lost.fetch_add(1, Relaxed);

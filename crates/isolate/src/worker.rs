@@ -62,7 +62,8 @@ fn prepare(control: &Control, slot: &Slot, suitcase: usize) -> Option<()> {
     unsafe {
         leave_sequences();
         let executable = take_memory_away(control, suitcase)?;
-        if tracking::is_on(control) && !tracking::begin(control, slot) {
+        let registers = &*control::registers(suitcase);
+        if tracking::is_on(control) && !tracking::begin(control, slot, registers) {
             return None;
         }
         handle_signals(suitcase)?;
@@ -378,6 +379,7 @@ unsafe extern "C" fn on_event(
     if is_tick && !recalled && sound && tracking::on_tick(control, slot, registers) {
         return;
     }
+    tracking::end(control, slot);
     let reason = match signal {
         TICK if recalled => why::RECALLED,
         TICK => why::BESIDE,

@@ -152,6 +152,12 @@ pub struct Slot {
     /// Intervals between commits, and what was left of one at each episode's end
     /// ([`crate::tracking`]).
     pub periods: AtomicU64,
+    /// The thread's CPU time when the episode began, in ns; a worker's is its own.
+    pub spent: AtomicU64,
+    /// What of it has been told with a moment.
+    pub told: AtomicU64,
+    /// What earlier workers spent after their last tick, not told yet.
+    pub left: AtomicU64,
 }
 
 /// A page that isolated threads have for themselves.
