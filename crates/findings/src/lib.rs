@@ -21,7 +21,10 @@ pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, c
 pub use file::{FindingsError, LARGEST_FILE, json_schema};
 pub use fingerprint::fingerprint;
 pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};
-pub use repair::{Moved, MovedGroup, Repair, RewrittenCode, RolledBack, Unrepaired};
+pub use repair::{
+    Move, Moved, MovedGroup, Progress, Repair, RewrittenCode, RolledBack, ThreadProgress,
+    Unrepaired,
+};
 pub use schema::*;
 pub use simulation::*;
 pub use subject::{file_name, normalized_field};

@@ -39,6 +39,53 @@ pub struct Moved {
     pub faults: u64,
     /// Of these, how often a copy had to be made or found.
     pub requests: u64,
+    /// Why and when it was put back the last time; none if it stayed.
+    pub rolled_back: Option<RolledBack>,
+    /// How its threads got on before and after; none if that was not measured.
+    #[serde(default)]
+    pub progress: Option<Progress>,
+    /// Why that was not measured; none if it was.
+    #[serde(default)]
+    pub unmeasured: Option<String>,
+    /// Every time that it was moved, the first one included.
+    #[serde(default)]
+    pub moves: Vec<Move>,
+}
+
+/// How threads got on before their bytes were moved and after.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Progress {
+    /// How many times as fast, the mean of the threads.
+    pub gain: f64,
+    /// Each that was measured.
+    pub threads: Vec<ThreadProgress>,
+}
+
+/// How one thread got on: by a value that it changes by a steady amount as it works,
+/// such as the counter of a loop.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadProgress {
+    /// Its number.
+    pub thread: u32,
+    /// By how much the value changed in a millisecond of the thread's CPU time, before.
+    pub before: f64,
+    /// The same after.
+    pub after: f64,
+    /// So many values agree on the ratio of the two.
+    pub clocks: u32,
+}
+
+/// One time that bytes were moved.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Move {
+    /// When, in seconds from the start.
+    pub at_seconds: f64,
+    /// Microseconds that moving took.
+    pub took_microseconds: f64,
+    /// How often a thread had to be sent to a copy.
+    pub faults: u64,
+    /// How many times as fast threads got on; none if that was not measured.
+    pub gain: Option<f64>,
     /// Why and when it was put back; none if it stayed.
     pub rolled_back: Option<RolledBack>,
 }

@@ -11,6 +11,7 @@ mod language;
 mod layout;
 mod pages;
 mod pair;
+pub mod progress;
 pub mod remap;
 mod truly_shared;
 mod words;

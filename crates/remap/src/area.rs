@@ -10,11 +10,11 @@
 //! that no other code knows, and the pages move over their old place in one step.
 
 use crate::kernel::{self, map, protect, relocate, unmap};
-use crate::shared::{self, Lock, areas, control, is_held};
+use crate::shared::{self, areas, control, is_held};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use sunder_wire::remap::{
-    ACTIVE, APPLYING, AREA_BYTES, Area, BYTES, CACHE, FREE, MOST_MOVED, POOL, POOL_BYTES, READY,
-    REFUSED, ROLLED_BACK, ROLLING_BACK, SCRATCH, SCRATCH_POOL, UNDERLAY,
+    ACTIVE, APPLY_AGAIN, APPLYING, AREA_BYTES, Area, BYTES, CACHE, FREE, MOST_MOVED, NOTHING, POOL,
+    POOL_BYTES, READY, REFUSED, ROLLED_BACK, ROLLING_BACK, SCRATCH, SCRATCH_POOL, UNDERLAY,
 };
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -24,38 +24,67 @@ const PAGE: u64 = 4096;
 /// A rollback must not fail: a program whose bytes are lost can't go on.
 const TRIES: u32 = 1000;
 
-/// Moves the pages of `area`, the area with this number. `path` names the file with
-/// its code. All signals are blocked.
+/// Moves the pages of `area`, the area with this number, for the first time or again.
+/// `path` names the file with its code. All signals are blocked.
 pub fn apply(area: &Area, number: u64, path: *const u8) {
+    let again = area.wanted.load(Acquire) == APPLY_AGAIN;
+    let before = if again { ROLLED_BACK } else { FREE };
     // Several threads may have been asked.
-    // Before memory in use is looked at: who uses it looks here after saying so.
+    // Before anything else is looked at: who must not meet moved bytes looks here after
+    // saying so.
     if area
         .state
-        .compare_exchange(FREE, APPLYING, SeqCst, Relaxed)
+        .compare_exchange(before, APPLYING, SeqCst, Relaxed)
         .is_err()
     {
         return;
     }
-    // Whoever holds it makes a process, for which nothing may be moved.
-    let Some(locked) = Lock::try_take() else {
-        return refuse(area, libc::EBUSY);
-    };
-    let ready = control().is_some_and(|c| c.ready.load(Acquire) == READY);
+    shared::count_move();
+    let ready = control().is_some_and(|c| c.ready.load(SeqCst) == READY);
     let used = shared::is_in_use(area.page.load(Relaxed), area.len.load(Relaxed));
+    // The moment is wrong; the tool asks once more.
     if is_held() || !ready || used || holds_handlers_stack(area) {
-        return refuse(area, libc::EBUSY);
+        return leave(area, before);
     }
-    let before = kernel::now();
-    let error = carry_out(area, number, path);
-    if error == 0 {
-        area.applied.store(before, Relaxed);
-        area.took.store(kernel::now().wrapping_sub(before), Relaxed);
-        area.state.store(ACTIVE, Release);
-        kernel::wake(&area.state);
+    let began = kernel::now();
+    let error = if again {
+        move_again(area)
     } else {
-        refuse(area, error);
+        carry_out(area, number, path)
+    };
+    if error == 0 {
+        area.applied.store(began, Relaxed);
+        area.took.store(kernel::now().wrapping_sub(began), Relaxed);
+        // What is wanted next is the tool's to say.
+        let _ = area
+            .wanted
+            .compare_exchange(APPLY_AGAIN, NOTHING, AcqRel, Relaxed);
+        leave(area, ACTIVE);
+    } else {
+        area.reason.store(error as u32, Relaxed);
+        area.spoilt.store(1, Relaxed);
+        leave(area, if again { ROLLED_BACK } else { REFUSED });
     }
-    drop(locked);
+}
+
+/// It is no longer on its way, but in `state`.
+fn leave(area: &Area, state: u32) {
+    area.state.store(state, Release);
+    kernel::wake(&area.state);
+}
+
+/// Moves what has been moved before: its places are still there, and so are the copies
+/// of code, which threads may still be in. 0, or why it is as it was.
+fn move_again(area: &Area) -> i32 {
+    let (page, len, at) = (
+        area.page.load(Relaxed),
+        area.len.load(Relaxed),
+        area.at.load(Relaxed),
+    );
+    if area.spoilt.load(Relaxed) != 0 || !is_sound(area, page, len, at) {
+        return libc::EINVAL;
+    }
+    move_away(area, page, len, at)
 }
 
 #[cfg(not(test))]
@@ -66,12 +95,6 @@ fn holds_handlers_stack(area: &Area) -> bool {
 #[cfg(test)]
 fn holds_handlers_stack(_area: &Area) -> bool {
     false
-}
-
-fn refuse(area: &Area, error: i32) {
-    area.reason.store(error as u32, Relaxed);
-    area.state.store(REFUSED, Release);
-    kernel::wake(&area.state);
 }
 
 /// 0, or why it is as it was.
@@ -278,6 +301,10 @@ fn put_back(area: &Area) {
         }
         must(|| relocate(at + SCRATCH, len, page, false));
         protect(at + SCRATCH_POOL, POOL_BYTES, NONE);
+    }
+    // Another thread's mapping may have come to lie there.
+    if reserve(at + SCRATCH, len) != 0 {
+        area.spoilt.store(1, Relaxed);
     }
 }
 

@@ -9,8 +9,8 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_wire::remap::{
-    ACTIVE, APPLY, APPLYING, AREA_BYTES, Area, BELL, BY_FAULTS, BY_INSTRUCTION, BY_SILENCE,
-    BY_TOOL, Control, FREE, ROLL_BACK, ROLLING_BACK,
+    ACTIVE, APPLY, APPLY_AGAIN, APPLYING, AREA_BYTES, Area, BELL, BY_FAULTS, BY_INSTRUCTION,
+    BY_SILENCE, BY_TOOL, Control, FREE, ROLL_BACK, ROLLED_BACK, ROLLING_BACK,
 };
 
 /// Faults are counted in windows of so many nanoseconds.
@@ -110,7 +110,9 @@ fn bell() {
     let Some(control) = control() else { return };
     for (number, area) in control.areas.iter().enumerate() {
         match (area.wanted.load(Acquire), area.state.load(Acquire)) {
-            (APPLY, FREE) => start::with_path(|path| area::apply(area, number as u64, path)),
+            (APPLY, FREE) | (APPLY_AGAIN, ROLLED_BACK) => {
+                start::with_path(|path| area::apply(area, number as u64, path));
+            }
             (ROLL_BACK, ACTIVE) => area::roll_back(area, BY_TOOL),
             _ => {}
         }

@@ -14,6 +14,8 @@ const LARGEST_HEAP: u64 = 1 << 38;
 /// A call that changes the address space: bytes of pages that it is about go back
 /// before.
 unsafe extern "C" fn instead(call: &mut Call) {
+    // What goes back must not be moved again before the call is over.
+    let hold = shared::Hold::new();
     if shared::anything_moved() {
         let [at, len, size, flags, to, _] = call.arguments.map(|a| a as u64);
         match call.number {
@@ -31,6 +33,7 @@ unsafe extern "C" fn instead(call: &mut Call) {
     }
     // SAFETY: the program's own call.
     unsafe { call.make() };
+    drop(hold);
 }
 
 /// A call that could not reach its memory: if any bytes have moved they go back, and
@@ -41,8 +44,15 @@ unsafe extern "C" fn failed(call: &mut Call) {
     }
     // Another thread may have put them back since the call failed.
     if shared::areas().next().is_some() {
-        area::roll_back_all(BY_KERNEL);
-        // SAFETY: the program's own call.
-        unsafe { call.make() };
+        loop {
+            let moves = shared::moves();
+            area::roll_back_all(BY_KERNEL);
+            // SAFETY: the program's own call.
+            unsafe { call.make() };
+            // They may have been moved again meanwhile.
+            if call.result != -(libc::EFAULT as isize) || shared::moves() == moves {
+                return;
+            }
+        }
     }
 }

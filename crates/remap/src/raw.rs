@@ -26,7 +26,12 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
             area::roll_back_all(BY_FORK);
             1
         }
-        libc::SYS_execve | libc::SYS_execveat | libc::SYS_exit | libc::SYS_exit_group => {
+        libc::SYS_execve | libc::SYS_execveat => {
+            shared::withdraw();
+            area::roll_back_all(BY_FORK);
+            1
+        }
+        libc::SYS_exit | libc::SYS_exit_group => {
             area::roll_back_all(BY_FORK);
             1
         }
@@ -72,6 +77,13 @@ fn confine() {
     area::roll_back_all(BY_CONFINEMENT);
 }
 
+/// These bytes are where the program thinks until [`shared::end_use`].
+fn used(at: u64, len: u64, reason: u32) -> usize {
+    let place = shared::begin_use(at, len);
+    area::roll_back_in(at, len, reason);
+    place
+}
+
 /// Makes the call.
 unsafe extern "C" fn make(
     number: c_long,
@@ -82,12 +94,36 @@ unsafe extern "C" fn make(
     e: usize,
     f: usize,
 ) -> c_long {
-    // SAFETY: the program's own call.
-    let mut result = unsafe { kernel::call(number, [a, b, c, d, e, f]) };
-    if result == -(libc::EFAULT as isize) && shared::areas().next().is_some() {
+    // Nothing that it may reach is moved while it is under way.
+    let place = match number {
+        libc::SYS_futex | libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => None,
+        libc::SYS_sched_yield | libc::SYS_membarrier => None,
+        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
+            Some(used(b as u64, c as u64, BY_KERNEL))
+        }
+        libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {
+            Some(used(a as u64, b as u64, BY_MAPPING))
+        }
+        libc::SYS_getrandom => Some(used(a as u64, b as u64, BY_KERNEL)),
+        _ => Some(used(0, u64::MAX, BY_KERNEL)),
+    };
+    let result = loop {
+        let moves = shared::moves();
+        // SAFETY: the program's own call.
+        let result = unsafe { kernel::call(number, [a, b, c, d, e, f]) };
+        let away = result == -(libc::EFAULT as isize) && shared::areas().next().is_some();
+        if !away {
+            break result;
+        }
         area::roll_back_all(BY_KERNEL);
         // SAFETY: as above.
-        result = unsafe { kernel::call(number, [a, b, c, d, e, f]) };
+        let result = unsafe { kernel::call(number, [a, b, c, d, e, f]) };
+        if result != -(libc::EFAULT as isize) || shared::moves() == moves {
+            break result;
+        }
+    };
+    if let Some(place) = place {
+        shared::end_use(place);
     }
     if (-4095..0).contains(&result) {
         // SAFETY: the C library's thread-local errno.

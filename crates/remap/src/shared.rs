@@ -9,8 +9,6 @@ use sunder_wire::remap::{ACTIVE, APPLYING, Area, Control, FREE, ROLLING_BACK, WI
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
 /// What keeps areas from being moved: calls in progress that make processes.
 static HOLDS: AtomicU32 = AtomicU32::new(0);
-/// Held while an area is moved or [`HOLDS`] changes.
-static LOCK: AtomicU32 = AtomicU32::new(0);
 
 /// What the tool wrote; none before the constructor and in forked children.
 #[inline]
@@ -44,64 +42,58 @@ pub fn anything_moved() -> bool {
     })
 }
 
-/// While it lives nothing is moved.
+/// How often something was moved.
+static MOVES: AtomicU32 = AtomicU32::new(0);
+
+/// How often moving has begun: what was put back is where it was for as long as this
+/// stays the same.
+pub fn moves() -> u32 {
+    MOVES.load(Ordering::SeqCst)
+}
+
+/// Moving begins.
+pub fn count_move() {
+    MOVES.fetch_add(1, Ordering::SeqCst);
+}
+
+/// While it lives nothing is moved: whoever moves says so in the area's state and then
+/// looks for holds, and a hold is counted before the states are looked at. No lock,
+/// since handlers of the program may interrupt its taking and need one of their own.
 pub struct Hold(());
 
 impl Hold {
     pub fn new() -> Self {
-        let locked = Lock::take();
-        HOLDS.fetch_add(1, Ordering::AcqRel);
-        drop(locked);
+        HOLDS.fetch_add(1, Ordering::SeqCst);
+        await_moves();
         Self(())
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        HOLDS.fetch_sub(1, Ordering::AcqRel);
+        HOLDS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Waits for those that have begun to move.
+fn await_moves() {
+    for area in control().into_iter().flat_map(|c| c.areas.iter()) {
+        while area.state.load(Ordering::SeqCst) == APPLYING {
+            kernel::wait(&area.state, APPLYING, 10_000_000, true);
+        }
     }
 }
 
 /// Whether something keeps areas from being moved.
 pub fn is_held() -> bool {
-    HOLDS.load(Ordering::Acquire) != 0
+    HOLDS.load(Ordering::SeqCst) != 0
 }
 
 /// From now on nothing is moved any more.
 pub fn withdraw() {
     if let Some(control) = control() {
-        let locked = Lock::take();
-        control.ready.store(WITHDRAWN, Ordering::Release);
-        drop(locked);
-    }
-}
-
-/// Taken with all signals blocked, or by code that no handler of ours interrupts
-/// for long: whoever moves an area does.
-pub struct Lock(());
-
-impl Lock {
-    pub fn take() -> Self {
-        while LOCK
-            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
-            kernel::pause();
-        }
-        Self(())
-    }
-
-    /// None if it is taken.
-    pub fn try_take() -> Option<Self> {
-        LOCK.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .ok()
-            .map(|_| Self(()))
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        LOCK.store(0, Ordering::Release);
+        control.ready.store(WITHDRAWN, Ordering::SeqCst);
+        await_moves();
     }
 }
 

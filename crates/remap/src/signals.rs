@@ -5,6 +5,7 @@
 #![cfg(not(test))]
 
 use crate::program::{self, BIT};
+use crate::shared::Hold;
 use crate::{area, real, shared};
 use core::ffi::{c_int, c_void};
 use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS};
@@ -29,11 +30,14 @@ unsafe fn open(set: *const libc::sigset_t) -> libc::sigset_t {
     }
 }
 
-/// The kernel writes there, and the C library does not say if it can't.
-fn written<T>(at: *mut T) {
-    if !at.is_null() && shared::anything_moved() {
+/// The kernel writes there, and the C library does not say if it can't: the bytes are
+/// there, and stay there while the value lives.
+fn written<T>(at: *mut T) -> Option<Hold> {
+    let hold = (!at.is_null()).then(Hold::new)?;
+    if shared::anything_moved() {
         area::roll_back_in(at as u64, size_of::<T>() as u64, BY_KERNEL);
     }
+    Some(hold)
 }
 
 /// Interposed; see the C library's manual.
@@ -67,7 +71,7 @@ pub unsafe extern "C-unwind" fn sigaction(
         return unsafe { real(signal, new, old) };
     }
     let before = handlers::get(signal);
-    written(old);
+    let _hold = written(old);
     // SAFETY: handed on, with an action on our stack where one is given. What the
     // program reads back lacks SIGSEGV in the mask, which has no effect of its own.
     unsafe {
@@ -164,7 +168,7 @@ pub unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, old: *mut c_i
         shared::withdraw();
         area::roll_back_all(BY_SIGNALS);
     }
-    written(old);
+    let _hold = written(old);
     match real::pthread_setcanceltype() {
         // SAFETY: handed on.
         Some(real) => unsafe { real(kind, old) },
@@ -229,7 +233,7 @@ pub unsafe extern "C-unwind" fn pthread_sigmask(
     let Some(real) = real::pthread_sigmask() else {
         return libc::ENOSYS;
     };
-    written(old);
+    let _hold = written(old);
     // SAFETY: handed on, with a set on our stack where one is given.
     unsafe {
         if set.is_null() || how == libc::SIG_UNBLOCK {
@@ -253,7 +257,7 @@ pub unsafe extern "C-unwind" fn sigprocmask(
     let Some(real) = real::sigprocmask() else {
         return fails();
     };
-    written(old);
+    let _hold = written(old);
     // SAFETY: as above.
     unsafe {
         if set.is_null() || how == libc::SIG_UNBLOCK {
@@ -397,7 +401,7 @@ pub unsafe extern "C-unwind" fn sigaltstack(
     new: *const libc::stack_t,
     old: *mut libc::stack_t,
 ) -> c_int {
-    written(old);
+    let _hold = written(old);
     // SAFETY: as the C library demands.
     if let Some(stack) = unsafe { new.as_ref() }
         && stack.ss_flags & libc::SS_DISABLE == 0

@@ -114,6 +114,7 @@ pub unsafe extern "C-unwind" fn pthread_create(
     work: *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
+    let _hold = (!attributes.is_null()).then(Hold::new);
     if !attributes.is_null() && shared::anything_moved() {
         let (mut at, mut len) = (core::ptr::null_mut(), 0);
         // SAFETY: the caller's attributes, and places for the results.

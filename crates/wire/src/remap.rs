@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDMOVE");
 /// The version of the layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// What comes with the signal by which the tool asks a thread to look at
 /// [`Area::wanted`].
 pub const BELL: u64 = 0x5355_4e44_4245_4c4c;
@@ -66,7 +66,7 @@ pub const APPLYING: u32 = 1;
 pub const ACTIVE: u32 = 2;
 /// [`Area::state`]: bytes are on their way back.
 pub const ROLLING_BACK: u32 = 3;
-/// [`Area::state`]: as it was, for good.
+/// [`Area::state`]: as it was; it can be moved again.
 pub const ROLLED_BACK: u32 = 4;
 /// [`Area::state`]: never moved; [`Area::reason`] has the error number.
 pub const REFUSED: u32 = 5;
@@ -77,6 +77,9 @@ pub const NOTHING: u32 = 0;
 pub const APPLY: u32 = 1;
 /// [`Area::wanted`]: move back.
 pub const ROLL_BACK: u32 = 2;
+/// [`Area::wanted`]: move again what was moved back, the same bytes to the same places;
+/// copies of code that were made before hold again.
+pub const APPLY_AGAIN: u32 = 3;
 
 /// [`Area::reason`] of a rollback: the tool wanted it.
 pub const BY_TOOL: u32 = 1;
@@ -169,8 +172,8 @@ pub struct Area {
     pub window_faults: AtomicU64,
     /// Number of `resumes`.
     pub resume_count: AtomicU32,
-    /// Zero.
-    pub reserved: AtomicU32,
+    /// Not 0 if it can't be moved again: its places are not all there any more.
+    pub spoilt: AtomicU32,
     /// The groups.
     pub group: [Group; GROUPS],
     /// The instructions of its copies.

@@ -1,6 +1,7 @@
 //! Which pages are moved, from what the judge says of their lines; and which are
 //! left alone, with the reason.
 
+use super::gauge::Bytes;
 use crate::naming::{name_line, show_object};
 use crate::process::Process;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -40,22 +41,110 @@ pub struct Proposal {
 pub struct Chooser {
     /// Pages that are done with.
     done: HashSet<u64>,
-    /// Since when something is there to be moved.
-    pending: Option<Time>,
+    /// What there is to be moved.
+    pending: Option<Pending>,
+}
+
+/// Lines that were confirmed and are about to be moved.
+struct Pending {
+    since: Time,
+    /// Who had used them by then.
+    mark: Mark,
+}
+
+/// What came of a look.
+pub enum Look {
+    /// There is nothing to be done.
+    Nothing,
+    /// These bytes may be about to be moved, once more is known of them.
+    Gathering(Vec<Bytes>),
+    /// To be moved.
+    Move(Proposal),
+    /// To be left alone.
+    Leave(Unrepaired),
 }
 
 /// How long more lines are waited for when the first is confirmed, in ns.
 const GATHERING: u64 = 30_000_000;
+/// How long for its threads to be measured, in ns.
+const MEASURED: u64 = 120_000_000;
+/// Where contention has not been seen again for so long it is over, in ns.
+const OVER: u64 = 300_000_000;
+
+/// How much each thread had used each line by some moment: who contends since then is
+/// who has used it more (Plastic's verification, section 4.5).
+pub struct Mark(BTreeMap<(u64, u32), f64>);
+
+impl Mark {
+    fn of<'a>(lines: impl Iterator<Item = &'a Verdict>) -> Self {
+        let all = lines.flat_map(|v| {
+            let threads = v.threads.iter();
+            threads.map(|t| ((v.line.0, t.thread.0), t.touched_ns))
+        });
+        Self(all.collect())
+    }
+
+    /// Of some pages of `process`.
+    pub fn of_pages(process: &mut Process, page: u64, len: u64) -> Self {
+        let verdicts = process.judge.verdicts();
+        Self::of(on_pages(&verdicts, page, len))
+    }
+
+    /// Whether two threads have used the line since.
+    fn is_contended(&self, line: &Verdict) -> bool {
+        let more = line.threads.iter().filter(|t| {
+            let before = self.0.get(&(line.line.0, t.thread.0));
+            t.touched_ns > before.copied().unwrap_or(0.0)
+        });
+        more.count() >= 2
+    }
+}
+
+fn on_pages(verdicts: &[Verdict], page: u64, len: u64) -> impl Iterator<Item = &Verdict> {
+    let falsely = |v: &&Verdict| v.owner.is_none() && v.sharing == Sharing::False;
+    let on = move |v: &&Verdict| v.line.0.wrapping_sub(page) < len;
+    verdicts.iter().filter(falsely).filter(on)
+}
+
+/// The bytes of these pages that threads write on lines for which they have contended
+/// since `mark`; none if they have not.
+pub fn contended(process: &mut Process, page: u64, len: u64, mark: &Mark) -> Vec<Bytes> {
+    let verdicts = process.judge.verdicts();
+    let lines = on_pages(&verdicts, page, len).filter(|v| mark.is_contended(v));
+    lines.flat_map(written).collect()
+}
+
+/// The bytes of a line that only one thread was seen to use, and to write.
+fn written(line: &Verdict) -> impl Iterator<Item = Bytes> {
+    let own = line
+        .words
+        .iter()
+        .filter_map(|word| match &word.threads[..] {
+            [only] if only.writes + only.updates > 0 => Some((word, only.thread)),
+            _ => None,
+        });
+    own.map(|(word, thread)| {
+        let at = line.line.0 + u64::from(word.offset);
+        Bytes {
+            thread,
+            original: at,
+            at,
+            len: word.size.into(),
+        }
+    })
+}
 
 impl Chooser {
     /// Looks at the lines of `process` at `now`. `unwatched` says that bursts can't
-    /// confirm anything here.
+    /// confirm anything here, `measured` that the threads of what was gathered have
+    /// been measured, or can't be.
     pub fn look(
         &mut self,
         process: &mut Process,
         now: Time,
         unwatched: bool,
-    ) -> Option<Result<Proposal, Unrepaired>> {
+        measured: bool,
+    ) -> Look {
         let verdicts = process.judge.verdicts();
         let settled = |v: &&Verdict| {
             v.owner.is_none()
@@ -65,12 +154,26 @@ impl Chooser {
         };
         let settled: Vec<&Verdict> = verdicts.iter().filter(settled).collect();
         let dear = |v: &&&Verdict| v.cost_share >= WORTH_MOVING;
-        let first = *settled.iter().find(dear)?;
-        let since = *self.pending.get_or_insert(now);
-        if now.since(since) < GATHERING {
-            return None;
+        let Some(&first) = settled.iter().find(dear) else {
+            self.pending = None;
+            return Look::Nothing;
+        };
+        let pending = self.pending.get_or_insert_with(|| Pending {
+            since: now,
+            mark: Mark::of(settled.iter().copied()),
+        });
+        let waited = now.since(pending.since);
+        let falsely = first.sharing == Sharing::False;
+        let contended = !falsely || pending.mark.is_contended(first);
+        let measured = measured || !falsely || waited >= MEASURED;
+        if waited < GATHERING || !contended && waited < OVER || !measured {
+            let lines = settled.iter().filter(|v| v.sharing == Sharing::False);
+            return Look::Gathering(lines.copied().flat_map(written).collect());
         }
         self.pending = None;
+        if !contended {
+            return Look::Nothing;
+        }
         let pages = around(first.line.0, settled.iter().copied());
         let all = pages.1 / PAGE;
         self.done.extend((0..all).map(|n| pages.0 + n * PAGE));
@@ -79,13 +182,14 @@ impl Chooser {
             .filter(|v| v.line.0.wrapping_sub(pages.0) < pages.1)
             .collect();
         let object = called(process, first);
-        Some(
-            propose(process, first, &lines, pages, object.clone()).map_err(|reason| Unrepaired {
+        match propose(process, first, &lines, pages, object.clone()) {
+            Ok(proposal) => Look::Move(proposal),
+            Err(reason) => Look::Leave(Unrepaired {
                 object,
                 address: format!("{:#x}", first.line.0),
                 reason,
             }),
-        )
+        }
     }
 }
 

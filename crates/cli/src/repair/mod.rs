@@ -2,12 +2,15 @@
 //! to share lines, moves them to lines of their own while it runs. What can't be
 //! done safely is left alone, and said. The exit status is the program's.
 
+mod attempt;
 mod bell;
 mod chaos;
 mod choose;
 mod code;
 mod control;
+mod gauge;
 mod layout;
+mod outcome;
 mod place;
 mod serve;
 mod soundness;
@@ -21,25 +24,30 @@ use crate::live::Live;
 use crate::output::{complain, note};
 use crate::status;
 use anyhow::{Context, Result};
+use attempt::{Attempt, Next};
 use chaos::Chaos;
-use choose::{Chooser, Proposal};
+use choose::{Chooser, Look, Mark, Proposal, can_be_moved, contended};
 use control::ControlFile;
+use gauge::{Bytes, Gauge, Windows};
 use layout::{groups_of, layout, rules};
+use outcome::outcome;
 use serve::Server;
 use soundness::is_sound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
-use sunder_access::{ProcessId, Time};
-use sunder_findings::{Findings, Moved, MovedGroup, Repair, RolledBack, Unrepaired};
+use sunder_access::{ProcessId, ThreadId, Time};
+use sunder_findings::{Findings, MovedGroup, Repair, Unrepaired};
 use sunder_observe::{monotonic_now, proc};
 use sunder_wire::remap::{
-    self, ACTIVE, APPLY, APPLYING, AREA_BYTES, AREAS, Area, CACHE, FREE, NO_HOOKS, NOT_LOADED,
-    READY, REFUSED, ROLL_BACK, ROLLED_BACK,
+    ACTIVE, APPLY, APPLY_AGAIN, APPLYING, AREA_BYTES, AREAS, Area, CACHE, FREE, NO_HOOKS,
+    NOT_LOADED, READY, ROLL_BACK, ROLLED_BACK,
 };
 
 /// How often the lines are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often threads are looked at that are measured.
+const MEASURE_EVERY: Duration = Duration::from_millis(2);
 /// A thread that is asked to move does it within so many looks, or another is asked.
 const PATIENCE: u32 = 20;
 
@@ -84,19 +92,6 @@ fn write(path: &std::path::Path, findings: &Findings) -> Result<()> {
     std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// One range of pages that was to be moved.
-struct Attempt {
-    proposal: Proposal,
-    /// Its area; none in a dry run.
-    area: Option<usize>,
-    /// Groups as they moved.
-    groups: Vec<MovedGroup>,
-    /// When it was decided.
-    decided: Time,
-    /// How often threads were asked to move it.
-    asked: u32,
-}
-
 /// Goes along with a program.
 struct Repairer {
     dry_run: bool,
@@ -111,6 +106,7 @@ struct Repairer {
     /// Instead of what is worth moving.
     chaos: Option<Chaos>,
     attempts: Vec<Attempt>,
+    gauge: Before,
     refused: Vec<Unrepaired>,
     /// Addresses that were given out.
     taken: Vec<(u64, u64)>,
@@ -148,10 +144,12 @@ impl Beside for Repairer {
         self.ring_again();
         self.see_the_beginning();
         let elapsed = live.elapsed();
+        self.gauge.read();
         if self.chaos.is_some() {
             self.make_chaos(live);
             return;
         }
+        self.let_live(live);
         if elapsed < self.next_look || live.first_suspect.is_none() {
             return;
         }
@@ -162,10 +160,79 @@ impl Beside for Repairer {
         let now = monotonic_now();
         let unwatched = live.watch_refused.is_some();
         let process = live.session.process(self.process);
-        match self.chooser.look(process, now, unwatched) {
-            Some(Ok(proposal)) => self.begin(proposal),
-            Some(Err(refused)) => self.refused.push(refused),
-            None => {}
+        let measured = self.dry_run || self.gauge.is_enough();
+        match self.chooser.look(process, now, unwatched, measured) {
+            Look::Nothing => self.gauge = Before::Nothing,
+            Look::Gathering(bytes) => self.gauge.measure(self.process, bytes, self.dry_run),
+            Look::Move(proposal) => {
+                let before = std::mem::take(&mut self.gauge).end();
+                self.begin(proposal, before);
+            }
+            Look::Leave(refused) => {
+                self.gauge = Before::Nothing;
+                self.refused.push(refused);
+            }
+        }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        let measuring = matches!(self.gauge, Before::Measuring(..))
+            || self.attempts.iter().any(Attempt::is_measuring);
+        measuring.then_some(MEASURE_EVERY)
+    }
+}
+
+/// Whether a thread is to move it, or does.
+fn is_on_its_way(area: &Area) -> bool {
+    let state = area.state.load(Acquire);
+    let again = area.wanted.load(Acquire) == APPLY_AGAIN;
+    matches!(state, FREE | APPLYING) || again && state == ROLLED_BACK
+}
+
+/// How threads get on whose bytes may be about to be moved.
+#[derive(Default)]
+enum Before {
+    /// None are.
+    #[default]
+    Nothing,
+    /// They are measured, with these bytes.
+    Measuring(Box<Gauge>, Vec<Bytes>),
+    /// They can't be.
+    Refused,
+}
+
+impl Before {
+    fn measure(&mut self, process: ProcessId, bytes: Vec<Bytes>, dry_run: bool) {
+        if !matches!(self, Self::Nothing) || dry_run {
+            return;
+        }
+        let mut threads: Vec<ThreadId> = bytes.iter().map(|b| b.thread).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        *self = match Gauge::begin(process, &threads) {
+            Some(gauge) => Self::Measuring(Box::new(gauge), bytes),
+            None => Self::Refused,
+        };
+    }
+
+    fn read(&mut self) {
+        if let Self::Measuring(gauge, bytes) = self {
+            gauge.read(bytes);
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Measuring(gauge, _) => gauge.is_enough(),
+            Self::Refused => true,
+        }
+    }
+
+    fn end(self) -> Windows {
+        match self {
+            Self::Measuring(gauge, _) => gauge.end(),
+            _ => Windows::new(),
         }
     }
 }
@@ -185,6 +252,7 @@ impl Repairer {
             calls: Calls::new(|_| true),
             chaos: chaos.map(Chaos::new),
             attempts: Vec::new(),
+            gauge: Before::Nothing,
             refused: Vec::new(),
             taken: Vec::new(),
             hindrance: None,
@@ -210,6 +278,16 @@ impl Repairer {
             self.area(which).wanted.store(ROLL_BACK, Release);
             return;
         }
+        let which = chaos.below(2 * self.attempts.len() as u64) as usize;
+        if which < self.attempts.len() {
+            let area = self.attempts[which].area.map(|n| self.area(n));
+            let back = area.is_some_and(|a| a.state.load(Acquire) == ROLLED_BACK);
+            let (page, len) = self.attempts[which].pages();
+            if back && self.may_again(live, page, len).is_ok() {
+                self.move_again(which);
+            }
+            return;
+        }
         let (Ok(mappings), Ok(threads)) = (proc::mappings(process), proc::threads(process)) else {
             return;
         };
@@ -217,7 +295,7 @@ impl Repairer {
         if let Some(proposal) = proposal
             && self.can_move()
         {
-            self.begin(proposal);
+            self.begin(proposal, Windows::new());
         }
     }
 
@@ -237,9 +315,9 @@ impl Repairer {
         if self.dry_run {
             return self.attempts.len() < AREAS;
         }
-        let under_way = self.attempts.iter().filter_map(|a| a.area).any(|number| {
-            let state = self.area(number).state.load(Acquire);
-            state == FREE || state == APPLYING
+        let under_way = self.attempts.iter().any(|attempt| {
+            attempt.area.is_some_and(|n| is_on_its_way(self.area(n)))
+                || self.chaos.is_none() && attempt.is_unsettled()
         });
         let ready = self.file.control().ready.load(Acquire) == READY;
         ready && !under_way && self.attempts.len() < AREAS
@@ -249,7 +327,7 @@ impl Repairer {
         &self.file.control().areas[number]
     }
 
-    fn begin(&mut self, proposal: Proposal) {
+    fn begin(&mut self, proposal: Proposal, before: Windows) {
         let refuse = |proposal: &Proposal, reason: String| Unrepaired {
             object: proposal.object.clone(),
             address: format!("{:#x}", proposal.page),
@@ -258,7 +336,7 @@ impl Repairer {
         let groups = groups_of(&proposal, None);
         let number = self.attempts.len();
         if self.dry_run {
-            self.push(proposal, groups, None);
+            self.push(proposal, groups, None, before);
             return;
         }
         if let Err(reason) = is_sound(self.process) {
@@ -268,7 +346,7 @@ impl Repairer {
         match self.prepare(&proposal, number) {
             Ok(at) => {
                 let groups = groups_of(&proposal, Some(at));
-                self.push(proposal, groups, Some(number));
+                self.push(proposal, groups, Some(number), before);
                 self.area(number).wanted.store(APPLY, Release);
                 self.ring_again();
             }
@@ -276,14 +354,61 @@ impl Repairer {
         }
     }
 
-    fn push(&mut self, proposal: Proposal, groups: Vec<MovedGroup>, area: Option<usize>) {
-        self.attempts.push(Attempt {
-            proposal,
-            area,
-            groups,
-            decided: monotonic_now(),
-            asked: 0,
-        });
+    fn push(
+        &mut self,
+        proposal: Proposal,
+        groups: Vec<MovedGroup>,
+        area: Option<usize>,
+        before: Windows,
+    ) {
+        let now = monotonic_now();
+        self.attempts
+            .push(Attempt::new(proposal, groups, area, now, before));
+    }
+
+    /// Lets what was moved live on: measures it, puts it back, moves it again.
+    fn let_live(&mut self, live: &mut Live) {
+        let now = monotonic_now().0;
+        let id = self.process;
+        for number in 0..self.attempts.len() {
+            let attempt = &mut self.attempts[number];
+            let Some(area) = attempt.area.map(|n| &self.file.control().areas[n]) else {
+                continue;
+            };
+            let process = live.session.process(id);
+            let next = attempt.step(area, id, now, &mut |proposal, mark| {
+                contended(process, proposal.page, proposal.len, mark)
+            });
+            let (page, len) = (attempt.proposal.page, attempt.proposal.len);
+            match next {
+                Next::Nothing => {}
+                Next::Mark => {
+                    let mark = Mark::of_pages(live.session.process(id), page, len);
+                    attempt.look_from(mark, now);
+                }
+                Next::Again => match self.may_again(live, page, len) {
+                    Ok(()) => self.move_again(number),
+                    Err(_) => self.attempts[number].end(),
+                },
+            }
+        }
+    }
+
+    /// What was asked before the first time is asked again: the program may have
+    /// changed.
+    fn may_again(&mut self, live: &mut Live, page: u64, len: u64) -> Result<(), String> {
+        is_sound(self.process)?;
+        let mappings = proc::mappings(self.process).map_err(|e| e.to_string())?;
+        self.calls.all_seen(&mappings)?;
+        can_be_moved(live.session.process(self.process), &mappings, page, len)
+    }
+
+    fn move_again(&mut self, number: usize) {
+        let attempt = &mut self.attempts[number];
+        if let Some(area) = attempt.area.map(|n| &self.file.control().areas[n]) {
+            attempt.again(area);
+            self.ring_again();
+        }
     }
 
     /// Writes down what is moved where; where the area's data will lie.
@@ -336,7 +461,7 @@ impl Repairer {
             };
             let open = matches!(
                 (area.state.load(Acquire), area.wanted.load(Acquire)),
-                (FREE, APPLY) | (ACTIVE, ROLL_BACK)
+                (FREE, APPLY) | (ROLLED_BACK, APPLY_AGAIN) | (ACTIVE, ROLL_BACK)
             );
             if !open {
                 continue;
@@ -378,79 +503,18 @@ impl Repairer {
             moved: Vec::new(),
             refused: std::mem::take(&mut self.refused),
         };
-        for attempt in &self.attempts {
-            match self.outcome(attempt) {
+        let now = monotonic_now().0;
+        let areas = &self.file.control().areas;
+        for attempt in &mut self.attempts {
+            let area = attempt.area.map(|n| (n, &areas[n]));
+            if let Some((_, area)) = area {
+                attempt.follow(area, now);
+            }
+            match outcome(attempt, area, self.server.as_ref(), self.started) {
                 Ok(moved) => repair.moved.push(moved),
                 Err(refused) => repair.refused.push(refused),
             }
         }
         repair
-    }
-
-    fn outcome(&self, attempt: &Attempt) -> Result<Moved, Unrepaired> {
-        let proposal = &attempt.proposal;
-        let seconds = |time: u64| Time(time).since(self.started) as f64 / 1e9;
-        let mut moved = Moved {
-            object: proposal.object.clone(),
-            address: format!("{:#x}", proposal.page),
-            bytes: proposal.len,
-            groups: attempt.groups.clone(),
-            cost_percent: proposal.cost_share * 100.0,
-            at_seconds: seconds(attempt.decided.0),
-            ..Moved::default()
-        };
-        let Some(number) = attempt.area else {
-            return Ok(moved);
-        };
-        let area = self.area(number);
-        let state = area.state.load(Acquire);
-        if matches!(state, FREE | REFUSED) {
-            let reason = if state == FREE {
-                "the program ended, or none of its threads ran, before it could be moved".into()
-            } else {
-                let error = std::io::Error::from_raw_os_error(area.reason.load(Relaxed) as i32);
-                format!("the kernel did not move it: {error}")
-            };
-            return Err(Unrepaired {
-                object: proposal.object.clone(),
-                address: moved.address,
-                reason,
-            });
-        }
-        let (code, refusal) = self
-            .server
-            .as_ref()
-            .map(|s| s.told(number))
-            .unwrap_or_default();
-        moved.code = code
-            .into_iter()
-            .map(|(at, mut code)| {
-                code.function = format!("{at:#x}");
-                code
-            })
-            .collect();
-        moved.at_seconds = seconds(area.applied.load(Relaxed));
-        moved.took_microseconds = area.took.load(Relaxed) as f64 / 1000.0;
-        moved.faults = area.faults.load(Relaxed);
-        moved.requests = area.asked.load(Relaxed);
-        if state != ACTIVE && state != APPLYING {
-            let number = area.reason.load(Relaxed);
-            let mut reason = remap::reason(number).to_owned();
-            if number == remap::BY_INSTRUCTION
-                && let Some(why) = refusal
-            {
-                reason = why;
-            }
-            let back = area.rolled_back.load(Relaxed);
-            moved.rolled_back = Some(RolledBack {
-                reason,
-                at_seconds: if state == ROLLED_BACK {
-                    seconds(back)
-                } else {
-                    0.0
-                },
-            });
-        }
-        Ok(moved)
     }
 }

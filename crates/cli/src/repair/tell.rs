@@ -1,7 +1,7 @@
 //! What is said of a repair: the names that the findings have, and lines for people.
 
 use super::layout::LINE;
-use sunder_findings::{Finding, Findings, Repair};
+use sunder_findings::{Finding, Findings, Moved, Repair};
 
 /// Gives what was moved the name that the finding has: while the program runs, less
 /// is known.
@@ -47,15 +47,7 @@ pub fn tell(repair: &Repair) -> Vec<String> {
             moved.at_seconds * 1000.0,
             moved.cost_percent,
         );
-        if let Some(back) = &moved.rolled_back {
-            line += &format!(
-                "; put back after {:.0} ms: {}",
-                back.at_seconds * 1000.0,
-                back.reason
-            );
-        } else if !repair.dry_run {
-            line += &format!("; {}", counted(moved.faults as usize, "fault"));
-        }
+        line += &became(moved, repair.dry_run);
         lines.push(line);
     }
     for refused in &repair.refused {
@@ -68,6 +60,44 @@ pub fn tell(repair: &Repair) -> Vec<String> {
         lines.push("nothing to repair: no false sharing that is worth it was confirmed".into());
     }
     lines
+}
+
+/// What was gained, and why it went back.
+fn became(moved: &Moved, dry_run: bool) -> String {
+    let mut text = String::new();
+    if let Some(progress) = &moved.progress {
+        let threads = counted(progress.threads.len(), "thread");
+        text += &format!(
+            "; {threads} got on {:.2} times as fast as before",
+            progress.gain
+        );
+    }
+    let returns = moved.moves.iter().filter(|m| m.rolled_back.is_some());
+    let returns = returns.count();
+    if let Some(back) = &moved.rolled_back {
+        let ms = back.at_seconds * 1000.0;
+        text += &format!("; put back after {ms:.0} ms: {}", back.reason);
+    } else if returns > 0 {
+        let last = moved
+            .moves
+            .iter()
+            .rev()
+            .find_map(|m| m.rolled_back.as_ref());
+        let why = last.map_or("", |back| back.reason.as_str());
+        text += &format!("; put back and moved again {}: {why}", times(returns));
+    }
+    if !dry_run {
+        text += &format!("; {}", counted(moved.faults as usize, "fault"));
+    }
+    text
+}
+
+fn times(number: usize) -> String {
+    match number {
+        1 => "once".into(),
+        2 => "twice".into(),
+        _ => format!("{number} times"),
+    }
 }
 
 fn counted(number: usize, what: &str) -> String {

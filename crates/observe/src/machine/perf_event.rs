@@ -18,6 +18,8 @@ pub(crate) const TYPE_BREAKPOINT: u32 = 5;
 pub(crate) const HW_CPU_CYCLES: u64 = 0;
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 pub(crate) const SW_CPU_CLOCK: u64 = 0;
+/// `PERF_COUNT_SW_TASK_CLOCK`: CPU time of the thread.
+pub(crate) const SW_TASK_CLOCK: u64 = 1;
 /// `PERF_COUNT_SW_DUMMY`: counts nothing, but carries records of mappings,
 /// names and threads.
 pub(crate) const SW_DUMMY: u64 = 9;

@@ -31,6 +31,8 @@ pub(crate) struct Sample {
     pub address: Option<u64>,
     pub cpu: Option<u32>,
     pub period: Option<u64>,
+    /// The event's own count, where that is all that is read.
+    pub count: Option<u64>,
     /// All sixteen general registers and the instruction pointer; `None` if one
     /// of them was not recorded or the code was not 64-bit.
     pub registers: Option<Registers>,
@@ -81,7 +83,9 @@ impl SampleLayout {
         let mut rest = Fields(body);
         let mut found = Sample::default();
         self.parse_fixed(&mut rest, &mut found)?;
-        if self.has(sample::READ) {
+        if self.has(sample::READ) && self.read_format == 0 {
+            found.count = Some(rest.u64()?);
+        } else if self.has(sample::READ) {
             self.skip_counts(&mut rest)?;
         }
         if self.has(sample::CALLCHAIN) {
@@ -118,6 +122,24 @@ impl SampleLayout {
             found.data_source = Some(rest.u64()?);
         }
         Some(found)
+    }
+
+    /// The samples in `records`, which are whole; what does not parse is left out.
+    pub(crate) fn samples(&self, mut records: &[u8]) -> Vec<Sample> {
+        const HEADER: usize = 8;
+        const SAMPLE: u32 = 9;
+        let mut found = Vec::new();
+        while let Some((&[k0, k1, k2, k3, _, _, s0, s1], _)) = records.split_first_chunk() {
+            let size = usize::from(u16::from_le_bytes([s0, s1]));
+            let Some(body) = records.get(HEADER..size) else {
+                break;
+            };
+            if u32::from_le_bytes([k0, k1, k2, k3]) == SAMPLE {
+                found.extend(self.parse(body));
+            }
+            records = &records[size..];
+        }
+        found
     }
 
     fn parse_fixed(&self, rest: &mut Fields<'_>, found: &mut Sample) -> Option<()> {

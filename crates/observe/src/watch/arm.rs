@@ -24,8 +24,6 @@ const LAYOUT: SampleLayout = SampleLayout {
 
 /// Bytes of one hit in a ring: header, four fields, the ABI and 17 registers.
 const RECORD: usize = 8 + 4 * 8 + 8 + 17 * 8;
-const RECORD_HEADER: usize = 8;
-const RECORD_SAMPLE: u32 = 9;
 
 /// The watchpoints of one thread.
 struct Thread {
@@ -193,7 +191,7 @@ impl Armed {
         for thread in &mut self.threads {
             records.clear();
             thread.ring.take(&mut records);
-            for hit in samples(&records) {
+            for hit in LAYOUT.samples(&records) {
                 if let Some(word) = self.words.iter().position(|w| hit.address == Some(w.0)) {
                     thread.counts[word] += 1;
                 }
@@ -223,22 +221,6 @@ impl Armed {
             .iter()
             .map(|thread| (thread.id, thread.hits.as_slice()))
     }
-}
-
-/// The hits in `records`; what does not parse is left out.
-fn samples(mut records: &[u8]) -> Vec<Sample> {
-    let mut found = Vec::new();
-    while let Some((&[k0, k1, k2, k3, _, _, s0, s1], _)) = records.split_first_chunk() {
-        let size = usize::from(u16::from_le_bytes([s0, s1]));
-        let Some(body) = records.get(RECORD_HEADER..size) else {
-            break;
-        };
-        if u32::from_le_bytes([k0, k1, k2, k3]) == RECORD_SAMPLE {
-            found.extend(LAYOUT.parse(body));
-        }
-        records = &records[size..];
-    }
-    found
 }
 
 impl Failure {

@@ -1,0 +1,415 @@
+//! The life of one repair: moved, settled, measured, kept or put back, moved again.
+//! The pipeline lets it live at each step; it looks at its area and says what is to be
+//! wanted next. It asks no thread and judges no line itself.
+
+use super::choose::{Mark, Proposal};
+use super::gauge::{Bytes, Gauge, Windows, gains};
+use super::layout::layout;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use sunder_access::{ProcessId, ThreadId, Time};
+use sunder_findings::MovedGroup;
+use sunder_plan::progress::{Gain, WORTH_KEEPING};
+use sunder_plan::remap::{self as plan, Ended};
+use sunder_wire::remap::{
+    ACTIVE, APPLY_AGAIN, Area, BY_FORK, BY_KERNEL, BY_MAPPING, BY_TOOL, REFUSED, ROLL_BACK,
+    ROLLED_BACK,
+};
+
+/// Threads have found their copies of code when none has faulted for so long, in ns.
+const QUIET: u64 = 5_000_000;
+/// They are measured then or so long after the move, in ns.
+const SETTLED: u64 = 40_000_000;
+/// A window that has no end by then, since threads do not run, is given up, in ns.
+const PATIENCE: u64 = 1_000_000_000;
+/// Contention is looked for so long at a time, in ns.
+const LOOK_FOR: u64 = 100_000_000;
+/// And not looked for so long between, in ns.
+const LOOK_AWAY: u64 = 400_000_000;
+/// What a fault costs its thread, in ns.
+const FAULT: u64 = 3_000;
+
+/// One time that the bytes were moved.
+#[derive(Clone, Debug, Default)]
+pub struct Stay {
+    /// When, on the monotonic clock.
+    pub applied: u64,
+    /// How long moving took, in ns.
+    pub took: u64,
+    /// Faults on the area before.
+    faults_before: u64,
+    /// Faults since.
+    pub faults: u64,
+    /// What was gained, by thread; empty if that is not known.
+    pub gains: Vec<(ThreadId, Gain)>,
+    /// Why it was put back, by number, and when.
+    pub back: Option<(u32, u64)>,
+}
+
+impl Stay {
+    /// How many times as fast threads got on, the mean of all.
+    pub fn gain(&self) -> Option<f64> {
+        mean(&self.gains)
+    }
+}
+
+fn mean(gains: &[(ThreadId, Gain)]) -> Option<f64> {
+    let sum: f64 = gains.iter().map(|g| g.1.ratio).sum();
+    (!gains.is_empty()).then(|| sum / gains.len() as f64)
+}
+
+/// Where it stands.
+enum Phase {
+    /// A thread was asked to move it.
+    Asked,
+    /// Threads find their way.
+    Settling { faults: u64, since: u64 },
+    /// They are measured; a window without a gain is followed by another.
+    Measuring {
+        gauge: Gauge,
+        since: u64,
+        second: bool,
+    },
+    /// It is where it is.
+    Settled,
+    /// Put back, and moved again from then on if the bytes are contended.
+    Resting { until: u64 },
+    /// Contention is measured again.
+    Looking {
+        gauge: Option<Gauge>,
+        mark: Mark,
+        since: u64,
+    },
+    /// It stays as it is.
+    Over,
+}
+
+/// What is to be done for it.
+pub enum Next {
+    /// Nothing.
+    Nothing,
+    /// A mark of who has used its lines so far.
+    Mark,
+    /// To be moved again, if that is still allowed: contention is as it was.
+    Again,
+}
+
+/// One range of pages that was to be moved.
+pub struct Attempt {
+    /// What and why.
+    pub proposal: Proposal,
+    /// Its area; none in a dry run.
+    pub area: Option<usize>,
+    /// Groups as they moved.
+    pub groups: Vec<MovedGroup>,
+    /// When it was decided.
+    pub decided: Time,
+    /// How often threads were asked to move it.
+    pub asked: u32,
+    /// Every time that it was moved.
+    pub stays: Vec<Stay>,
+    /// Why it was not measured.
+    pub unmeasured: Option<&'static str>,
+    before: Windows,
+    phase: Phase,
+}
+
+impl Attempt {
+    /// One that a thread is asked to move. `before` is how its threads get on.
+    pub fn new(
+        proposal: Proposal,
+        groups: Vec<MovedGroup>,
+        area: Option<usize>,
+        decided: Time,
+        before: Windows,
+    ) -> Self {
+        Self {
+            proposal,
+            area,
+            groups,
+            decided,
+            asked: 0,
+            stays: Vec::new(),
+            unmeasured: None,
+            before,
+            phase: Phase::Asked,
+        }
+    }
+
+    /// Whether something is measured, so that the next look should come soon.
+    pub fn is_measuring(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Settling { .. }
+                | Phase::Measuring { .. }
+                | Phase::Looking { gauge: Some(_), .. }
+        )
+    }
+
+    /// Whether its threads are being asked, or find their way.
+    pub fn is_unsettled(&self) -> bool {
+        matches!(self.phase, Phase::Asked | Phase::Settling { .. })
+    }
+
+    /// A moment has passed. `contended` says whether threads have contended for its
+    /// lines since a mark.
+    pub fn step(
+        &mut self,
+        area: &Area,
+        process: ProcessId,
+        now: u64,
+        contended: &mut dyn FnMut(&Proposal, &Mark) -> Vec<Bytes>,
+    ) -> Next {
+        self.follow(area, now);
+        match std::mem::replace(&mut self.phase, Phase::Settled) {
+            Phase::Settling { faults, since } => {
+                self.phase = self.settle(area, process, now, faults, since);
+            }
+            Phase::Measuring {
+                gauge,
+                since,
+                second,
+            } => self.phase = self.measure(area, process, now, gauge, since, second),
+            Phase::Resting { until } => {
+                self.phase = Phase::Resting { until };
+                if now >= until {
+                    return Next::Mark;
+                }
+            }
+            Phase::Looking { gauge, mark, since } => {
+                let (phase, next) = self.look(process, now, gauge, mark, since, contended);
+                self.phase = phase;
+                return next;
+            }
+            other => self.phase = other,
+        }
+        Next::Nothing
+    }
+
+    /// Who has used its lines so far: contention is measured from here on.
+    pub fn look_from(&mut self, mark: Mark, now: u64) {
+        self.phase = Phase::Looking {
+            gauge: None,
+            mark,
+            since: now,
+        };
+    }
+
+    /// Nothing more is done.
+    pub fn end(&mut self) {
+        self.phase = Phase::Over;
+    }
+
+    /// A thread is to move it again.
+    pub fn again(&mut self, area: &Area) {
+        self.asked = 0;
+        self.phase = Phase::Asked;
+        area.wanted.store(APPLY_AGAIN, Release);
+    }
+
+    /// Start and bytes of its pages.
+    pub const fn pages(&self) -> (u64, u64) {
+        (self.proposal.page, self.proposal.len)
+    }
+
+    /// What has become of the area since the last look.
+    pub fn follow(&mut self, area: &Area, now: u64) {
+        let state = area.state.load(Acquire);
+        if state == REFUSED {
+            self.phase = Phase::Over;
+        }
+        if !matches!(state, ACTIVE | ROLLED_BACK) {
+            return;
+        }
+        let applied = area.applied.load(Relaxed);
+        if self.stays.last().map(|s| s.applied) != Some(applied) {
+            let faults_before = self.stays.iter().map(|s| s.faults).sum();
+            self.stays.push(Stay {
+                applied,
+                took: area.took.load(Relaxed),
+                faults_before,
+                ..Stay::default()
+            });
+            self.phase = Phase::Settling {
+                faults: 0,
+                since: now,
+            };
+        }
+        let Some(stay) = self.stays.last_mut() else {
+            return;
+        };
+        if stay.back.is_some() {
+            // Asked to move again, in vain.
+            if area.spoilt.load(Relaxed) != 0 {
+                self.phase = Phase::Over;
+            }
+            return;
+        }
+        stay.faults = area.faults.load(Relaxed) - stay.faults_before;
+        if state == ROLLED_BACK {
+            let reason = area.reason.load(Relaxed);
+            stay.back = Some((reason, area.rolled_back.load(Relaxed)));
+            let spoilt = area.spoilt.load(Relaxed) != 0;
+            let pause = plan::pause(&self.past()).filter(|_| !spoilt);
+            self.phase = pause.map_or(Phase::Over, |pause| Phase::Resting { until: now + pause });
+        }
+    }
+
+    /// Its stays that are over, as the plan sees them.
+    fn past(&self) -> Vec<plan::Stay> {
+        let over = self
+            .stays
+            .iter()
+            .filter_map(|stay| Some((stay, stay.back?)));
+        over.map(|(stay, (reason, at))| plan::Stay {
+            threads: self.proposal.threads.len(),
+            gain: stay.gain(),
+            lasted_ns: at.saturating_sub(stay.applied),
+            cost_ns: 2 * stay.took + stay.faults * FAULT,
+            ended: match reason {
+                BY_TOOL => Ended::Helpless,
+                BY_KERNEL | BY_MAPPING | BY_FORK => Ended::Hindered,
+                _ => Ended::Impossible,
+            },
+        })
+        .collect()
+    }
+
+    /// Measuring begins when threads have found their copies.
+    fn settle(
+        &mut self,
+        area: &Area,
+        process: ProcessId,
+        now: u64,
+        faults: u64,
+        since: u64,
+    ) -> Phase {
+        let count = area.faults.load(Relaxed);
+        let applied = area.applied.load(Relaxed);
+        if count != faults && now.saturating_sub(applied) < SETTLED {
+            return Phase::Settling {
+                faults: count,
+                since: now,
+            };
+        }
+        if now.saturating_sub(since) < QUIET && now.saturating_sub(applied) < SETTLED {
+            return Phase::Settling { faults, since };
+        }
+        self.window(process, now, false)
+    }
+
+    /// A window begins, if the threads were measured before.
+    fn window(&mut self, process: ProcessId, now: u64, second: bool) -> Phase {
+        let threads: Vec<ThreadId> = self.before.keys().copied().collect();
+        if threads.is_empty() {
+            self.unmeasured = Some("its threads could not be measured before");
+            return Phase::Settled;
+        }
+        match Gauge::begin(process, &threads) {
+            Some(gauge) => Phase::Measuring {
+                gauge,
+                since: now,
+                second,
+            },
+            None => {
+                self.unmeasured = Some("its threads had ended, or could not be measured");
+                Phase::Settled
+            }
+        }
+    }
+
+    fn measure(
+        &mut self,
+        area: &Area,
+        process: ProcessId,
+        now: u64,
+        mut gauge: Gauge,
+        since: u64,
+        second: bool,
+    ) -> Phase {
+        gauge.read(&self.moved_bytes(area));
+        if !gauge.is_enough() && now.saturating_sub(since) < PATIENCE {
+            return Phase::Measuring {
+                gauge,
+                since,
+                second,
+            };
+        }
+        let found = gains(&self.before, &gauge.end());
+        let Some(gain) = mean(&found) else {
+            self.unmeasured = Some("they changed no value by steady amounts");
+            return Phase::Settled;
+        };
+        let Some(stay) = self.stays.last_mut() else {
+            return Phase::Settled;
+        };
+        if stay.gain().is_none_or(|known| gain > known) {
+            stay.gains = found;
+        }
+        if gain >= WORTH_KEEPING {
+            return Phase::Settled;
+        }
+        if second {
+            area.wanted.store(ROLL_BACK, Release);
+            return Phase::Settled;
+        }
+        self.window(process, now, true)
+    }
+
+    /// Whether it is contended again, while its threads are measured.
+    fn look(
+        &mut self,
+        process: ProcessId,
+        now: u64,
+        gauge: Option<Gauge>,
+        mark: Mark,
+        since: u64,
+        contended: &mut dyn FnMut(&Proposal, &Mark) -> Vec<Bytes>,
+    ) -> (Phase, Next) {
+        let bytes = contended(&self.proposal, &mark);
+        if bytes.is_empty() {
+            let over = now.saturating_sub(since) > LOOK_FOR;
+            let phase = if over {
+                Phase::Resting {
+                    until: now + LOOK_AWAY,
+                }
+            } else {
+                Phase::Looking { gauge, mark, since }
+            };
+            return (phase, Next::Nothing);
+        }
+        let mut threads: Vec<ThreadId> = bytes.iter().map(|b| b.thread).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let gauge = gauge.or_else(|| Gauge::begin(process, &threads));
+        let Some(mut gauge) = gauge else {
+            self.before = Windows::new();
+            self.proposal.threads = threads;
+            return (Phase::Over, Next::Again);
+        };
+        gauge.read(&bytes);
+        if !gauge.is_enough() && now.saturating_sub(since) < PATIENCE {
+            let gauge = Some(gauge);
+            return (Phase::Looking { gauge, mark, since }, Next::Nothing);
+        }
+        self.before = gauge.end();
+        self.proposal.threads = threads;
+        (Phase::Over, Next::Again)
+    }
+
+    /// Where the bytes of its groups are.
+    fn moved_bytes(&self, area: &Area) -> Vec<Bytes> {
+        let at = area.at.load(Relaxed);
+        let layout = layout(&self.proposal).unwrap_or_default();
+        let groups = self.proposal.groups.iter().zip(layout);
+        groups
+            .flat_map(|(group, to)| {
+                group.threads.iter().map(move |&thread| Bytes {
+                    thread: ThreadId(thread),
+                    original: self.proposal.page + group.offset,
+                    at: at + to,
+                    len: group.size,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! What is reported of one repair, from its life and what the program left in its area.
+
+use super::attempt::{Attempt, Stay};
+use super::serve::Server;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use sunder_access::Time;
+use sunder_findings::{Move, Moved, Progress, RolledBack, ThreadProgress, Unrepaired};
+use sunder_plan::progress::WORTH_KEEPING;
+use sunder_wire::remap::{self, Area, BY_INSTRUCTION, BY_TOOL, FREE, REFUSED, ROLLING_BACK};
+
+/// What became of an attempt; `area` is its area, none in a dry run. Times count from
+/// `started`.
+///
+/// # Errors
+/// If it was never moved, why.
+pub fn outcome(
+    attempt: &Attempt,
+    area: Option<(usize, &Area)>,
+    server: Option<&Server>,
+    started: Time,
+) -> Result<Moved, Unrepaired> {
+    let proposal = &attempt.proposal;
+    let seconds = |time: u64| Time(time).since(started) as f64 / 1e9;
+    let mut moved = Moved {
+        object: proposal.object.clone(),
+        address: format!("{:#x}", proposal.page),
+        bytes: proposal.len,
+        groups: attempt.groups.clone(),
+        cost_percent: proposal.cost_share * 100.0,
+        at_seconds: seconds(attempt.decided.0),
+        ..Moved::default()
+    };
+    let Some((number, area)) = area else {
+        return Ok(moved);
+    };
+    let state = area.state.load(Acquire);
+    if attempt.stays.is_empty() {
+        return Err(Unrepaired {
+            object: proposal.object.clone(),
+            address: moved.address,
+            reason: never(area, state),
+        });
+    }
+    let (code, refusal) = server.map(|s| s.told(number)).unwrap_or_default();
+    moved.code = code
+        .into_iter()
+        .map(|(at, mut code)| {
+            code.function = format!("{at:#x}");
+            code
+        })
+        .collect();
+    moved.faults = area.faults.load(Relaxed);
+    moved.requests = area.asked.load(Relaxed);
+    moved.moves = attempt
+        .stays
+        .iter()
+        .map(|stay| shown(stay, refusal.as_deref(), &seconds))
+        .collect();
+    if let (Some(first), Some(last)) = (moved.moves.first(), moved.moves.last()) {
+        moved.at_seconds = first.at_seconds;
+        moved.took_microseconds = first.took_microseconds;
+        moved.rolled_back = last.rolled_back.clone();
+    }
+    // It goes back as the program ends, which is no reason to tell.
+    if state == ROLLING_BACK && moved.rolled_back.is_none() {
+        moved.rolled_back = Some(RolledBack {
+            reason: remap::reason(area.reason.load(Relaxed)).to_owned(),
+            at_seconds: 0.0,
+        });
+    }
+    moved.progress = best(&attempt.stays);
+    if moved.progress.is_none() {
+        let why = attempt
+            .unmeasured
+            .unwrap_or("it did not stay for long enough");
+        moved.unmeasured = Some(why.into());
+    }
+    Ok(moved)
+}
+
+/// Why it was never moved.
+fn never(area: &Area, state: u32) -> String {
+    match state {
+        FREE => "the program ended, or none of its threads ran, before it could be moved".into(),
+        REFUSED => {
+            let error = std::io::Error::from_raw_os_error(area.reason.load(Relaxed) as i32);
+            format!("the kernel did not move it: {error}")
+        }
+        _ => "the program ended as it was moved".into(),
+    }
+}
+
+fn shown(stay: &Stay, refusal: Option<&str>, seconds: &dyn Fn(u64) -> f64) -> Move {
+    let gain = stay.gain();
+    let rolled_back = stay.back.map(|(number, at)| RolledBack {
+        reason: match (number, refusal, gain) {
+            (BY_INSTRUCTION, Some(why), _) => why.to_owned(),
+            (BY_TOOL, _, Some(gain)) => format!(
+                "it did not help: threads got on {gain:.2} times as fast as before, and less than \
+                 {WORTH_KEEPING} is not told from chance"
+            ),
+            _ => remap::reason(number).to_owned(),
+        },
+        at_seconds: seconds(at),
+    });
+    Move {
+        at_seconds: seconds(stay.applied),
+        took_microseconds: stay.took as f64 / 1000.0,
+        faults: stay.faults,
+        gain,
+        rolled_back,
+    }
+}
+
+/// The progress of the last stay in which it was measured.
+fn best(stays: &[Stay]) -> Option<Progress> {
+    let stay = stays.iter().rev().find(|s| !s.gains.is_empty())?;
+    let threads = stay.gains.iter().map(|(thread, gain)| ThreadProgress {
+        thread: thread.0,
+        before: gain.before * 1e6,
+        after: gain.after * 1e6,
+        clocks: gain.clocks as u32,
+    });
+    Some(Progress {
+        gain: stay.gain()?,
+        threads: threads.collect(),
+    })
+}

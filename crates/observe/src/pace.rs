@@ -1,0 +1,127 @@
+//! Registers of a few threads, taken densely for a short while, each with the CPU
+//! time that its thread had used by then: what a thread's progress is measured by.
+//!
+//! Called by `repair` around a change. Needs perf events, no PMU. It must not keep
+//! threads under observation when the value is dropped, and interprets nothing.
+
+use crate::machine::perf_event::{
+    Attr, PerfEvent, SW_TASK_CLOCK, TYPE_SOFTWARE, USER_REGISTERS, Where, sample,
+};
+use crate::perf::ring::Ring;
+use crate::pmu::record::SampleLayout;
+use crate::{PerfRefusal, Registers};
+use sunder_access::{ProcessId, ThreadId};
+
+/// The fields of a sample; the count is the thread's CPU time.
+const LAYOUT: SampleLayout = SampleLayout {
+    sample_type: sample::TID | sample::READ | sample::REGS_USER,
+    read_format: 0,
+    branch_sample_type: 0,
+    user_registers: USER_REGISTERS,
+};
+
+/// Pages of a ring: 4 KiB hold some twenty samples, and rings are emptied every few
+/// milliseconds.
+const PAGES: usize = 4;
+
+/// A thread at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaceSample {
+    /// Nanoseconds of CPU time that it had used since it came to be watched.
+    pub cpu_ns: u64,
+    /// Its registers.
+    pub registers: Registers,
+}
+
+/// One thread that is watched. See the module's head.
+#[derive(Debug)]
+pub struct Pace {
+    thread: ThreadId,
+    event: PerfEvent,
+    ring: Ring,
+}
+
+impl Pace {
+    /// Begins to take samples of `thread`, one every `period` nanoseconds of its
+    /// CPU time.
+    ///
+    /// # Errors
+    /// If the kernel refuses; also if the thread has ended.
+    pub fn begin(process: ProcessId, thread: ThreadId, period: u64) -> Result<Self, PerfRefusal> {
+        let mut attr = Attr::new(TYPE_SOFTWARE, SW_TASK_CLOCK);
+        attr.sample_period = period;
+        attr.sample_type = LAYOUT.sample_type;
+        attr.sample_regs_user = LAYOUT.user_registers;
+        let refused = |e: std::io::Error| {
+            PerfRefusal::from_errno(e.raw_os_error().unwrap_or_default(), process)
+        };
+        let event = PerfEvent::open(&attr, Where::Thread(thread.0)).map_err(refused)?;
+        let ring = Ring::map_up_to(&event, PAGES, 1)?;
+        event.enable().map_err(refused)?;
+        Ok(Self {
+            thread,
+            event,
+            ring,
+        })
+    }
+
+    /// Which thread.
+    pub const fn thread(&self) -> ThreadId {
+        self.thread
+    }
+
+    /// Nanoseconds of CPU time that it has used since it came to be watched; none if
+    /// that can't be told.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        self.event.count().ok()
+    }
+
+    /// The samples since the last call, in the order of time.
+    pub fn take(&mut self) -> Vec<PaceSample> {
+        let mut records = Vec::new();
+        self.ring.take(&mut records);
+        LAYOUT
+            .samples(&records)
+            .into_iter()
+            .filter_map(|sample| {
+                Some(PaceSample {
+                    cpu_ns: sample.count?,
+                    registers: sample.registers?,
+                })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+
+    /// A thread that counts is seen counting, by its own CPU time.
+    #[test]
+    fn a_thread_is_seen_at_ascending_times_of_its_own() {
+        // SAFETY: asks for a number.
+        let own = ThreadId(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
+        let process = ProcessId(std::process::id());
+        let mut pace = match Pace::begin(process, own, 100_000) {
+            Ok(pace) => pace,
+            Err(refusal) => {
+                println!("SKIP: {refusal}");
+                return;
+            }
+        };
+        let before = pace.cpu_ns().expect("it counts");
+        let mut seen = Vec::new();
+        // Its own CPU time ends the loop, so that no load of the machine matters.
+        while pace.cpu_ns().expect("it counts") < before + 20_000_000 {
+            for n in 0..10_000u64 {
+                black_box(n);
+            }
+            seen.extend(pace.take());
+        }
+        assert!(seen.len() >= 10, "{}", seen.len());
+        assert!(seen.windows(2).all(|two| two[0].cpu_ns < two[1].cpu_ns));
+        assert!(seen.iter().all(|s| s.registers.general[4] != 0));
+    }
+}
