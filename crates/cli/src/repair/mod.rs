@@ -263,6 +263,12 @@ impl Repairer {
     /// Moves something, or puts something back.
     fn make_chaos(&mut self, live: &mut Live) {
         let process = self.process;
+        let now = monotonic_now().0;
+        for attempt in &mut self.attempts {
+            if let Some(number) = attempt.area {
+                attempt.follow(&self.file.control().areas[number], now);
+            }
+        }
         let Some(chaos) = &mut self.chaos else { return };
         if !self.began || chaos.below(4) > 0 {
             return;
