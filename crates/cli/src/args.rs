@@ -4,6 +4,7 @@ mod remedies;
 
 pub use remedies::{PlacementChoice, Protect, Repair, Run};
 
+use crate::isolate_observer::SAMPLED;
 use crate::simulate::{parse_align, parse_caches, parse_place, parse_placement};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -130,7 +131,7 @@ pub struct Detect {
     #[arg(long, value_enum, default_value_t = ObserverChoice::Auto)]
     pub observer: ObserverChoice,
     /// With --observer isolate: look for shared pages in so many of 1,000 intervals
-    #[arg(long, value_name = "INTERVALS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "INTERVALS", default_value_t = SAMPLED, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub sampled: u32,
     /// Follow the processes that the program starts
     #[arg(long)]

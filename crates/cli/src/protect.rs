@@ -6,6 +6,7 @@
 //! `ptrace`, looks where it is, and sends it into the library that was preloaded.
 
 mod choose;
+mod eager;
 mod image;
 pub(crate) mod keeper;
 mod live;
@@ -47,7 +48,9 @@ pub fn run(options: &Protect) -> Result<u8> {
     if let Some(why) = cannot_be_loaded(name) {
         return run_natively(options, why);
     }
-    if options.from.is_none() && options.isolate_global.is_empty() {
+    if options.eager {
+        eager::run(options)
+    } else if options.from.is_none() && options.isolate_global.is_empty() {
         live::run(options)
     } else {
         run_with_targets(options)

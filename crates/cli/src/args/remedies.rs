@@ -51,6 +51,10 @@ pub struct Protect {
     /// watch for nothing else
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
+    /// Isolate whatever two threads write, where small objects are, without asking whether it costs
+    /// anything: SHERIFF's own way. Programs that synchronise by plain loads and stores go wrong
+    #[arg(long, conflicts_with_all = ["from", "strict", "isolate_global"])]
+    pub eager: bool,
     /// Where to write what was done, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

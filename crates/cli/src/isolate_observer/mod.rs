@@ -34,7 +34,9 @@ use sunder_wire::tracking::mode;
 const FREQUENCY: u32 = 100;
 /// SHERIFF looks for shared pages in the first 50 of every 1,000 periods (section 4.7);
 /// how many is `--sampled`.
-const CYCLE: u32 = 1000;
+pub const CYCLE: u32 = 1000;
+/// See [`CYCLE`].
+pub const SAMPLED: u32 = 50;
 
 /// Runs the program under observation.
 ///

@@ -4,6 +4,7 @@
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
 use sunder_wire::isolation::{Control, closed, why};
+use sunder_wire::tracking::page;
 
 /// An object that was isolated because it was seen shared, or two that share a line.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +61,14 @@ impl Told {
         left_out: &[String],
         objects: Option<&[Isolated]>,
     ) -> Self {
-        let pages = control.page_count.load(Relaxed);
+        let tracked = |states: &[u32]| {
+            let pages = control.tracking.shared_pages();
+            pages
+                .filter(|(_, p)| states.contains(&p.state.load(Relaxed)))
+                .count()
+        };
+        let pages =
+            control.page_count.load(Relaxed) + tracked(&[page::PRIVATE, page::CONTENDED]) as u32;
         let named = [
             (why::RECALLED, "recalled"),
             (why::SYSTEM_CALL, "system_call"),
@@ -83,7 +91,7 @@ impl Told {
             .filter(|p| p.given_up.load(Relaxed) == 1);
         Self {
             pages,
-            given_up: given_up.count(),
+            given_up: given_up.count() + tracked(&[page::CONTENDED]),
             episodes: returns
                 .iter()
                 .filter(|(n, _)| began(n))
