@@ -209,6 +209,18 @@ fn a_program_that_becomes_another_lives_on() {
     assert!(run.repair().moved.is_empty());
 }
 
+/// A thread that is asked to move bytes may have begun to wait in the kernel: it does
+/// not learn of it. The program asks itself, which without the library would be its
+/// end.
+#[test]
+fn no_wait_ends_because_a_thread_was_asked_to_move_bytes() {
+    let program = c_program("bells", &[]).expect("it compiles");
+    let run = repaired("bells", &[], &[program.to_str().expect("our own path")]);
+    let told = String::from_utf8_lossy(&run.stdout);
+    assert_eq!(run.status, Some(0), "{told}{}", run.stderr);
+    assert_eq!(told.lines().count(), 8, "{told}");
+}
+
 /// Its own faults, children, and kernel calls with pointers to moved bytes.
 #[test]
 fn faults_forks_and_kernel_calls_of_the_program_are_what_they_were() {

@@ -109,6 +109,47 @@ pub unsafe fn install(bytes: &[u8], hooks: Hooks) -> Result<usize, Refusal> {
     Ok(count)
 }
 
+/// The plan that was carried out, which stays, and where its modules were loaded.
+static PLAN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+static BASES: [AtomicUsize; MOST_MODULES] = [const { AtomicUsize::new(0) }; MOST_MODULES];
+
+/// The number of the kernel call whose instruction ends at `next`; none if no plan
+/// tells it. May be called in a signal handler.
+pub fn number_before(next: usize) -> Option<u32> {
+    let [at, len] = [
+        PLAN[0].load(Ordering::Acquire),
+        PLAN[1].load(Ordering::Relaxed),
+    ];
+    if at == 0 {
+        return None;
+    }
+    // SAFETY: what `remember` was given, whose caller promised that it stays.
+    let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
+    let modules = Plan::read(bytes)?.modules().zip(&BASES);
+    modules
+        .flat_map(|(module, base)| {
+            let base = base.load(Ordering::Relaxed);
+            module.patches.into_iter().map(move |patch| (base, patch))
+        })
+        .find(|(base, patch)| base.wrapping_add(patch.entry as usize + 2) == next)
+        .and_then(|(_, patch)| u32::try_from(patch.number).ok())
+}
+
+/// From now on [`number_before`] knows the calls of this plan, which was carried out.
+///
+/// # Safety
+/// The bytes are never unmapped or changed.
+pub unsafe fn remember(bytes: &[u8]) {
+    let Some(plan) = Plan::read(bytes) else {
+        return;
+    };
+    for (module, base) in plan.modules().zip(&BASES) {
+        base.store(loaded(&module).map_or(0, |m| m.base), Ordering::Relaxed);
+    }
+    PLAN[1].store(bytes.len(), Ordering::Relaxed);
+    PLAN[0].store(bytes.as_ptr() as usize, Ordering::Release);
+}
+
 /// Gives back memory for trampolines that nothing leads to.
 fn give_back(areas: &[(usize, usize)]) {
     for &(at, bytes) in areas.iter().filter(|a| a.1 > 0) {

@@ -21,4 +21,4 @@ mod kernel;
 mod trampoline;
 
 pub use enter::{Call, Hooks};
-pub use install::{MOST_MODULES, Refusal, areas, install};
+pub use install::{MOST_MODULES, Refusal, areas, install, number_before, remember};

@@ -4,7 +4,7 @@
 use crate::ask::{Answer, ask};
 use crate::lookup::{self, General};
 use crate::shared::{areas, control};
-use crate::{area, kernel, program, start};
+use crate::{area, interrupted, kernel, program, start};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -51,7 +51,8 @@ pub unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, cont
     let (about, state) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     // SAFETY: queued signals have a value.
     if about.si_code == QUEUED && unsafe { about.si_value().sival_ptr } as u64 == BELL {
-        return bell();
+        bell();
+        return interrupted::begin_anew(state, program_handles);
     }
     if about.si_code > 0 && redirect(about, state) {
         return;
@@ -105,8 +106,19 @@ pub fn show_original(state: &mut libc::ucontext_t) {
     }
 }
 
+#[cfg(not(test))]
+fn program_handles(signals: u64) -> bool {
+    crate::signals::handles(signals)
+}
+
+#[cfg(test)]
+fn program_handles(_signals: u64) -> bool {
+    false
+}
+
 /// What the tool wants.
 fn bell() {
+    interrupted::count();
     let Some(control) = control() else { return };
     for (number, area) in control.areas.iter().enumerate() {
         match (area.wanted.load(Acquire), area.state.load(Acquire)) {

@@ -8,6 +8,7 @@
 //!   every access to moved bytes then faults and waits.
 //! - [`fault`] is the handler of those faults: it looks the way on up, asks for it,
 //!   or gives up.
+//! - [`interrupted`] begins kernel calls anew that the tool's signal has ended early.
 //! - [`hooks`] sees the kernel calls of the C library: one that fails because its
 //!   memory was moved is made again.
 //! - [`signals`], [`calls`] and [`spawn`] are functions that the program calls
@@ -34,6 +35,7 @@ mod calls;
 mod environment;
 mod fault;
 mod hooks;
+mod interrupted;
 mod kernel;
 mod lookup;
 mod program;

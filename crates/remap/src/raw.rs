@@ -3,7 +3,7 @@
 
 #![cfg(not(test))]
 
-use crate::{area, kernel, real, shared};
+use crate::{area, interrupted, kernel, real, shared};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_wire::remap::{BY_CONFINEMENT, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
@@ -108,9 +108,12 @@ unsafe extern "C" fn make(
         _ => Some(used(0, u64::MAX, BY_KERNEL)),
     };
     let result = loop {
-        let moves = shared::moves();
+        let (moves, asked) = (shared::moves(), interrupted::asked());
         // SAFETY: the program's own call.
         let result = unsafe { kernel::call(number, [a, b, c, d, e, f]) };
+        if interrupted::is_ended_by_us(number, result, asked) {
+            continue;
+        }
         let away = result == -(libc::EFAULT as isize) && shared::areas().next().is_some();
         if !away {
             break result;

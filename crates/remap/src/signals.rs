@@ -155,6 +155,11 @@ mod handlers {
     }
 }
 
+/// Whether the program has a handler for one of these signals.
+pub fn handles(signals: u64) -> bool {
+    (1..=64).any(|signal| signals >> (signal - 1) & 1 != 0 && handlers::get(signal).0 != 0)
+}
+
 /// Interposed: a thread that can be cancelled at any instruction would be unwound
 /// from a copy of code, of which nobody knows how.
 ///

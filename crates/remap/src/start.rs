@@ -134,6 +134,8 @@ fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
     if unsafe { sunder_hooks::install(plan, hooks::HOOKS) }.is_err() {
         return;
     }
+    // SAFETY: the mapping stays.
+    unsafe { sunder_hooks::remember(plan) };
     if !take_signal() {
         return;
     }
