@@ -108,6 +108,10 @@ pub struct Expected {
     /// Whether an observer that sees writes only (twin and diff) can find it.
     #[serde(default = "yes")]
     pub visible_to_writes_only: bool,
+    /// Whether it is a miss if comparing pages of isolated threads does not find it: not
+    /// where the code that writes can't be executed in isolation, or not for long.
+    #[serde(default = "yes")]
+    pub visible_to_diffs: bool,
 }
 
 /// The object beside a falsely shared one.
