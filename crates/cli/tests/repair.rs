@@ -6,7 +6,7 @@ mod support;
 
 use std::path::PathBuf;
 use std::process::Command;
-use sunder_findings::{Findings, Repair};
+use sunder_findings::{Findings, Repair, examples};
 use sunder_workloads::{Table, Variant, Workload, default_out_dir};
 use support::{c_program, sunder, targets};
 
@@ -165,6 +165,67 @@ fn a_dry_run_only_says_what_would_be_moved() {
         return;
     }
     println!("SKIP: its threads did not run side by side");
+}
+
+/// A saved result of the same program names what is to be moved.
+#[test]
+fn objects_of_a_saved_result_are_recognised_in_another_run() {
+    let _alone = targets::alone();
+    let workload = targets::workload("linear_regression");
+    let program = targets::build("linear_regression", Variant::Shared);
+    let arguments = arguments(&program, &workload, 2 * workload.size);
+    let saved = report("saved");
+    for _ in 0..MOST_BUSY_RUNS {
+        let _ = std::fs::remove_file(&saved);
+        let detected = sunder()
+            .args(["detect", "--quiet", "--format", "json", "-o"])
+            .arg(&saved)
+            .arg("--")
+            .args(&arguments)
+            .output()
+            .expect("sunder starts");
+        let known = Findings::open(&saved).is_ok_and(|f| !f.findings.is_empty());
+        if !known {
+            println!("{}", String::from_utf8_lossy(&detected.stderr));
+            continue;
+        }
+        let from = ["--from", saved.to_str().expect("our own path")];
+        let run = repaired("from", &from, &strings(&arguments));
+        assert_eq!(run.stdout, detected.stdout);
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        if !run.side_by_side() {
+            continue;
+        }
+        let repair = run.repair();
+        let [moved] = &repair.moved[..] else {
+            panic!("the object is moved: {repair:#?}");
+        };
+        assert_eq!(moved.groups.len(), 2, "{moved:#?}");
+        assert!(repair.refused.is_empty(), "{repair:#?}");
+        return;
+    }
+    println!("SKIP: its threads did not run side by side");
+}
+
+/// What a saved result says of another program is no harm, and is told.
+#[test]
+fn objects_that_are_not_met_are_told() {
+    let saved = report("of-another");
+    let other = examples::result(vec![examples::global_array(), examples::no_debug_info()]);
+    std::fs::write(&saved, other.to_json().expect("finite")).expect("it can be written");
+    let from = ["--from", saved.to_str().expect("our own path")];
+    let run = repaired("not-met", &from, &["sh", "-c", "echo out; exit 3"]);
+    assert_eq!(run.status, Some(3));
+    assert_eq!(run.stdout, b"out\n");
+    let refused = &run.repair().refused;
+    assert!(!refused.is_empty(), "{}", run.stderr);
+    assert!(
+        refused.iter().all(|r| r.reason.contains("saved result")),
+        "{refused:#?}"
+    );
+    let none = repaired("no-file", &["--from", "/does/not/exist"], &["true"]);
+    assert_eq!(none.findings, None);
+    assert!(none.stderr.contains("/does/not/exist"), "{}", none.stderr);
 }
 
 #[test]

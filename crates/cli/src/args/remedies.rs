@@ -110,6 +110,7 @@ pub enum PlacementChoice {
   sunder repair -- ./server --threads 8
   sunder repair --dry-run -- ./server
   sunder repair --report repair.json --quiet -- ./bench
+  sunder repair --from findings.json -- ./server
 
 Bytes of different threads that share lines are moved to lines of their own while the program runs,
 and moved back when anything is in doubt. The program's exit status, signals and standard streams are
@@ -118,6 +119,9 @@ pub struct Repair {
     /// Only say what would be moved
     #[arg(long)]
     pub dry_run: bool,
+    /// Move the objects of this result of `sunder detect` as soon as threads contend for them
+    #[arg(long, value_name = "FILE", conflicts_with = "chaos")]
+    pub from: Option<PathBuf>,
     /// Write the result, with what was done, to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

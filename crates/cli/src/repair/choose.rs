@@ -2,9 +2,10 @@
 //! left alone, with the reason.
 
 use super::gauge::Bytes;
+use super::known::Known;
 use crate::naming::{name_line, show_object};
 use crate::process::Process;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use sunder_access::{Address, Mappings, ThreadId, Time};
 use sunder_findings::Unrepaired;
 use sunder_plan::remap::{self, Group, Use};
@@ -43,6 +44,8 @@ pub struct Chooser {
     done: HashSet<u64>,
     /// What there is to be moved.
     pending: Option<Pending>,
+    /// What a saved result says.
+    pub known: Known,
 }
 
 /// Lines that were confirmed and are about to be moved.
@@ -146,17 +149,31 @@ impl Chooser {
         measured: bool,
     ) -> Look {
         let verdicts = process.judge.verdicts();
-        let settled = |v: &&Verdict| {
+        let open = |v: &&Verdict| {
             v.owner.is_none()
                 && now.since(v.last) < RECENT
                 && !self.done.contains(&(v.line.0 & !(PAGE - 1)))
-                && (v.confirmed || unwatched && v.confidence() >= Confidence::Sampled)
         };
-        let settled: Vec<&Verdict> = verdicts.iter().filter(settled).collect();
+        let recognised = recognised(&mut self.known, process, verdicts.iter().filter(open));
+        let settled = |v: &&Verdict| {
+            v.confirmed
+                || unwatched && v.confidence() >= Confidence::Sampled
+                || recognised.contains_key(&v.line.0)
+        };
+        let settled: Vec<&Verdict> = verdicts.iter().filter(open).filter(settled).collect();
         let dear = |v: &&&Verdict| v.cost_share >= WORTH_MOVING;
-        let Some(&first) = settled.iter().find(dear) else {
+        let saved = |v: &&&Verdict| recognised.contains_key(&v.line.0);
+        let first = settled.iter().filter(saved).find(dear);
+        let Some(&first) = first.or_else(|| settled.iter().find(dear)) else {
             self.pending = None;
             return Look::Nothing;
+        };
+        let object_of_first = recognised.get(&first.line.0).copied();
+        // Of what is known no more lines are waited for.
+        let gathering = if object_of_first.is_some() {
+            0
+        } else {
+            GATHERING
         };
         let pending = self.pending.get_or_insert_with(|| Pending {
             since: now,
@@ -166,7 +183,7 @@ impl Chooser {
         let falsely = first.sharing == Sharing::False;
         let contended = !falsely || pending.mark.is_contended(first);
         let measured = measured || !falsely || waited >= MEASURED;
-        if waited < GATHERING || !contended && waited < OVER || !measured {
+        if waited < gathering || !contended && waited < OVER || !measured {
             let lines = settled.iter().filter(|v| v.sharing == Sharing::False);
             return Look::Gathering(lines.copied().flat_map(written).collect());
         }
@@ -174,7 +191,8 @@ impl Chooser {
         if !contended {
             return Look::Nothing;
         }
-        let pages = around(first.line.0, settled.iter().copied());
+        let of_object = object_of_first.and_then(|object| pages_of(self.known.span(object)?));
+        let pages = of_object.unwrap_or_else(|| around(first.line.0, settled.iter().copied()));
         let all = pages.1 / PAGE;
         self.done.extend((0..all).map(|n| pages.0 + n * PAGE));
         let lines: Vec<&Verdict> = settled
@@ -182,7 +200,15 @@ impl Chooser {
             .filter(|v| v.line.0.wrapping_sub(pages.0) < pages.1)
             .collect();
         let object = called(process, first);
-        match propose(process, first, &lines, pages, object.clone()) {
+        // Bytes of other lines stay together.
+        let falsely = lines.iter().filter(|v| v.sharing == Sharing::False);
+        let seen: Vec<Use> = falsely.flat_map(|v| uses(v, pages.0)).collect();
+        let saved = object_of_first.filter(|_| of_object.is_some());
+        let saved = saved.and_then(|o| self.known.uses(o, pages.0, &seen));
+        let proposal = saved
+            .and_then(|uses| propose(process, first, &uses, pages, object.clone()).ok())
+            .map_or_else(|| propose(process, first, &seen, pages, object.clone()), Ok);
+        match proposal {
             Ok(proposal) => Look::Move(proposal),
             Err(reason) => Look::Leave(Unrepaired {
                 object,
@@ -207,6 +233,28 @@ fn around<'a>(line: u64, lines: impl Iterator<Item = &'a Verdict>) -> (u64, u64)
     (start, end - start)
 }
 
+/// Start and bytes of the pages that hold this; none if they are too many.
+fn pages_of((start, end): (u64, u64)) -> Option<(u64, u64)> {
+    let page = start & !(PAGE - 1);
+    let len = end.checked_sub(page)?.next_multiple_of(PAGE);
+    (len <= MOST_MOVED).then_some((page, len))
+}
+
+/// Lines that cost enough and hold an object of the saved result: which, and where it
+/// begins.
+fn recognised<'a>(
+    known: &mut Known,
+    process: &mut Process,
+    lines: impl Iterator<Item = &'a Verdict>,
+) -> HashMap<u64, (usize, u64)> {
+    if known.is_empty() {
+        return HashMap::new();
+    }
+    let dear = lines.filter(|v| v.sharing == Sharing::False && v.cost_share >= WORTH_MOVING);
+    dear.filter_map(|v| Some((v.line.0, known.on(process, v)?)))
+        .collect()
+}
+
 fn called(process: &mut Process, verdict: &Verdict) -> String {
     let named = name_line(process, verdict);
     let part = named.parts.first().map(|part| part.name.clone());
@@ -219,7 +267,7 @@ fn called(process: &mut Process, verdict: &Verdict) -> String {
 fn propose(
     process: &Process,
     first: &Verdict,
-    lines: &[&Verdict],
+    uses: &[Use],
     (page, len): (u64, u64),
     object: String,
 ) -> Result<Proposal, String> {
@@ -229,10 +277,7 @@ fn propose(
         Sharing::Mixed => return Err("its threads share some of the bytes truly".into()),
     }
     can_be_moved(process, process.mappings(), page, len)?;
-    // Bytes of other lines stay together.
-    let falsely = lines.iter().filter(|v| v.sharing == Sharing::False);
-    let uses: Vec<Use> = falsely.flat_map(|v| uses(v, page)).collect();
-    let groups = remap::groups(&uses, GROUPS).map_err(|why| why.why().to_owned())?;
+    let groups = remap::groups(uses, GROUPS).map_err(|why| why.why().to_owned())?;
     Ok(Proposal {
         page,
         len,

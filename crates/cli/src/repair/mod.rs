@@ -9,6 +9,7 @@ mod choose;
 mod code;
 mod control;
 mod gauge;
+mod known;
 mod layout;
 mod outcome;
 mod place;
@@ -29,6 +30,7 @@ use chaos::Chaos;
 use choose::{Chooser, Look, Mark, Proposal, can_be_moved, contended};
 use control::ControlFile;
 use gauge::{Bytes, Gauge, Windows};
+use known::Known;
 use layout::{groups_of, layout, rules};
 use outcome::outcome;
 use serve::Server;
@@ -57,6 +59,11 @@ const PATIENCE: u32 = 20;
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Options) -> Result<u8> {
     let mut repairer = Repairer::new(options.dry_run, options.chaos)?;
+    if let Some(file) = &options.from {
+        let saved =
+            Findings::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        repairer.chooser.known = Known::of(&saved);
+    }
     let done = observe_beside(
         &options.program,
         options.observer,
@@ -521,6 +528,7 @@ impl Repairer {
                 Err(refused) => repair.refused.push(refused),
             }
         }
+        repair.refused.extend(self.chooser.known.refused());
         repair
     }
 }
