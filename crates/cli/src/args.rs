@@ -40,7 +40,7 @@ pub struct Cli {
 pub enum Command {
     /// Run a program and report the data that share cache lines
     Detect(Detect),
-    /// Look at a running process, without stopping it or loading anything into it
+    /// Look at a running process, or take its falsely shared data apart while it runs
     Attach(Attach),
     /// Analyse a perf.data file
     Import(Import),
@@ -156,14 +156,36 @@ pub struct Detect {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sunder attach --pid $(pidof server)
-  sunder attach --pid 4242 --duration 1m --format html -o report.html")]
+  sunder attach --pid 4242 --duration 1m --format html -o report.html
+  sunder attach --pid 4242 --repair          until Ctrl-C; then all is as it was
+
+With --repair, all threads are stopped for some milliseconds when Sunder comes, goes, or moves
+something; what was done is told on standard error.")]
 pub struct Attach {
     /// The process
     #[arg(long, short)]
     pub pid: u32,
-    /// How long to look: a number with ms, s or m
-    #[arg(long, default_value = "10s", value_parser = parse_duration)]
-    pub duration: Duration,
+    /// How long: a number with ms, s or m [default: 10s; with --repair, until Ctrl-C]
+    #[arg(long, value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Take falsely shared data apart meanwhile, as `sunder repair` does
+    #[arg(long)]
+    pub repair: bool,
+    /// Only say what would be moved
+    #[arg(long, requires = "repair")]
+    pub dry_run: bool,
+    /// Write the result, with what was done, to this file as JSON
+    #[arg(long, value_name = "FILE", requires = "repair")]
+    pub report: Option<PathBuf>,
+    /// For tests: move random pages at random moments, by this seed, and put them back
+    #[arg(
+        long,
+        value_name = "SEED",
+        hide = true,
+        requires = "repair",
+        conflicts_with = "dry_run"
+    )]
+    pub chaos: Option<u64>,
     /// How to observe.
     #[command(flatten)]
     pub observe: ObserveOptions,

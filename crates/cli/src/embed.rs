@@ -107,6 +107,11 @@ impl MemoryFile {
     }
 }
 
+/// The library that moves bytes of pages, for programs that can't load it themselves.
+pub fn remap_library() -> &'static [u8] {
+    REMAP
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -76,6 +76,9 @@ pub struct Process {
     near: Vec<CodeAddress>,
     /// Figures for the report.
     pub figures: Figures,
+    /// Whoever moves pages of it looks at all of its threads at that moment, so that
+    /// nothing needs to be known of them before.
+    pub stops_to_move: bool,
 }
 
 /// Counts of what was seen.
@@ -146,6 +149,7 @@ impl Process {
             accesses: Vec::new(),
             near: Vec::new(),
             figures: Figures::default(),
+            stops_to_move: false,
         }
     }
 

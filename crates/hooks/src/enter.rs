@@ -1,6 +1,7 @@
 //! From a trampoline into a hook and back, with every register as it was.
 
 use crate::kernel;
+use crate::trampoline::Entries;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -40,6 +41,21 @@ pub struct Hooks {
 
 static INSTEAD: AtomicUsize = AtomicUsize::new(0);
 static FAILED: AtomicUsize = AtomicUsize::new(0);
+static BEFORE: AtomicUsize = AtomicUsize::new(0);
+
+/// What is called before a call: it may change number and arguments, not the result.
+/// As [`Hooks`] otherwise.
+pub type Before = unsafe extern "C" fn(&mut Call);
+
+/// From now on trampolines that somebody else has written lead to these: in a program
+/// that is running already, the tool writes them.
+pub fn lead_to(hooks: Hooks, before: Before) {
+    hooks.set();
+    BEFORE.store(before as usize, Ordering::Release);
+}
+
+/// Where trampolines enter; for that tool.
+pub const ENTRIES: [unsafe extern "C" fn(); 3] = [enter_instead, enter_failed, enter_before];
 
 impl Hooks {
     /// From now on trampolines lead to these.
@@ -49,14 +65,13 @@ impl Hooks {
     }
 }
 
-/// Where a trampoline goes in place of a call; `rax` has its number.
-pub fn instead() -> usize {
-    enter_instead as *const () as usize
-}
-
-/// Where a trampoline goes after a failed call; `r11` has its number.
-pub fn failed() -> usize {
-    enter_failed as *const () as usize
+/// Where trampolines enter: `rax` has the call's number, after a failed call `r11`.
+pub fn entries() -> Entries {
+    Entries {
+        instead: enter_instead as *const () as usize,
+        failed: enter_failed as *const () as usize,
+        before: enter_before as *const () as usize,
+    }
 }
 
 /// Saves what a function of ours may change and a kernel call does not, and calls
@@ -106,5 +121,7 @@ macro_rules! enter {
 
 enter!(enter_instead, INSTEAD, "mov r11, rax");
 enter!(enter_failed, FAILED, "nop");
+// What stands for the result is the number, which goes back to `rax`.
+enter!(enter_before, BEFORE, "mov r11, rax");
 
 const _: () = assert!(offset_of!(Call, result) == 48 && offset_of!(Call, number) == 56);

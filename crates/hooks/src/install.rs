@@ -9,7 +9,7 @@ use crate::trampoline::{SIZE, Trampoline, jump, overwritten};
 use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use sunder_wire::sites::{CALL, COPIED, MappedPlan, Patch, Patches, Plan};
+use sunder_wire::sites::{COPIED, MappedPlan, Patch, Patches, Plan};
 
 const PAGE: usize = 4096;
 const RUN: i32 = libc::PROT_READ | libc::PROT_EXEC;
@@ -170,7 +170,7 @@ fn prepare(module: &Module) -> Result<(usize, usize), Refusal> {
         return Err(Refusal::OtherCode);
     }
     let at = area::near(module.start, module.end, bytes).ok_or(Refusal::NoRoom)?;
-    let hooks = (enter::instead(), enter::failed());
+    let hooks = enter::entries();
     for (i, patch) in module.patches.enumerate() {
         let place = at + i * SIZE;
         let Some(trampoline) = Trampoline::new(&patch, module.base, place, hooks) else {
@@ -208,7 +208,7 @@ fn is_as_planned(module: &Module, patch: &Patch) -> bool {
     unsafe {
         are(entry, &[0x0f, 0x05])
             && are(entry + 2, patch.tail())
-            && (patch.flags & CALL == 0 || are(start, patch.head()))
+            && are(entry - patch.head().len(), patch.head())
     }
 }
 
@@ -248,9 +248,7 @@ unsafe fn restore(code: &Code, module: &Module) {
         unsafe {
             code.write(entry, &[0x0f, 0x05]);
             code.write(entry + 2, patch.tail());
-            if patch.flags & CALL != 0 {
-                code.write(entry - patch.head().len(), patch.head());
-            }
+            code.write(entry - patch.head().len(), patch.head());
         }
     }
 }

@@ -20,5 +20,6 @@ mod install;
 mod kernel;
 mod trampoline;
 
-pub use enter::{Call, Hooks};
+pub use enter::{Before, Call, ENTRIES, Hooks, lead_to};
 pub use install::{MOST_MODULES, Refusal, areas, install, number_before, remember};
+pub use trampoline::{Entries, SIZE, Trampoline, jump, overwritten};

@@ -1,6 +1,7 @@
-//! The code of one trampoline.
+//! The code of one trampoline. Pure: also used by the tool, which writes those of a
+//! program that is running already.
 
-use sunder_wire::sites::{CALL, Patch, RETURNS};
+use sunder_wire::sites::{BEFORE, CALL, Patch, RETURNS};
 
 /// Bytes that a trampoline has at most.
 pub const SIZE: usize = 128;
@@ -9,9 +10,21 @@ pub const SIZE: usize = 128;
 const LEAVE_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80]; // lea rsp, [rsp-128]
 const BACK_OVER_RED_ZONE: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]; // lea rsp, [rsp+128]
 
+/// Where trampolines enter hooks, in the program's address space.
+#[derive(Clone, Copy, Debug)]
+pub struct Entries {
+    /// In place of a call.
+    pub instead: usize,
+    /// After a call that failed.
+    pub failed: usize,
+    /// Before a call.
+    pub before: usize,
+}
+
 /// A trampoline's bytes while they are put together.
 #[derive(Clone, Copy, Debug)]
 pub struct Trampoline {
+    /// All of them; those that do not count can't be executed.
     pub bytes: [u8; SIZE],
     len: usize,
     at: usize,
@@ -19,27 +32,30 @@ pub struct Trampoline {
 
 impl Trampoline {
     /// The trampoline at the address `at` for `patch` in a module that is loaded
-    /// `base` above its file's addresses; hooks are entered at `instead` and
-    /// `failed`. `None` if it does not fit or a jump would be too long.
-    pub fn new(
-        patch: &Patch,
-        base: usize,
-        at: usize,
-        (instead, failed): (usize, usize),
-    ) -> Option<Self> {
+    /// `base` above its file's addresses. `None` if it does not fit or a jump would be
+    /// too long.
+    #[must_use]
+    pub fn new(patch: &Patch, base: usize, at: usize, hooks: Entries) -> Option<Self> {
         let mut code = Self {
             bytes: [0xcc; SIZE],
             len: 0,
             at,
         };
         let next = base.wrapping_add(overwritten(patch)?.1);
-        if patch.flags & CALL == 0 {
-            code.behind(patch, next, failed)?;
-        } else {
-            code.put(patch.head())?;
-            code.enter(instead)?;
-            code.put(patch.tail())?;
-            code.leave(patch, next)?;
+        match patch.flags & (CALL | BEFORE) {
+            0 => code.behind(patch, next, hooks.failed)?,
+            CALL => {
+                code.put(patch.head())?;
+                code.enter(hooks.instead)?;
+                code.put(patch.tail())?;
+                code.leave(patch, next)?;
+            }
+            BEFORE => {
+                code.put(patch.head())?;
+                code.enter(hooks.before)?;
+                code.jump(next)?;
+            }
+            _ => return None,
         }
         Some(code)
     }
@@ -89,7 +105,8 @@ impl Trampoline {
     }
 }
 
-/// A jump from `from` to `to`.
+/// A jump from `from` to `to`; `None` if that is too far.
+#[must_use]
 pub fn jump(from: usize, to: usize) -> Option<[u8; 5]> {
     let distance = to.wrapping_sub(from.wrapping_add(5)) as isize;
     let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
@@ -98,17 +115,16 @@ pub fn jump(from: usize, to: usize) -> Option<[u8; 5]> {
 
 /// First and last (exclusive) file address that `patch` overwrites; `None` if the
 /// patch contradicts itself.
+#[must_use]
 pub fn overwritten(patch: &Patch) -> Option<(usize, usize)> {
     let entry = usize::try_from(patch.entry).ok()?;
     let behind = entry.checked_add(2)?;
     let end = behind.checked_add(patch.tail().len())?;
-    let start = if patch.flags & CALL == 0 {
-        if !patch.head().is_empty() {
-            return None;
-        }
-        behind
-    } else {
-        entry.checked_sub(patch.head().len())?
+    let (start, end) = match patch.flags & (CALL | BEFORE) {
+        0 if patch.head().is_empty() => (behind, end),
+        CALL => (entry.checked_sub(patch.head().len())?, end),
+        BEFORE if patch.tail().is_empty() => (entry.checked_sub(patch.head().len())?, entry),
+        _ => return None,
     };
     (patch.from == start as u64 && end - start >= 5).then_some((start, end))
 }

@@ -145,13 +145,23 @@ fn reserve(start: u64, bytes: u64) -> i32 {
     -got as i32
 }
 
-/// Maps the area's code; an error number if that fails.
+/// Maps the area's code; an error number if that fails. Without a path it is mapped
+/// behind what is shared already, and mapped there once more.
 fn code(number: u64, path: *const u8, at: u64) -> Option<i32> {
+    let offset = BYTES as u64 + number * CACHE;
     // SAFETY: the path is a C string of ours.
+    if unsafe { *path } == 0 {
+        let shared = control().map_or(0, |c| &raw const *c as u64);
+        let rights = libc::PROT_READ | libc::PROT_EXEC;
+        // SAFETY: over our own reservation; nothing executes it yet.
+        let mapped =
+            unsafe { kernel::duplicate(shared + offset, CACHE, at) && protect(at, CACHE, rights) };
+        return (!mapped).then_some(libc::EACCES);
+    }
+    // SAFETY: as above.
     let Some(fd) = (unsafe { kernel::open(path) }) else {
         return Some(libc::ENOENT);
     };
-    let offset = BYTES as u64 + number * CACHE;
     let rights = libc::PROT_READ | libc::PROT_EXEC;
     // SAFETY: over our own reservation.
     let got = unsafe {

@@ -4,7 +4,7 @@
 use crate::ask::{Answer, ask};
 use crate::lookup::{self, General};
 use crate::shared::{areas, control};
-use crate::{area, interrupted, kernel, program, start};
+use crate::{area, interrupted, kernel, peek, program, start};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -42,27 +42,58 @@ const ORDER: [c_int; 16] = [
 /// `si_code` of signals that a process queues.
 const QUEUED: c_int = -1;
 
-/// The handler. All signals are blocked.
+/// The handler. All signals are blocked. It has no frame while the program's own
+/// handler runs, which finds the kernel's frame above it as it would without us.
 ///
 /// # Safety
 /// Called by the kernel.
+#[unsafe(naked)]
 pub unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    core::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {decide}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "mov r11, rax",
+        "xor eax, eax",
+        "test r11, r11",
+        "jz 2f",
+        "jmp r11",
+        "2:",
+        "ret",
+        decide = sym decide,
+    )
+}
+
+/// The program's handler if the signal is its own, else 0.
+///
+/// # Safety
+/// As [`handler`].
+unsafe extern "C" fn decide(
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) -> usize {
     // SAFETY: the kernel passes both.
     let (about, state) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     // SAFETY: queued signals have a value.
     if about.si_code == QUEUED && unsafe { about.si_value().sival_ptr } as u64 == BELL {
         bell();
-        return interrupted::begin_anew(state, program_handles);
+        interrupted::begin_anew(state, program_handles);
+        return 0;
     }
-    if about.si_code > 0 && redirect(about, state) {
-        return;
+    if about.si_code > 0 && (peek::failed(state) || redirect(about, state)) {
+        return 0;
     }
     show_original(state);
     // SAFETY: handed on.
-    unsafe { program::deliver(signal, info, context) };
+    unsafe { program::deliver(signal, info, context) }
 }
 
-fn ip(state: &libc::ucontext_t) -> u64 {
+pub fn ip(state: &libc::ucontext_t) -> u64 {
     state
         .uc_mcontext
         .gregs
@@ -70,7 +101,7 @@ fn ip(state: &libc::ucontext_t) -> u64 {
         .map_or(0, |&ip| ip as u64)
 }
 
-fn go(state: &mut libc::ucontext_t, to: u64) {
+pub fn go(state: &mut libc::ucontext_t, to: u64) {
     if let Some(ip) = state.uc_mcontext.gregs.get_mut(libc::REG_RIP as usize) {
         *ip = to as i64;
     }

@@ -1,6 +1,6 @@
 //! What is done about the C library's kernel calls. Contexts: all.
 
-use crate::{area, shared};
+use crate::{area, attached, shared};
 use sunder_hooks::{Call, Hooks};
 use sunder_wire::remap::{BY_KERNEL, BY_MAPPING};
 
@@ -14,6 +14,10 @@ const LARGEST_HEAP: u64 = 1 << 38;
 /// A call that changes the address space: bytes of pages that it is about go back
 /// before.
 unsafe extern "C" fn instead(call: &mut Call) {
+    if attached::is_about_signals(call.number) {
+        // SAFETY: the program's own call.
+        return unsafe { attached::instead(call) };
+    }
     // What goes back must not be moved again before the call is over.
     let hold = shared::Hold::new();
     if shared::anything_moved() {

@@ -83,6 +83,25 @@ pub unsafe fn relocate(from: u64, len: u64, to: u64, keep: bool) -> bool {
     unsafe { call(libc::SYS_mremap, arguments) == to as isize }
 }
 
+/// Maps the pages of a shared mapping at `from` once more at `to`; whether that worked.
+///
+/// # Safety
+/// Nobody minds that the pages at `to` are gone.
+pub unsafe fn duplicate(from: u64, len: u64, to: u64) -> bool {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // No old length: the kernel then leaves the old mapping as it is.
+    let arguments = [
+        from as usize,
+        0,
+        len as usize,
+        flags as usize,
+        to as usize,
+        0,
+    ];
+    // SAFETY: by the caller.
+    unsafe { call(libc::SYS_mremap, arguments) == to as isize }
+}
+
 /// Waits until `word` is no longer `value` or the time is over. With `shared` also
 /// for another process.
 pub fn wait(word: &AtomicU32, value: u32, nanoseconds: u32, shared: bool) {

@@ -15,6 +15,9 @@
 //!   instead of the C library's, so that its own handlers, its reads and writes and
 //!   its children are what they are without us.
 //!
+//! In a program that was running already nobody calls these functions; there
+//! [`attached`] sees the kernel calls behind them.
+//!
 //! No code here allocates, panics, or changes `errno`; all of it may run in a
 //! signal handler.
 
@@ -31,13 +34,17 @@
 
 mod area;
 mod ask;
+mod attached;
 mod calls;
 mod environment;
 mod fault;
+mod handlers;
 mod hooks;
 mod interrupted;
 mod kernel;
 mod lookup;
+mod peek;
+mod plain;
 mod program;
 mod raw;
 mod real;

@@ -18,10 +18,40 @@ pub const BIT: u64 = 1 << (libc::SIGSEGV - 1);
 
 /// Remembers what the program wants.
 pub fn set(action: &libc::sigaction) {
-    MASK.store(first_word(&action.sa_mask), Relaxed);
-    FLAGS.store(action.sa_flags as u32, Relaxed);
-    RESTORER.store(action.sa_restorer.map_or(0, |f| f as usize), Relaxed);
-    HANDLER.store(action.sa_sigaction, Release);
+    set_kernels(&Action {
+        handler: action.sa_sigaction,
+        flags: action.sa_flags as u64,
+        restorer: action.sa_restorer.map_or(0, |f| f as usize),
+        mask: first_word(&action.sa_mask),
+    });
+}
+
+/// An action as the kernel takes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Action {
+    pub handler: usize,
+    pub flags: u64,
+    pub restorer: usize,
+    pub mask: u64,
+}
+
+/// The same, as the kernel is told.
+pub fn set_kernels(action: &Action) {
+    MASK.store(action.mask, Relaxed);
+    FLAGS.store(action.flags as u32, Relaxed);
+    RESTORER.store(action.restorer, Relaxed);
+    HANDLER.store(action.handler, Release);
+}
+
+/// What the program wants, as the kernel would say it.
+pub fn get_kernels() -> Action {
+    Action {
+        handler: HANDLER.load(Acquire),
+        flags: FLAGS.load(Relaxed).into(),
+        restorer: RESTORER.load(Relaxed),
+        mask: MASK.load(Relaxed),
+    }
 }
 
 /// What the program wants, as it said it.
@@ -42,11 +72,12 @@ pub fn first_word(set: &libc::sigset_t) -> u64 {
     unsafe { (&raw const *set).cast::<u64>().read_unaligned() }
 }
 
-/// Does with a signal what the kernel would.
+/// Does with a signal what the kernel would; the program's handler if it has one, which
+/// is to be entered in our place: the mask is set, and comes back with the frame.
 ///
 /// # Safety
 /// Called by the handler with what the kernel passed.
-pub unsafe fn deliver(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+pub unsafe fn deliver(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) -> usize {
     // SAFETY: by the caller.
     let (from_kernel, mask) = unsafe {
         let state = &*context.cast::<libc::ucontext_t>();
@@ -56,24 +87,19 @@ pub unsafe fn deliver(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     let flags = FLAGS.load(Relaxed) as i32;
     match handler {
         // A fault can't be ignored; it would come again.
-        libc::SIG_IGN if !from_kernel => {}
-        libc::SIG_DFL | libc::SIG_IGN => end(signal, from_kernel),
+        libc::SIG_IGN if !from_kernel => 0,
+        libc::SIG_DFL | libc::SIG_IGN => {
+            end(signal, from_kernel);
+            0
+        }
         _ => {
             if flags & libc::SA_RESETHAND != 0 {
                 HANDLER.store(libc::SIG_DFL, Release);
             }
             // SIGSEGV stays open: the program's handler may reach for moved bytes.
             let during = (mask | MASK.load(Relaxed)) & !BIT;
-            let mut before = 0;
-            set_mask(libc::SIG_SETMASK, &during, &mut before);
-            // SAFETY: the program installed it for this; one that takes fewer
-            // arguments ignores the others.
-            unsafe {
-                let handler: unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-                    core::mem::transmute(handler);
-                handler(signal, info, context);
-            }
-            set_mask(libc::SIG_SETMASK, &before, &mut 0);
+            set_mask(libc::SIG_SETMASK, &during, &mut 0);
+            handler
         }
     }
 }

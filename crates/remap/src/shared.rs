@@ -10,11 +10,26 @@ static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
 /// What keeps areas from being moved: calls in progress that make processes.
 static HOLDS: AtomicU32 = AtomicU32::new(0);
 
+/// 1 as long as this is the program that the tool knows. In a program that was running
+/// already it lies on a page that forked children find empty, however they are made.
+static ALIVE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const ALWAYS).cast_mut());
+static ALWAYS: AtomicU32 = AtomicU32::new(1);
+
 /// What the tool wrote; none before the constructor and in forked children.
 #[inline]
 pub fn control() -> Option<&'static Control> {
+    // SAFETY: a word that stays.
+    if unsafe { (*ALIVE.load(Ordering::Acquire)).load(Ordering::Relaxed) } == 0 {
+        return None;
+    }
     // SAFETY: null, or a mapping of the whole file that stays.
     unsafe { CONTROL.load(Ordering::Acquire).as_ref() }
+}
+
+/// # Safety
+/// The word stays.
+pub unsafe fn set_alive(word: *mut AtomicU32) {
+    ALIVE.store(word, Ordering::Release);
 }
 
 /// # Safety

@@ -392,6 +392,8 @@ mod stacks {
     }
 }
 
+pub use stacks::add as add_stack;
+
 /// Whether a stack for handlers lies in a range.
 pub fn has_stack_in(start: u64, len: u64) -> bool {
     stacks::any_in(start, len)

@@ -40,7 +40,8 @@ pub fn is_ours() -> bool {
     OURS.load(Ordering::Acquire)
 }
 
-/// Calls `work` with the path of the shared file.
+/// Calls `work` with the path of the shared file; it is empty in a program that was
+/// running already.
 pub fn with_path(work: impl FnOnce(*const u8)) {
     work(KEPT.path.get().cast());
 }

@@ -2,11 +2,15 @@
 //! a plan for hooks, and by their tests; decides nothing.
 
 use crate::sites::{Number, Patch, Want};
-use sunder_wire::sites::{ANY_NUMBER, CALL, COPIED, Patch as Record, RETURNS};
+use sunder_wire::sites::{ANY_NUMBER, BEFORE, CALL, COPIED, Patch as Record, RETURNS};
 
 impl From<&Patch> for Record {
     fn from(patch: &Patch) -> Self {
-        let call = if patch.want == Want::Call { CALL } else { 0 };
+        let kind = match patch.want {
+            Want::Call => CALL,
+            Want::Before => BEFORE,
+            Want::Nothing | Want::Result => 0,
+        };
         let returns = if patch.returns { RETURNS } else { 0 };
         Self {
             entry: patch.entry,
@@ -15,7 +19,7 @@ impl From<&Patch> for Record {
                 Number::Always(number) => number.cast_signed(),
                 Number::Any => ANY_NUMBER,
             },
-            flags: call | returns,
+            flags: kind | returns,
             head_len: patch.head.len() as u8,
             tail_len: patch.tail.len() as u8,
             reserved: 0,

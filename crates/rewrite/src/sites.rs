@@ -46,6 +46,10 @@ pub enum Want {
     /// To be called before and after it. The entry moves into the trampoline,
     /// where nothing can unwind through it: not for calls that wait.
     Call,
+    /// To be called before it. The entry stays in its place, as with
+    /// [`Want::Result`], so that a thread may wait in it for as long as it likes,
+    /// and may come out of it twice or on another stack.
+    Before,
 }
 
 /// The number of the call that an entry makes.
@@ -64,10 +68,11 @@ pub struct Patch {
     pub entry: u64,
     /// Which call it makes.
     pub number: Number,
-    /// What the hook gets: [`Want::Result`] or [`Want::Call`].
+    /// What the hook gets: not [`Want::Nothing`].
     pub want: Want,
     /// The first byte that is overwritten: after the entry for
-    /// [`Want::Result`], at or before it for [`Want::Call`].
+    /// [`Want::Result`], at or before it for [`Want::Call`], before it for
+    /// [`Want::Before`].
     pub from: u64,
     /// How many bytes are overwritten, at least [`JUMP`].
     pub length: usize,
@@ -155,6 +160,7 @@ pub fn plan(bytes: &[u8], at: u64, functions: &[Function], wants: impl Fn(Number
                 _ if instruction.len() != ENTRY => Err(Reason::Prefix),
                 Want::Result => around.after(i),
                 Want::Call => around.whole(i),
+                Want::Before => around.before(i),
             };
             let entry = instruction.ip();
             match patch {
@@ -273,6 +279,30 @@ impl Around<'_> {
                     length: tail.len(),
                     returns: self.returns(last),
                     tail,
+                    ..self.nothing(i)
+                });
+            }
+        }
+        Err(Reason::NoRoom)
+    }
+
+    /// The patch before entry `i`, which nothing but it leads to.
+    fn before(&self, i: usize) -> Result<Patch, Reason> {
+        if self.is_target(self.instructions[i].ip()) {
+            return Err(Reason::BranchInside);
+        }
+        for first in (i.saturating_sub(MOST)..i).rev() {
+            let mut head = self.copy(first)?.to_vec();
+            head.extend(self.copies(first + 1, i)?);
+            if (first..i).any(|before| self.returns(before)) {
+                return Err(Reason::NoRoom);
+            }
+            if head.len() >= JUMP {
+                return Ok(Patch {
+                    want: Want::Before,
+                    from: self.instructions[first].ip(),
+                    length: head.len(),
+                    head,
                     ..self.nothing(i)
                 });
             }

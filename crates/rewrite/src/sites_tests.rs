@@ -59,6 +59,20 @@ fn the_usual_wrapper_gives_both_kinds() {
             returns: false,
         }]
     );
+    let before = planned(&code, Want::Before);
+    assert_eq!(
+        before.patches,
+        [Patch {
+            entry: AT + 5,
+            number: Number::Always(11),
+            want: Want::Before,
+            from: AT,
+            length: 5,
+            head: MOV_EAX_11.to_vec(),
+            tail: vec![],
+            returns: false,
+        }]
+    );
     assert_eq!(planned(&code, Want::Nothing).entries, 1);
     assert_eq!(planned(&code, Want::Nothing).patches, []);
 }
@@ -70,6 +84,34 @@ fn zero_is_a_number_too() {
     let code = [&xor_eax[..], &SYSCALL, &CMP_RAX, &RET].concat();
     let plan = planned(&code, Want::Result);
     assert_eq!(plan.patches[0].number, Number::Always(0));
+}
+
+#[test]
+fn what_is_before_a_call_takes_as_many_instructions_as_a_jump_needs() {
+    let mov_r10_r9 = [0x4d, 0x89, 0xca];
+    let mov_edx_1 = [0xba, 1, 0, 0, 0];
+    let xor_eax = [0x31, 0xc0];
+    let code = [&mov_edx_1[..], &mov_r10_r9, &xor_eax, &SYSCALL, &RET].concat();
+    let plan = planned(&code, Want::Before);
+    assert_eq!(plan.patches[0].head, [&mov_r10_r9[..], &xor_eax].concat());
+    assert_eq!(plan.patches[0].from, AT + 5);
+    assert_eq!(plan.patches[0].number, Number::Always(0));
+}
+
+#[test]
+fn a_call_that_a_branch_leads_to_has_nothing_before_it() {
+    // mov eax, 11; syscall; jmp to the syscall
+    let back = [0xeb, 0xfc_u8];
+    let code = [&MOV_EAX_11[..], &SYSCALL, &back].concat();
+    let plan = planned(&code, Want::Before);
+    assert_eq!(plan.patches, []);
+    assert_eq!(plan.refused[0].reason, Reason::BranchInside);
+    // Nor has one at the beginning of its function.
+    let code = [&SYSCALL[..], &CMP_RAX, &RET].concat();
+    assert_eq!(
+        planned(&code, Want::Before).refused[0].reason,
+        Reason::NoRoom
+    );
 }
 
 #[test]

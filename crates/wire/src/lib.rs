@@ -6,6 +6,7 @@
 //! system calls). Whatever the tool reads here was written by a program that
 //! may be broken or hostile: every number is checked before it is used.
 
+pub mod attach;
 pub mod creation;
 mod environment;
 mod heap;

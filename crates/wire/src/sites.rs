@@ -23,6 +23,8 @@ pub const ANY_NUMBER: i32 = -1;
 pub const CALL: u8 = 1;
 /// [`Patch::flags`]: the instructions behind the entry end by returning.
 pub const RETURNS: u8 = 2;
+/// [`Patch::flags`]: the hook is called before the entry, which stays in its place.
+pub const BEFORE: u8 = 4;
 
 /// The beginning of a plan.
 #[repr(C)]
@@ -52,7 +54,7 @@ pub struct Patch {
     pub from: u64,
     /// The number of the call, or [`ANY_NUMBER`].
     pub number: i32,
-    /// [`CALL`], [`RETURNS`].
+    /// [`CALL`], [`RETURNS`], [`BEFORE`].
     pub flags: u8,
     /// Bytes of `head` that count.
     pub head_len: u8,

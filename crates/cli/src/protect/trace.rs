@@ -49,7 +49,11 @@ pub enum Stop {
     Ended(i32),
 }
 
-fn request(what: u32, thread: i32, address: usize, data: usize) -> io::Result<()> {
+/// A request about a stopped thread.
+///
+/// # Errors
+/// As the kernel says.
+pub fn request(what: u32, thread: i32, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: the callers pass what the request demands.
     let result = unsafe { libc::ptrace(what, thread, address, data) };
     if result < 0 {
@@ -143,6 +147,15 @@ impl Stopped {
         &self.registers
     }
 
+    /// Has it go on elsewhere when it goes on.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn move_to(&mut self, ip: u64) -> io::Result<()> {
+        self.registers.rip = ip;
+        self.write()
+    }
+
     /// Its signal mask.
     ///
     /// # Errors
@@ -184,7 +197,7 @@ impl Drop for Stopped {
 }
 
 /// Waits for the thread to stop or end; the status.
-fn wait(thread: i32) -> Option<i32> {
+pub fn wait(thread: i32) -> Option<i32> {
     let end = Instant::now() + PATIENCE;
     let mut status = 0;
     for round in 0u32.. {

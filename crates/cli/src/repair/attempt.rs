@@ -2,6 +2,7 @@
 //! The pipeline lets it live at each step; it looks at its area and says what is to be
 //! wanted next. It asks no thread and judges no line itself.
 
+use super::attach::Applied;
 use super::choose::{Mark, Proposal};
 use super::gauge::{Bytes, Gauge, Windows, gains};
 use super::layout::layout;
@@ -11,8 +12,8 @@ use sunder_findings::MovedGroup;
 use sunder_plan::progress::{Gain, WORTH_KEEPING};
 use sunder_plan::remap::{self as plan, Ended};
 use sunder_wire::remap::{
-    ACTIVE, APPLY_AGAIN, Area, BY_FORK, BY_KERNEL, BY_MAPPING, BY_TOOL, REFUSED, ROLL_BACK,
-    ROLLED_BACK,
+    ACTIVE, APPLY_AGAIN, Area, BY_FORK, BY_KERNEL, BY_MAPPING, BY_TOOL, FREE, NOTHING, REFUSED,
+    ROLL_BACK, ROLLED_BACK,
 };
 
 /// Threads have found their copies of code when none has faulted for so long, in ns.
@@ -107,6 +108,8 @@ pub struct Attempt {
     pub asked: u32,
     /// Every time that it was moved.
     pub stays: Vec<Stay>,
+    /// What was in the way when all threads were stopped for it.
+    pub hindrance: Option<String>,
     /// Why it was not measured.
     pub unmeasured: Option<&'static str>,
     before: Windows,
@@ -129,6 +132,7 @@ impl Attempt {
             decided,
             asked: 0,
             stays: Vec::new(),
+            hindrance: None,
             unmeasured: None,
             before,
             phase: Phase::Asked,
@@ -204,6 +208,23 @@ impl Attempt {
         self.asked = 0;
         self.phase = Phase::Asked;
         area.wanted.store(APPLY_AGAIN, Release);
+    }
+
+    /// What came of stopping all threads for it; nobody stops them again after the last
+    /// time, or if nothing can come of it.
+    pub fn told(&mut self, area: &Area, done: Applied, last: bool) {
+        let never = matches!(done, Applied::Never(_));
+        if let Applied::Never(why) | Applied::NotNow(why) = done {
+            self.hindrance = Some(why);
+        }
+        match area.state.load(Acquire) {
+            FREE if never || last => area.state.store(REFUSED, Release),
+            ROLLED_BACK if never => {
+                area.wanted.store(NOTHING, Release);
+                self.phase = Phase::Over;
+            }
+            _ => {}
+        }
     }
 
     /// Start and bytes of its pages.

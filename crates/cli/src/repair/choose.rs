@@ -368,6 +368,9 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
 /// No thread has its stack or its own variables there: they are used with all
 /// signals blocked.
 fn no_thread_lives_on(process: &Process, page: u64, len: u64) -> Result<(), String> {
+    if process.stops_to_move {
+        return Ok(());
+    }
     let Some(heap) = process.heap() else {
         return Err("nothing is known of the program's threads".into());
     };

@@ -36,7 +36,7 @@ impl ControlFile {
     /// If the kernel gives no memory, or the C library can't be planned for.
     pub fn new() -> Result<Self> {
         let plan = hooking::plan(Want::Result)?;
-        let make = || -> io::Result<(File, *mut u8)> {
+        let make = || -> io::Result<File> {
             // SAFETY: the name is a C string.
             let fd = unsafe { libc::memfd_create(c"sunder-remap".as_ptr(), libc::MFD_CLOEXEC) };
             if fd < 0 {
@@ -46,6 +46,20 @@ impl ControlFile {
             let file = unsafe { File::from_raw_fd(fd) };
             file.set_len((TOTAL + plan.len()) as u64)?;
             file.write_all_at(&plan, TOTAL as u64)?;
+            Ok(file)
+        };
+        Self::of(make().context("cannot make the file that is shared with the program")?)
+    }
+
+    /// The same in a file that the program has made, without a plan.
+    ///
+    /// # Errors
+    /// If the kernel gives no memory.
+    pub fn of(file: File) -> Result<Self> {
+        let map = || -> io::Result<*mut u8> {
+            if file.metadata()?.len() < TOTAL as u64 {
+                file.set_len(TOTAL as u64)?;
+            }
             // SAFETY: a new mapping where the kernel likes.
             let base = unsafe {
                 libc::mmap(
@@ -53,17 +67,16 @@ impl ControlFile {
                     TOTAL,
                     libc::PROT_READ | libc::PROT_WRITE,
                     libc::MAP_SHARED,
-                    fd,
+                    file.as_raw_fd(),
                     0,
                 )
             };
             if base == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
             }
-            Ok((file, base.cast()))
+            Ok(base.cast())
         };
-        let (file, base) =
-            make().context("cannot make the file that is shared with the program")?;
+        let base = map().context("cannot map the file that is shared with the program")?;
         let made = Self { file, base };
         let control = made.control();
         control.tool.store(std::process::id(), Ordering::Relaxed);

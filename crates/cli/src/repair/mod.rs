@@ -2,6 +2,7 @@
 //! to share lines, moves them to lines of their own while it runs. What can't be
 //! done safely is left alone, and said. The exit status is the program's.
 
+pub mod attach;
 mod attempt;
 mod bell;
 mod chaos;
@@ -25,6 +26,7 @@ use crate::live::Live;
 use crate::output::{complain, note};
 use crate::status;
 use anyhow::{Context, Result};
+use attach::Inside;
 use attempt::{Attempt, Next};
 use chaos::Chaos;
 use choose::{Chooser, Look, Mark, Proposal, can_be_moved, contended};
@@ -52,6 +54,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const MEASURE_EVERY: Duration = Duration::from_millis(2);
 /// A thread that is asked to move does it within so many looks, or another is asked.
 const PATIENCE: u32 = 20;
+/// So many times in a row all threads are stopped to move something.
+const ATTEMPTS: u32 = 8;
 
 /// Runs the command; the value is the status to exit with.
 ///
@@ -105,6 +109,8 @@ struct Repairer {
     file: Arc<ControlFile>,
     library: MemoryFile,
     server: Option<Server>,
+    /// The library, where we have put it into the program ourselves.
+    inside: Option<Inside>,
     process: ProcessId,
     started: Time,
     next_look: Duration,
@@ -251,6 +257,7 @@ impl Repairer {
             file: Arc::new(ControlFile::new()?),
             library: MemoryFile::remap().context("cannot make the library available")?,
             server: None,
+            inside: None,
             process: ProcessId(0),
             started: Time(0),
             next_look: Duration::ZERO,
@@ -483,6 +490,20 @@ impl Repairer {
             if attempt.asked > PATIENCE * PATIENCE {
                 continue;
             }
+            if let Some(inside) = &self.inside {
+                // Each attempt stops the program for a moment.
+                if attempt.asked > ATTEMPTS && !attempt.asked.is_multiple_of(ATTEMPTS) {
+                    continue;
+                }
+                let number = attempt.area.unwrap_or(0);
+                let done = if area.wanted.load(Acquire) == ROLL_BACK {
+                    inside.roll_back(&self.file, number)
+                } else {
+                    inside.apply(&self.file, number)
+                };
+                attempt.told(area, done, attempt.asked == PATIENCE * PATIENCE);
+                continue;
+            }
             if !bell::listens(process) {
                 let became = "the program became another, into which nothing was loaded";
                 self.hindrance.get_or_insert_with(|| became.into());
@@ -498,7 +519,7 @@ impl Repairer {
     }
 
     /// What was done.
-    fn finish(mut self) -> Repair {
+    fn finish(&mut self) -> Repair {
         let ready = self.file.control().ready.load(Acquire);
         if !self.dry_run && ready != READY && self.attempts.is_empty() {
             self.hindrance = Some(

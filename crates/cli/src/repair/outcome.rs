@@ -38,7 +38,10 @@ pub fn outcome(
         return Err(Unrepaired {
             object: proposal.object.clone(),
             address: moved.address,
-            reason: never(area, state),
+            reason: attempt
+                .hindrance
+                .clone()
+                .unwrap_or_else(|| never(area, state)),
         });
     }
     let (code, refusal) = server.map(|s| s.told(number)).unwrap_or_default();

@@ -1,0 +1,110 @@
+//! `sunder attach --pid PID --repair`: what `repair` does, in a program that is running
+//! already and has never heard of us. Until Ctrl-C, the end of the time or of the program;
+//! then everything is put back and taken out. The target is never ended by us.
+
+mod check;
+mod image;
+mod inject;
+mod plan;
+mod refuse;
+mod threads;
+
+pub use inject::{Applied, Inside};
+
+use super::{Repairer, tell};
+use crate::args::Attach as Options;
+use crate::attach::Look;
+use crate::detect::Beside;
+use crate::embed;
+use crate::output::{Output, complain, note};
+use crate::status;
+use anyhow::{Context, Result};
+use inject::Left;
+use sunder_access::ProcessId;
+
+/// Runs the command; the value is the status to exit with.
+///
+/// # Errors
+/// If the process can't be repaired; it is then as it was.
+pub fn run(options: &Options) -> Result<u8> {
+    let mut tell_options = options.tell.clone();
+    // What was done is told instead, unless a report is asked for.
+    let lines = !tell_options.quiet;
+    tell_options.quiet |= tell_options.format.is_empty();
+    let output = Output::new(&tell_options, false)?;
+    let process = ProcessId(options.pid);
+    crate::attach::is_program(process)?;
+    refuse::unless_sound(process)?;
+    let mut look = Look::begin(options)?;
+    let mut repairer = Repairer::new(options.dry_run, options.chaos)?;
+    if !options.dry_run {
+        let put = Inside::put(process, embed::remap_library());
+        let (inside, file) = put.with_context(|| format!("process {process} can't be repaired"))?;
+        repairer.is_inside(inside, file);
+    }
+    look.live.session.process(process).stops_to_move = true;
+    let looked = repairer
+        .begins(process)
+        .and_then(|()| look.go_on(options.duration, &mut |live| repairer.step(live)));
+    let mut repair = repairer.finish();
+    let left = repairer.leave();
+    if let Err(error) = looked {
+        complain(&error);
+        return Ok(status::FAILED);
+    }
+    let mut findings = look.finish();
+    tell::name(&mut repair, &findings);
+    if lines {
+        for line in tell::tell(&repair) {
+            note(&line);
+        }
+        if let Some(line) = left.as_ref().and_then(|left| farewell(process, left)) {
+            note(&line);
+        }
+    }
+    findings.repair = Some(repair);
+    let written = output.write(&findings);
+    let mut failed = written.failed || matches!(left, Some(Left::Memory(_)));
+    if let Some(path) = &options.report
+        && let Err(error) = super::write(path, &findings)
+    {
+        complain(&error);
+        failed = true;
+    }
+    Ok(match output.verdict(&findings) {
+        Some(found) => found,
+        None if failed => status::FAILED,
+        None => 0,
+    })
+}
+
+/// What to say of the program that goes on.
+fn farewell(process: ProcessId, left: &Left) -> Option<String> {
+    match left {
+        Left::Nothing => Some(format!(
+            "process {process} goes on as it was: all bytes are back, and nothing of ours is left in it"
+        )),
+        Left::Gone => None,
+        Left::Memory(why) => Some(format!(
+            "process {process} goes on, but memory of ours is left in it: {why}"
+        )),
+    }
+}
+
+impl Repairer {
+    /// The library has been put into the program.
+    fn is_inside(&mut self, inside: Inside, file: super::ControlFile) {
+        self.file = std::sync::Arc::new(file);
+        self.taken.extend(inside.ours());
+        self.calls.know(&[inside.code()]);
+        self.calls.begin(&sunder_access::Mappings::new());
+        self.began = true;
+        self.inside = Some(inside);
+    }
+
+    /// Takes the library out, if it was put in.
+    fn leave(&mut self) -> Option<Left> {
+        let inside = self.inside.take()?;
+        Some(inside.take_out(&self.file))
+    }
+}

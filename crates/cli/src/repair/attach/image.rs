@@ -1,0 +1,175 @@
+//! The library that goes into a running program, as it lies in memory there: its segments
+//! with all relocations. Its imports are bound to functions of its own, so that nothing
+//! of the program is called or looked up, and no lock of its loader or allocator is taken.
+//! Pure.
+
+use anyhow::{Context, Result, bail, ensure};
+use object::elf::{
+    FileHeader64, PF_W, PF_X, PT_LOAD, R_X86_64_64, R_X86_64_DTPMOD64, R_X86_64_GLOB_DAT,
+    R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, STB_WEAK,
+};
+use object::read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
+use object::{Endianness, SymbolIndex};
+use sunder_wire::attach::{ABSENT, MAGIC, PLAIN, TABLE, Table};
+
+const PAGE: u64 = 4096;
+
+/// A library for one address.
+pub struct Image {
+    /// All of its pages.
+    pub bytes: Vec<u8>,
+    /// Starts, lengths and rights of its parts, in whole pages from its beginning.
+    pub parts: Vec<(u64, u64, i32)>,
+    /// Its functions, at their addresses.
+    pub table: Table<u64>,
+}
+
+/// Bytes that the library takes.
+///
+/// # Errors
+/// If it is no library.
+pub fn size(file: &[u8]) -> Result<u64> {
+    let header = FileHeader64::<Endianness>::parse(file).context("it is no library")?;
+    let endian = header.endian().context("it is of another machine")?;
+    let segments = header.program_headers(endian, file)?;
+    let loaded = segments.iter().filter(|s| s.p_type(endian) == PT_LOAD);
+    let end = loaded.map(|s| s.p_vaddr(endian) + s.p_memsz(endian)).max();
+    Ok(end.context("it has no contents")?.next_multiple_of(PAGE))
+}
+
+/// The library in `file` for the address `base`.
+///
+/// # Errors
+/// If it is not as we build it.
+pub fn image(file: &[u8], base: u64) -> Result<Image> {
+    let mut bytes = vec![0; usize::try_from(size(file)?)?];
+    let header = FileHeader64::<Endianness>::parse(file)?;
+    let endian = header.endian()?;
+    let mut parts = Vec::new();
+    for segment in header.program_headers(endian, file)? {
+        if segment.p_type(endian) != PT_LOAD {
+            continue;
+        }
+        let at = segment.p_vaddr(endian);
+        let data = segment.data(endian, file).ok().context("it is cut off")?;
+        let place = bytes.get_mut(at as usize..at as usize + data.len());
+        place.context("it is cut off")?.copy_from_slice(data);
+        let start = at & !(PAGE - 1);
+        let end = (at + segment.p_memsz(endian)).next_multiple_of(PAGE);
+        let flags = segment.p_flags(endian);
+        let mut rights = libc::PROT_READ;
+        if flags.contains(PF_W) {
+            rights |= libc::PROT_WRITE;
+        }
+        if flags.contains(PF_X) {
+            rights |= libc::PROT_EXEC;
+        }
+        parts.push((start, end - start, rights));
+    }
+    let symbols = Symbols::new(header, endian, file)?;
+    relocate(&mut bytes, base, header, endian, file, &symbols)?;
+    let table = symbols.own(TABLE).context("it lacks its table")?;
+    let words: Vec<u64> = (0..8)
+        .map(|i| word(&bytes, table + 8 * i))
+        .collect::<Option<_>>()
+        .context("its table is cut off")?;
+    let &[magic, begin, end, apply, roll_back, instead, failed, before] = &words[..] else {
+        bail!("its table is cut off");
+    };
+    ensure!(magic == MAGIC, "its table is another's");
+    Ok(Image {
+        bytes,
+        parts,
+        table: Table {
+            magic,
+            begin,
+            end,
+            apply,
+            roll_back,
+            instead,
+            failed,
+            before,
+        },
+    })
+}
+
+/// The library's dynamic symbols.
+struct Symbols<'a> {
+    endian: Endianness,
+    table: object::read::elf::SymbolTable<'a, FileHeader64<Endianness>>,
+}
+
+impl<'a> Symbols<'a> {
+    fn new(header: &FileHeader64<Endianness>, endian: Endianness, file: &'a [u8]) -> Result<Self> {
+        let sections = header.sections(endian, file)?;
+        let table = sections.symbols(endian, file, object::elf::SHT_DYNSYM)?;
+        Ok(Self { endian, table })
+    }
+
+    /// Where the library has this itself.
+    fn own(&self, name: &str) -> Option<u64> {
+        let found = self.table.iter().find(|s| {
+            !s.is_undefined(self.endian)
+                && self.table.symbol_name(self.endian, s) == Ok(name.as_bytes())
+        });
+        found.map(|s| s.st_value(self.endian))
+    }
+
+    /// What a relocation's symbol stands for, as an offset from the library's beginning;
+    /// none for what may be missing and is.
+    fn meant(&self, index: usize) -> Result<Option<u64>> {
+        let symbol = self.table.symbol(SymbolIndex(index))?;
+        if !symbol.is_undefined(self.endian) {
+            return Ok(Some(symbol.st_value(self.endian)));
+        }
+        if symbol.st_bind() == STB_WEAK {
+            return Ok(None);
+        }
+        let name = self.table.symbol_name(self.endian, symbol)?;
+        let name = std::str::from_utf8(name)?;
+        let plain = self.own(&format!("{PLAIN}{name}"));
+        let found = plain.or_else(|| self.own(ABSENT));
+        Ok(Some(found.context("it lacks functions of its own")?))
+    }
+}
+
+fn relocate(
+    bytes: &mut [u8],
+    base: u64,
+    header: &FileHeader64<Endianness>,
+    endian: Endianness,
+    file: &[u8],
+    symbols: &Symbols<'_>,
+) -> Result<()> {
+    let sections = header.sections(endian, file)?;
+    for section in sections.iter() {
+        let Some((relocations, _)) = section.rela(endian, file)? else {
+            continue;
+        };
+        for relocation in relocations {
+            let at = relocation.r_offset(endian) as usize;
+            let addend = relocation.r_addend(endian);
+            let symbol = relocation.r_sym(endian, false) as usize;
+            let value = match relocation.r_type(endian, false) {
+                R_X86_64_RELATIVE => base.wrapping_add_signed(addend),
+                kind @ (R_X86_64_64 | R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT) => {
+                    let more = if kind == R_X86_64_64 { addend } else { 0 };
+                    let meant = symbols.meant(symbol)?;
+                    meant.map_or(0, |v| base.wrapping_add(v).wrapping_add_signed(more))
+                }
+                // Only code that is never reached here has variables of its thread's.
+                R_X86_64_DTPMOD64 => 0,
+                other => bail!("it has relocations of another kind ({other})"),
+            };
+            let place = bytes.get_mut(at..at + 8).context("it is damaged")?;
+            place.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+    Ok(())
+}
+
+fn word(bytes: &[u8], at: u64) -> Option<u64> {
+    let at = usize::try_from(at).ok()?;
+    let bytes = bytes.get(at..at.checked_add(8)?)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}

@@ -1,0 +1,542 @@
+//! Puts the library into a running program, lets it move bytes, and takes everything out
+//! again. All of it happens while all threads are stopped, for some milliseconds, and
+//! whole or not at all. The program's loader and allocator take no part: the library is
+//! written into fresh memory, and hooks are written into the C library's code by the way
+//! that debuggers take. Called by `attach`.
+
+use super::check::{Obstacle, obstacle, stands};
+use super::image::{self, Image};
+use super::plan::Plan;
+use super::threads::{Borrowed, Memory, StopError, World};
+use crate::repair::control::ControlFile;
+use crate::repair::place;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use std::fs::File;
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::{Duration, Instant};
+use sunder_access::ProcessId;
+use sunder_hooks::{Entries, SIZE, Trampoline, jump, overwritten};
+use sunder_observe::proc;
+use sunder_wire::attach::{Begin, Table};
+use sunder_wire::remap::{
+    ACTIVE, APPLYING, AREA_BYTES, Area, CACHE, FREE, REFUSED, ROLLING_BACK, TOTAL, WITHDRAWN,
+};
+use sunder_wire::sites::{COPIED, Patch};
+
+const PAGE: u64 = 4096;
+/// Bytes for what functions of the library get: a page and a place for each thread's
+/// stack for signals.
+const DESK: u64 = 16 * PAGE;
+/// Bytes of a stack for the library's functions.
+const STACK: u64 = 16 * PAGE;
+/// Another moment is waited for no longer than this.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a thread that stands in the wrong place is given.
+const PAUSE: Duration = Duration::from_millis(3);
+const NOP: u8 = 0x90;
+const TRAP: u8 = 0xcc;
+
+/// Where everything of ours lies in the program.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    start: u64,
+    trampolines: u64,
+    trap: u64,
+    /// A page that forked children find empty.
+    alive: u64,
+    desk: u64,
+    /// The upper end.
+    stack: u64,
+}
+
+impl Layout {
+    fn new(start: u64, image: u64, trampolines: usize) -> Self {
+        let first = start + image;
+        let trap = first + (trampolines * SIZE) as u64;
+        let alive = (trap + 1).next_multiple_of(PAGE);
+        let desk = alive + PAGE;
+        Self {
+            start,
+            trampolines: first,
+            trap,
+            alive,
+            desk,
+            stack: desk + DESK + STACK,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.stack - self.start
+    }
+}
+
+/// The library in a program.
+pub struct Inside {
+    process: ProcessId,
+    memory: Memory,
+    plan: Plan,
+    layout: Layout,
+    table: Table<u64>,
+    /// Where the program sees the shared file.
+    control: u64,
+    /// A kernel call of the C library's.
+    entry: u64,
+    /// What signal handlers return to.
+    restorers: Vec<u64>,
+}
+
+/// What became of an attempt to move.
+pub enum Applied {
+    /// The library says how it went, in the area's state.
+    Done,
+    /// Another moment may be better.
+    NotNow(String),
+    /// It can't be moved at all.
+    Never(String),
+}
+
+/// What is left in a program.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing.
+    Nothing,
+    /// The program has ended, or has become another.
+    Gone,
+    /// Memory of ours, for this reason.
+    Memory(String),
+}
+
+impl Inside {
+    /// Puts `library` into the process, and the shared file.
+    ///
+    /// # Errors
+    /// Says why the program is as it was.
+    pub fn put(process: ProcessId, library: &[u8]) -> Result<(Self, ControlFile)> {
+        let mappings = proc::mappings(process)?;
+        let plan = Plan::new(process, &mappings)?;
+        let memory = Memory::of(process).context("its memory can't be written to")?;
+        let entry = plan
+            .entry()
+            .context("its C library makes no kernel calls")?;
+        let bytes = Layout::new(0, image::size(library)?, plan.count()).bytes();
+        let (text, end) = plan.extent();
+        let start = place::near(&mappings, &[], text, bytes)
+            .filter(|&at| at.abs_diff(text) < REACH && (at + bytes).abs_diff(end) < REACH)
+            .context("there is no room near its C library in the address space")?;
+        let layout = Layout::new(start, image::size(library)?, plan.count());
+        let image = image::image(library, start)?;
+        let mut inside = Self {
+            process,
+            memory,
+            layout,
+            table: image.table,
+            control: 0,
+            entry,
+            restorers: plan
+                .modules
+                .iter()
+                .flat_map(|m| m.restorers.clone())
+                .collect(),
+            plan,
+        };
+        inside.is_as_planned()?;
+        let begun = Instant::now();
+        loop {
+            let world = match World::stop(process) {
+                Err(StopError::NotNow) if begun.elapsed() < PATIENCE => {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                other => other?,
+            };
+            let Some(places) = inside.stands(&world) else {
+                bail!("a thread of it has no stack that can be read");
+            };
+            if places.iter().any(|&ip| inside.plan.is_inside(ip)) {
+                ensure!(
+                    begun.elapsed() < PATIENCE,
+                    "a thread of it stays where its C library's code would be changed"
+                );
+                drop(world);
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            let file = inside.enter(&world, &image)?;
+            return Ok((inside, file));
+        }
+    }
+
+    /// The code that is changed is what the plan was made for.
+    fn is_as_planned(&self) -> Result<()> {
+        for (base, patch) in self.plan.patches() {
+            let head = patch.head();
+            let at = base + patch.entry - head.len() as u64;
+            let wanted = [head, &[0x0f, 0x05], patch.tail()].concat();
+            let found = self.memory.read(at, wanted.len())?;
+            ensure!(
+                found == wanted,
+                "something else has changed the code of its C library"
+            );
+        }
+        Ok(())
+    }
+
+    fn stands(&self, world: &World) -> Option<Vec<u64>> {
+        let mappings = proc::mappings(self.process).ok()?;
+        stands(world, &self.memory, &mappings, &self.restorers)
+    }
+
+    /// Everything that needs the program's help. What was done is undone if not all can
+    /// be.
+    fn enter(&mut self, world: &World, image: &Image) -> Result<ControlFile> {
+        let worker = Borrowed::new(world.worker())?;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let fixed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let at = self.layout.start;
+        let got = self.map(&worker, at, self.layout.bytes(), rights, fixed, -1)?;
+        if got != at {
+            self.unmap(&worker, got, self.layout.bytes());
+            bail!("the kernel does not give memory near its C library");
+        }
+        let entered = self.fill(world, &worker, image);
+        if entered.is_err() {
+            if self.control != 0 {
+                self.unmap(&worker, self.control, TOTAL as u64);
+            }
+            self.unmap(&worker, at, self.layout.bytes());
+        }
+        entered
+    }
+
+    fn fill(&mut self, world: &World, worker: &Borrowed<'_>, image: &Image) -> Result<ControlFile> {
+        let file = self.share(worker)?;
+        let layout = self.layout;
+        self.memory.write(layout.start, &image.bytes)?;
+        for (i, (base, patch)) in self.plan.patches().enumerate() {
+            let at = self.trampoline(i);
+            let code = Trampoline::new(patch, base as usize, at as usize, self.entries())
+                .context("its C library is out of reach")?;
+            self.memory.write(at, &code.bytes)?;
+        }
+        self.memory.write(layout.trap, &[TRAP])?;
+        let code = (
+            layout.trampolines - layout.start,
+            layout.alive - layout.trampolines,
+            libc::PROT_READ | libc::PROT_EXEC,
+        );
+        for &(from, len, rights) in image.parts.iter().chain([&code]) {
+            let arguments = [layout.start + from, len, rights as u64, 0, 0, 0];
+            self.done(worker.call(self.entry, libc::SYS_mprotect, arguments)?)
+                .context("the kernel does not let it have code that is no file's")?;
+        }
+        /// `MADV_WIPEONFORK`.
+        const WIPED: u64 = 18;
+        let wiped = [layout.alive, PAGE, WIPED, 0, 0, 0];
+        self.done(worker.call(self.entry, libc::SYS_madvise, wiped)?)
+            .context("the kernel can't keep memory from its children")?;
+        self.memory.write(layout.alive, &1u64.to_le_bytes())?;
+        let stacks = self.stacks(world, worker)?;
+        let begin = Begin {
+            control: self.control,
+            alive: layout.alive,
+            stacks: layout.desk + PAGE,
+            stack_count: stacks,
+        };
+        let words = [begin.control, begin.alive, begin.stacks, begin.stack_count];
+        let words: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.memory.write(layout.desk, &words)?;
+        self.divert().inspect_err(|_| self.restore())?;
+        let began = self.library(worker, self.table.begin, layout.desk);
+        let failure = match began {
+            Ok(0) => return Ok(file),
+            Ok(error) => io::Error::from_raw_os_error(error as i32),
+            Err(error) => error,
+        };
+        self.restore();
+        Err(anyhow!(failure).context("the library can't begin in it"))
+    }
+
+    /// Has the program make the file that we share with it, so that it need not be able
+    /// to open ours.
+    fn share(&mut self, worker: &Borrowed<'_>) -> Result<ControlFile> {
+        self.memory.write(self.layout.desk, b"sunder-remap\0")?;
+        let name = [self.layout.desk, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0];
+        let fd = worker.call(self.entry, libc::SYS_memfd_create, name)?;
+        let fd = self.done(fd).context("it can't make a file in memory")?;
+        let made = self.open_and_map(worker, fd);
+        worker.call(self.entry, libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        made
+    }
+
+    fn open_and_map(&mut self, worker: &Borrowed<'_>, fd: u64) -> Result<ControlFile> {
+        let path = format!("/proc/{}/fd/{fd}", self.process);
+        let mut options = File::options();
+        let file = options.read(true).write(true).open(path);
+        let file = ControlFile::of(file.context("what it makes can't be opened")?)?;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let bytes = TOTAL as u64;
+        self.control = self.map(worker, 0, bytes, rights, libc::MAP_SHARED, fd as i64)?;
+        Ok(file)
+    }
+
+    /// The threads' stacks for signal handlers, written to the desk; how many.
+    fn stacks(&self, world: &World, worker: &Borrowed<'_>) -> Result<u64> {
+        let list = self.layout.desk + PAGE;
+        let room = (DESK - PAGE) / 16 - 2;
+        let scratch = self.layout.desk;
+        let mut count = 0;
+        for thread in world.threads() {
+            let one;
+            let borrowed = if thread.thread() == world.worker().thread() {
+                worker
+            } else {
+                one = Borrowed::new(thread)?;
+                &one
+            };
+            let ask = [0, scratch, 0, 0, 0, 0];
+            self.done(borrowed.call(self.entry, libc::SYS_sigaltstack, ask)?)?;
+            let told = self.memory.words(scratch, 3)?;
+            if told[1] as i32 & libc::SS_DISABLE == 0 {
+                ensure!(
+                    count < room,
+                    "it has too many threads with stacks for signals"
+                );
+                let words = [told[0].to_le_bytes(), told[2].to_le_bytes()].concat();
+                self.memory.write(list + 16 * count, &words)?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    fn entries(&self) -> Entries {
+        Entries {
+            instead: self.table.instead as usize,
+            failed: self.table.failed as usize,
+            before: self.table.before as usize,
+        }
+    }
+
+    fn trampoline(&self, number: usize) -> u64 {
+        self.layout.trampolines + (number * SIZE) as u64
+    }
+
+    /// Puts jumps to the trampolines into the C library's code.
+    fn divert(&self) -> Result<()> {
+        for (i, (base, patch)) in self.plan.patches().enumerate() {
+            let (start, end) = overwritten(patch).context("a plan contradicts itself")?;
+            let at = base + start as u64;
+            let to = jump(at as usize, self.trampoline(i) as usize);
+            let mut bytes = vec![NOP; end - start];
+            bytes[..5].copy_from_slice(&to.context("its C library is out of reach")?);
+            self.memory
+                .write(at, &bytes)
+                .context("the code of its C library can't be changed")?;
+        }
+        Ok(())
+    }
+
+    /// Puts the C library's own code back, where it is not.
+    fn restore(&self) {
+        for (base, patch) in self.plan.patches() {
+            let (at, bytes) = original(base, patch);
+            // The program may be gone.
+            if self.memory.read(at, bytes.len()).is_ok_and(|b| b != bytes) {
+                let _ = self.memory.write(at, &bytes);
+            }
+        }
+    }
+
+    fn library(&self, worker: &Borrowed<'_>, function: u64, argument: u64) -> io::Result<u64> {
+        let (stack, trap) = (self.layout.stack, self.layout.trap);
+        worker.function(&self.memory, function, argument, stack, trap)
+    }
+
+    fn map(
+        &self,
+        worker: &Borrowed<'_>,
+        at: u64,
+        bytes: u64,
+        rights: i32,
+        flags: i32,
+        fd: i64,
+    ) -> Result<u64> {
+        let arguments = [at, bytes, rights as u64, flags as u64, fd as u64, 0];
+        let got = worker.call(self.entry, libc::SYS_mmap, arguments)?;
+        self.done(got).context("the kernel gives it no memory")
+    }
+
+    fn unmap(&self, worker: &Borrowed<'_>, at: u64, bytes: u64) {
+        // It is there, or the program is gone.
+        let _ = worker.call(self.entry, libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]);
+    }
+
+    fn done(&self, result: i64) -> Result<u64> {
+        u64::try_from(result).map_err(|_| anyhow!(io::Error::from_raw_os_error(-result as i32)))
+    }
+
+    /// Where code lies that is no file's: from where to where.
+    pub fn code(&self) -> [u64; 2] {
+        [self.layout.start, self.layout.start + self.layout.bytes()]
+    }
+
+    /// Our memory in the program, but for the areas.
+    pub fn ours(&self) -> [(u64, u64); 2] {
+        let end = |(at, bytes): (u64, u64)| (at, at + bytes);
+        [
+            end((self.layout.start, self.layout.bytes())),
+            end((self.control, TOTAL as u64)),
+        ]
+    }
+
+    /// Whether the program is still the one that it was put into.
+    pub fn is_there(&self) -> bool {
+        super::super::bell::listens(self.process)
+    }
+
+    /// Has the library move the area, if nothing is in the way.
+    pub fn apply(&self, file: &ControlFile, number: usize) -> Applied {
+        let area = &file.control().areas[number];
+        let pages = (area.page.load(Acquire), area.len.load(Acquire));
+        let world = match World::stop(self.process) {
+            Ok(world) => world,
+            Err(StopError::Refused(error)) => return Applied::Never(error.to_string()),
+            Err(error) => return Applied::NotNow(error.to_string()),
+        };
+        let Ok(mappings) = proc::mappings(self.process) else {
+            return Applied::NotNow("its mappings can't be read".into());
+        };
+        let ours = self.layout.start..self.layout.start + self.layout.bytes();
+        let (plan, restorers) = (&self.plan, &self.restorers);
+        match obstacle(
+            &world,
+            &self.memory,
+            &mappings,
+            plan,
+            &ours,
+            restorers,
+            pages,
+        ) {
+            Some(Obstacle::Passing(why)) => return Applied::NotNow(why.into()),
+            Some(Obstacle::Lasting(why)) => return Applied::Never(why.into()),
+            None => {}
+        }
+        if is_on_its_way(file) {
+            return Applied::NotNow("other bytes are on their way".into());
+        }
+        self.ask(&world, self.table.apply, number as u64)
+    }
+
+    /// Has the library put the area back, unless somebody else is at it.
+    pub fn roll_back(&self, file: &ControlFile, number: usize) -> Applied {
+        match World::stop(self.process) {
+            Ok(_) if is_on_its_way(file) => Applied::NotNow("bytes are on their way".into()),
+            Ok(world) => self.ask(&world, self.table.roll_back, number as u64),
+            Err(error) => Applied::NotNow(error.to_string()),
+        }
+    }
+
+    fn ask(&self, world: &World, function: u64, argument: u64) -> Applied {
+        let asked = Borrowed::new(world.worker())
+            .and_then(|worker| self.library(&worker, function, argument));
+        match asked {
+            Ok(_) => Applied::Done,
+            Err(error) => Applied::NotNow(error.to_string()),
+        }
+    }
+
+    /// Takes everything out again.
+    pub fn take_out(self, file: &ControlFile) -> Left {
+        file.control().ready.store(WITHDRAWN, Release);
+        let begun = Instant::now();
+        let mut why = String::from("its threads can't be stopped");
+        while begun.elapsed() < PATIENCE {
+            if !self.is_there() {
+                return Left::Gone;
+            }
+            match World::stop(self.process) {
+                Ok(mut world) => match self.leave(&mut world, file) {
+                    Ok(()) => return Left::Nothing,
+                    Err(error) => why = error.to_string(),
+                },
+                Err(StopError::Ended) => return Left::Gone,
+                Err(error) => why = error.to_string(),
+            }
+            std::thread::sleep(PAUSE);
+        }
+        self.restore();
+        Left::Memory(why)
+    }
+
+    /// With all threads stopped.
+    fn leave(&self, world: &mut World, file: &ControlFile) -> Result<()> {
+        ensure!(!is_on_its_way(file), "bytes are on their way back");
+        let worker = Borrowed::new(world.worker())?;
+        for (number, area) in file.control().areas.iter().enumerate() {
+            if area.state.load(Acquire) == ACTIVE {
+                self.library(&worker, self.table.roll_back, number as u64)?;
+                ensure!(area.state.load(Acquire) != ACTIVE, "bytes do not go back");
+            }
+        }
+        drop(worker);
+        let used = || {
+            let areas = file.control().areas.iter();
+            areas.filter(|a| !matches!(a.state.load(Acquire), FREE | REFUSED))
+        };
+        // Out of copies of code, to the same instruction of the original.
+        let mut places = self
+            .stands(world)
+            .context("a thread's stack can't be read")?;
+        for thread in world.threads_mut() {
+            let ip = thread.registers().rip;
+            if let Some(original) = used().find_map(|a| original_of(a, ip)) {
+                thread.move_to(original)?;
+                if let Some(place) = places.iter_mut().find(|p| **p == ip) {
+                    *place = original;
+                }
+            }
+        }
+        let within = |ip: u64, at: u64, bytes: u64| ip.wrapping_sub(at) < bytes;
+        let stays = places.iter().any(|&ip| {
+            within(ip, self.layout.start, self.layout.bytes())
+                || self.plan.is_inside(ip)
+                || used().any(|a| within(ip, a.code.load(Acquire), CACHE))
+        });
+        ensure!(!stays, "a thread of it stays in code of ours");
+        let worker = Borrowed::new(world.worker())?;
+        self.library(&worker, self.table.end, 0)?;
+        self.restore();
+        for area in used() {
+            self.unmap(&worker, area.at.load(Acquire), AREA_BYTES);
+            self.unmap(&worker, area.code.load(Acquire), CACHE);
+        }
+        self.unmap(&worker, self.control, TOTAL as u64);
+        self.unmap(&worker, self.layout.start, self.layout.bytes());
+        Ok(())
+    }
+}
+
+/// Jumps reach 2 GiB; the rest is for the parts' own sizes.
+const REACH: u64 = (1 << 31) - (1 << 26);
+
+fn original(base: u64, patch: &Patch) -> (u64, Vec<u8>) {
+    const _: () = assert!(COPIED >= 5);
+    let at = base + patch.entry - patch.head().len() as u64;
+    (at, [patch.head(), &[0x0f, 0x05], patch.tail()].concat())
+}
+
+/// Whether any bytes are neither here nor there.
+fn is_on_its_way(file: &ControlFile) -> bool {
+    let mut areas = file.control().areas.iter();
+    areas.any(|a| matches!(a.state.load(Acquire), APPLYING | ROLLING_BACK))
+}
+
+/// The original of an instruction in the area's copies.
+fn original_of(area: &Area, ip: u64) -> Option<u64> {
+    let offset = ip.wrapping_sub(area.code.load(Acquire));
+    let count = area.resume_count.load(Acquire) as usize;
+    let all = area.resumes.get(..count)?;
+    let found = all.iter().find(|r| r.offset.load(Acquire) == offset)?;
+    (offset < CACHE).then(|| found.original.load(Acquire))
+}

@@ -1,0 +1,312 @@
+//! `attach --repair` in programs that somebody else started: they do not notice that it
+//! comes, what it moves, and that it goes, and nothing of it is left in them. What can't
+//! be repaired is refused in one sentence, and goes on untouched.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use sunder_findings::{Findings, Repair};
+use support::{Ended, c_program, plain_sunder, sunder, targets};
+
+/// A program that counts until it is told to end.
+struct Target {
+    process: Ended,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Target {
+    fn start(arguments: &[&str]) -> Self {
+        // Once: what is compiled anew would no longer be the file of those that run.
+        static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+        let compiled = || c_program("attached", &[]).expect("it compiles");
+        let mut command = Command::new(PROGRAM.get_or_init(compiled));
+        command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut process = Ended::new(&mut command);
+        let output = process.child().stdout.take().expect("piped");
+        let mut target = Self {
+            process,
+            output: BufReader::new(output),
+        };
+        let mut line = String::new();
+        target.output.read_line(&mut line).expect("readable");
+        assert_eq!(line, "ready\n");
+        target
+    }
+
+    fn id(&self) -> String {
+        self.process.id()
+    }
+
+    fn file(&self, name: &str) -> Vec<u8> {
+        std::fs::read(format!("/proc/{}/{name}", self.id())).expect("it lives")
+    }
+
+    /// Which signals it handles, and what is mapped: its files, and code.
+    fn state(&self) -> (Vec<u64>, Vec<String>) {
+        let text = |name: &str| String::from_utf8(self.file(name)).expect("text");
+        // It changes this one's all the time.
+        let but_one = !(1 << (libc::SIGUSR2 - 1));
+        let number = |l: &str| {
+            let value = l.strip_prefix("SigCgt:")?;
+            Some(u64::from_str_radix(value.trim(), 16).expect("hexadecimal") & but_one)
+        };
+        let signals = text("status").lines().filter_map(number).collect();
+        let maps = text("maps");
+        let kept = maps
+            .lines()
+            .filter(|l| l.contains('/') || l.contains("xp "));
+        (signals, kept.map(str::to_owned).collect())
+    }
+
+    /// The code of its C library and what the file has there.
+    fn code_is_its_files(&self) -> bool {
+        let maps = String::from_utf8(self.file("maps")).expect("text");
+        let of_library = |l: &&str| l.contains("r-xp") && l.contains("/libc.so.6");
+        let line = maps.lines().find(of_library).expect("it has one");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
+        let (start, end) = words[0].split_once('-').expect("a range");
+        let len = (number(end) - number(start)) as usize;
+        let read = |path: &str, at: u64| {
+            use std::os::unix::fs::FileExt;
+            let mut bytes = vec![0; len];
+            let file = std::fs::File::open(path).expect("readable");
+            let got = file.read_at(&mut bytes, at).expect("readable");
+            bytes.truncate(got);
+            bytes
+        };
+        let memory = read(&format!("/proc/{}/mem", self.id()), number(start));
+        let file = read(words[5], number(words[2]));
+        memory[..file.len()] == file[..]
+    }
+
+    /// Has it end; what it says.
+    fn end(mut self) -> (String, bool) {
+        let child = self.process.child();
+        let mut input = child.stdin.take().expect("piped");
+        input.write_all(b"x").expect("it reads");
+        drop(input);
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).expect("readable");
+        let status = self.process.child().wait().expect("waited for");
+        (text, status.success())
+    }
+}
+
+fn report(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("attach-{name}.json"))
+}
+
+fn repair(file: &Path) -> Repair {
+    let findings = Findings::open(file).expect("a report was written");
+    findings.repair.expect("it has the part")
+}
+
+/// Repairs for that long; what Sunder says on standard error.
+fn attach(target: &Target, options: &[&str], duration: &str, file: &Path) -> String {
+    let _ = std::fs::remove_file(file);
+    let output = sunder()
+        .args(["attach", "--repair", "--pid", &target.id(), "--duration"])
+        .arg(duration)
+        .args(options)
+        .arg("--report")
+        .arg(file)
+        .output()
+        .expect("sunder starts");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    told
+}
+
+#[test]
+fn it_comes_moves_and_goes_without_a_trace() {
+    let _alone = targets::alone();
+    let mut moved = 0;
+    for arguments in [&[][..], &["calls"]] {
+        for seed in ["1", "2", "3"] {
+            let target = Target::start(arguments);
+            let before = target.state();
+            let file = report("traces");
+            let told = attach(&target, &["--chaos", seed], "2s", &file);
+            assert!(told.contains("nothing of ours is left in it"), "{told}");
+            moved += repair(&file).moved.len();
+            assert_eq!(target.state(), before, "{told}");
+            assert!(target.code_is_its_files(), "{told}");
+            let (text, good) = target.end();
+            assert_eq!(text, "wrong 0\n", "{arguments:?} {seed}: {told}");
+            assert!(good);
+        }
+    }
+    // How many depends on how often the tool gets its turn.
+    assert!(moved > 0);
+}
+
+/// Coming and going again and again.
+#[test]
+fn it_may_come_again() {
+    let _alone = targets::alone();
+    let target = Target::start(&["calls"]);
+    let before = target.state();
+    for _ in 0..4 {
+        let told = attach(&target, &["--chaos", "5"], "300ms", &report("again"));
+        assert!(told.contains("nothing of ours is left in it"), "{told}");
+        assert_eq!(target.state(), before, "{told}");
+    }
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn what_is_falsely_shared_is_moved_while_it_runs() {
+    targets::side_by_side("attached", || {
+        let target = Target::start(&[]);
+        let file = report("moved");
+        let told = attach(&target, &[], "2s", &file);
+        let ended = target.end();
+        assert_eq!(ended, ("wrong 0\n".into(), true), "{told}");
+        targets::open(&file)?;
+        let repair = repair(&file);
+        let [moved] = &repair.moved[..] else {
+            return Err(format!("{repair:#?}"));
+        };
+        assert_eq!(moved.object, "shared");
+        assert_eq!(moved.groups.len(), 2, "{moved:#?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_dry_run_leaves_the_program_alone() {
+    let _alone = targets::alone();
+    let target = Target::start(&[]);
+    let told = attach(&target, &["--dry-run"], "500ms", &report("dry"));
+    assert!(!told.contains("left in it"), "{told}");
+    assert!(repair(&report("dry")).dry_run);
+    assert!(attach(&target, &["--quiet"], "300ms", &report("quiet")).is_empty());
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn an_interrupt_ends_the_repair_and_not_the_program() {
+    let _alone = targets::alone();
+    let target = Target::start(&["calls"]);
+    let before = target.state();
+    let looking = plain_sunder()
+        .args(["attach", "--repair", "--chaos", "9", "--pid", &target.id()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sunder starts");
+    let there = || String::from_utf8_lossy(&target.file("maps")).contains("memfd:sunder-remap");
+    for _ in 0..3000 {
+        if there() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(there(), "it never came");
+    // SAFETY: takes two integers; the child has not been waited for.
+    unsafe { libc::kill(looking.id() as i32, libc::SIGINT) };
+    let seen = looking.wait_with_output().expect("sunder ends");
+    assert_eq!(seen.status.code(), Some(0), "{seen:?}");
+    assert_eq!(target.state(), before);
+    assert!(target.code_is_its_files());
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+/// What Sunder says of a process that it does not repair: one line, and its status.
+fn refusal(command: &mut Command, pid: &str) -> String {
+    let seen = command
+        .args(["attach", "--repair", "--duration", "1s", "--pid", pid])
+        .output()
+        .expect("sunder starts");
+    let told = String::from_utf8_lossy(&seen.stderr).into_owned();
+    assert_eq!(seen.status.code(), Some(125), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    told
+}
+
+#[test]
+fn static_programs_are_refused() {
+    let Some(program) = c_program("static", &["-static"]) else {
+        return;
+    };
+    let target = Ended::new(Command::new(program).stdin(Stdio::piped()));
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("statically linked"), "{told}");
+}
+
+#[test]
+fn a_traced_program_is_refused() {
+    let mut target = Ended::new(Command::new("sleep").arg("600"));
+    let number: i32 = target.id().parse().expect("a number");
+    // SAFETY: takes integers; the child is ours.
+    let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, number, 0, 0) };
+    if seized != 0 {
+        println!("SKIP: ptrace is not allowed here");
+        return;
+    }
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("is being traced by process"), "{told}");
+    assert!(target.child().try_wait().expect("ours").is_none());
+}
+
+#[test]
+fn a_stopped_program_is_refused() {
+    let target = Target::start(&[]);
+    target.process.kill(libc::SIGSTOP);
+    let stopped = || String::from_utf8_lossy(&target.file("status")).contains("T (stopped)");
+    while !stopped() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("is stopped"), "{told}");
+    target.process.kill(libc::SIGCONT);
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn programs_of_others_are_refused() {
+    const NOBODY: u32 = 65534;
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIP: only root can be somebody else");
+        return;
+    }
+    let target = Target::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    // Where everybody may execute it.
+    let program = folder.path().join("sunder");
+    std::fs::copy(env!("CARGO_BIN_EXE_sunder"), &program).expect("there is room");
+    std::fs::set_permissions(
+        folder.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .expect("ours");
+    let mut command = Command::new(program);
+    command.env("NO_COLOR", "1").uid(NOBODY).gid(NOBODY);
+    let told = refusal(&mut command, &target.id());
+    assert!(told.contains("belongs to user 0"), "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn a_program_that_ends_meanwhile_is_no_failure() {
+    let _alone = targets::alone();
+    let target = Target::start(&["calls"]);
+    let looking = plain_sunder()
+        .args(["attach", "--repair", "--chaos", "3", "--pid", &target.id()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sunder starts");
+    support::observed(looking.id(), &target.id());
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+    let seen = looking.wait_with_output().expect("sunder ends by itself");
+    let told = String::from_utf8_lossy(&seen.stderr);
+    assert!(matches!(seen.status.code(), Some(0 | 125)), "{told}");
+}

@@ -1,0 +1,184 @@
+/* Counts in threads, falsely shared, until its standard input says something; then says
+ * whether all counts are right. With an argument it does meanwhile what could see that
+ * it is being repaired: signals, faults of its own, children, kernel calls with pointers
+ * to what its threads write. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static struct {
+    volatile long count[2];
+    char text[512];
+    sigset_t set;
+    struct sigaction action;
+    char rest[2048];
+} __attribute__((aligned(4096))) shared;
+
+static volatile int stop;
+static long wanted[2];
+static int wrong;
+
+static sigjmp_buf back;
+static volatile sig_atomic_t faults, signals;
+
+#define CHECK(what) do { if (!(what)) { wrong++; fprintf(stderr, "wrong: %s (errno %d)\n", #what, errno); } } while (0)
+
+static void on_fault(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)context;
+    faults += info->si_addr == (void *)16;
+    siglongjmp(back, 1);
+}
+
+/* Code that is interrupted is the program's or a library's, never a copy. */
+static void on_signal(int signal, siginfo_t *info, void *context) {
+    (void)info;
+    signals += signal == SIGUSR1;
+    shared.text[500] = (char)signal;
+    unsigned long ip = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    if (ip < 0x1000) wrong++;
+}
+
+static void on_simple(int signal) { signals += signal == SIGUSR2; }
+
+static void *work(void *argument) {
+    long which = (long)argument;
+    volatile long own[8] = {0};
+    long n = 0;
+    while (!stop) {
+        shared.count[which]++;
+        own[n % 8] = n;
+        n++;
+    }
+    wanted[which] = n;
+    return NULL;
+}
+
+static void *short_life(void *argument) {
+    shared.count[0] += 0 * (long)argument;
+    return argument;
+}
+
+static void children(int round) {
+    pid_t child = fork();
+    if (child == 0) {
+        struct sigaction seen;
+        sigaction(SIGSEGV, NULL, &seen);
+        int good = seen.sa_sigaction == on_fault;
+        if (sigsetjmp(back, 1) == 0) *(volatile int *)16 = 1;
+        shared.text[40] = 1;
+        _exit(good && faults == round + 2 ? 5 : 6);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 5);
+    char *arguments[] = {"true", NULL};
+    CHECK(posix_spawnp(&child, "true", NULL, NULL, arguments, environ) == 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(system("exit 3") >> 8 == 3);
+    child = vfork();
+    if (child == 0) _exit(4);
+    CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 4);
+}
+
+static void masks(void) {
+    sigset_t old, now;
+    sigfillset(&shared.set);
+    CHECK(pthread_sigmask(SIG_BLOCK, &shared.set, &old) == 0);
+    CHECK(sigismember(&old, SIGUSR1) == 0);
+    pthread_kill(pthread_self(), SIGUSR1);
+    sig_atomic_t before = signals;
+    shared.text[0]++;
+    CHECK(pthread_sigmask(SIG_SETMASK, NULL, &now) == 0 && sigismember(&now, SIGUSR1) == 1);
+    sigfillset(&now);
+    sigdelset(&now, SIGUSR1);
+    sigsuspend(&now);
+    CHECK(signals == before + 1);
+    CHECK(pthread_sigmask(SIG_SETMASK, &old, NULL) == 0);
+}
+
+static void actions(void) {
+    struct sigaction new = {.sa_handler = on_simple}, old;
+    CHECK(sigaction(SIGUSR2, &new, &shared.action) == 0);
+    CHECK(shared.action.sa_handler == SIG_DFL);
+    CHECK(raise(SIGUSR2) == 0);
+    shared.action.sa_handler = SIG_DFL;
+    CHECK(sigaction(SIGUSR2, &shared.action, &old) == 0);
+    CHECK(old.sa_handler == on_simple && !(old.sa_flags & SA_SIGINFO));
+    CHECK(sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_sigaction == on_fault);
+    CHECK(sigaction(SIGUSR1, NULL, &old) == 0 && old.sa_sigaction == on_signal);
+}
+
+static void transfers(int ends[2], int round) {
+    char text[64];
+    snprintf(text, sizeof text, "round %d", round);
+    CHECK(write(ends[1], text, sizeof text) == sizeof text);
+    CHECK(read(ends[0], shared.text + 100, sizeof text) == sizeof text);
+    CHECK(strcmp(shared.text + 100, text) == 0);
+    struct iovec parts[2] = {{text, 10}, {shared.text + 100, 54}};
+    CHECK(writev(ends[1], parts, 2) == 64);
+    CHECK(read(ends[0], text, sizeof text) == sizeof text);
+    /* Into two pages, of which the first may be moved. */
+    CHECK(write(ends[1], &shared, sizeof shared.text + 16) == sizeof shared.text + 16);
+    char big[1024];
+    CHECK(read(ends[0], big, sizeof big) == sizeof shared.text + 16);
+}
+
+static void disturb(void) {
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+    sigfillset(&action.sa_mask);
+    sigaction(SIGSEGV, &action, NULL);
+    action.sa_sigaction = on_signal;
+    sigaction(SIGUSR1, &action, NULL);
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    printf("ready\n");
+    fflush(stdout);
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    for (int round = 0; poll(&input, 1, 1) == 0; round++) {
+        if (sigsetjmp(back, 1) == 0) *(volatile int *)16 = 1;
+        CHECK(faults == round + 1);
+        transfers(ends, round);
+        masks();
+        actions();
+        pthread_t thread;
+        void *result = NULL;
+        CHECK(pthread_create(&thread, NULL, short_life, &input) == 0);
+        CHECK(pthread_join(thread, &result) == 0 && result == &input);
+        char *pages = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(pages != MAP_FAILED);
+        pages[5000] = 1;
+        CHECK(munmap(pages, 1 << 20) == 0);
+        if (round % 8 == 7) children(round);
+    }
+}
+
+int main(int count, char **arguments) {
+    pthread_t threads[2];
+    for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
+    char byte;
+    (void)arguments;
+    if (count > 1) {
+        disturb();
+    } else {
+        printf("ready\n");
+        fflush(stdout);
+    }
+    CHECK(read(0, &byte, 1) == 1);
+    stop = 1;
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) CHECK(shared.count[i] == wanted[i]);
+    printf("wrong %d\n", wrong);
+    return wrong != 0;
+}

@@ -1,0 +1,459 @@
+//! The library in a program that was running already. The tool has put it there, where
+//! the program's loader does not know of it: nothing is interposed, so the hooks around
+//! the C library's kernel calls see what elsewhere [`crate::signals`], [`crate::calls`],
+//! [`crate::spawn`] and [`crate::raw`] see. The tool calls [`begin`], [`end`], [`apply`]
+//! and [`roll_back`] in one thread while all threads are stopped; pages are only moved so,
+//! and only when no thread is between a hook and its call. Contexts: all.
+
+use crate::program::{self, Action, BIT};
+use crate::shared::{control, set_alive, set_control, withdraw};
+use crate::{area, fault, handlers, hooks, kernel, peek, shared, start};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use sunder_hooks::{Call, ENTRIES, lead_to};
+use sunder_wire::attach::{Begin, MAGIC, Table};
+use sunder_wire::remap::{
+    BY_CONFINEMENT, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS, BY_TOOL, Control, READY,
+};
+
+/// Pointers to functions, which any thread may read.
+struct Offered(#[allow(dead_code, reason = "the tool reads it")] Table<*const ()>);
+
+// SAFETY: never changes.
+unsafe impl Sync for Offered {}
+
+/// What the tool finds here.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+static SUNDER_ATTACH: Offered = Offered(Table {
+    magic: MAGIC,
+    begin: begin as *const (),
+    end: end as *const (),
+    apply: apply as *const (),
+    roll_back: roll_back as *const (),
+    instead: ENTRIES[0] as *const (),
+    failed: ENTRIES[1] as *const (),
+    before: ENTRIES[2] as *const (),
+});
+
+/// The process that this is; others may share its memory for a moment.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// Where the program's handlers return to, as the C library has it.
+static RESTORER: AtomicUsize = AtomicUsize::new(0);
+/// The kernel has our handlers in place of the program's.
+static OURS: AtomicBool = AtomicBool::new(false);
+
+const RESTORES: u64 = 0x0400_0000;
+
+/// # Safety
+/// `with` and all that it names are there and stay; all other threads are stopped.
+unsafe extern "C" fn begin(with: &Begin) -> i64 {
+    // SAFETY: by the caller.
+    let (stacks, mapped) = unsafe {
+        set_alive(with.alive as *mut AtomicU32);
+        let count = with.stack_count as usize;
+        let stacks = core::slice::from_raw_parts(with.stacks as *const [u64; 2], count);
+        (stacks, with.control)
+    };
+    for &[at, len] in stacks {
+        if !add_stack(at, len) {
+            return libc::ENOSPC.into();
+        }
+    }
+    PROCESS.store(kernel::process(), Ordering::Relaxed);
+    lead_to(hooks::HOOKS, before);
+    let Some(own) = handlers::ask(libc::SIGSEGV as usize) else {
+        return libc::EPERM.into();
+    };
+    program::set_kernels(&own);
+    for signal in handlers::all() {
+        let Some(action) = handlers::ask(signal) else {
+            continue;
+        };
+        if handlers::has_handler(&action) {
+            handlers::set(signal, &action);
+            if action.flags & RESTORES != 0 {
+                RESTORER.store(action.restorer, Ordering::Relaxed);
+            }
+            handlers::tell(signal, &handlers::shown(&action));
+        }
+    }
+    if own.flags & RESTORES != 0 {
+        RESTORER.store(own.restorer, Ordering::Relaxed);
+    }
+    if !take_signal() {
+        end();
+        return libc::EPERM.into();
+    }
+    OURS.store(true, Ordering::Release);
+    let mapped = mapped as *mut Control;
+    // SAFETY: the tool has mapped the whole file there, and it stays.
+    unsafe {
+        set_control(mapped);
+        (*mapped)
+            .process
+            .store(kernel::process(), Ordering::Relaxed);
+        (*mapped).ready.store(READY, Ordering::Release);
+    }
+    0
+}
+
+/// The kernel calls our handler of SIGSEGV.
+fn take_signal() -> bool {
+    let known = RESTORER.load(Ordering::Relaxed);
+    let ours = Action {
+        handler: fault::handler as *const () as usize,
+        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | RESTORES,
+        restorer: if known == 0 {
+            restore as *const () as usize
+        } else {
+            known
+        },
+        mask: u64::MAX,
+    };
+    handlers::tell(libc::SIGSEGV as usize, &ours)
+}
+
+/// What the C library's `__restore_rt` is, where it has not been seen.
+#[unsafe(naked)]
+unsafe extern "C" fn restore() {
+    core::arch::naked_asm!("mov rax, 15", "syscall")
+}
+
+/// Gives the program's handlers back. From here on nothing of ours does anything.
+extern "C" fn end() {
+    OURS.store(false, Ordering::Release);
+    for signal in handlers::all() {
+        if handlers::ask(signal).is_some_and(|a| handlers::is_ours(&a)) {
+            handlers::tell(signal, &handlers::get(signal));
+        }
+    }
+    let ours = fault::handler as *const () as usize;
+    if handlers::ask(libc::SIGSEGV as usize).is_some_and(|a| a.handler == ours) {
+        handlers::tell(libc::SIGSEGV as usize, &program::get_kernels());
+    }
+    // SAFETY: null is allowed.
+    unsafe { set_control(null_mut()) };
+}
+
+extern "C" fn apply(number: u64) {
+    let area = control().and_then(|c| c.areas.get(number as usize));
+    if let Some(area) = area {
+        start::with_path(|path| area::apply(area, number, path));
+    }
+}
+
+/// All areas are moved or not: no thread is stopped on its way.
+extern "C" fn roll_back(number: u64) {
+    let area = control().and_then(|c| c.areas.get(number as usize));
+    if let Some(area) = area {
+        area::roll_back(area, BY_TOOL);
+    }
+}
+
+#[cfg(not(test))]
+fn add_stack(at: u64, len: u64) -> bool {
+    crate::signals::add_stack(at, len)
+}
+
+#[cfg(test)]
+fn add_stack(_at: u64, _len: u64) -> bool {
+    true
+}
+
+/// Whether this is another process in our memory for the moment, a `vfork`'s, which has
+/// actions of its own. A forked child is none: it has its own memory too.
+fn is_guest() -> bool {
+    control().is_some() && kernel::process() != PROCESS.load(Ordering::Relaxed)
+}
+
+/// Calls about signals, which [`hooks`] hands on.
+pub fn is_about_signals(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask | libc::SYS_sigaltstack
+    )
+}
+
+/// In place of such a call.
+///
+/// # Safety
+/// The program's own call.
+pub unsafe fn instead(call: &mut Call) {
+    // SAFETY: by the caller, also below.
+    unsafe {
+        match call.number {
+            libc::SYS_rt_sigaction => action(call),
+            libc::SYS_rt_sigprocmask => mask(call),
+            _ => {
+                stack(call);
+                make(call);
+            }
+        }
+    }
+}
+
+/// Makes the call, again if bytes were in its way.
+unsafe fn make(call: &mut Call) {
+    // SAFETY: the program's own call.
+    unsafe {
+        call.make();
+        if call.result == -(libc::EFAULT as isize) && shared::anything_moved() {
+            area::roll_back_all(BY_KERNEL);
+            call.make();
+        }
+    }
+}
+
+/// A word of the program's, wherever its bytes are.
+fn word(at: u64) -> Option<u64> {
+    peek::word(at).or_else(|| {
+        area::roll_back_in(at, 8, BY_KERNEL);
+        peek::word(at)
+    })
+}
+
+fn read_action(at: u64) -> Option<Action> {
+    Some(Action {
+        handler: word(at)? as usize,
+        flags: word(at + 8)?,
+        restorer: word(at + 16)? as usize,
+        mask: word(at + 24)?,
+    })
+}
+
+/// # Safety
+/// The program gave the address for this.
+unsafe fn write_action(at: u64, action: &Action) -> bool {
+    let words = [
+        action.handler as u64,
+        action.flags,
+        action.restorer as u64,
+        action.mask,
+    ];
+    area::roll_back_in(at, 32, BY_KERNEL);
+    words.iter().enumerate().all(|(i, &word)| {
+        // SAFETY: by the caller.
+        unsafe { peek::set_word(at + 8 * i as u64, word) }
+    })
+}
+
+/// The program asks for a signal's action, or gives one.
+unsafe fn action(call: &mut Call) {
+    let [signal, new, old, size, ..] = call.arguments;
+    let fault = signal == libc::SIGSEGV as usize;
+    let ours = OURS.load(Ordering::Acquire) && !is_guest();
+    if size != 8 || !(fault || handlers::is_shown(signal)) || !ours {
+        // SAFETY: the program's own call.
+        return unsafe { make(call) };
+    }
+    let wanted = if new == 0 {
+        None
+    } else {
+        match read_action(new as u64) {
+            Some(action) => Some(action),
+            // It says what is wrong with it.
+            // SAFETY: the program's own call.
+            None => return unsafe { make(call) },
+        }
+    };
+    area::roll_back_in(old as u64, 32, BY_KERNEL);
+    if fault {
+        let before = program::get_kernels();
+        if let Some(wanted) = wanted {
+            program::set_kernels(&wanted);
+        }
+        // SAFETY: the program's place for it.
+        let told = old == 0 || unsafe { write_action(old as u64, &before) };
+        call.result = if told { 0 } else { -(libc::EFAULT as isize) };
+        return;
+    }
+    let before = handlers::get(signal);
+    let ours;
+    if let Some(wanted) = wanted.filter(handlers::has_handler) {
+        handlers::set(signal, &wanted);
+        ours = handlers::shown(&wanted);
+        call.arguments[1] = &raw const ours as usize;
+    }
+    // SAFETY: the program's own call, perhaps with an action of ours.
+    unsafe { call.make() };
+    call.arguments[1] = new;
+    if call.result < 0 {
+        handlers::set(signal, &before);
+    } else if old != 0 && read_action(old as u64).is_some_and(|a| handlers::is_ours(&a)) {
+        // SAFETY: the kernel has just written there.
+        unsafe { write_action(old as u64, &before) };
+    }
+}
+
+/// The program changes what a thread blocks: never SIGSEGV.
+unsafe fn mask(call: &mut Call) {
+    let [how, new, ..] = call.arguments;
+    let passes = new == 0 || how == libc::SIG_UNBLOCK as usize || control().is_none() || is_guest();
+    let wanted = if passes { None } else { word(new as u64) };
+    let open;
+    if let Some(wanted) = wanted
+        && wanted & BIT != 0
+    {
+        open = wanted & !BIT;
+        call.arguments[1] = &raw const open as usize;
+    }
+    // SAFETY: the program's own call, perhaps with a mask of ours.
+    unsafe { make(call) };
+    call.arguments[1] = new;
+}
+
+/// A stack for handlers: the kernel itself writes there.
+fn stack(call: &Call) {
+    let [new, old, ..] = call.arguments.map(|a| a as u64);
+    area::roll_back_in(old, 24, BY_KERNEL);
+    if new == 0 || control().is_none() {
+        return;
+    }
+    let given = (word(new), word(new + 8), word(new + 16));
+    let (Some(at), Some(flags), Some(len)) = given else {
+        return;
+    };
+    if flags as i32 & libc::SS_DISABLE != 0 {
+        return;
+    }
+    if !add_stack(at, len) {
+        withdraw();
+    }
+    area::roll_back_in(at, len, BY_SIGNALS);
+}
+
+/// Before a call that stays in its place: nothing is moved from here until its thread
+/// is in the kernel.
+unsafe extern "C" fn before(call: &mut Call) {
+    if control().is_none() {
+        return;
+    }
+    let [a, b, c, d, e, f] = call.arguments.map(|a| a as u64);
+    match call.number {
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
+            makes_a_process(call.number, a, b);
+        }
+        libc::SYS_execve | libc::SYS_execveat | libc::SYS_exit_group => {
+            area::roll_back_all(BY_FORK);
+        }
+        libc::SYS_seccomp => confine(),
+        libc::SYS_prctl if a as i32 == libc::PR_SET_SECCOMP => confine(),
+        libc::SYS_ptrace => give_up(BY_CONFINEMENT),
+        // Cancellation may unwind a thread from a copy of code.
+        libc::SYS_tgkill if c == 32 => give_up(BY_SIGNALS),
+        libc::SYS_rt_sigsuspend => blocks(a),
+        libc::SYS_ppoll => blocks(d),
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => blocks(e),
+        libc::SYS_pselect6 if f != 0 => blocks(word(f).unwrap_or(0)),
+        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => used(b, c),
+        libc::SYS_recvfrom | libc::SYS_sendto => {
+            used(b, c);
+            used(e, f.min(256));
+        }
+        libc::SYS_readv | libc::SYS_writev | libc::SYS_preadv | libc::SYS_pwritev => {
+            all_used(b, c);
+        }
+        libc::SYS_preadv2 | libc::SYS_pwritev2 => all_used(b, c),
+        libc::SYS_recvmsg | libc::SYS_sendmsg => message(b),
+        number => other(number, a, b),
+    }
+}
+
+/// Calls that only `syscall` and a few others make, whose code does not tell which.
+fn other(number: i64, a: u64, b: u64) {
+    match number {
+        libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => give_up(BY_SIGNALS),
+        libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {
+            area::roll_back_in(a, b, BY_MAPPING);
+        }
+        libc::SYS_mremap | libc::SYS_brk | libc::SYS_shmat | libc::SYS_remap_file_pages => {
+            area::roll_back_all(BY_MAPPING);
+        }
+        libc::SYS_futex | libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => {}
+        libc::SYS_sched_yield | libc::SYS_getrandom | libc::SYS_membarrier => {}
+        libc::SYS_tgkill | libc::SYS_tkill | libc::SYS_exit | libc::SYS_rt_sigreturn => {}
+        // What else takes memory may do so in pieces.
+        _ => area::roll_back_all(BY_KERNEL),
+    }
+}
+
+fn give_up(reason: u32) {
+    withdraw();
+    area::roll_back_all(reason);
+}
+
+/// The program confines itself: nothing of ours may call the kernel any more.
+fn confine() {
+    if is_guest() {
+        return;
+    }
+    give_up(BY_CONFINEMENT);
+    end();
+}
+
+fn makes_a_process(number: i64, a: u64, b: u64) {
+    const CLONE_ARGUMENTS: [u64; 3] = [0, 5 * 8, 6 * 8];
+    // Below the top that `clone` gets, the new thread's first frames.
+    const FIRST: u64 = 64 << 10;
+    let (flags, at, len) = match number {
+        libc::SYS_clone => (a, b.saturating_sub(FIRST), 2 * FIRST),
+        libc::SYS_clone3 => {
+            let [flags, stack, len] = CLONE_ARGUMENTS.map(|o| word(a + o).unwrap_or(0));
+            (flags, stack, len)
+        }
+        _ => (0, 0, 0),
+    };
+    if flags & libc::CLONE_THREAD as u64 != 0 {
+        area::roll_back_in(at, len, BY_MAPPING);
+        return;
+    }
+    // A process that shares the memory while this one goes on is not seen.
+    let shares = libc::CLONE_VM as u64;
+    if flags & (shares | libc::CLONE_VFORK as u64) == shares {
+        withdraw();
+    }
+    area::roll_back_all(BY_FORK);
+}
+
+/// A thread waits with this mask: handlers that run meanwhile have SIGSEGV blocked.
+fn blocks(mask: u64) {
+    if mask != 0 && word(mask).is_none_or(|mask| mask & BIT != 0) {
+        area::roll_back_all(BY_SIGNALS);
+    }
+}
+
+/// These bytes go to the kernel.
+fn used(at: u64, len: u64) {
+    if shared::anything_moved() {
+        area::roll_back_in(at, len, BY_KERNEL);
+    }
+}
+
+/// So do those of several places.
+fn all_used(at: u64, count: u64) {
+    /// The kernel takes no more.
+    const MOST: u64 = 1024;
+    if !shared::anything_moved() {
+        return;
+    }
+    for vector in 0..count.min(MOST) {
+        let place = at.wrapping_add(16 * vector);
+        let (Some(start), Some(len)) = (word(place), word(place + 8)) else {
+            return;
+        };
+        area::roll_back_in(start, len, BY_KERNEL);
+    }
+}
+
+/// And those of a message: name, vectors, control data.
+fn message(at: u64) {
+    if !shared::anything_moved() {
+        return;
+    }
+    area::roll_back_in(at, 56, BY_KERNEL);
+    let part = |n: u64| word(at + 8 * n).unwrap_or(0);
+    area::roll_back_in(part(0), part(1) & 0xffff_ffff, BY_KERNEL);
+    all_used(part(2), part(3));
+    area::roll_back_in(part(4), part(5), BY_KERNEL);
+}
