@@ -8,6 +8,7 @@ mod measure;
 mod overhead;
 mod programs;
 mod progress;
+mod protect;
 mod real;
 mod record;
 mod remedy;
@@ -18,7 +19,6 @@ mod simulate_real;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use remedy::Remedy;
 
 /// Measure Sunder on the workloads and record the figures in eval/runs/.
 #[derive(Debug, Parser)]
@@ -69,7 +69,8 @@ enum Command {
         #[arg(long)]
         threads: Option<usize>,
     },
-    /// The same under `sunder protect`: SHERIFF's Figure 8
+    /// The same under `sunder protect`, live and with a saved result, and under `detect` by
+    /// isolation: SHERIFF's Tables 3 and 4, Figures 7 and 8
     Protect {
         /// Make each program work so long that it takes about this many seconds
         #[arg(long, default_value_t = 2.0)]
@@ -118,12 +119,12 @@ fn main() -> Result<()> {
         Command::Real => real::run(&options),
         Command::Replay => replay::run(&options),
         Command::Heap => heap::run(&options),
-        Command::Repair { seconds } => remedy::run(&options, Remedy::Repair, seconds),
+        Command::Repair { seconds } => remedy::run(&options, seconds),
         Command::RepairProgress { threads } => {
             let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
             progress::run(&options, threads.unwrap_or_else(cpus))
         }
-        Command::Protect { seconds } => remedy::run(&options, Remedy::Protect, seconds),
+        Command::Protect { seconds } => protect::run(&options, seconds),
         Command::SimulateReal => simulate_real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
         Command::Scst { threads } => scst::run(&options, threads),

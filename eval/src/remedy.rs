@@ -1,6 +1,5 @@
-//! `repair` and `protect`: every workload as it is, fixed by hand, and with what
-//! Sunder does about it while it runs; and the fixed ones under the same command,
-//! which must not notice.
+//! `repair`: every workload as it is, fixed by hand, and with what Sunder does about it
+//! while it runs; and the fixed ones under the same command, which must not notice.
 
 use crate::measure::{Measurement, median, quantile, run as measure};
 use crate::overhead::lengthen;
@@ -12,24 +11,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 use sunder_workloads::{Variant, Workload};
-
-/// Which command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remedy {
-    /// `sunder repair`.
-    Repair,
-    /// `sunder protect --from` what `detect` says.
-    Protect,
-}
-
-impl Remedy {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Repair => "repair",
-            Self::Protect => "protect",
-        }
-    }
-}
 
 const COLUMNS: [&str; 9] = [
     "workload",
@@ -59,10 +40,10 @@ struct Row {
 ///
 /// # Errors
 /// If a program fails, its output changes, or the record can't be written.
-pub fn run(options: &Options, remedy: Remedy, seconds: f64) -> Result<()> {
+pub fn run(options: &Options, seconds: f64) -> Result<()> {
     let sunder = programs::sunder()?;
     let mut record = Record::new(
-        remedy.name(),
+        "repair",
         "Workloads with false sharing as they are, fixed by hand, and under the command, in \
          turns; and the fixed ones under the command.",
         options.repetitions,
@@ -84,14 +65,7 @@ pub fn run(options: &Options, remedy: Remedy, seconds: f64) -> Result<()> {
         let (mut shared, mut fixed) = (shared.clone(), fixed.clone());
         let times = lengthen(&mut shared, seconds)?;
         fixed.longer(times)?;
-        let row = compare(
-            &sunder,
-            options,
-            remedy,
-            workload,
-            [&shared, &fixed],
-            &mut record,
-        )?;
+        let row = compare(&sunder, options, workload, [&shared, &fixed], &mut record)?;
         println!("{}: {}", row.name, row.said);
         rows.push(row);
     }
@@ -101,32 +75,19 @@ pub fn run(options: &Options, remedy: Remedy, seconds: f64) -> Result<()> {
 fn compare(
     sunder: &Path,
     options: &Options,
-    remedy: Remedy,
     workload: &Workload,
     [shared, fixed]: [&Target; 2],
     record: &mut Record,
 ) -> Result<Row> {
-    let folder = std::env::temp_dir().join(format!("sunder-eval-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let result = folder.join("detected.json");
-    if remedy == Remedy::Protect {
-        let file = result.display().to_string();
-        measure(&mut shared.under(sunder, "detect", &["--quiet", "-o", &file]))?;
-    }
-    let given = result.display().to_string();
-    let more: &[&str] = match remedy {
-        Remedy::Repair => &[],
-        Remedy::Protect => &["--from", &given],
-    };
-    let said = said(&mut shared.under(sunder, remedy.name(), more))?;
-    let quiet: Vec<&str> = ["--quiet"].iter().chain(more).copied().collect();
+    let said = said(&mut shared.under(sunder, "repair", &[]))?;
+    let quiet = ["--quiet"];
     let mut seen: [Vec<Measurement>; 4] = Default::default();
     for i in 0..options.repetitions {
         let runs = [
             measure(&mut shared.native())?,
             measure(&mut fixed.native())?,
-            measure(&mut shared.under(sunder, remedy.name(), &quiet))?,
-            measure(&mut fixed.under(sunder, remedy.name(), &quiet))?,
+            measure(&mut shared.under(sunder, "repair", &quiet))?,
+            measure(&mut fixed.under(sunder, "repair", &quiet))?,
         ];
         let alike = |a: usize, b: usize| {
             let same = !workload.deterministic || runs[a].stdout == runs[b].stdout;
@@ -153,7 +114,6 @@ fn compare(
             all.push(run);
         }
     }
-    std::fs::remove_dir_all(&folder)?;
     let wall = |n: usize| median(&seen[n].iter().map(|m| m.wall).collect::<Vec<_>>());
     let kib = |n: usize| {
         median(
@@ -175,7 +135,7 @@ fn compare(
 }
 
 /// The line at the end, without our name before it.
-fn said(command: &mut Command) -> Result<String> {
+pub fn said(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let line = text.lines().rfind(|line| line.starts_with("sunder: "));
@@ -187,11 +147,7 @@ fn said(command: &mut Command) -> Result<String> {
 
 fn summary(rows: &[Row]) -> String {
     let mut text = String::new();
-    let done = |row: &&Row| {
-        ["moved", "isolated"]
-            .iter()
-            .any(|w| row.said.starts_with(w))
-    };
+    let done = |row: &&Row| row.said.starts_with("moved");
     let speed: Vec<f64> = rows
         .iter()
         .filter(done)
