@@ -191,6 +191,7 @@ fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
     }
     slot.recall.store(0, Relaxed);
     slot.context.store(0, Relaxed);
+    slot.written.store(0, Relaxed);
     slot.since.store(system::now(), Relaxed);
     slot.spent.store(system::own_cpu_time(), Relaxed);
     // SAFETY: the new process has a stack of its own and shares what it must.

@@ -147,6 +147,7 @@ pub fn commit(control: &Control, slot: &Slot, refresh: bool) -> bool {
         sound &= is_sound;
     }
     if bytes > 0 {
+        slot.written.fetch_add(bytes, Relaxed);
         control.committed_bytes.fetch_add(bytes, Relaxed);
         control.commits.fetch_add(1, Relaxed);
     }

@@ -158,6 +158,8 @@ pub struct Slot {
     pub told: AtomicU64,
     /// What earlier workers spent after their last tick, not told yet.
     pub left: AtomicU64,
+    /// Bytes that commits wrote in this episode, or in the last.
+    pub written: AtomicU64,
 }
 
 /// A page that isolated threads have for themselves.

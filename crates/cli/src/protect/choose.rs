@@ -208,6 +208,7 @@ impl Chooser {
             });
         }
         self.changes = None;
+        keeper.let_rest();
         Ok(spans)
     }
 

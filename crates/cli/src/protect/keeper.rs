@@ -13,6 +13,7 @@ use std::fs;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
+use sunder_observe::monotonic_now;
 use sunder_wire::isolation::{
     CODES, Control, ISOLATE_MAGIC, RANGES, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed,
     order, state, why,
@@ -34,6 +35,14 @@ const MOST_PAUSE: Duration = Duration::from_secs(2);
 const CONVERSION: Duration = Duration::from_millis(50);
 /// So many episodes that end at memory that is not sharable ask for another conversion.
 const MISSED: u32 = 4;
+/// For how long everybody is native now and then, so that what else is shared falsely can
+/// be seen: isolated threads are not sampled.
+const REST: Duration = Duration::from_millis(150);
+/// The first and the longest time between two rests; doubled after each.
+const RESTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// A thread that has written nothing of what is isolated for so long, in ns, is busy with
+/// something else, and the next rest comes sooner.
+const IDLE: u64 = 200_000_000;
 /// The weight of the past in that average (SHERIFF, section 5).
 const ALPHA: f64 = 0.9;
 
@@ -52,6 +61,27 @@ struct Thread {
     episodes: u64,
 }
 
+/// When threads are native to be seen.
+#[derive(Debug)]
+struct Rests {
+    /// The end of the last one.
+    until: Instant,
+    next: Instant,
+    /// From the next one to that after it.
+    pause: Duration,
+}
+
+impl Rests {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            until: now,
+            next: now + RESTS[0],
+            pause: RESTS[0],
+        }
+    }
+}
+
 /// Who keeps the program's threads where they are best.
 pub struct Keeper {
     process: i32,
@@ -68,6 +98,8 @@ pub struct Keeper {
     /// Average length of the episodes of all threads, in nanoseconds: what to expect of a
     /// new one.
     usual: f64,
+    /// When everybody is native for a while, if the program is observed.
+    rests: Option<Rests>,
     /// Why nobody is isolated any more.
     pub refused: Option<String>,
     exit: Option<i32>,
@@ -104,6 +136,7 @@ impl Keeper {
             short: SHORT,
             threads: HashMap::new(),
             usual: 2.0 * SHORT,
+            rests: None,
             refused: None,
             exit: None,
             next_conversion: None,
@@ -139,6 +172,50 @@ impl Keeper {
         }
     }
 
+    /// The program is observed, and something new is isolated: threads rest now and then
+    /// to be seen, soon at first.
+    pub fn let_rest(&mut self) {
+        self.rests = Some(Rests::new());
+    }
+
+    /// Whether everybody is to be native just now.
+    fn is_resting(&mut self) -> bool {
+        let idle = self.somebody_is_idle();
+        let Some(rests) = &mut self.rests else {
+            return false;
+        };
+        let now = Instant::now();
+        if now < rests.until {
+            return true;
+        }
+        if idle {
+            rests.next = rests.next.min(rests.until + RESTS[0]);
+        }
+        if now < rests.next {
+            return false;
+        }
+        rests.until = now + REST;
+        rests.next = rests.until + rests.pause;
+        rests.pause = (rests.pause * 2).min(RESTS[1]);
+        for slot in &self.shared.slots {
+            if slot.state.load(Acquire) == state::ISOLATED {
+                // Its thread sees this at its next tick.
+                slot.recall.store(1, SeqCst);
+            }
+        }
+        true
+    }
+
+    /// Whether a thread is isolated without need.
+    fn somebody_is_idle(&self) -> bool {
+        let now = monotonic_now().0;
+        self.shared.slots.iter().any(|slot| {
+            slot.state.load(Acquire) == state::ISOLATED
+                && slot.written.load(Relaxed) == 0
+                && now.saturating_sub(slot.since.load(Relaxed)) > IDLE
+        })
+    }
+
     /// The program's status as the kernel tells it, if it has ended: it is collected then.
     pub fn exit(&mut self) -> Option<i32> {
         self.exit = self.exit.or_else(|| trace::sweep(self.process));
@@ -162,7 +239,7 @@ impl Keeper {
         } else if self.is_open() {
             if !self.pages.settle(&self.shared) {
                 self.free_slots(&threads_of(self.process));
-            } else if self.prepare() {
+            } else if self.prepare() && !self.is_resting() {
                 self.look_around();
             }
         }
