@@ -47,6 +47,9 @@ pub struct Moved {
     /// Why that was not measured; none if it was.
     #[serde(default)]
     pub unmeasured: Option<String>,
+    /// What would mend it in the source: the first advice of its finding.
+    #[serde(default)]
+    pub fix: Option<String>,
     /// Every time that it was moved, the first one included.
     #[serde(default)]
     pub moves: Vec<Move>,

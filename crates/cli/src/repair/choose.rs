@@ -87,6 +87,12 @@ impl Mark {
         Self(all.collect())
     }
 
+    /// Before anybody used anything.
+    #[cfg(test)]
+    pub const fn nothing() -> Self {
+        Self(BTreeMap::new())
+    }
+
     /// Of some pages of `process`.
     pub fn of_pages(process: &mut Process, page: u64, len: u64) -> Self {
         let verdicts = process.judge.verdicts();

@@ -40,7 +40,7 @@ use soundness::is_sound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
-use sunder_access::{ProcessId, ThreadId, Time};
+use sunder_access::{Mappings, ProcessId, ThreadId, Time};
 use sunder_findings::{Findings, MovedGroup, Repair, Unrepaired};
 use sunder_observe::{monotonic_now, proc};
 use sunder_wire::remap::{
@@ -80,7 +80,9 @@ pub fn run(options: &Options) -> Result<u8> {
         Ok(done) => done,
         Err(error) => return Ok(start_failure(&error)),
     };
+    let mappings = repairer.mappings.clone();
     let mut repair = repairer.finish();
+    tell::name_code(&mut repair, mappings);
     tell::name(&mut repair, &findings);
     if !options.quiet {
         for line in tell::tell(&repair) {
@@ -120,6 +122,8 @@ struct Repairer {
     chaos: Option<Chaos>,
     attempts: Vec<Attempt>,
     gauge: Before,
+    /// The program's memory when something was last moved.
+    mappings: Mappings,
     refused: Vec<Unrepaired>,
     /// Addresses that were given out.
     taken: Vec<(u64, u64)>,
@@ -267,6 +271,7 @@ impl Repairer {
             chaos: chaos.map(Chaos::new),
             attempts: Vec::new(),
             gauge: Before::Nothing,
+            mappings: Mappings::new(),
             refused: Vec::new(),
             taken: Vec::new(),
             hindrance: None,
@@ -434,6 +439,7 @@ impl Repairer {
     /// Writes down what is moved where; where the area's data will lie.
     fn prepare(&mut self, proposal: &Proposal, number: usize) -> Result<u64, String> {
         let mappings = proc::mappings(self.process).map_err(|e| e.to_string())?;
+        self.mappings.clone_from(&mappings);
         self.calls.all_seen(&mappings)?;
         let end = proposal.page + proposal.len;
         let ours = |&(from, to): &(u64, u64)| from < end && proposal.page < to;

@@ -1,30 +1,49 @@
 //! What is said of a repair: the names that the findings have, and lines for people.
 
 use super::layout::LINE;
+use sunder_access::{CodeAddress, Mappings};
 use sunder_findings::{Finding, Findings, Moved, Repair};
+use sunder_objects::{NameOptions, Names};
 
-/// Gives what was moved the name that the finding has: while the program runs, less
-/// is known.
+/// Gives what was moved the name and the advice that its finding has: while the program
+/// runs, less is known.
 pub fn name(repair: &mut Repair, findings: &Findings) {
-    let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
-    let called = |from: u64, to: u64| {
+    let on = |from: u64, to: u64| {
         let on = |f: &&Finding| {
             let mut lines = f.lines.iter().filter_map(|l| number(&l.address));
             lines.any(|line| (from..to).contains(&line))
         };
-        let found = findings.findings.iter().find(on)?;
-        Some(found.object.short_name().to_owned())
+        findings.findings.iter().find(on)
     };
     for moved in &mut repair.moved {
         let first = number(&moved.address);
-        let name = first.and_then(|first| called(first, first + moved.bytes));
-        moved.object = name.unwrap_or_else(|| moved.object.clone());
+        if let Some(finding) = first.and_then(|first| on(first, first + moved.bytes)) {
+            moved.object = finding.object.short_name().to_owned();
+            moved.fix = finding.advice.first().map(|advice| advice.text.clone());
+        }
     }
     for left in &mut repair.refused {
         let first = number(&left.address).map(|a| a & !(LINE - 1));
-        let name = first.and_then(|first| called(first, first + LINE));
-        left.object = name.unwrap_or_else(|| left.object.clone());
+        if let Some(finding) = first.and_then(|first| on(first, first + LINE)) {
+            left.object = finding.object.short_name().to_owned();
+        }
     }
+}
+
+/// Gives functions whose code was copied their names, by where they lie.
+pub fn name_code(repair: &mut Repair, mappings: Mappings) {
+    let mut names = Names::new(NameOptions::default());
+    names.set_mappings(mappings);
+    for code in repair.moved.iter_mut().flat_map(|moved| &mut moved.code) {
+        let frames = number(&code.function).map(|at| names.frames(CodeAddress(at)));
+        // The last is the one that others are inlined into.
+        let function = frames.and_then(|all| Some(all.last()?.function.clone()));
+        code.function = function.unwrap_or_else(|| code.function.clone());
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 /// What was gained, moved, refused and put back, a line each at most.
@@ -49,7 +68,11 @@ pub fn tell(repair: &Repair) -> Vec<String> {
         );
         line += &became(moved, repair.dry_run);
         lines.push(line);
+        if let Some(fix) = &moved.fix {
+            lines.push(format!("to mend `{}` in the source: {fix}", moved.object));
+        }
     }
+    lines.extend(in_all(repair));
     for refused in &repair.refused {
         lines.push(format!(
             "left `{}` alone: {}",
@@ -60,6 +83,23 @@ pub fn tell(repair: &Repair) -> Vec<String> {
         lines.push("nothing to repair: no false sharing that is worth it was confirmed".into());
     }
     lines
+}
+
+/// What was gained in all, where that is more than one line says.
+fn in_all(repair: &Repair) -> Option<String> {
+    let gains = repair.moved.iter().filter_map(|m| m.progress.as_ref());
+    let gains: Vec<f64> = gains.map(|p| p.gain).collect();
+    if repair.moved.len() < 2 || gains.is_empty() {
+        return None;
+    }
+    let stayed = repair.moved.iter().filter(|m| m.rolled_back.is_none());
+    Some(format!(
+        "in all {} moved, of which {} stayed; where it was measured, threads got on {:.2} times as \
+         fast as before",
+        counted(repair.moved.len(), "object"),
+        stayed.count(),
+        gains.iter().sum::<f64>() / gains.len() as f64,
+    ))
 }
 
 /// What was gained, and why it went back.
@@ -103,4 +143,72 @@ fn times(number: usize) -> String {
 fn counted(number: usize, what: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{number} {what}{s}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_findings::{Move, Progress, RolledBack, ThreadProgress};
+
+    fn moved(gain: f64, back: Option<&str>) -> Moved {
+        let rolled_back = back.map(|why| RolledBack {
+            reason: why.into(),
+            at_seconds: 0.5,
+        });
+        Moved {
+            object: "args".into(),
+            at_seconds: 0.1,
+            progress: Some(Progress {
+                gain,
+                threads: vec![ThreadProgress::default(); 2],
+            }),
+            moves: vec![Move {
+                rolled_back: rolled_back.clone(),
+                ..Move::default()
+            }],
+            rolled_back,
+            ..Moved::default()
+        }
+    }
+
+    #[test]
+    fn one_line_says_what_was_gained_and_another_how_to_mend_it() {
+        let mut one = moved(3.1, None);
+        one.fix = Some("Align it.".into());
+        let repair = Repair {
+            moved: vec![one],
+            ..Repair::default()
+        };
+        let lines = tell(&repair);
+        assert_eq!(lines.len(), 2);
+        assert!(
+            lines[0].contains("2 threads got on 3.10 times as fast as before"),
+            "{lines:?}"
+        );
+        assert_eq!(lines[1], "to mend `args` in the source: Align it.");
+    }
+
+    #[test]
+    fn what_went_back_and_away_again_is_told() {
+        let mut twice = moved(2.0, Some("a reason"));
+        twice.moves.push(Move::default());
+        twice.rolled_back = None;
+        let repair = Repair {
+            moved: vec![twice, moved(1.0, Some("it did not help"))],
+            ..Repair::default()
+        };
+        let lines = tell(&repair);
+        assert!(
+            lines[0].contains("put back and moved again once: a reason"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].contains("put back after 500 ms: it did not help"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[2].contains("2 objects moved, of which 1 stayed") && lines[2].contains("1.50"),
+            "{lines:?}"
+        );
+    }
 }
