@@ -9,13 +9,18 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Instant;
 use sunder_findings::{Findings, Repair};
 use support::{Ended, c_program, plain_sunder, sunder, targets};
+
+/// Runs in which the threads may fail to run side by side.
+const MOST_BUSY_RUNS: u32 = 8;
 
 /// A program that counts until it is told to end.
 struct Target {
     process: Ended,
     output: BufReader<std::process::ChildStdout>,
+    is_as_asked: bool,
 }
 
 impl Target {
@@ -33,10 +38,13 @@ impl Target {
         let mut target = Self {
             process,
             output: BufReader::new(output),
+            is_as_asked: false,
         };
         let mut line = String::new();
         target.output.read_line(&mut line).expect("readable");
-        assert_eq!(line, "ready\n");
+        // What it could not be given it says.
+        assert!(line == "ready\n" || line == "not ready\n", "{line}");
+        target.is_as_asked = line == "ready\n";
         target
     }
 
@@ -85,6 +93,15 @@ impl Target {
         let memory = read(&format!("/proc/{}/mem", self.id()), number(start));
         let file = read(words[5], number(words[2]));
         memory[..file.len()] == file[..]
+    }
+
+    /// What its threads have computed.
+    fn cpu_seconds(&self) -> f64 {
+        let text = String::from_utf8(self.file("stat")).expect("text");
+        let fields: Vec<&str> = text.rsplit(')').next().expect("a name").split(' ').collect();
+        let ticks = |n: usize| fields[n].parse::<f64>().expect("a number");
+        // SAFETY: takes an integer.
+        (ticks(12) + ticks(13)) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64
     }
 
     /// Has it end; what it says.
@@ -164,21 +181,23 @@ fn it_may_come_again() {
 
 #[test]
 fn what_is_falsely_shared_is_moved_while_it_runs() {
-    targets::side_by_side("attached", || {
+    let _alone = targets::alone();
+    for _ in 0..MOST_BUSY_RUNS {
         let target = Target::start(&[]);
         let file = report("moved");
+        let (cpu, begin) = (target.cpu_seconds(), Instant::now());
         let told = attach(&target, &[], "2s", &file);
-        let ended = target.end();
-        assert_eq!(ended, ("wrong 0\n".into(), true), "{told}");
-        targets::open(&file)?;
+        let side_by_side = target.cpu_seconds() - cpu > 1.5 * begin.elapsed().as_secs_f64();
+        assert_eq!(target.end(), ("wrong 0\n".into(), true), "{told}");
         let repair = repair(&file);
-        let [moved] = &repair.moved[..] else {
-            return Err(format!("{repair:#?}"));
-        };
-        assert_eq!(moved.object, "shared");
-        assert_eq!(moved.groups.len(), 2, "{moved:#?}");
-        Ok(())
-    });
+        if let [moved] = &repair.moved[..] {
+            assert_eq!(moved.object, "shared");
+            assert_eq!(moved.groups.len(), 2, "{moved:#?}");
+            return;
+        }
+        assert!(!side_by_side, "{repair:#?}");
+    }
+    println!("SKIP: its threads did not run side by side");
 }
 
 #[test]
@@ -292,6 +311,48 @@ fn programs_of_others_are_refused() {
     command.env("NO_COLOR", "1").uid(NOBODY).gid(NOBODY);
     let told = refusal(&mut command, &target.id());
     assert!(told.contains("belongs to user 0"), "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn programs_of_32_bits_are_refused() {
+    let flags = ["-m32", "-nostdlib", "-static", "-fno-pie", "-no-pie"];
+    let Some(program) = c_program("narrow", &flags) else {
+        return;
+    };
+    let Ok(child) = Command::new(program).spawn() else {
+        println!("SKIP: this kernel runs no 32-bit programs");
+        return;
+    };
+    let mut target = Ended::from(child);
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("32-bit"), "{told}");
+    assert!(target.child().try_wait().expect("ours").is_none());
+}
+
+/// Half of the work is done when the kernel refuses the rest.
+#[test]
+fn what_may_have_no_new_code_is_refused_and_as_it_was() {
+    let target = Target::start(&["no-code"]);
+    if !target.is_as_asked {
+        println!("SKIP: this kernel lets memory become code always");
+        return;
+    }
+    let maps = target.file("maps");
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("code that is no file's"), "{told}");
+    assert_eq!(target.file("maps"), maps);
+    assert!(target.code_is_its_files());
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+#[test]
+fn where_there_is_no_room_near_the_c_library_nothing_is_put() {
+    let target = Target::start(&["no-room"]);
+    let maps = target.file("maps");
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("no room near its C library"), "{told}");
+    assert_eq!(target.file("maps"), maps);
     assert_eq!(target.end(), ("wrong 0\n".into(), true));
 }
 

@@ -1,7 +1,7 @@
 /* Counts in threads, falsely shared, until its standard input says something; then says
- * whether all counts are right. With an argument it does meanwhile what could see that
- * it is being repaired: signals, faults of its own, children, kernel calls with pointers
- * to what its threads write. */
+ * whether all counts are right. With "calls" it does meanwhile what could see that it is
+ * being repaired: signals, faults of its own, children, kernel calls with pointers to what
+ * its threads write. With "no-code" and "no-room" nothing can be put into it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -164,14 +165,31 @@ static void disturb(void) {
     }
 }
 
+/* Memory never becomes code here. */
+static void allow_no_code(void) {
+    enum { SET_MDWE = 65, REFUSE_EXEC_GAIN = 1 };
+    if (prctl(SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0) != 0) printf("not ");
+}
+
+/* Takes all addresses that jumps from the C library reach. */
+static void leave_no_room(void) {
+    const unsigned long step = 1 << 20, reach = 2200UL << 20;
+    unsigned long library = (unsigned long)&printf & ~(step - 1);
+    for (unsigned long at = library - reach; at < library + reach; at += step)
+        mmap((void *)at, step, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+}
+
 int main(int count, char **arguments) {
     pthread_t threads[2];
     for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
     char byte;
-    (void)arguments;
-    if (count > 1) {
+    const char *what = count > 1 ? arguments[1] : "";
+    if (strcmp(what, "calls") == 0) {
         disturb();
     } else {
+        if (strcmp(what, "no-code") == 0) allow_no_code();
+        if (strcmp(what, "no-room") == 0) leave_no_room();
         printf("ready\n");
         fflush(stdout);
     }

@@ -137,6 +137,11 @@ impl Ended {
         Self(command.spawn().expect("the program starts"))
     }
 
+    /// One that has been started.
+    pub const fn from(child: std::process::Child) -> Self {
+        Self(child)
+    }
+
     /// Its process id, as an argument.
     pub fn id(&self) -> String {
         self.0.id().to_string()

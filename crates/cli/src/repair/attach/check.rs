@@ -81,7 +81,9 @@ pub fn obstacle(
             }
         }
         if thread.computing_at().is_none() && is_in_the_way(memory, thread.registers(), page, len) {
-            return Some(Obstacle::Passing("the kernel has it in its hands"));
+            return Some(Obstacle::Passing(
+                "a thread is in a kernel call that may use it",
+            ));
         }
     }
     let between = |ip: &u64| ours.contains(ip) || plan.is_before_a_call(*ip);

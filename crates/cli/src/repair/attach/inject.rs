@@ -144,7 +144,8 @@ impl Inside {
         let begun = Instant::now();
         loop {
             let world = match World::stop(process) {
-                Err(StopError::NotNow) if begun.elapsed() < PATIENCE => {
+                // One that did not stop in time is ours still, and refused for that.
+                Err(StopError::NotNow | StopError::Refused(_)) if begun.elapsed() < PATIENCE => {
                     std::thread::sleep(PAUSE);
                     continue;
                 }
@@ -401,7 +402,6 @@ impl Inside {
         let pages = (area.page.load(Acquire), area.len.load(Acquire));
         let world = match World::stop(self.process) {
             Ok(world) => world,
-            Err(StopError::Refused(error)) => return Applied::Never(error.to_string()),
             Err(error) => return Applied::NotNow(error.to_string()),
         };
         let Ok(mappings) = proc::mappings(self.process) else {

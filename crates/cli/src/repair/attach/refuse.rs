@@ -31,6 +31,13 @@ pub fn unless_sound(process: ProcessId) -> Result<()> {
     is_of_this_machine(process)?;
     let mappings = proc::mappings(process)?;
     ensure!(
+        !mappings
+            .iter()
+            .any(|m| m.execute && m.path.ends_with("/libc.so.6 (deleted)")),
+        "the C library of process {process} has been replaced by another since it started, so that \
+         its code can't be read; start it again"
+    );
+    ensure!(
         mappings.iter().any(|m| m.execute && is_covered(&m.path)),
         "process {process} is statically linked, or uses another C library than glibc: its kernel \
          calls can't be led through hooks, so that nothing can be moved in it"
