@@ -45,6 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sunder-trace",
             "sunder-placement",
             "sunder-rewrite",
+            "sunder-hooks",
         ],
     ),
     ("sunder-workloads", &[]),

@@ -98,7 +98,12 @@ impl Target {
     /// What its threads have computed.
     fn cpu_seconds(&self) -> f64 {
         let text = String::from_utf8(self.file("stat")).expect("text");
-        let fields: Vec<&str> = text.rsplit(')').next().expect("a name").split(' ').collect();
+        let fields: Vec<&str> = text
+            .rsplit(')')
+            .next()
+            .expect("a name")
+            .split(' ')
+            .collect();
         let ticks = |n: usize| fields[n].parse::<f64>().expect("a number");
         // SAFETY: takes an integer.
         (ticks(12) + ticks(13)) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64

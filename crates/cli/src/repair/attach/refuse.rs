@@ -57,6 +57,11 @@ pub fn unless_sound(process: ProcessId) -> Result<()> {
         !field(&text, "x86_Thread_features").contains("shstk"),
         "process {process} has shadow stacks, which can't be led around moved bytes"
     );
+    let ignored = u64::from_str_radix(field(&text, "SigIgn"), 16).unwrap_or(0);
+    ensure!(
+        ignored >> (libc::SIGTRAP - 1) & 1 == 0,
+        "process {process} ignores SIGTRAP, which the kernel would change while Sunder works in it"
+    );
     let mut calls = Calls::new(|_| true);
     calls.begin(&sunder_access::Mappings::new());
     if let Err(why) = calls.all_seen(&mappings) {
