@@ -311,22 +311,34 @@ fn what_detect_finds_in_the_heap_is_isolated_and_right() {
 /// The same without a saved result: it is found and isolated in one run.
 #[test]
 fn what_is_shared_falsely_is_isolated_in_the_middle_of_the_run() {
+    found_and_isolated("protect-watched", "auto", "200000000");
+}
+
+/// Where perf is refused, timers in the program take the samples; these are no timers of
+/// the program's.
+#[test]
+fn samples_of_timers_do() {
+    found_and_isolated("protect-timed", "timer", "400000000");
+}
+
+fn found_and_isolated(name: &str, observer: &str, size: &str) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/programs/linear_regression.c");
-    let program = folder.join("protect-watched");
+    let program = folder.join(name);
     let built = Command::new("gcc")
         .args(["-O0", "-g", "-pthread", "-o"])
         .args([&program, &source])
         .status();
     assert!(built.is_ok_and(|status| status.success()));
-    let report = folder.join("protect-watched.json");
+    let report = program.with_extension("json");
     let _alone = support::targets::alone();
-    let natural = output(Command::new(&program).args(["2", "200000000"]));
+    let natural = output(Command::new(&program).args(["2", size]));
     for _ in 0..5 {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-        command.args(["protect", "--report"]).arg(&report).arg("--");
-        let protected = output(command.arg(&program).args(["2", "200000000"]));
+        command.args(["protect", "--observer", observer, "--report"]);
+        command.arg(&report).arg("--");
+        let protected = output(command.arg(&program).args(["2", size]));
         assert_eq!(protected.stdout, natural.stdout, "{protected:?}");
         assert!(protected.status.success(), "{protected:?}");
         if !works(&protected) {

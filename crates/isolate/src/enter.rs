@@ -245,6 +245,9 @@ fn tick_worker(control: &Control, slot: &Slot) {
             [&raw mut pending as usize, 8, 0, 0, 0, 0],
         )
     };
+    if let Some(ours) = control.our_signal.load(Relaxed).checked_sub(1) {
+        pending &= !1u64.checked_shl(ours).unwrap_or(0);
+    }
     let waits = pending & !slot.mask.load(Relaxed) != 0;
     if waits || control.held.load(SeqCst) > 0 || control.closed.load(SeqCst) != closed::OPEN {
         slot.recall.store(1, SeqCst);

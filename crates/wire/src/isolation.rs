@@ -237,6 +237,9 @@ pub struct Control {
     pub code_count: AtomicU32,
     /// The interval of commits in microseconds.
     pub tick: AtomicU32,
+    /// A signal that takes samples for the tool: nothing that a thread would have to come
+    /// home for. 0 for none.
+    pub our_signal: AtomicU32,
     /// Bytes that commits wrote.
     pub committed_bytes: AtomicU64,
     /// Commits.

@@ -104,6 +104,8 @@ pub struct RuntimeStatus {
     pub timers_refused: u64,
     /// Whether sampling stopped because the program took the timers' signal.
     pub signal_taken: bool,
+    /// The timers' signal, if samples are taken by timers.
+    pub timer_signal: Option<u32>,
 }
 
 impl Segment {
@@ -270,6 +272,7 @@ impl Segment {
             events_dropped: count(&status.events_dropped),
             timers_refused: count(&status.timers_refused),
             signal_taken: count(&status.signal_taken) != 0,
+            timer_signal: Some(status.timer_signal.load(Ordering::Relaxed)).filter(|s| *s != 0),
         }
     }
 }

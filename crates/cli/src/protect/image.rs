@@ -244,9 +244,10 @@ fn calls_are_seen(process: i32, hooks: &[[u64; 2]]) -> Result<(), String> {
     calls.all_seen(&mappings)
 }
 
-/// Why the memory of the process must stay as it is, if so. The code of our hooks there
+/// Why the memory of the process must stay as it is, if so. Timers of CPU time with
+/// `our_signal` are no reason; 0 for none. The code of our hooks there
 /// lies at `hooks`.
-pub fn hindrance(process: i32, hooks: &[[u64; 2]]) -> Option<String> {
+pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let kilobytes = |name: &str| {
         let line = status.lines().find(|l| l.starts_with(name))?;
@@ -280,7 +281,7 @@ pub fn hindrance(process: i32, hooks: &[[u64; 2]]) -> Option<String> {
     if let Err(why) = calls_are_seen(process, hooks) {
         return Some(why);
     }
-    if has_cpu_timers(process) {
+    if has_cpu_timers(process, our_signal) {
         return Some(
             "the program has timers of CPU time, which isolated threads do not use".into(),
         );
@@ -300,13 +301,20 @@ pub fn hindrance(process: i32, hooks: &[[u64; 2]]) -> Option<String> {
         .then(|| "the kernel writes to the program's memory by itself (io_uring or alike)".into())
 }
 
-/// Whether a timer of the process counts CPU time.
-fn has_cpu_timers(process: i32) -> bool {
+/// Whether a timer of the process counts CPU time, besides those that take samples for
+/// us.
+fn has_cpu_timers(process: i32, our_signal: u32) -> bool {
     let text = fs::read_to_string(format!("/proc/{process}/timers")).unwrap_or_default();
+    let ours = format!("{our_signal}/");
+    let mut signal = "";
     text.lines().any(|line| {
+        if let Some(new) = line.strip_prefix("signal:") {
+            signal = new.trim();
+        }
         let clock = line.strip_prefix("ClockID:").map(str::trim);
         // Those of a process or thread are negative, our own are 2 and 3.
-        clock.is_some_and(|c| c.starts_with('-') || c == "2" || c == "3")
+        let is_cpu = clock.is_some_and(|c| c.starts_with('-') || c == "2" || c == "3");
+        is_cpu && !(our_signal != 0 && signal.starts_with(&ours))
     })
 }
 

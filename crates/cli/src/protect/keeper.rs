@@ -479,7 +479,9 @@ impl Keeper {
         self.next_conversion = Some(Instant::now() + CONVERSION);
         let hooks = self.shared.hooks.each_ref();
         let hooks = hooks.map(|area| area.each_ref().map(|end| end.load(Relaxed)));
-        if let Some(why) = image::hindrance(self.process, &hooks) {
+        if let Some(why) =
+            image::hindrance(self.process, &hooks, self.shared.our_signal.load(Relaxed))
+        {
             self.refused = Some(why);
             return;
         }

@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_observe::launch::Child;
@@ -90,6 +91,9 @@ impl Beside for Protector<'_> {
             return;
         }
         let root = ProcessId(keeper.process().unsigned_abs());
+        let status = live.session.runtime_status(root);
+        let signal = status.timer_signal.unwrap_or(0);
+        keeper.shared.our_signal.store(signal, Relaxed);
         let process = live.session.process(root);
         self.chooser.ask(process, keeper);
         let elapsed = live.elapsed();
