@@ -4,6 +4,7 @@
 mod detection;
 mod ground_truth;
 mod heap;
+mod isolate_sampling;
 mod measure;
 mod overhead;
 mod programs;
@@ -50,6 +51,8 @@ enum Command {
     Detection,
     /// Other sampling frequencies: SHERIFF's Figure 9 and Table 5
     Sampling,
+    /// The observer that compares pages, at SHERIFF's intervals: its Figure 9 and Table 5
+    IsolateSampling,
     /// Real programs of the distribution: same output, cost, and what is found
     Real,
     /// The detector's precision and recall against replayed traces
@@ -116,6 +119,7 @@ fn main() -> Result<()> {
         Command::Overhead { seconds } => overhead::run(&options, seconds),
         Command::Detection => detection::run(&options),
         Command::Sampling => sampling::run(&options),
+        Command::IsolateSampling => isolate_sampling::run(&options),
         Command::Real => real::run(&options),
         Command::Replay => replay::run(&options),
         Command::Heap => heap::run(&options),
