@@ -143,7 +143,7 @@ pub struct Run {
     pub accesses: u64,
     /// Accesses trapped by hardware watchpoints.
     pub watched_accesses: u64,
-    /// `perf`, `timer`, `pmu`, `import` or `trace`.
+    /// `perf`, `timer`, `pmu`, `isolate`, `import` or `trace`.
     pub observer: String,
     /// Samples a second and thread, highest and lowest used.
     pub frequency_hz: Option<(u32, u32)>,
