@@ -51,7 +51,7 @@ pub fn run(options: &Protect) -> Result<u8> {
     if options.eager {
         eager::run(options)
     } else if options.from.is_none() && options.isolate_global.is_empty() {
-        live::run(options)
+        live::run(options, Targets::default())
     } else {
         run_with_targets(options)
     }
@@ -60,6 +60,10 @@ pub fn run(options: &Protect) -> Result<u8> {
 /// Isolates what is named beforehand.
 fn run_with_targets(options: &Protect) -> Result<u8> {
     let targets = Targets::new(options)?;
+    let name = options.program.first();
+    if targets.must_be_watched() && name.and_then(|n| targets.is_of_another(n)).is_none() {
+        return live::run(options, targets);
+    }
     let launch = launch(options)?;
     if let Some(why) = options.program.first().and_then(|n| targets.hindrance(n)) {
         return run_natively(options, &why);

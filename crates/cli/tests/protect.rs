@@ -357,17 +357,24 @@ fn found_and_isolated(name: &str, observer: &str, size: &str) {
     println!("SKIP: the threads never ran side by side, so that nothing was found");
 }
 
-/// A block that is freed is isolated no more, and what comes in its place is judged anew.
-#[test]
-fn blocks_that_come_and_go_lose_nothing() {
+fn blocks() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/protect_blocks.c");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("protect-blocks");
+    let aside = program.with_extension(format!("{:?}", std::thread::current().id()));
     let compiled = Command::new("gcc")
         .args(["-O1", "-g", "-pthread", "-o"])
-        .args([&program, &source])
+        .args([&aside, &source])
         .status()
         .expect("gcc is needed, as the README says");
     assert!(compiled.success(), "it compiles");
+    std::fs::rename(&aside, &program).expect("same folder");
+    std::fs::canonicalize(program).expect("it was just built")
+}
+
+/// A block that is freed is isolated no more, and what comes in its place is judged anew.
+#[test]
+fn blocks_that_come_and_go_lose_nothing() {
+    let program = blocks();
     let report = program.with_extension("json");
     let _alone = support::targets::alone();
     let natural = output(Command::new(&program).args(["3", "100000000"]));
@@ -389,6 +396,36 @@ fn blocks_that_come_and_go_lose_nothing() {
         }
     }
     println!("SKIP: the threads hardly ran side by side, so that nothing was found twice");
+}
+
+/// What a wrapper has allocated is not known by a call of the program's own: it is
+/// found again by watching.
+#[test]
+fn a_result_with_wrapped_allocations_is_not_refused() {
+    let program = blocks();
+    let saved = program.with_extension("saved.json");
+    let path = program.to_str().expect("our own path").to_owned();
+    let frame = |function: &str, offset: &str| sunder_findings::Frame {
+        function: function.into(),
+        module: Some(path.clone()),
+        offset: Some(offset.into()),
+        ..sunder_findings::Frame::default()
+    };
+    let file = result("protect-wrapped.json", &program, &[&[1], &[2]]);
+    let mut findings = Findings::open(&file).expect("just written");
+    let object = &mut findings.findings[0].object;
+    object.kind = ObjectKind::Heap;
+    object.allocation = vec![frame("checked_malloc", "0x10"), frame("main", "0x20")];
+    let text = serde_json::to_string(&findings).expect("a result is JSON");
+    std::fs::write(&saved, text).expect("our own folder");
+    let _alone = support::targets::alone();
+    let natural = output(Command::new(&program).args(["1", "50000000"]));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(["protect", "--from"]).arg(&saved).arg("--");
+    let protected = output(command.arg(&program).args(["1", "50000000"]));
+    assert_eq!(protected.stdout, natural.stdout, "{protected:?}");
+    let said = String::from_utf8_lossy(&protected.stderr);
+    assert!(!said.contains("runs natively"), "{said}");
 }
 
 /// A process that the program makes by a kernel call of its own would share the memory

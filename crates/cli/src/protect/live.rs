@@ -5,6 +5,7 @@
 use super::choose::Chooser;
 use super::keeper::Keeper;
 use super::shared::Shared;
+use super::target::Targets;
 use super::{loaded, tell, trace};
 use crate::args::Protect;
 use crate::detect::{Beside, Loaded, accompany, exit_code, start_failure};
@@ -23,15 +24,17 @@ use sunder_observe::{ObserveError, monotonic_now};
 /// How often lines are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Runs the command; the value is the status to exit with.
+/// Runs the command, with the global variables of a result from the beginning; the value is the status to exit with.
 ///
 /// # Errors
 /// If the report can't be written.
-pub fn run(options: &Protect) -> Result<u8> {
+pub fn run(options: &Protect, targets: Targets) -> Result<u8> {
     let mut protector = Protector {
         library: MemoryFile::isolate().context("cannot make the library available")?,
         shared: Some(Rc::new(Shared::new()?)),
         options,
+        targets,
+        changes: None,
         keeper: None,
         collector: None,
         chooser: Chooser::new(options.strict),
@@ -60,6 +63,9 @@ pub fn run(options: &Protect) -> Result<u8> {
 struct Protector<'a> {
     options: &'a Protect,
     library: MemoryFile,
+    targets: Targets,
+    /// What the program had said of its blocks when the targets were last asked for.
+    changes: Option<u32>,
     /// Until the keeper has it.
     shared: Option<Rc<Shared>>,
     keeper: Option<Keeper>,
@@ -94,6 +100,11 @@ impl Beside for Protector<'_> {
         let status = live.session.runtime_status(root);
         let signal = status.timer_signal.unwrap_or(0);
         keeper.shared.our_signal.store(signal, Relaxed);
+        let changes = keeper.shared.block_changes.load(Relaxed);
+        if self.changes != Some(changes) {
+            self.changes = Some(changes);
+            self.targets.choose_globals(keeper);
+        }
         let process = live.session.process(root);
         self.chooser.ask(process, keeper);
         let elapsed = live.elapsed();
@@ -110,7 +121,7 @@ impl Beside for Protector<'_> {
 
     fn patience(&self) -> Option<Duration> {
         let keeper = self.keeper.as_ref()?;
-        self.chooser.is_busy().then(|| keeper.look())
+        (self.chooser.is_busy() || self.targets.has_globals()).then(|| keeper.look())
     }
 
     fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {

@@ -39,6 +39,9 @@ pub struct Targets {
     calls: Vec<Call>,
     /// The program of the result.
     program: Option<String>,
+    /// Something was allocated on the program's behalf, so that no call of its own tells
+    /// where it is.
+    wrapped: bool,
     /// What is not isolated, one sentence each.
     pub left_out: Vec<String>,
 }
@@ -94,6 +97,7 @@ impl Targets {
         }
         let program = self.program.as_deref();
         let Some((file, offset)) = direct_call_site(object, program) else {
+            self.wrapped = true;
             return Some("its object was not allocated by the program's own call of malloc");
         };
         let call = Call {
@@ -119,6 +123,17 @@ impl Targets {
                 |why| format!("there is nothing to isolate; {why}"),
             ));
         }
+        self.is_of_another(program)
+    }
+
+    /// Whether the only heap objects of the result are such as others allocated on the
+    /// program's behalf: those are found again by watching.
+    pub fn must_be_watched(&self) -> bool {
+        self.wrapped && self.calls.is_empty()
+    }
+
+    /// Why the result does not fit the program, if so.
+    pub fn is_of_another(&self, program: &OsStr) -> Option<String> {
         let wanted = self.program.as_deref()?;
         let found = observers::find(program)?;
         let found = std::fs::canonicalize(&found).unwrap_or(found);
@@ -138,6 +153,17 @@ impl Targets {
 
     /// Asks for the pages of what has been found by now.
     pub fn choose_pages(&self, keeper: &mut Keeper) {
+        self.choose_globals(keeper);
+        self.choose_blocks(keeper);
+    }
+
+    /// Whether the result names global variables.
+    pub fn has_globals(&self) -> bool {
+        !self.globals.is_empty()
+    }
+
+    /// Asks for the pages of global variables.
+    pub fn choose_globals(&self, keeper: &mut Keeper) {
         let process = keeper.process();
         for global in &self.globals {
             let file = global.file.as_deref();
@@ -151,6 +177,9 @@ impl Targets {
                 keeper.ask(asked);
             }
         }
+    }
+
+    fn choose_blocks(&self, keeper: &mut Keeper) {
         for place in 0..keeper.shared.blocks.len() {
             let block = &keeper.shared.blocks[place];
             let start = block.address.load(SeqCst);
