@@ -2,12 +2,13 @@
 //! threads write falsely shared is found by comparing pages.
 //!
 //! How sure the answers are: a line is judged by commits, one every 10 ms, each with one
-//! sample of registers. What must be found runs four times as long as in the table: some
-//! 150 commits of each thread, of which ten changes confirm, and some 150 samples, of
-//! which one of each thread must touch the line. What touches it in a tenth of its time
-//! or more is missed once in 10^6 runs if every sample decodes, and once in 100 if one in
-//! three does; a miss is one if three runs have it. Whether threads run at the same time is up to the machine:
-//! such checks are repeated, and say `SKIP:` if the threads never ran side by side.
+//! sample of registers. What must be found runs twice as long as in the table: some 80
+//! commits of each thread, of which ten changes confirm, and some 80 samples, of which one
+//! of each thread must touch the line. What touches it in a tenth of its time or more is
+//! missed once in 2,000 runs if every sample decodes, and once in 8 if one in four
+//! does; a miss is one if three runs have it. Whether threads run at the same time is up to
+//! the machine: such checks are repeated, and say `SKIP:` if the threads never ran side by
+//! side.
 
 mod support;
 
@@ -202,7 +203,7 @@ fn every_row_of_the_table_in_isolation() {
                 .find(|e| is_visible(e));
             let mut arguments = workload.arguments();
             if expected.is_some() {
-                let long = workload.size * 4;
+                let long = workload.size * 2;
                 arguments[1] = long.to_string();
             }
             let native = Command::new(&program).args(&arguments).output();
