@@ -58,7 +58,7 @@ pub struct Moved {
 /// How threads got on before their bytes were moved and after.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
-    /// How many times as fast, the mean of the threads.
+    /// How many times as fast, the geometric mean of the threads.
     pub gain: f64,
     /// Each that was measured.
     pub threads: Vec<ThreadProgress>,

@@ -47,15 +47,17 @@ pub struct Stay {
 }
 
 impl Stay {
-    /// How many times as fast threads got on, the mean of all.
+    /// How many times as fast threads got on.
     pub fn gain(&self) -> Option<f64> {
         mean(&self.gains)
     }
 }
 
+/// The geometric mean: where one thread got on twice as fast and the other half as fast,
+/// nothing was gained.
 fn mean(gains: &[(ThreadId, Gain)]) -> Option<f64> {
-    let sum: f64 = gains.iter().map(|g| g.1.ratio).sum();
-    (!gains.is_empty()).then(|| sum / gains.len() as f64)
+    let sum: f64 = gains.iter().map(|g| g.1.ratio.ln()).sum();
+    (!gains.is_empty()).then(|| (sum / gains.len() as f64).exp())
 }
 
 /// Where it stands.
