@@ -14,8 +14,16 @@ pub fn runs(process: ProcessId, thread: u32) -> bool {
 /// Whether the program has the file that we share with it, and so the handler that
 /// the bell calls.
 pub fn listens(process: ProcessId) -> bool {
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-    maps.lines().any(|line| line.contains(CONTROL_NAME))
+    maps(process).lines().any(|line| line.contains(CONTROL_NAME))
+}
+
+/// Whether there is nothing left of the program.
+pub fn has_ended(process: ProcessId) -> bool {
+    maps(process).is_empty()
+}
+
+fn maps(process: ProcessId) -> String {
+    std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default()
 }
 
 /// Asks a thread to look at what is wanted.

@@ -512,7 +512,9 @@ impl Repairer {
             }
             if !bell::listens(process) {
                 let became = "the program became another, into which nothing was loaded";
-                self.hindrance.get_or_insert_with(|| became.into());
+                if !bell::has_ended(process) {
+                    self.hindrance.get_or_insert_with(|| became.into());
+                }
                 return;
             }
             let mut threads = attempt.proposal.threads.iter();
