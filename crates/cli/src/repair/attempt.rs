@@ -6,7 +6,7 @@ use super::attach::Applied;
 use super::choose::{Mark, Proposal};
 use super::gauge::{Bytes, Gauge, Windows, gains};
 use super::layout::layout;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use sunder_access::{ProcessId, ThreadId, Time};
 use sunder_findings::MovedGroup;
 use sunder_plan::progress::{Gain, WORTH_KEEPING};
@@ -232,6 +232,16 @@ impl Attempt {
     /// Start and bytes of its pages.
     pub const fn pages(&self) -> (u64, u64) {
         (self.proposal.page, self.proposal.len)
+    }
+
+    /// No thread could be made to move it again.
+    pub fn give_up(&mut self, area: &Area) {
+        let again = area
+            .wanted
+            .compare_exchange(APPLY_AGAIN, NOTHING, AcqRel, Relaxed);
+        if again.is_ok() {
+            self.phase = Phase::Over;
+        }
     }
 
     /// What has become of the area since the last look.

@@ -14,7 +14,9 @@ pub fn runs(process: ProcessId, thread: u32) -> bool {
 /// Whether the program has the file that we share with it, and so the handler that
 /// the bell calls.
 pub fn listens(process: ProcessId) -> bool {
-    maps(process).lines().any(|line| line.contains(CONTROL_NAME))
+    maps(process)
+        .lines()
+        .any(|line| line.contains(CONTROL_NAME))
 }
 
 /// Whether there is nothing left of the program.

@@ -494,6 +494,7 @@ impl Repairer {
             }
             attempt.asked += 1;
             if attempt.asked > PATIENCE * PATIENCE {
+                attempt.give_up(area);
                 continue;
             }
             if let Some(inside) = &self.inside {
