@@ -77,6 +77,15 @@ impl Effects {
         }
     }
 
+    /// What a function does that is called and returns.
+    pub(crate) const fn of_called() -> Self {
+        // All but rbx, rsp, rbp and r12 to r15.
+        Self {
+            written: !0b1111_0000_0011_1000,
+            known: [None; 2],
+        }
+    }
+
     /// Whether it may change this register.
     pub(crate) fn writes(&self, register: Register) -> bool {
         self.written & register.bit() != 0

@@ -1,7 +1,7 @@
 //! Puts the copy together: constants, then the instructions in an order that needs
 //! few jumps, then what runs when a guard or a check fails.
 
-use crate::flow::{OUTER, can_be_copied, is_plain_return};
+use crate::flow::{can_be_copied, is_plain_return};
 use crate::layout::order;
 use crate::plan::{Alternative, Bound, Chosen, Plan, Version};
 use crate::registers::Register;
@@ -163,15 +163,17 @@ fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Option<Vec<Cond
             return None;
         }
     }
-    let instance = chosen.graph.nodes[n].instance;
-    if chosen.is_loop && instance != OUTER {
-        // Within a called function, the thread's caller must be the copy's.
-        let call = chosen.graph.called(instance)?;
+    // Within called functions, the thread's callers must be the copy's.
+    let mut instance = chosen.graph.nodes[n].instance;
+    while chosen.is_loop
+        && let Some(call) = chosen.graph.called(instance)
+    {
         let start = chosen.graph.find(instance, call.target)?;
         let rsp = |n: usize| version.facts.get(&n)?[Register::RSP.index()]?.only();
         // Facts are of one thread, but the distance is the same for all.
         let slot = rsp(start)?.wrapping_sub(rsp(n)?) as i64;
         conditions.push(Condition::Stack(slot, call.back));
+        instance = call.from;
     }
     Some(conditions)
 }
@@ -397,8 +399,8 @@ impl<'a> Emitter<'a> {
         let ip = instruction.ip();
         let chosen = self.chosen;
         let call = chosen.graph.called(chosen.graph.nodes[n].instance);
-        let target = call.map(|call| (call.back, self.target(way, OUTER, call.back)));
-        let (Some((back, Target::Node(_, after))), true) = (target, is_plain_return(instruction))
+        let target = call.map(|call| (call, self.target(way, call.from, call.back)));
+        let (Some((call, Target::Node(_, after))), true) = (target, is_plain_return(instruction))
         else {
             self.put(*instruction, ip);
             return;
@@ -408,6 +410,7 @@ impl<'a> Emitter<'a> {
             self.put(*instruction, ip);
             return;
         }
+        let back = call.back;
         for (offset, half) in [(0, back as u32), (4, (back >> 32) as u32)] {
             let place = MemoryOperand::with_base_displ(Iced::RSP, offset);
             self.put_made(Instruction::with2(Code::Cmp_rm32_imm32, place, half), ip);
@@ -417,7 +420,7 @@ impl<'a> Emitter<'a> {
         self.labels.insert(Target::Astray(way, n), usize::MAX);
         let place = MemoryOperand::with_base_displ(Iced::RSP, 8);
         self.put_made(Instruction::with2(Code::Lea_r64_m, Iced::RSP, place), ip);
-        self.go_on(way, OUTER, back, next);
+        self.go_on(way, call.from, back, next);
     }
 
     /// Compares registers with the bounds of an alternative.

@@ -13,7 +13,10 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInf
 const MOST: usize = 8192;
 
 /// Calls whose functions are copied along; more are left to the original code.
-const MOST_CALLS: usize = 32;
+const MOST_CALLS: usize = 64;
+
+/// Calls within calls are copied along so far.
+const DEEPEST: usize = 4;
 
 /// The function that the loop is in. Others are those that it calls, one for each
 /// call.
@@ -43,7 +46,7 @@ pub(crate) struct Graph {
     pub calls: Vec<Called>,
 }
 
-/// A call in the outer function to one that is copied along.
+/// A call to a function that is copied along.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Called {
     /// The call.
@@ -52,6 +55,8 @@ pub(crate) struct Called {
     pub back: u64,
     /// The function that it calls.
     pub target: u64,
+    /// The function that it is in.
+    pub from: u8,
 }
 
 /// How control leaves an instruction.
@@ -107,31 +112,58 @@ impl Graph {
             calls: Vec::new(),
         };
         graph.walk(&frame.code, frame.ip.0, OUTER);
-        for node in 0..graph.nodes.len() {
-            let call = graph.nodes[node].instruction;
-            let target = call.near_branch_target();
-            let code = callees.iter().find(|c| c.start.0 == target);
-            let known = graph.find(OUTER, call.next_ip()).is_some();
-            let (true, Some(code), true) = (call.is_call_near(), code, known) else {
-                continue;
-            };
-            if target == frame.code.start.0 || graph.calls.len() == MOST_CALLS {
-                continue;
-            }
-            graph.calls.push(Called {
-                node,
-                back: call.next_ip(),
-                target,
-            });
-            graph.walk(code, target, graph.calls.len() as u8);
+        // Those that are found on the way come behind.
+        let mut node = 0;
+        while node < graph.nodes.len() {
+            graph.follow_call(frame, callees, node);
+            node += 1;
         }
         graph.link();
         graph
     }
 
-    /// The function of the call that returns to `back`.
-    pub(crate) fn instance(&self, back: u64) -> Option<u8> {
-        let call = self.calls.iter().position(|c| c.back == back)?;
+    /// Copies the function along that an instruction calls.
+    fn follow_call(&mut self, frame: &Frame<'_>, callees: &[Code<'_>], node: usize) {
+        let Node {
+            instruction: call,
+            instance: from,
+            ..
+        } = self.nodes[node];
+        if !call.is_call_near() || self.calls.len() == MOST_CALLS {
+            return;
+        }
+        let target = call.near_branch_target();
+        let code = callees.iter().find(|c| c.start.0 == target);
+        let returns = self.find(from, call.next_ip()).is_some();
+        let (Some(code), true) = (code, returns) else {
+            return;
+        };
+        let mut depth = 1;
+        let mut outer = from;
+        while let Some(call) = self.called(outer) {
+            // A function within itself has no end.
+            if call.target == target || depth == DEEPEST {
+                return;
+            }
+            outer = call.from;
+            depth += 1;
+        }
+        if target == frame.code.start.0 {
+            return;
+        }
+        self.calls.push(Called {
+            node,
+            back: call.next_ip(),
+            target,
+            from,
+        });
+        self.walk(code, target, self.calls.len() as u8);
+    }
+
+    /// The function that the call in `from` which returns to `back` leads to.
+    pub(crate) fn instance(&self, from: u8, back: u64) -> Option<u8> {
+        let fits = |c: &Called| c.from == from && c.back == back;
+        let call = self.calls.iter().position(fits)?;
         u8::try_from(call + 1).ok()
     }
 
@@ -207,7 +239,7 @@ impl Graph {
             {
                 // One that changed its return address leaves the copy: the copy of
                 // the return looks.
-                next.extend(self.find(OUTER, call.back));
+                next.extend(self.find(call.from, call.back));
                 exits = false;
             }
             for &n in &next {
@@ -215,6 +247,20 @@ impl Graph {
             }
             self.nodes[at].next = next;
             self.nodes[at].exits = exits;
+        }
+    }
+
+    /// Makes calls do what they do if the function called returns and keeps what it
+    /// has to keep: for guesses only.
+    pub(crate) fn pass_calls(&mut self) {
+        for n in 0..self.nodes.len() {
+            let i = self.nodes[n].instruction;
+            let after = self.find(self.nodes[n].instance, i.next_ip());
+            if let (true, Some(after)) = (i.is_call_near(), after) {
+                self.nodes[n].effects = Effects::of_called();
+                self.nodes[n].next.push(after);
+                self.nodes[after].before.push(n);
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! Finding the caller of a leaf function: where the return address lies, and the
-//! call that it belongs to.
+//! Finding the caller of a function: where the return address lies, and the call that
+//! it belongs to.
 
 use crate::facts::{Checks, facts};
 use crate::flow::Graph;
@@ -10,26 +10,31 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use sunder_access::CodeAddress;
 
-/// Any number will do: only the distance from it is used.
-const STACK: u64 = 1 << 62;
+/// Any numbers will do: only the distance from them is used. Where it is not the same
+/// for both, the stack was aligned.
+const STACKS: [u64; 2] = [1 << 62, (1 << 62) + 0x1238];
 
-/// No leaf function has a larger frame.
+/// Few functions have a larger frame.
 const DEEPEST: i64 = 1 << 20;
 
-/// Where the return address of a leaf function lies when control is at `ip`, in
-/// bytes from rsp on; none for a function that calls others before it comes there,
-/// or whose stack pointer can't be followed.
+/// Where the return address of a function probably lies when control is at `ip`, in
+/// bytes from rsp on, if what it calls leaves the stack pointer as it was; none if it
+/// can't be followed.
 pub fn return_slot(code: Code<'_>, ip: CodeAddress) -> Option<i64> {
-    let graph = Graph::of(&Frame { code, ip }, &[]);
+    let mut graph = Graph::of(&Frame { code, ip }, &[]);
+    graph.pass_calls();
     let all: BTreeSet<usize> = (0..graph.nodes.len()).collect();
     let start = graph.find(crate::flow::OUTER, code.start.0)?;
     let at = graph.find(crate::flow::OUTER, ip.0)?;
-    let mut state = [None; 16];
-    state[Register::RSP.index()] = Some(Values::one(STACK));
-    let facts = facts(&graph, &all, &[(start, state)], &Checks::new());
-    let rsp = facts.get(&at)?[Register::RSP.index()]?.only()?;
-    let slot = STACK.wrapping_sub(rsp) as i64;
-    (0..DEEPEST).contains(&slot).then_some(slot)
+    let slot = |stack: u64| {
+        let mut state = [None; 16];
+        state[Register::RSP.index()] = Some(Values::one(stack));
+        let facts = facts(&graph, &all, &[(start, state)], &Checks::new());
+        let rsp = facts.get(&at)?[Register::RSP.index()]?.only()?;
+        Some(stack.wrapping_sub(rsp) as i64)
+    };
+    let [first, second] = STACKS.map(slot);
+    first.filter(|slot| (0..DEEPEST).contains(slot) && first == second)
 }
 
 /// The functions that `code` calls directly.

@@ -2,7 +2,7 @@
 //! after one another, functions within their callers, so that the copy needs few
 //! jumps of its own.
 
-use crate::flow::{Graph, OUTER};
+use crate::flow::Graph;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use iced_x86::FlowControl;
@@ -36,7 +36,10 @@ fn follower(graph: &Graph, n: usize) -> Option<usize> {
             let inner = graph.calls.iter().position(|c| c.node == n)?;
             graph.find(u8::try_from(inner + 1).ok()?, i.near_branch_target())
         }
-        FlowControl::Return => graph.find(OUTER, graph.called(node.instance)?.back),
+        FlowControl::Return => {
+            let call = graph.called(node.instance)?;
+            graph.find(call.from, call.back)
+        }
         _ => None,
     }
 }

@@ -100,55 +100,66 @@ pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, 
     let own = Graph::of(&request.frame, request.callees);
     let at = own.find(OUTER, ip.0).ok_or(Refusal::NoInstruction(ip))?;
     let seen = can_be_moved(request, &own, at)?;
-    let with_caller = match &request.caller {
-        Some(caller) if own.loops(at).is_empty() => {
-            let graph = Graph::of(caller, request.callees);
-            let instance = graph.instance(caller.ip.0);
-            let at = instance.and_then(|instance| graph.find(instance, ip.0));
-            at.map(|at| (graph, at))
+    if !only_alone {
+        // The outermost loop: leaving a copy and faulting again takes as long as many
+        // guards.
+        for depth in (0..=request.callers.len()).rev() {
+            let found = within(request, depth);
+            let Some((graph, at)) = found else { continue };
+            let wanted = wanted(&graph);
+            let planner = Planner {
+                request,
+                graph: &graph,
+                at,
+                wanted,
+            };
+            if let Some((body, planned)) = planner.best() {
+                let wanted = planner.wanted;
+                return Ok(planned.chosen(graph, body, at, seen, wanted, true));
+            }
         }
-        _ => None,
-    };
-    let (graph, at) = with_caller.unwrap_or((own, at));
-    let loops = if only_alone {
-        Vec::new()
-    } else {
-        graph.loops(at)
-    };
-    let planner = Planner {
-        request,
-        graph: &graph,
-        at,
-        wanted: wanted(&graph),
-    };
-    // The outermost: leaving a copy and faulting again takes as long as many guards.
-    let small = loops.iter().any(|body| body.len() <= MOST_COPIED);
-    let best = loops
-        .into_iter()
-        .filter(|body| !small || body.len() <= MOST_COPIED)
-        .map(|body| {
-            let planned = planner.plan(&body);
-            (body, planned)
-        })
-        .find(|(_, planned)| planned.fast.plans.contains_key(&at));
-    let is_loop = best.is_some();
-    let (body, planned) = match best {
-        Some(best) => best,
-        None => alone(request, &graph, at)?,
-    };
-    let wanted = planner.wanted;
-    Ok(Chosen {
-        graph,
-        body,
-        at,
-        is_loop,
-        fast: planned.fast,
-        slow: planned.slow,
-        checks: planned.checks,
-        returns: planned.returns,
-        seen,
-        wanted,
-    })
+    }
+    let (body, planned) = alone(request, &own, at)?;
+    let wanted = BTreeSet::new();
+    Ok(planned.chosen(own, body, at, seen, wanted, false))
+}
+
+/// The graph of the function so many callers above, and the instruction in it.
+fn within(request: &Request<'_>, depth: usize) -> Option<(Graph, usize)> {
+    let callers = request.callers.get(..depth)?;
+    let outer = callers.last().unwrap_or(&request.frame);
+    let graph = Graph::of(outer, request.callees);
+    let mut instance = OUTER;
+    for caller in callers.iter().rev() {
+        instance = graph.instance(instance, caller.ip.0)?;
+    }
+    let at = graph.find(instance, request.frame.ip.0)?;
+    Some((graph, at))
+}
+
+impl Planned {
+    fn chosen(
+        self,
+        graph: Graph,
+        body: BTreeSet<usize>,
+        at: usize,
+        seen: Seen,
+        wanted: BTreeSet<usize>,
+        is_loop: bool,
+    ) -> Chosen {
+        Chosen {
+            graph,
+            body,
+            at,
+            is_loop,
+            fast: self.fast,
+            slow: self.slow,
+            checks: self.checks,
+            returns: self.returns,
+            seen,
+            wanted,
+        }
+    }
 }
 
 /// The operand that faulted, if it can go anywhere at all.
@@ -178,6 +189,20 @@ fn known(request: &Request<'_>) -> State {
 }
 
 impl Planner<'_> {
+    /// The outermost loop with a plan for the instruction.
+    fn best(&self) -> Option<(BTreeSet<usize>, Planned)> {
+        let loops = self.graph.loops(self.at);
+        let small = loops.iter().any(|body| body.len() <= MOST_COPIED);
+        loops
+            .into_iter()
+            .filter(|body| !small || body.len() <= MOST_COPIED)
+            .map(|body| {
+                let planned = self.plan(&body);
+                (body, planned)
+            })
+            .find(|(_, planned)| planned.fast.plans.contains_key(&self.at))
+    }
+
     fn plan(&self, body: &BTreeSet<usize>) -> Planned {
         let mut factory = InstructionInfoFactory::new();
         let operands: BTreeMap<usize, Operand> = body

@@ -112,12 +112,12 @@ impl core::fmt::Debug for Memory<'_> {
 pub struct Request<'a> {
     /// The function of the instruction.
     pub frame: Frame<'a>,
-    /// The function that called it and where that goes on, if it is a leaf (its
-    /// return address lies at [`return_slot`](crate::return_slot)).
-    pub caller: Option<Frame<'a>>,
-    /// Functions that these two call directly
-    /// ([`call_targets`](crate::call_targets)), this one among them. Others are
-    /// called as they are.
+    /// The function that called it and where that goes on, the one that called that,
+    /// and so on, as far as they are known (a return address lies at
+    /// [`return_slot`](crate::return_slot)).
+    pub callers: &'a [Frame<'a>],
+    /// Functions that these call directly ([`call_targets`](crate::call_targets)),
+    /// and those that these call. Others are called as they are.
     pub callees: &'a [Code<'a>],
     /// At the fault.
     pub registers: Registers,

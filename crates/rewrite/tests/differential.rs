@@ -20,7 +20,8 @@ const BASE: u64 = 0x1_2000_0000;
 const BYTES: u64 = 0x40_0000;
 const LOOP: u64 = BASE + 0x200;
 const LEAF: u64 = BASE + 0x1000;
-const END: u64 = BASE + 0x1800;
+const INNER: u64 = BASE + 0x1800;
+const END: u64 = BASE + 0x1c00;
 const SAVES: u64 = BASE + 0x2000;
 const CONTEXT: u64 = BASE + 0x3000;
 const PAGE: u64 = BASE + 0x1_0000;
@@ -138,21 +139,37 @@ fn answer(run: &mut Run, now: Registers) -> Result<u64, Refusal> {
         start: CodeAddress(start),
         bytes: &run.code[(start - BASE) as usize..(end - BASE) as usize],
     };
-    let (body, leaf) = (function(LOOP, LEAF), function(LEAF, END));
-    let frame = |code, ip| Frame { code, ip };
-    let mut caller = None;
-    let mut own = frame(body, now.ip);
-    if now.ip.0 >= LEAF {
-        own = frame(leaf, now.ip);
-        let slot = return_slot(leaf, now.ip).expect("the leaf is simple");
+    let functions = [
+        function(LOOP, LEAF),
+        function(LEAF, INNER),
+        function(INNER, END),
+    ];
+    let of = |ip: u64| {
+        let last = functions.iter().rfind(|f| f.start.0 <= ip);
+        *last.expect("the code of the test")
+    };
+    let own = Frame {
+        code: of(now.ip.0),
+        ip: now.ip,
+    };
+    let mut callers: Vec<Frame<'_>> = Vec::new();
+    let (mut inner, mut rsp) = (own, now.general[4]);
+    while inner.code.start.0 != LOOP {
+        let slot = return_slot(inner.code, inner.ip).expect("the functions are simple");
+        let at = rsp.wrapping_add_signed(slot);
         // SAFETY: the test's own stack.
-        let back = unsafe { *((now.general[4].wrapping_add_signed(slot)) as *const u64) };
-        caller = Some(frame(body, CodeAddress(back)));
+        let back = unsafe { *(at as *const u64) };
+        rsp = at + 8;
+        inner = Frame {
+            code: of(back),
+            ip: CodeAddress(back),
+        };
+        callers.push(inner);
     }
     let request = Request {
         frame: own,
-        caller,
-        callees: &[leaf],
+        callers: &callers,
+        callees: &functions[1..],
         registers: now,
         moved: &run.moved,
         seen: &run.seen,
@@ -274,7 +291,9 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
     }
 }
 
-fn program(steps: &[(u32, u32, u32)], leaf: &[(u32, u32, u32)], rounds: u32) -> String {
+type Step = (u32, u32, u32);
+
+fn program([steps, leaf, inner]: [&[Step]; 3], rounds: u32) -> String {
     let mut text = String::new();
     let names = [
         "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12",
@@ -302,6 +321,14 @@ fn program(steps: &[(u32, u32, u32)], leaf: &[(u32, u32, u32)], rounds: u32) -> 
     text += "sub rcx, 1\n jnz .Lagain\n jmp .Lend\n";
     text += &format!(".org {:#x}\n.Lleaf:\n", LEAF - BASE);
     for &(kind, offset, scratch) in leaf {
+        text += &step(kind, offset, scratch);
+        text += "\n";
+    }
+    if !inner.is_empty() {
+        text += "push rbx\ncall .Linner\npop rbx\n";
+    }
+    text += &format!("ret\n.org {:#x}\n.Linner:\n", INNER - BASE);
+    for &(kind, offset, scratch) in inner {
         text += &step(kind, offset, scratch);
         text += "\n";
     }
@@ -401,9 +428,15 @@ fn rule(from: u64, len: u64, to: u64) -> Rule {
     }
 }
 
-fn compare(steps: &[(u32, u32, u32)], leaf: &[(u32, u32, u32)], rounds: u32) -> Option<usize> {
+fn compare(steps: &[Step], leaf: &[Step], rounds: u32) -> Option<usize> {
+    compare_deep([steps, leaf, &[]], rounds)
+}
+
+/// How often the loop faulted, with a function and one that this calls; none without
+/// an assembler.
+fn compare_deep(parts: [&[Step]; 3], rounds: u32) -> Option<usize> {
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
-    let source = program(steps, leaf, rounds);
+    let source = program(parts, rounds);
     let code = support::assemble_at(BASE, &source)?;
     // SAFETY: an address that nothing else has, of the test alone.
     let memory = unsafe {
@@ -471,7 +504,7 @@ fn compare(steps: &[(u32, u32, u32)], leaf: &[(u32, u32, u32)], rounds: u32) -> 
     Some(run.faults)
 }
 
-fn steps(most: usize) -> impl Strategy<Value = Vec<(u32, u32, u32)>> {
+fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((0u32..40, 0u32..64, 0u32..6), 0..most)
 }
 
@@ -479,8 +512,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 160, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_loop_whose_page_moved_does_what_it_did(body in steps(10), leaf in steps(5)) {
-        if compare(&body, &leaf, 9).is_none() {
+    fn a_loop_whose_page_moved_does_what_it_did(body in steps(10), leaf in steps(5), inner in steps(4)) {
+        if compare_deep([&body, &leaf, &inner], 9).is_none() {
             println!("SKIP: there is no assembler");
         }
     }
@@ -531,4 +564,41 @@ fn a_pointer_from_memory_is_guarded() {
         return;
     };
     assert_eq!(faults, 1);
+}
+
+#[test]
+fn one_fault_is_enough_for_what_can_be_told_in_advance() {
+    let kinds = [
+        ("a pointer from a pointer in memory", 24, 0),
+        ("a pointer that the loop puts into memory itself", 25, 1),
+        ("an index in memory", 27, 2),
+        ("an index of 32 bits in memory", 28, 0),
+        ("an index that is masked", 29, 1),
+        ("an address that is multiplied and divided", 30, 2),
+        ("an address that is multiplied by what is in memory", 31, 0),
+        ("a pointer that walks over the group", 32, 1),
+        ("an index that counts up to a bound", 33, 3),
+        ("a pointer that may be one of two", 37, 0),
+        ("an index that a comparison bounds", 38, 3),
+        ("an index that is negated and masked", 39, 3),
+    ];
+    for (what, kind, offset) in kinds {
+        let Some(faults) = compare(&[(kind, offset, 0)], &[], 300) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        assert_eq!(faults, 1, "{what}");
+    }
+}
+
+#[test]
+fn functions_within_functions_are_copied_into_the_loop() {
+    // The fault comes in the innermost, and in the loop.
+    for body in [&[(16, 0, 0)][..], &[(0, 0, 0)]] {
+        let Some(faults) = compare_deep([body, &[(6, 2, 2)], &[(0, 1, 2), (1, 2, 3)]], 300) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        assert_eq!(faults, 1);
+    }
 }

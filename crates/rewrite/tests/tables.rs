@@ -3,8 +3,8 @@
 
 mod support;
 
-use sunder_access::CodeAddress;
-use sunder_rewrite::{Code, Refusal, Registers, Seen, return_slot, specialise};
+use sunder_access::{Address, CodeAddress};
+use sunder_rewrite::{Code, Memory, Refusal, Registers, Seen, return_slot, specialise};
 use support::{GROUP, PAGE, TEXT, UNDERLAY, ask, assemble, moved, text};
 
 /// rdi and r12 point to the group, rsi and rbp beside the page; control is at
@@ -67,6 +67,12 @@ const CASES: &[Case] = &[
         source: "1: add [rdi+rcx*8], rax\n sub rcx, 1\n jne 1b\n ret",
         at: 0,
         wanted: "cmp rcx,3|ja 0x0000000000500019|add [rdi+rcx*8+0x101000],rax|sub rcx,1|jne 0x0000000000500000|jmp 0x000000000040000a|add [rdi+rcx*8],rax|jmp 0x000000000050000e",
+    },
+    Case {
+        what: "an index that is masked stays in the group: no guard",
+        source: "1: mov r8, rcx\n and r8d, 3\n add [rdi+r8*8], rax\n sub rcx, 1\n jne 1b\n ret",
+        at: 7,
+        wanted: "mov r8,rcx|and r8d,3|add [rdi+r8*8+0x101000],rax|sub rcx,1|jne 0x0000000000500000|jmp 0x0000000000400011",
     },
     Case {
         what: "no guard where flags live across: the instruction alone",
@@ -217,16 +223,28 @@ fn the_return_address_of_a_leaf_is_found() {
 }
 
 #[test]
-fn behind_a_call_the_return_address_is_not_guessed() {
-    let Some(code) = assemble("call 1f\n1: mov rax, [rdi]\n ret") else {
-        println!("SKIP: there is no assembler");
-        return;
-    };
-    let code = Code {
-        start: CodeAddress(TEXT),
-        bytes: &code,
-    };
-    assert_eq!(return_slot(code, CodeAddress(TEXT + 5)), None);
+fn behind_a_call_the_return_address_lies_where_it_lay() {
+    for (source, at, slot) in [
+        ("call 2f\n mov rax, [rdi]\n ret\n 2: ret", 5, Some(0)),
+        (
+            "push rbx\n call 2f\n mov rax, [rdi]\n ret\n 2: ret",
+            6,
+            Some(8),
+        ),
+        // Nobody knows by how much.
+        ("and rsp, -16\n mov rax, [rdi]\n ret", 4, None),
+        ("sub rsp, rax\n mov rax, [rdi]\n ret", 3, None),
+    ] {
+        let Some(code) = assemble(source) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        let code = Code {
+            start: CodeAddress(TEXT),
+            bytes: &code,
+        };
+        assert_eq!(return_slot(code, CodeAddress(TEXT + at)), slot, "{source}");
+    }
 }
 
 #[test]
@@ -267,4 +285,65 @@ fn a_base_that_was_seen_with_one_value_is_compared_with_it_and_else_bounded() {
     let text_of_two = text(&block);
     assert!(text_of_two.contains("cmp rdx,0x600058"), "{text_of_two}");
     assert!(text_of_two.contains("ja "), "{text_of_two}");
+}
+
+/// A pointer that is loaded in each round.
+const LOADED: &str = "1: mov rdx, [rsi]\n inc dword ptr [rdx+8]\n sub rcx, 1\n jne 1b\n ret";
+
+fn with_memory(source: &str) -> Option<sunder_rewrite::Block> {
+    let code = assemble(source)?;
+    let page = moved();
+    let mut request = ask(&code, registers(3), &page, &[]);
+    let read = |at: Address, _| (at.0 == 0x9000).then_some(GROUP.0);
+    request.memory = Memory(&read);
+    Some(specialise(&request).expect("a loop"))
+}
+
+#[test]
+fn a_pointer_from_memory_is_checked_where_it_is_loaded() {
+    let Some(block) = with_memory(LOADED) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let text = text(&block);
+    let lines: Vec<&str> = text.lines().filter_map(|l| l.split(": ").nth(1)).collect();
+    assert_eq!((block.direct, block.guarded), (1, 0), "{text}");
+    assert_eq!(lines[..2], ["mov rdx,[rsi]", "cmp rdx,0x600040"]);
+    assert!(lines[2].starts_with("jne "), "{text}");
+    assert_eq!(lines[3], "inc dword ptr [rdx+0x101008]");
+    // The other copy of the loop leads back when the pointer is the old one again.
+    assert!(lines.iter().any(|l| l.starts_with("je ")), "{text}");
+    assert!(lines.contains(&"inc dword ptr [rdx+8]"), "{text}");
+}
+
+#[test]
+fn what_the_loop_changes_is_not_expected_to_stay() {
+    let Some(block) = with_memory(&LOADED.replace("sub", "add qword ptr [rsi], 8\n sub")) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    assert_eq!((block.direct, block.guarded), (0, 1), "{}", text(&block));
+}
+
+#[test]
+fn a_pointer_that_walks_to_a_bound_needs_no_guard() {
+    let walk = |end: u64| {
+        let source = format!(
+            "1: mov r8, rdi\n lea r9, [rdi+{end}]\n2: add [r8], rax\n add r8, 8\n \
+             cmp r8, r9\n jne 2b\n sub rcx, 1\n jne 1b\n ret"
+        );
+        let code = assemble(&source)?;
+        let page = moved();
+        let mut now = registers(7);
+        (now.general[8], now.general[9]) = (GROUP.0 + 8, GROUP.0 + end);
+        let block = specialise(&ask(&code, now, &page, &[])).expect("a loop");
+        Some((block.direct, block.guarded))
+    };
+    let Some(within) = walk(32) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    assert_eq!(within, (1, 0));
+    // One word more is beyond the group.
+    assert_eq!(walk(40), Some((0, 1)));
 }

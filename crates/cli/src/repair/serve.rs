@@ -35,8 +35,10 @@ struct MovedArea {
     refusal: Option<String>,
 }
 
-/// Functions that a loop calls and that are copied with it.
-const MOST_CALLED: usize = 16;
+/// Functions that a loop calls, and that these call, and that are copied with it.
+const MOST_CALLED: usize = 32;
+/// Functions around the one of an instruction in which its loop may be.
+const MOST_CALLERS: usize = 3;
 /// Bytes of such a function.
 const LONGEST_CALLED: usize = 2048;
 
@@ -216,21 +218,18 @@ impl MovedArea {
             code: own,
             ip: registers.ip,
         };
-        // The caller of a leaf, by the return address that lies on the stack.
-        let slot = return_slot(own, registers.ip);
-        let back = slot.and_then(|slot| {
-            let at = registers.general[4].wrapping_add_signed(slot);
-            code.word(at)
-        });
-        let calling = back.and_then(|back| Some((code.function(back)?, back)));
-        let caller = calling.as_ref().map(|((start, bytes), back)| Frame {
-            code: Code {
-                start: CodeAddress(*start),
-                bytes,
-            },
-            ip: CodeAddress(*back),
-        });
-        let callees = called(code, [Some(frame), caller]);
+        let calling = callers(code, own, registers);
+        let callers: Vec<Frame<'_>> = calling
+            .iter()
+            .map(|(start, bytes, back)| Frame {
+                code: Code {
+                    start: CodeAddress(*start),
+                    bytes,
+                },
+                ip: CodeAddress(*back),
+            })
+            .collect();
+        let callees = called(code, frame, &callers);
         let callees: Vec<Code<'_>> = callees
             .iter()
             .map(|(start, bytes)| Code {
@@ -242,7 +241,7 @@ impl MovedArea {
         let memory = |at: sunder_access::Address, width| code.number(at.0, width);
         let request = Request {
             frame,
-            caller,
+            callers: &callers,
             callees: &callees,
             registers,
             moved: &self.moved,
@@ -263,20 +262,61 @@ impl MovedArea {
     }
 }
 
-/// The functions that those of `frames` call directly, if they are short.
-fn called(code: &mut TargetCode, frames: [Option<Frame<'_>>; 2]) -> Vec<(u64, Vec<u8>)> {
-    let mut targets: Vec<CodeAddress> = Vec::new();
-    for frame in frames.into_iter().flatten() {
-        targets.extend(call_targets(frame.code, frame.ip));
+/// The functions that a thread is in, beyond `own` at `registers`, by the return
+/// addresses on its stack: where each begins, its bytes, and where it goes on.
+fn callers(code: &mut TargetCode, own: Code<'_>, registers: Registers) -> Vec<(u64, Vec<u8>, u64)> {
+    let mut found: Vec<(u64, Vec<u8>, u64)> = Vec::new();
+    let mut rsp = registers.general[4];
+    for depth in 0..MOST_CALLERS {
+        let slot = match depth.checked_sub(1).and_then(|last| found.get(last)) {
+            None => return_slot(own, registers.ip),
+            Some((start, bytes, back)) => {
+                let caller = Code {
+                    start: CodeAddress(*start),
+                    bytes,
+                };
+                return_slot(caller, CodeAddress(*back))
+            }
+        };
+        let Some(slot) = slot else { break };
+        let at = rsp.wrapping_add_signed(slot);
+        let back = code.word(at);
+        let Some((back, (start, bytes))) = back.and_then(|b| Some((b, code.function(b)?))) else {
+            break;
+        };
+        rsp = at.wrapping_add(8);
+        found.push((start, bytes, back));
     }
-    targets.sort_unstable();
-    targets.dedup();
-    targets.truncate(MOST_CALLED);
-    targets
-        .into_iter()
-        .filter_map(|target| code.function(target.0))
-        .filter(|(_, bytes)| bytes.len() <= LONGEST_CALLED)
-        .collect()
+    found
+}
+
+/// The functions that these call, and those that they call, if they are short.
+fn called(code: &mut TargetCode, own: Frame<'_>, callers: &[Frame<'_>]) -> Vec<(u64, Vec<u8>)> {
+    let mut open: Vec<CodeAddress> = Vec::new();
+    for frame in std::iter::once(&own).chain(callers) {
+        open.extend(call_targets(frame.code, frame.ip));
+    }
+    let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
+    let mut next = 0;
+    while let Some(target) = open
+        .get(next)
+        .copied()
+        .filter(|_| found.len() < MOST_CALLED)
+    {
+        next += 1;
+        let known = found.iter().any(|(start, _)| *start == target.0);
+        let function = code.function(target.0).filter(|_| !known);
+        let Some((start, bytes)) = function.filter(|f| f.1.len() <= LONGEST_CALLED) else {
+            continue;
+        };
+        let inner = Code {
+            start: CodeAddress(start),
+            bytes: &bytes,
+        };
+        open.extend(call_targets(inner, target));
+        found.push((start, bytes));
+    }
+    found
 }
 
 /// Makes an entry known to the program; without room it is left out, and asked for

@@ -97,7 +97,7 @@ pub fn ask<'a>(
             },
             ip: registers.ip,
         },
-        caller: None,
+        callers: &[],
         callees: &[],
         registers,
         moved,
