@@ -37,6 +37,8 @@ enum Target {
     Check(Way, usize),
     /// What follows when this alternative of a guard fails.
     Fails(Way, usize, usize),
+    /// The sum before a jump through a table, if it goes to this target.
+    Case(Way, usize, usize),
     /// What follows if a leaf has another return address than the call's.
     Astray(Way, usize),
     /// Original code.
@@ -213,6 +215,7 @@ impl<'a> Emitter<'a> {
             {
                 self.otherwise(way, n, all);
             }
+            self.cases(way, n);
             if self.labels.contains_key(&Target::Astray(way, n)) {
                 self.label(Target::Astray(way, n));
                 let instruction = chosen.graph.nodes[n].instruction;
@@ -339,6 +342,7 @@ impl<'a> Emitter<'a> {
         }
         match instruction.flow_control() {
             FlowControl::Next | FlowControl::IndirectBranch => {
+                self.switch(way, n);
                 let displaced = match self.plans(way).plans.get(&n) {
                     None => instruction,
                     Some(Plan::Direct(displacement)) => displaced(instruction, *displacement),
@@ -372,6 +376,33 @@ impl<'a> Emitter<'a> {
             FlowControl::Call => self.call(way, n, &instruction, next),
             FlowControl::Return => self.give_back(way, n, &instruction, next),
             _ => self.put(instruction, ip),
+        }
+    }
+
+    /// Compares the distance of a jump through a table with those that lead to code of
+    /// the copy.
+    fn switch(&mut self, way: Way, n: usize) {
+        let Some((distance, ways)) = self.plans(way).switches.get(&n) else {
+            return;
+        };
+        let ip = self.chosen.graph.nodes[n].instruction.ip();
+        for (number, (far, _)) in ways.iter().enumerate() {
+            self.compare(*distance, *far as u64, ip);
+            self.branch(Code::Je_rel32_64, Target::Case(way, n, number), ip);
+        }
+    }
+
+    /// The sum, and on to the target.
+    fn cases(&mut self, way: Way, n: usize) {
+        let Some((_, ways)) = self.plans(way).switches.get(&n) else {
+            return;
+        };
+        let nodes = &self.chosen.graph.nodes;
+        for (number, &(_, target)) in ways.iter().enumerate() {
+            self.label(Target::Case(way, n, number));
+            self.put(nodes[n].instruction, nodes[n].instruction.ip());
+            let to = nodes[target].instruction.ip();
+            self.branch(Code::Jmp_rel32_64, Target::Node(way, target), to);
         }
     }
 

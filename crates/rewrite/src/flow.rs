@@ -3,7 +3,8 @@
 
 use crate::effects::Effects;
 use crate::live::Flags;
-use crate::request::{Code, Frame};
+use crate::request::{Code, Frame, Memory};
+use crate::table::{Table, table};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use alloc::{collections::BTreeSet, vec};
@@ -44,6 +45,8 @@ pub(crate) struct Graph {
     index: BTreeMap<(u8, u64), usize>,
     /// The calls whose functions are copied along.
     pub calls: Vec<Called>,
+    /// Jumps through tables.
+    pub tables: BTreeMap<usize, Table>,
 }
 
 /// A call to a function that is copied along.
@@ -105,17 +108,18 @@ fn ways(i: &Instruction) -> Ways {
 
 impl Graph {
     /// The instructions of one function, and of those in `callees` that it calls.
-    pub(crate) fn of(frame: &Frame<'_>, callees: &[Code<'_>]) -> Self {
+    pub(crate) fn of(frame: &Frame<'_>, callees: &[Code<'_>], memory: Memory<'_>) -> Self {
         let mut graph = Self {
             nodes: Vec::new(),
             index: BTreeMap::new(),
             calls: Vec::new(),
+            tables: BTreeMap::new(),
         };
-        graph.walk(&frame.code, frame.ip.0, OUTER);
+        graph.walk(&frame.code, frame.ip.0, OUTER, memory);
         // Those that are found on the way come behind.
         let mut node = 0;
         while node < graph.nodes.len() {
-            graph.follow_call(frame, callees, node);
+            graph.follow_call(frame, callees, node, memory);
             node += 1;
         }
         graph.link();
@@ -123,7 +127,13 @@ impl Graph {
     }
 
     /// Copies the function along that an instruction calls.
-    fn follow_call(&mut self, frame: &Frame<'_>, callees: &[Code<'_>], node: usize) {
+    fn follow_call(
+        &mut self,
+        frame: &Frame<'_>,
+        callees: &[Code<'_>],
+        node: usize,
+        memory: Memory<'_>,
+    ) {
         let Node {
             instruction: call,
             instance: from,
@@ -157,7 +167,7 @@ impl Graph {
             target,
             from,
         });
-        self.walk(code, target, self.calls.len() as u8);
+        self.walk(code, target, self.calls.len() as u8, memory);
     }
 
     /// The function that the call in `from` which returns to `back` leads to.
@@ -177,7 +187,7 @@ impl Graph {
     }
 
     /// Decodes what can be reached from the start of `code` and from `ip`.
-    fn walk(&mut self, code: &Code<'_>, ip: u64, instance: u8) {
+    fn walk(&mut self, code: &Code<'_>, ip: u64, instance: u8, memory: Memory<'_>) {
         let mut factory = InstructionInfoFactory::new();
         let mut decoder = Decoder::with_ip(64, code.bytes, code.start.0, DecoderOptions::NONE);
         // The code around `ip` matters most if there is too much.
@@ -204,6 +214,11 @@ impl Graph {
                 open.push(instruction.next_ip());
                 continue;
             }
+            let before = self.nodes.iter().rev().map(|n| &n.instruction);
+            if let Some(table) = table(&instruction, before, code, memory) {
+                open.extend(&table.targets);
+                self.tables.insert(self.nodes.len(), table);
+            }
             self.index.insert((instance, ip), self.nodes.len());
             self.nodes.push(Node {
                 effects: Effects::of(&instruction, &mut factory),
@@ -228,6 +243,9 @@ impl Graph {
                     Some(found) => next.push(found),
                     None => exits = true,
                 }
+            }
+            if let Some(table) = self.tables.get(&at) {
+                next.extend(table.targets.iter().filter_map(|&t| self.find(instance, t)));
             }
             let inner = self.calls.iter().position(|c| c.node == at);
             if let Some(inner) = inner {

@@ -4,7 +4,7 @@
 use crate::facts::{Checks, facts};
 use crate::flow::Graph;
 use crate::registers::Register;
-use crate::request::{Code, Frame};
+use crate::request::{Code, Frame, Memory};
 use crate::values::Values;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -20,8 +20,8 @@ const DEEPEST: i64 = 1 << 20;
 /// Where the return address of a function probably lies when control is at `ip`, in
 /// bytes from rsp on, if what it calls leaves the stack pointer as it was; none if it
 /// can't be followed.
-pub fn return_slot(code: Code<'_>, ip: CodeAddress) -> Option<i64> {
-    let mut graph = Graph::of(&Frame { code, ip }, &[]);
+pub fn return_slot(code: Code<'_>, ip: CodeAddress, memory: Memory<'_>) -> Option<i64> {
+    let mut graph = Graph::of(&Frame { code, ip }, &[], memory);
     graph.pass_calls();
     let all: BTreeSet<usize> = (0..graph.nodes.len()).collect();
     let start = graph.find(crate::flow::OUTER, code.start.0)?;
@@ -38,8 +38,8 @@ pub fn return_slot(code: Code<'_>, ip: CodeAddress) -> Option<i64> {
 }
 
 /// The functions that `code` calls directly.
-pub fn call_targets(code: Code<'_>, ip: CodeAddress) -> Vec<CodeAddress> {
-    let graph = Graph::of(&Frame { code, ip }, &[]);
+pub fn call_targets(code: Code<'_>, ip: CodeAddress, memory: Memory<'_>) -> Vec<CodeAddress> {
+    let graph = Graph::of(&Frame { code, ip }, &[], memory);
     let calls = graph.nodes.iter().map(|n| n.instruction);
     let mut targets: Vec<CodeAddress> = calls
         .filter(|i| i.is_call_near())

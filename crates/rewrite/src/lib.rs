@@ -42,6 +42,7 @@ mod registers;
 mod request;
 pub mod sites;
 mod speculate;
+mod table;
 mod values;
 
 pub use frame::{call_targets, return_slot};

@@ -8,6 +8,7 @@ use crate::operand::Operand;
 use crate::registers::Register;
 use crate::request::{MovedPage, Place, Refusal, Request, Rule, Seen};
 use crate::speculate::{checks, foresee};
+use crate::table::parts;
 use crate::values::Values;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -55,6 +56,9 @@ pub(crate) struct Version {
     pub facts: Facts,
     /// Facts that an entry must bring along.
     pub needed: BTreeMap<usize, u16>,
+    /// Sums before jumps through tables: the register of the distance, and where
+    /// distances lead.
+    pub switches: BTreeMap<usize, (Register, Vec<(i64, usize)>)>,
 }
 
 /// What is to be copied.
@@ -97,7 +101,7 @@ struct Planned {
 /// Decides; with `only_alone` for the one instruction.
 pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, Refusal> {
     let ip = request.frame.ip;
-    let own = Graph::of(&request.frame, request.callees);
+    let own = Graph::of(&request.frame, request.callees, request.memory);
     let at = own.find(OUTER, ip.0).ok_or(Refusal::NoInstruction(ip))?;
     let seen = can_be_moved(request, &own, at)?;
     if !only_alone {
@@ -128,7 +132,7 @@ pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, 
 fn within(request: &Request<'_>, depth: usize) -> Option<(Graph, usize)> {
     let callers = request.callers.get(..depth)?;
     let outer = callers.last().unwrap_or(&request.frame);
-    let graph = Graph::of(outer, request.callees);
+    let graph = Graph::of(outer, request.callees, request.memory);
     let mut instance = OUTER;
     for caller in callers.iter().rev() {
         instance = graph.instance(instance, caller.ip.0)?;
@@ -320,11 +324,59 @@ impl Planner<'_> {
                 None => {}
             }
         }
+        let mut switches = BTreeMap::new();
+        for &jump in self.graph.tables.keys().filter(|n| body.contains(n)) {
+            if let Some((sum, base, switch)) = self.switch(body, &facts, jump) {
+                *used.entry(sum).or_insert(0) |= base.bit();
+                switches.insert(sum, switch);
+            }
+        }
         Version {
             needed: needed(self.graph, body, &used, checks),
             plans,
             facts,
+            switches,
         }
+    }
+
+    /// How a jump through a table finds its target in the copy: the sum before it,
+    /// the register of the table, and the register and values of the distance.
+    #[allow(clippy::type_complexity, reason = "used once, taken apart at once")]
+    fn switch(
+        &self,
+        body: &BTreeSet<usize>,
+        facts: &Facts,
+        jump: usize,
+    ) -> Option<(usize, Register, (Register, Vec<(i64, usize)>))> {
+        let table = self.graph.tables.get(&jump)?;
+        let [sum] = self.graph.nodes[jump].before[..] else {
+            return None;
+        };
+        // The sum sets all flags: before it they are free.
+        if !body.contains(&sum) || self.wanted.contains(&sum) {
+            return None;
+        }
+        let [a, b] = parts(&self.graph.nodes[sum].instruction)?;
+        let state = facts.get(&sum)?;
+        let is_base = |r: Register| state[r.index()].and_then(Values::only) == Some(table.base);
+        let (base, distance) = match (is_base(a), is_base(b)) {
+            (true, false) => (a, b),
+            (false, true) => (b, a),
+            _ => return None,
+        };
+        let instance = self.graph.nodes[jump].instance;
+        let found = table.targets.iter().filter_map(|&target| {
+            let node = self.graph.find(instance, target)?;
+            let far = target.wrapping_sub(table.base) as i64;
+            let fits = i32::try_from(far).is_ok() && body.contains(&node);
+            fits.then_some((far, node))
+        });
+        let mut ways: Vec<(i64, usize)> = found.collect();
+        // Where the thread is now is where it often goes.
+        let at = self.graph.nodes[self.at].instruction.ip();
+        let distance_to = |n: usize| at.wrapping_sub(self.graph.nodes[n].instruction.ip());
+        ways.sort_by_key(|&(_, n)| distance_to(n));
+        (!ways.is_empty()).then_some((sum, base, (distance, ways)))
     }
 }
 
@@ -458,12 +510,11 @@ fn alternative(
         if exact {
             return only(register, value);
         }
-        let low = value.checked_sub(below / scale);
-        let high = value.checked_add(above / scale);
-        match (low, high) {
-            (Some(low), Some(high)) => Bound::of(register, low, high, state),
-            _ => only(register, value),
-        }
+        // Where a bound would be beyond zero or the highest number, nothing beyond it
+        // is left.
+        let low = value.saturating_sub(below / scale);
+        let high = value.saturating_add(above / scale);
+        Bound::of(register, low, high, state)
     };
     let mut bounds = Vec::new();
     match (operand.base, operand.index) {

@@ -218,7 +218,10 @@ fn the_return_address_of_a_leaf_is_found() {
         bytes: &code,
     };
     for (at, slot) in [(0, 0), (1, 8), (4, 8), (8, 0x28), (11, 0x28), (12, 0)] {
-        assert_eq!(return_slot(code, CodeAddress(TEXT + at)), Some(slot));
+        assert_eq!(
+            return_slot(code, CodeAddress(TEXT + at), Memory(&|_, _| None)),
+            Some(slot)
+        );
     }
 }
 
@@ -243,7 +246,11 @@ fn behind_a_call_the_return_address_lies_where_it_lay() {
             start: CodeAddress(TEXT),
             bytes: &code,
         };
-        assert_eq!(return_slot(code, CodeAddress(TEXT + at)), slot, "{source}");
+        assert_eq!(
+            return_slot(code, CodeAddress(TEXT + at), Memory(&|_, _| None)),
+            slot,
+            "{source}"
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use sunder_access::{CodeAddress, ProcessId};
+use sunder_access::{Address, CodeAddress, ProcessId};
 use sunder_findings::RewrittenCode;
 use sunder_rewrite::{
     Block, Code, Condition, Frame, Memory, MovedPage, Registers, Request, Seen, call_targets,
@@ -238,7 +238,7 @@ impl MovedArea {
             })
             .collect();
         let seen = self.seen.entry(thread).or_default();
-        let memory = |at: sunder_access::Address, width| code.number(at.0, width);
+        let memory = |at: Address, width| code.number(at.0, width);
         let request = Request {
             frame,
             callers: &callers,
@@ -268,14 +268,16 @@ fn callers(code: &mut TargetCode, own: Code<'_>, registers: Registers) -> Vec<(u
     let mut found: Vec<(u64, Vec<u8>, u64)> = Vec::new();
     let mut rsp = registers.general[4];
     for depth in 0..MOST_CALLERS {
+        let read = |at: Address, width| code.number(at.0, width);
+        let memory = Memory(&read);
         let slot = match depth.checked_sub(1).and_then(|last| found.get(last)) {
-            None => return_slot(own, registers.ip),
+            None => return_slot(own, registers.ip, memory),
             Some((start, bytes, back)) => {
                 let caller = Code {
                     start: CodeAddress(*start),
                     bytes,
                 };
-                return_slot(caller, CodeAddress(*back))
+                return_slot(caller, CodeAddress(*back), memory)
             }
         };
         let Some(slot) = slot else { break };
@@ -294,7 +296,8 @@ fn callers(code: &mut TargetCode, own: Code<'_>, registers: Registers) -> Vec<(u
 fn called(code: &mut TargetCode, own: Frame<'_>, callers: &[Frame<'_>]) -> Vec<(u64, Vec<u8>)> {
     let mut open: Vec<CodeAddress> = Vec::new();
     for frame in std::iter::once(&own).chain(callers) {
-        open.extend(call_targets(frame.code, frame.ip));
+        let read = |at: Address, width| code.number(at.0, width);
+        open.extend(call_targets(frame.code, frame.ip, Memory(&read)));
     }
     let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
     let mut next = 0;
@@ -313,7 +316,8 @@ fn called(code: &mut TargetCode, own: Frame<'_>, callers: &[Frame<'_>]) -> Vec<(
             start: CodeAddress(start),
             bytes: &bytes,
         };
-        open.extend(call_targets(inner, target));
+        let read = |at: Address, width| code.number(at.0, width);
+        open.extend(call_targets(inner, target, Memory(&read)));
         found.push((start, bytes));
     }
     found
