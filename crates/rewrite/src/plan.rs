@@ -193,9 +193,12 @@ fn known(request: &Request<'_>) -> State {
 }
 
 impl Planner<'_> {
-    /// The outermost loop with a plan for the instruction.
+    /// The outermost loop of the outer function with a plan for the instruction. What
+    /// is only a loop of a function that it calls is better seen from there.
     fn best(&self) -> Option<(BTreeSet<usize>, Planned)> {
-        let loops = self.graph.loops(self.at);
+        let mut loops = self.graph.loops(self.at);
+        let is_outer = |n: &usize| self.graph.nodes[*n].instance == OUTER;
+        loops.retain(|body| body.iter().any(is_outer));
         let small = loops.iter().any(|body| body.len() <= MOST_COPIED);
         loops
             .into_iter()

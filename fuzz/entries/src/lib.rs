@@ -8,9 +8,11 @@
 mod code;
 mod file;
 mod input;
+mod machine;
 mod program;
 mod recording;
 mod result;
+mod rewrite;
 mod segment;
 mod trace;
 mod transaction;
@@ -19,6 +21,7 @@ pub use code::code;
 pub use program::program;
 pub use recording::recording;
 pub use result::result;
+pub use rewrite::rewrite;
 pub use segment::segment;
 pub use trace::{blocks, trace};
 pub use transaction::transaction;
@@ -33,6 +36,7 @@ pub const ALL: &[(&str, Entry)] = &[
     ("program", program),
     ("recording", recording),
     ("result", result),
+    ("rewrite", rewrite),
     ("segment", segment),
     ("trace", trace),
     ("transaction", transaction),

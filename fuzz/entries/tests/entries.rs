@@ -99,6 +99,7 @@ entries!(
     program,
     recording,
     result,
+    rewrite,
     segment,
     trace,
     transaction
