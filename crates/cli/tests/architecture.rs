@@ -60,6 +60,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sunder-findings",
             "sunder-report",
             "sunder-plan",
+            "sunder-rewrite",
             "sunder-trace",
             "sunder-transaction",
         ],
