@@ -270,6 +270,34 @@ fn a_program_that_becomes_another_lives_on() {
     assert!(run.repair().moved.is_empty());
 }
 
+/// Bytes that the kernel needed where they were are moved again when that is over, and
+/// again the program does not notice. How often depends on how its threads run.
+#[test]
+fn what_had_to_go_back_is_moved_again() {
+    let _alone = targets::alone();
+    let program = c_program("needed_back", &[]).expect("it compiles");
+    let program = program.to_str().expect("our own path");
+    for _ in 0..MOST_BUSY_RUNS / 2 {
+        let run = repaired("again", &[], &[program]);
+        assert_eq!(
+            run.stdout, b"300000000 300000000 wrong 0\n",
+            "{}",
+            run.stderr
+        );
+        assert_eq!(run.status, Some(0));
+        let again = run.repair().moved.iter().find(|m| m.moves.len() > 1);
+        let Some(moved) = again else { continue };
+        let before = &moved.moves[..moved.moves.len() - 1];
+        assert!(before.iter().all(|m| m.rolled_back.is_some()), "{moved:#?}");
+        let times: Vec<f64> = moved.moves.iter().map(|m| m.at_seconds).collect();
+        assert!(times.is_sorted(), "{times:?}");
+        let faults: u64 = moved.moves.iter().map(|m| m.faults).sum();
+        assert!(faults <= moved.faults, "{moved:#?}");
+        return;
+    }
+    println!("SKIP: its threads did not contend after bytes had gone back");
+}
+
 /// A thread that is asked to move bytes may have begun to wait in the kernel: it does
 /// not learn of it. The program asks itself, which without the library would be its
 /// end.
