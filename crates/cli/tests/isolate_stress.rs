@@ -1,0 +1,229 @@
+//! Isolation under strain (`tests/programs/stress.c`): what broke SHERIFF's own sources, many
+//! threads, locks, allocations, random ends, gigabytes, and signals from outside. The
+//! program says whether its sums are right, natively and protected; nothing is judged by time,
+//! and how often somebody was isolated is up to the machine.
+
+mod support;
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::{Ended, c_program, plain_sunder};
+
+fn program() -> PathBuf {
+    c_program("stress", &["-w"]).expect("gcc is there")
+}
+
+/// Runs a command with a limit that only a hang reaches.
+fn output(command: &mut Command) -> Output {
+    let words: Vec<_> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(ToOwned::to_owned)
+        .collect();
+    Command::new("timeout")
+        .args(["-s", "KILL", "100"])
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout runs")
+}
+
+fn protect(options: &[&str]) -> Command {
+    let mut command = plain_sunder();
+    command.arg("protect").args(options);
+    command.args(["--isolate-global", "shared", "--"]);
+    command
+}
+
+/// Runs the cases natively, protected, and with episodes as often as possible.
+fn all_right(cases: &[&[&str]]) {
+    let _alone = support::targets::alone();
+    let program = program();
+    for case in cases {
+        let native = output(Command::new(&program).args(*case));
+        assert_eq!(native.status.code(), Some(3), "{case:?}: {native:?}");
+        for options in [&[][..], &["--every", "300"]] {
+            let done = output(protect(options).arg(&program).args(*case));
+            let said = String::from_utf8_lossy(&done.stderr);
+            if said.contains("can't be stopped") {
+                println!("SKIP: {said}");
+                return;
+            }
+            assert_eq!(
+                done.status.code(),
+                Some(3),
+                "{case:?} {options:?}: {done:?}"
+            );
+            assert_eq!(done.stdout, native.stdout, "{case:?} {options:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn atomic_additions_are_not_lost_and_spins_end() {
+    all_right(&[&["atomics"], &["flags"], &["plain"], &["trylock"]]);
+}
+
+#[test]
+fn private_file_mappings_and_lists_are_whole() {
+    all_right(&[&["words"], &["lists"]]);
+}
+
+#[test]
+fn output_reads_and_aligned_blocks_are_right() {
+    all_right(&[&["output"], &["read"], &["memalign"]]);
+}
+
+#[test]
+fn locks_and_allocations_under_strain() {
+    for _ in 0..3 {
+        all_right(&[&["locks", "5"], &["allocations", "3"]]);
+    }
+}
+
+/// More threads at once than can be isolated (`sunder_wire::isolation::SLOTS`): the others
+/// stay what they are.
+#[test]
+fn five_hundred_threads_at_once() {
+    all_right(&[&["many", "1", "5"]]);
+}
+
+#[test]
+fn threads_that_exit_are_canceled_and_get_signals_at_random() {
+    all_right(&[&["ends", "2"]]);
+}
+
+#[test]
+fn gigabytes_of_heap_of_which_little_exists() {
+    all_right(&[&["heap", "8"]]);
+}
+
+/// The processes that run the program, workers included.
+fn running(program: &Path) -> Vec<i32> {
+    let all = std::fs::read_dir("/proc").expect("it is mounted");
+    all.flatten()
+        .filter(|entry| {
+            std::fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == program)
+        })
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Waits until `done`, half a minute at most; whether it came.
+fn comes(mut done: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(30) {
+        if done() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+/// Starts the program under protection and waits until its memory was made sharable; `None`
+/// where that does not come, as if threads can't be stopped.
+fn started(program: &Path, case: &[&str], output: Stdio) -> Option<(Ended, i32)> {
+    let mut command = protect(&["--quiet", "--every", "500"]);
+    command.arg(program).args(case);
+    // As a shell does it, so that a terminal's signals reach all.
+    let command = command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(Stdio::null());
+    let sunder = Ended::new(command);
+    let is_shared = |process: &i32| {
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps"));
+        maps.is_ok_and(|maps| maps.contains("sunder-memory"))
+    };
+    let mut process = None;
+    comes(|| {
+        // The first is the program: its workers come later and have higher numbers, but
+        // for a wrap that would only end the test early.
+        process = running(program).into_iter().min().filter(is_shared);
+        process.is_some()
+    });
+    if process.is_none() {
+        println!("SKIP: nobody was isolated");
+    }
+    Some((sunder, process?))
+}
+
+fn kill(process: i32, signal: i32) {
+    // SAFETY: takes integers; the process is one that this test started.
+    unsafe { libc::kill(process, signal) };
+}
+
+/// An interrupt, as from a terminal, to the tool, the program and its workers ends all.
+#[test]
+fn an_interrupt_leaves_nobody_behind() {
+    let _alone = support::targets::alone();
+    let program = program();
+    let Some((mut sunder, _)) = started(&program, &["forever"], Stdio::null()) else {
+        return;
+    };
+    let group: i32 = sunder.id().parse().expect("a number");
+    kill(-group, libc::SIGINT);
+    assert!(comes(|| sunder.child().try_wait().expect("ours").is_some()));
+    let status = sunder.child().wait().expect("ours");
+    // The tool's own end is by the same signal if it meets it only after the program's.
+    let shown = status.code().or(status.signal().map(|signal| 128 + signal));
+    assert_eq!(shown, Some(130), "{status:?}");
+    assert!(comes(|| running(&program).is_empty()), "orphans");
+}
+
+#[test]
+fn a_program_that_is_killed_leaves_nobody_behind() {
+    let _alone = support::targets::alone();
+    let program = program();
+    let Some((mut sunder, process)) = started(&program, &["forever"], Stdio::null()) else {
+        return;
+    };
+    kill(process, libc::SIGKILL);
+    assert!(comes(|| sunder.child().try_wait().expect("ours").is_some()));
+    let status = sunder.child().wait().expect("ours");
+    assert_eq!(status.code(), Some(137), "{status:?}");
+    assert!(comes(|| running(&program).is_empty()), "orphans");
+}
+
+/// Stopped and continued again and again, as by a shell's job control.
+#[test]
+fn a_program_that_is_stopped_goes_on_and_is_right() {
+    let _alone = support::targets::alone();
+    let program = program();
+    let started = started(&program, &["while", "1"], Stdio::piped());
+    let Some((mut sunder, process)) = started else {
+        return;
+    };
+    for _ in 0..5 {
+        kill(process, libc::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(50));
+        kill(process, libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    assert!(comes(|| sunder.child().try_wait().expect("ours").is_some()));
+    let status = sunder.child().wait().expect("ours");
+    assert_eq!(status.code(), Some(3), "{status:?}");
+    let mut said = String::new();
+    let mut stream = sunder.child().stdout.take().expect("piped");
+    std::io::Read::read_to_string(&mut stream, &mut said).expect("text");
+    assert_eq!(said, "right\n");
+}
+
+/// Without the tool the program goes on, natively, and is right.
+#[test]
+fn a_program_outlives_the_tool_and_is_right() {
+    let _alone = support::targets::alone();
+    let program = program();
+    let said = tempfile::NamedTempFile::new().expect("a file");
+    let file = said.reopen().expect("the same");
+    let Some((sunder, _)) = started(&program, &["while", "1"], file.into()) else {
+        return;
+    };
+    sunder.kill(libc::SIGKILL);
+    assert!(comes(|| running(&program).is_empty()), "it hangs");
+    let said = std::fs::read_to_string(said.path()).expect("text");
+    assert_eq!(said, "right\n");
+}
