@@ -99,7 +99,7 @@ fn gigabytes_of_heap_of_which_little_exists() {
     all_right(&[&["heap", "8"]]);
 }
 
-/// The processes that run the program, workers included.
+/// The processes that run this copy of the program, workers included.
 fn running(program: &Path) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").expect("it is mounted");
     all.flatten()
@@ -108,6 +108,34 @@ fn running(program: &Path) -> Vec<i32> {
         })
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
+}
+
+/// A copy of the program of this test's own, so that it is told from those of others;
+/// whoever still runs it at the end is ended.
+struct Copy {
+    program: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Copy {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join("stress");
+        std::fs::copy(self::program(), &program).expect("copied");
+        let program = program.canonicalize().expect("it is there");
+        Self {
+            program,
+            _folder: folder,
+        }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        for process in running(&self.program) {
+            kill(process, libc::SIGKILL);
+        }
+    }
 }
 
 /// Waits until `done`, half a minute at most; whether it came.
@@ -160,7 +188,8 @@ fn kill(process: i32, signal: i32) {
 #[test]
 fn an_interrupt_leaves_nobody_behind() {
     let _alone = support::targets::alone();
-    let program = program();
+    let copy = Copy::new();
+    let program = copy.program.clone();
     let Some((mut sunder, _)) = started(&program, &["forever"], Stdio::null()) else {
         return;
     };
@@ -177,7 +206,8 @@ fn an_interrupt_leaves_nobody_behind() {
 #[test]
 fn a_program_that_is_killed_leaves_nobody_behind() {
     let _alone = support::targets::alone();
-    let program = program();
+    let copy = Copy::new();
+    let program = copy.program.clone();
     let Some((mut sunder, process)) = started(&program, &["forever"], Stdio::null()) else {
         return;
     };
@@ -192,7 +222,8 @@ fn a_program_that_is_killed_leaves_nobody_behind() {
 #[test]
 fn a_program_that_is_stopped_goes_on_and_is_right() {
     let _alone = support::targets::alone();
-    let program = program();
+    let copy = Copy::new();
+    let program = copy.program.clone();
     let started = started(&program, &["while", "1"], Stdio::piped());
     let Some((mut sunder, process)) = started else {
         return;
