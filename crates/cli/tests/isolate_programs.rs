@@ -311,3 +311,60 @@ fn redis_loses_no_increment() {
     stream.write_all(b"SHUTDOWN NOSAVE\r\n").expect("sent");
     assert_eq!(end(server), Some(0));
 }
+
+/// The example beside the header that programs may include: the same alone and
+/// protected, where its own words choose what is isolated.
+#[test]
+fn a_program_says_itself_what_its_threads_have_for_themselves() {
+    let _alone = support::targets::alone();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slots-example");
+    for (compiler, language) in [("gcc", "c"), ("g++", "c++")] {
+        // C++ has no compound literals; the header is what it must take.
+        let check = include.join("sunder.h");
+        let checked = Command::new(compiler)
+            .args([
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-fsyntax-only",
+                "-x",
+                language,
+            ])
+            .args(["-Wno-pragma-once-outside-header", "-Wno-unused-function"])
+            .arg(check)
+            .output()
+            .expect("gcc is needed, as the README says");
+        assert!(checked.status.success(), "{checked:?}");
+    }
+    let built = Command::new("gcc")
+        .args(["-O1", "-g", "-pthread", "-Wall", "-Werror", "-I"])
+        .arg(&include)
+        .arg(include.join("example/slots.c"))
+        .arg("-o")
+        .arg(&program)
+        .status();
+    assert!(built.is_ok_and(|status| status.success()));
+    let sums = "100000000 999999\n100000000 999999\n200\n";
+    let native = output(&mut Command::new(&program));
+    assert_eq!(String::from_utf8_lossy(&native.stdout), sums);
+    let said = String::from_utf8_lossy(&native.stderr);
+    assert_eq!(said, "active 0, isolated 0\nshared again 0\n");
+    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slots-report.json");
+    let path = report.to_str().expect("utf-8");
+    for every in [&[][..], &["--every", "1000", "--isolate-global", "stderr"]] {
+        let options = [&["--report", path], every].concat();
+        let Some(done) = protect(&options, &program, &[]) else {
+            return;
+        };
+        assert_eq!(String::from_utf8_lossy(&done.stdout), sums, "{done:?}");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            said.starts_with("active 1, isolated 1\nshared again 1\n"),
+            "{said}"
+        );
+        let report = std::fs::read_to_string(&report).expect("it was written");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        assert!(report["pages"].as_u64().is_some_and(|n| n > 0), "{report}");
+    }
+}

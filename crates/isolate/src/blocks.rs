@@ -68,33 +68,45 @@ fn keep(block: *mut c_void, bytes: usize, to: usize) {
     if !RETURNS.iter().any(|r| r.load(Relaxed) == to) {
         return;
     }
+    put(block, bytes, 0);
+}
+
+/// The program itself asks for bytes; whether they are written down.
+pub fn ask(start: *mut c_void, bytes: usize) -> bool {
+    put(start, bytes, 1)
+}
+
+fn put(block: *mut c_void, bytes: usize, asked: u32) -> bool {
     let Some(control) = control::get() else {
-        return;
+        return false;
     };
     for kept in &control.blocks {
         // Taken first, filled then: the tool looks at the address last.
         if kept.address.compare_exchange(0, 1, SeqCst, Relaxed).is_ok() {
             kept.bytes.store(bytes as u64, SeqCst);
+            kept.asked.store(asked, SeqCst);
             kept.address.store(block as u64, SeqCst);
             control.block_changes.fetch_add(1, SeqCst);
-            return;
+            return true;
         }
     }
+    false
 }
 
-/// Forgets a block that is about to go: its pages are shared from then on.
-pub fn forget(block: *mut c_void) {
+/// Forgets a block that is about to go: its pages are shared from then on. Whether it was kept.
+pub fn forget(block: *mut c_void) -> bool {
     if block.is_null() {
-        return;
+        return false;
     }
     let Some(control) = control::get() else {
-        return;
+        return false;
     };
     // Raised after a block was written down, and never back at 0.
     if control.block_changes.load(Acquire) == 0 {
-        return;
+        return false;
     }
     let address = block as u64;
+    let mut known = false;
     for kept in control
         .blocks
         .iter()
@@ -118,9 +130,12 @@ pub fn forget(block: *mut c_void) {
                 page.given_up.store(2, SeqCst);
             }
         }
+        known = true;
+        kept.asked.store(0, SeqCst);
         kept.address.store(0, SeqCst);
         control.block_changes.fetch_add(1, SeqCst);
     }
+    known
 }
 
 /// The body of an allocation function: `$inner` gets the arguments and, as the last, the

@@ -15,6 +15,7 @@
 //! - [`convert`] makes the program's memory sharable, and turns that back before a fork.
 //! - [`blocks`] knows the heap objects that are to be isolated.
 //! - [`space`] sees every change of the address space, by hooks in the C library.
+//! - [`interface`] is for programs that know of us.
 //! - [`calls`] stands before the functions that make processes.
 //!
 //! Contexts: `enter` and `convert` run on threads that were stopped anywhere, `worker`
@@ -33,6 +34,8 @@ mod calls;
 mod control;
 mod convert;
 mod enter;
+#[cfg(not(test))]
+mod interface;
 mod maps;
 mod private;
 mod real;

@@ -196,6 +196,8 @@ pub struct Block {
     pub address: AtomicU64,
     /// Its bytes.
     pub bytes: AtomicU64,
+    /// 1: the program itself asked for it.
+    pub asked: AtomicU32,
 }
 
 /// The head of the control file.

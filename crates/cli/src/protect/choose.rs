@@ -6,6 +6,7 @@ use super::image::is_systems;
 use super::keeper::Keeper;
 use super::pages::{Asked, LARGEST};
 use super::report::Isolated;
+use super::target;
 use crate::latent::show_sharing;
 use crate::naming::{Part, name_line, show_object};
 use crate::process::Process;
@@ -247,6 +248,7 @@ impl Chooser {
         for subject in &self.subjects {
             keeper.ask(subject.asked);
         }
+        target::ask_for_blocks_of(keeper, true);
     }
 }
 

@@ -154,7 +154,7 @@ impl Targets {
     /// Asks for the pages of what has been found by now.
     pub fn choose_pages(&self, keeper: &mut Keeper) {
         self.choose_globals(keeper);
-        self.choose_blocks(keeper);
+        ask_for_blocks_of(keeper, false);
     }
 
     /// Whether the result names global variables.
@@ -178,21 +178,23 @@ impl Targets {
             }
         }
     }
+}
 
-    fn choose_blocks(&self, keeper: &mut Keeper) {
-        for place in 0..keeper.shared.blocks.len() {
-            let block = &keeper.shared.blocks[place];
-            let start = block.address.load(SeqCst);
-            let size = block.bytes.load(Acquire);
-            if start > 1 {
-                let asked = Asked {
-                    start,
-                    size,
-                    whole_pages: false,
-                    block: Some(place),
-                };
-                keeper.ask(asked);
-            }
+/// Asks for the pages of living blocks; with `own`, only those that the program itself
+/// wants isolated.
+pub fn ask_for_blocks_of(keeper: &mut Keeper, own: bool) {
+    for place in 0..keeper.shared.blocks.len() {
+        let block = &keeper.shared.blocks[place];
+        let start = block.address.load(SeqCst);
+        let size = block.bytes.load(Acquire);
+        if start > 1 && (!own || block.asked.load(SeqCst) == 1) {
+            let asked = Asked {
+                start,
+                size,
+                whole_pages: false,
+                block: Some(place),
+            };
+            keeper.ask(asked);
         }
     }
 }
