@@ -18,6 +18,9 @@ pub fn is_sound(process: ProcessId) -> Result<(), String> {
     if field("x86_Thread_features").contains("shstk") {
         return Err("the program has shadow stacks".into());
     }
+    if field("VmLck").is_empty() {
+        return Err("the program has ended".into());
+    }
     if !field("VmLck").starts_with('0') {
         return Err("the program has locked memory".into());
     }
