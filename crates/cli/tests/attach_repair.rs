@@ -65,7 +65,17 @@ impl Target {
             let value = l.strip_prefix("SigCgt:")?;
             Some(u64::from_str_radix(value.trim(), 16).expect("hexadecimal") & but_one)
         };
-        let signals = text("status").lines().filter_map(number).collect();
+        let mut signals: Vec<u64> = text("status").lines().filter_map(number).collect();
+        // Its counting threads block all that can be blocked.
+        let folder = std::fs::read_dir(format!("/proc/{}/task", self.id())).expect("it lives");
+        let blocked = |task: std::fs::DirEntry| {
+            let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+            let line = status.lines().find_map(|l| l.strip_prefix("SigBlk:"))?;
+            u64::from_str_radix(line.trim(), 16).ok()
+        };
+        let bit = 1 << (libc::SIGSEGV - 1);
+        let masks = folder.flatten().skip(1).take(2).filter_map(blocked);
+        signals.extend(masks.map(|m| m & bit));
         let maps = text("maps");
         let kept = maps
             .lines()

@@ -182,7 +182,12 @@ static void leave_no_room(void) {
 
 int main(int count, char **arguments) {
     pthread_t threads[2];
+    /* Threads of servers block all signals. */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
     for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
     char byte;
     const char *what = count > 1 ? arguments[1] : "";
     if (strcmp(what, "calls") == 0) {

@@ -7,7 +7,7 @@
 use super::check::{Obstacle, obstacle, stands};
 use super::image::{self, Image};
 use super::plan::Plan;
-use super::threads::{Borrowed, Memory, StopError, World};
+use super::threads::{Borrowed, Memory, StopError, World, set_mask};
 use crate::repair::control::ControlFile;
 use crate::repair::place;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -34,6 +34,7 @@ const STACK: u64 = 16 * PAGE;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a thread that stands in the wrong place is given.
 const PAUSE: Duration = Duration::from_millis(3);
+const FAULTS: u64 = 1 << (libc::SIGSEGV - 1);
 const NOP: u8 = 0x90;
 const TRAP: u8 = 0xcc;
 
@@ -84,6 +85,8 @@ pub struct Inside {
     entry: u64,
     /// What signal handlers return to.
     restorers: Vec<u64>,
+    /// Threads that blocked the signal that faults make, and what they blocked.
+    opened: Vec<(i32, u64)>,
 }
 
 /// What became of an attempt to move.
@@ -138,6 +141,7 @@ impl Inside {
                 .iter()
                 .flat_map(|m| m.restorers.clone())
                 .collect(),
+            opened: Vec::new(),
             plan,
         };
         inside.is_as_planned()?;
@@ -164,7 +168,34 @@ impl Inside {
                 continue;
             }
             let file = inside.enter(&world, &image)?;
+            inside.open(&world);
             return Ok((inside, file));
+        }
+    }
+
+    /// No thread blocks the signal that faults make any more; hooks keep it so. For a
+    /// program without us it makes no difference: such a fault ends it.
+    fn open(&mut self, world: &World) {
+        for thread in world.threads() {
+            if let Ok(mask) = thread.mask()
+                && mask & FAULTS != 0
+                && set_mask(thread, mask & !FAULTS).is_ok()
+            {
+                self.opened.push((thread.thread(), mask));
+            }
+        }
+    }
+
+    /// Threads that still block what they did block that again too.
+    fn close(&self, world: &World) {
+        for thread in world.threads() {
+            let before = self.opened.iter().find(|(t, _)| *t == thread.thread());
+            if let Some(&(_, mask)) = before
+                && thread.mask().is_ok_and(|now| now == mask & !FAULTS)
+            {
+                // If this fails it has been killed.
+                let _ = set_mask(thread, mask);
+            }
         }
     }
 
@@ -513,6 +544,8 @@ impl Inside {
         }
         self.unmap(&worker, self.control, TOTAL as u64);
         self.unmap(&worker, self.layout.start, self.layout.bytes());
+        drop(worker);
+        self.close(world);
         Ok(())
     }
 }

@@ -162,7 +162,7 @@ impl<'a> Borrowed<'a> {
         request(libc::PTRACE_GETFPREGS, thread.thread(), 0, place)?;
         // A trap that is blocked takes the program's handler for it away.
         let all = !(1u64 << (libc::SIGTRAP - 1));
-        request(SET_MASK, thread.thread(), 8, &raw const all as usize)?;
+        set_mask(thread, all)?;
         Ok(Self {
             thread,
             mask,
@@ -265,8 +265,17 @@ impl Drop for Borrowed<'_> {
             &raw const *self.float as usize,
         );
         let _ = set(thread, self.thread.registers());
-        let _ = request(SET_MASK, thread, 8, &raw const self.mask as usize);
+        let _ = set_mask(self.thread, self.mask);
     }
+}
+
+/// Sets what a stopped thread blocks; what a call that it waits in has set for its time
+/// is set again when the call goes on.
+///
+/// # Errors
+/// As the kernel says.
+pub fn set_mask(thread: &Stopped, mask: u64) -> io::Result<()> {
+    request(SET_MASK, thread.thread(), 8, &raw const mask as usize)
 }
 
 fn set(thread: i32, registers: &libc::user_regs_struct) -> io::Result<()> {
