@@ -160,6 +160,9 @@ impl Run<'_> {
                 let all = u128::from(a) * u128::from(b);
                 (self.machine.general[0], self.machine.general[2]) =
                     (all as u64, (all >> 64) as u64);
+                // Flags that are undefined must not be what they were: a copy may have
+                // used them.
+                self.result(all as u64, 8);
                 self.machine.flags.carry = all >> 64 != 0;
                 self.machine.flags.overflow = all >> 64 != 0;
             }
@@ -170,7 +173,7 @@ impl Run<'_> {
                     _ => return Err(Stop::Unknown),
                 };
                 let product = a.wrapping_mul(b);
-                self.result(product, 8);
+                self.logic(product, 8);
                 self.write(0, product)?;
             }
             _ if is_conditional_move(m) => {

@@ -6,8 +6,8 @@
 use crate::input::Input;
 use crate::machine::{Flags, Machine, Stop, decode, fill};
 use iced_x86::{
-    BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, MemoryOperand,
-    Register as Iced,
+    BlockEncoder, BlockEncoderOptions, Code, FlowControl, Instruction, InstructionBlock,
+    MemoryOperand, Register as Iced,
 };
 use std::collections::HashMap;
 use sunder_access::{Address, CodeAddress, Span};
@@ -317,8 +317,11 @@ fn step(input: &mut Input<'_>, body: &mut Body, may_call: bool) -> Option<()> {
     Some(())
 }
 
-/// The machine at the end; none if it does not come there.
+/// The machine at the end; none if it does not come there, or if a function returns
+/// elsewhere than to its call: flags are nothing that survives a return, and the copy
+/// of one compares.
 fn run_as_it_is(program: &Program, mut machine: Machine) -> Option<Machine> {
+    let mut calls = vec![END];
     for _ in 0..MOST_STEPS {
         if machine.ip == END {
             return Some(machine);
@@ -329,6 +332,11 @@ fn run_as_it_is(program: &Program, mut machine: Machine) -> Option<Machine> {
             last.is_some_and(|last| !is_ours(at) && !is_ours(last) && !(TEXT..CACHE).contains(&at))
         };
         machine.execute(&i, &allowed).ok()?;
+        match i.flow_control() {
+            FlowControl::Call => calls.push(i.next_ip()),
+            FlowControl::Return if calls.pop() != Some(machine.ip) => return None,
+            _ => {}
+        }
     }
     None
 }
