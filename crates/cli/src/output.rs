@@ -193,6 +193,12 @@ pub fn complain(error: &anyhow::Error) {
     note(&sentence);
 }
 
+/// `1 page`, `2 pages`.
+pub fn counted(number: usize, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{s}")
+}
+
 /// As [`complain`], for a sentence.
 pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "sunder: {text}");

@@ -13,7 +13,7 @@ pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 /// First bytes of the control file.
 pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
 /// Raised with every change of what follows.
-pub const ISOLATE_VERSION: u32 = 2;
+pub const ISOLATE_VERSION: u32 = 3;
 
 /// Call sites of allocations that are to be isolated.
 pub const SITES: usize = 16;

@@ -1,6 +1,7 @@
 //! What `protect` says at the end: one line, and a report for tools. Figures come from
 //! the control file; nothing is decided here.
 
+use crate::output::counted;
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
 use sunder_wire::isolation::{Control, closed, why};
@@ -135,12 +136,12 @@ impl Told {
             String::new()
         };
         format!(
-            "isolated {}{} pages{given_up} in {} episodes, {} commits of {} bytes{ended}{left_out}",
+            "isolated {}{}{given_up} in {}, {} of {}{ended}{left_out}",
             self.named(),
-            self.pages,
-            self.episodes,
-            self.commits,
-            self.committed_bytes
+            counted(self.pages as usize, "page"),
+            counted(self.episodes as usize, "episode"),
+            counted(self.commits as usize, "commit"),
+            counted(self.committed_bytes as usize, "byte")
         )
     }
 

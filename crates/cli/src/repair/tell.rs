@@ -1,6 +1,7 @@
 //! What is said of a repair: the names that the findings have, and lines for people.
 
 use super::layout::LINE;
+use crate::output::counted;
 use sunder_access::{CodeAddress, Mappings};
 use sunder_findings::{Finding, Findings, Moved, Repair};
 use sunder_objects::{NameOptions, Names};
@@ -138,11 +139,6 @@ fn times(number: usize) -> String {
         2 => "twice".into(),
         _ => format!("{number} times"),
     }
-}
-
-fn counted(number: usize, what: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{s}")
 }
 
 #[cfg(test)]
