@@ -6,6 +6,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_runtime.so"));
@@ -99,6 +100,17 @@ impl MemoryFile {
         let mut file = unsafe { File::from_raw_fd(fd) };
         file.write_all(bytes)?;
         Ok(Self { file })
+    }
+
+    /// A memory file of these bytes behind `zeroes` that take no memory; `name` shows in
+    /// `/proc`.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn behind(name: &CStr, zeroes: u64, bytes: &[u8]) -> io::Result<Self> {
+        let made = Self::empty(name, zeroes)?;
+        made.file.write_all_at(bytes, zeroes)?;
+        Ok(made)
     }
 
     /// The path by which another process of this user can open it.

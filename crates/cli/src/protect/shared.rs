@@ -32,9 +32,8 @@ impl Shared {
     /// If the kernel refuses.
     pub fn new() -> Result<Self> {
         const ADDRESS_SPACE: u64 = 1 << 47;
-        let mut first = vec![0; CONTROL_BYTES];
-        first.extend(hooking::plan(Want::Nothing)?);
-        let control = MemoryFile::holding(c"sunder-control", &first)
+        let plan = hooking::plan(Want::Nothing)?;
+        let control = MemoryFile::behind(c"sunder-control", CONTROL_BYTES as u64, &plan)
             .context("cannot make the control file")?;
         let name = std::ffi::CString::new(MEMORY_NAME).context("a constant name")?;
         let memory = MemoryFile::empty(&name, ADDRESS_SPACE)
