@@ -134,11 +134,11 @@ fn compare(
     })
 }
 
-/// The line at the end, without our name before it.
+/// The first line of what it says at the end, without our name before it.
 pub fn said(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = text.lines().rfind(|line| line.starts_with("sunder: "));
+    let line = text.lines().find(|line| line.starts_with("sunder: "));
     Ok(line
         .unwrap_or_default()
         .trim_start_matches("sunder: ")
