@@ -127,7 +127,9 @@ fn figure(
     for moved in moved {
         let from = moved.at_seconds;
         let back = moved.rolled_back.as_ref();
-        let to = back.map_or(repaired.seconds(), |b| b.at_seconds);
+        // At its end the program adds up and prints, which takes the bytes back.
+        let end = repaired.seconds();
+        let to = back.map_or(end, |b| b.at_seconds.min(end));
         // In between copies of code are made; the paper's figure shows that too.
         let from = from + 0.02;
         writeln!(
