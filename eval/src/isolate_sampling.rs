@@ -152,6 +152,7 @@ fn count(findings: &Findings) -> Found {
         .flat_map(|w| &w.threads);
     Found {
         objects: falsely.len() as f64,
-        changes: threads.map(|t| t.writes as f64).sum(),
+        // A sum of nothing would be -0.
+        changes: threads.fold(0.0, |all, t| all + t.writes as f64),
     }
 }

@@ -4,15 +4,14 @@
 //! `protect`, which must not notice. Runs take turns.
 
 use crate::measure::{Measurement, median, quantile, run as measure};
-use crate::overhead::lengthen;
 use crate::programs::Target;
 use crate::record::Record;
-use crate::remedy::said;
+use crate::remedy::{each_pair, said};
 use crate::{Options, programs};
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 use std::path::Path;
-use sunder_workloads::{Variant, Workload};
+use sunder_workloads::Workload;
 
 const COLUMNS: [&str; 13] = [
     "workload",
@@ -68,26 +67,11 @@ pub fn run(options: &Options, seconds: f64) -> Result<()> {
         options.repetitions,
         &COLUMNS,
     )?;
-    // How long they work is told by `seconds`.
-    let all = programs::workloads(&Options {
-        scale: 1,
-        ..options.clone()
-    })?;
-    let mut rows: Vec<Row> = Vec::new();
-    for (workload, variant, shared) in &all {
-        let is_fixed = |(w, v, _): &&(Workload, Variant, Target)| {
-            w.name == workload.name && *v == Variant::Fixed
-        };
-        let (Variant::Shared, Some((_, _, fixed))) = (variant, all.iter().find(is_fixed)) else {
-            continue;
-        };
-        let (mut shared, mut fixed) = (shared.clone(), fixed.clone());
-        let times = lengthen(&mut shared, seconds)?;
-        fixed.longer(times)?;
-        let row = compare(&sunder, options, workload, [&shared, &fixed], &mut record)?;
+    let rows = each_pair(options, seconds, |workload, pair| {
+        let row = compare(&sunder, options, workload, pair, &mut record)?;
         println!("{}: {}", row.name, row.said);
-        rows.push(row);
-    }
+        Ok(row)
+    })?;
     record.finish(&summary(&rows))
 }
 

@@ -49,6 +49,24 @@ pub fn run(options: &Options, seconds: f64) -> Result<()> {
         options.repetitions,
         &COLUMNS,
     )?;
+    let rows = each_pair(options, seconds, |workload, pair| {
+        let row = compare(&sunder, options, workload, pair, &mut record)?;
+        println!("{}: {}", row.name, row.said);
+        Ok(row)
+    })?;
+    record.finish(&summary(&rows))
+}
+
+/// Calls `act` with every workload that has both variants, as it is and fixed by hand,
+/// both made as much longer as the first takes to work for about `seconds`.
+///
+/// # Errors
+/// If a program does not build or can't be measured, or `act` fails.
+pub fn each_pair<R>(
+    options: &Options,
+    seconds: f64,
+    mut act: impl FnMut(&Workload, [&Target; 2]) -> Result<R>,
+) -> Result<Vec<R>> {
     // How long they work is told by `seconds`.
     let all = programs::workloads(&Options {
         scale: 1,
@@ -65,11 +83,9 @@ pub fn run(options: &Options, seconds: f64) -> Result<()> {
         let (mut shared, mut fixed) = (shared.clone(), fixed.clone());
         let times = lengthen(&mut shared, seconds)?;
         fixed.longer(times)?;
-        let row = compare(&sunder, options, workload, [&shared, &fixed], &mut record)?;
-        println!("{}: {}", row.name, row.said);
-        rows.push(row);
+        rows.push(act(workload, [&shared, &fixed])?);
     }
-    record.finish(&summary(&rows))
+    Ok(rows)
 }
 
 fn compare(
