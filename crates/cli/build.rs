@@ -27,6 +27,8 @@ fn main() {
         "transaction",
         "remap",
         "hooks",
+        "kernel",
+        "next",
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(part).display());
     }
@@ -39,23 +41,36 @@ fn main() {
         ("isolate", "libsunder_isolate.so", "SUNDER_ISOLATION"),
         ("remap", "libsunder_remap.so", "SUNDER_REMAP_LIBRARY"),
     ] {
-        println!("cargo::rerun-if-env-changed={variable}");
-        let library = match env::var_os(variable) {
-            Some(ready) => PathBuf::from(ready),
-            None => {
-                let target = out.join(name);
-                build(&crates.join(name).join("Cargo.toml"), &target);
-                target.join("release").join(file)
-            }
-        };
+        let library = ready(variable).unwrap_or_else(|| {
+            let target = out.join(name);
+            run(&mut nested(&crates.join(name), &target));
+            target.join("release").join(file)
+        });
         if name == "tracer" {
             let exports = crates.join("tracer/exports.txt");
             one_object(&library, &exports, &out.join("sunder_tracer.o"));
             continue;
         }
-        std::fs::copy(&library, out.join(file))
-            .unwrap_or_else(|e| panic!("cannot copy the library {}: {e}", library.display()));
+        copy(&library, &out.join(file));
     }
+    let injected = ready("SUNDER_INJECTED_LIBRARY").unwrap_or_else(|| {
+        let target = out.join("injected");
+        let machine = env::var("TARGET").expect("cargo sets TARGET");
+        run(&mut injected(&crates.join("remap"), &target, &machine));
+        target.join(machine).join("release/libsunder_remap.so")
+    });
+    copy(&injected, &out.join("libsunder_injected.so"));
+}
+
+/// A library that has been built before, which the variable names.
+fn ready(variable: &str) -> Option<PathBuf> {
+    println!("cargo::rerun-if-env-changed={variable}");
+    env::var_os(variable).map(PathBuf::from)
+}
+
+fn copy(library: &Path, to: &Path) {
+    std::fs::copy(library, to)
+        .unwrap_or_else(|e| panic!("cannot copy the library {}: {e}", library.display()));
 }
 
 /// Makes one object of the archive, in which only what programs are to use is
@@ -84,15 +99,30 @@ fn one_object(archive: &Path, exports: &Path, to: &Path) {
 fn run(command: &mut Command) {
     let status = command
         .status()
-        .unwrap_or_else(|e| panic!("cannot run {command:?}: {e}; install binutils"));
+        .unwrap_or_else(|e| panic!("cannot run {command:?}: {e} (ld and objcopy are in binutils)"));
     assert!(status.success(), "{command:?} failed");
 }
 
-fn build(manifest: &Path, target: &Path) {
+/// What the tool writes into the memory of a running program, where every page of it counts:
+/// without the standard library, and without what serves to unwind, since nobody there
+/// could find it.
+fn injected(folder: &Path, target: &Path, machine: &str) -> Command {
+    let mut cargo = nested(folder, target);
+    cargo
+        .arg("--no-default-features")
+        // With a target named, flags are not for build scripts, which unwind.
+        .args(["--target", machine])
+        .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
+        .env("RUSTFLAGS", "-C force-unwind-tables=no");
+    cargo
+}
+
+/// The build of what lies in `folder`.
+fn nested(folder: &Path, target: &Path) -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"));
     cargo
         .args(["build", "--release", "--manifest-path"])
-        .arg(manifest)
+        .arg(folder.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(target)
         // It travels inside the program and into others' memory.
@@ -112,6 +142,5 @@ fn build(manifest: &Path, target: &Path) {
     ] {
         cargo.env_remove(inherited);
     }
-    let status = cargo.status().expect("cargo can be started");
-    assert!(status.success(), "building {} failed", manifest.display());
+    cargo
 }

@@ -1,10 +1,13 @@
 //! Benchmarks of Sunder: paired runs of the workloads with and without it, and
 //! what it finds in them. Figures are kept in `eval/runs/`, the bad ones too.
 
+mod chaos;
 mod detection;
 mod ground_truth;
 mod heap;
+mod inside;
 mod isolate_sampling;
+mod limited;
 mod measure;
 mod overhead;
 mod programs;
@@ -17,6 +20,7 @@ mod replay;
 mod sampling;
 mod scst;
 mod simulate_real;
+mod stress;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -30,7 +34,8 @@ struct Cli {
     /// Only workloads whose name contains this
     #[arg(long, global = true, default_value = "")]
     only: String,
-    /// Runs of each variant; if not given 5, 3 for ground-truth and replay, 1 for scst and simulate-real
+    /// Runs of each variant; if not given 5, 3 for ground-truth and replay, 1 for scst and
+    /// simulate-real, 1,000 for stress, 20 for chaos
     #[arg(long, global = true)]
     repetitions: Option<u32>,
     /// How many times the size of the tests, which run for about half a second; 4 if
@@ -79,6 +84,10 @@ enum Command {
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
     },
+    /// Locks, allocations, threads and their ends under `sunder protect`, again and again
+    Stress,
+    /// Random pages of workloads and real programs moved at random under `sunder repair`
+    Chaos,
     /// The live heap beside others on the usual allocator loops
     Heap,
     /// Real programs recorded under the emulator, replayed on lines and pages, and what-if
@@ -108,6 +117,8 @@ fn main() -> Result<()> {
         Command::Scst { .. } => (1, 1),
         Command::GroundTruth | Command::Replay => (3, 1),
         Command::SimulateReal => (1, 1),
+        Command::Stress => (1000, 1),
+        Command::Chaos => (20, 1),
         _ => (5, 4),
     };
     let options = Options {
@@ -129,6 +140,8 @@ fn main() -> Result<()> {
             progress::run(&options, threads.unwrap_or_else(cpus))
         }
         Command::Protect { seconds } => protect::run(&options, seconds),
+        Command::Stress => stress::run(&options),
+        Command::Chaos => chaos::run(&options),
         Command::SimulateReal => simulate_real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
         Command::Scst { threads } => scst::run(&options, threads),

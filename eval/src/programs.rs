@@ -3,6 +3,7 @@
 
 use crate::Options;
 use anyhow::{Context, Result, ensure};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use sunder_findings::Findings;
@@ -35,6 +36,14 @@ impl Target {
     pub fn native(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
+        command
+    }
+
+    /// The command that runs it after the words of another, if any.
+    pub fn after(&self, before: &[OsString]) -> Command {
+        let mut words = before.iter().cloned().chain([self.program.clone().into()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).args(&self.arguments);
         command
     }
 

@@ -3,13 +3,14 @@
 //! findings are judged by a person, beside the record; nothing here says what
 //! ought to be found.
 
-mod input;
-mod servers;
+pub mod input;
+pub mod servers;
 
 use crate::measure::{Measurement, median, run as measure};
 use crate::record::Record;
 use crate::{Options, programs};
 use anyhow::{Context, Result, ensure};
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -17,13 +18,30 @@ use std::process::Command;
 use sunder_findings::{Findings, Sharing};
 
 /// A program, how to run it in the folder of inputs, and what else must be there.
-struct Case {
-    name: &'static str,
+pub struct Case {
+    /// Its name in tables.
+    pub name: &'static str,
     program: &'static str,
     arguments: &'static [&'static str],
-    options: &'static [&'static str],
+    /// What `detect` is told beside.
+    pub options: &'static [&'static str],
     /// A file that it writes, compared beside its output.
-    writes: Option<&'static str>,
+    pub writes: Option<&'static str>,
+}
+
+impl Case {
+    /// Whether it can be run here.
+    pub fn is_installed(&self) -> bool {
+        !self.program.starts_with('/') || Path::new(self.program).exists()
+    }
+
+    /// The command that runs it in `folder`, with the words of another before it, if any.
+    pub fn command(&self, before: &[OsString], folder: &Path) -> Command {
+        let mut words = before.iter().cloned().chain([self.program.into()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).args(self.arguments).current_dir(folder);
+        command
+    }
 }
 
 const fn case(
@@ -53,7 +71,8 @@ const LINK: &[&str] = &[
     "part3.c",
 ];
 
-const CASES: [Case; 14] = [
+/// All programs that are no servers.
+pub const CASES: [Case; 15] = [
     case("pigz", "/usr/bin/pigz", &["-p", "4", "-n", "-c", "text"]),
     case("pbzip2", "/usr/bin/pbzip2", &["-p2", "-c", "text"]),
     case(
@@ -85,6 +104,30 @@ const CASES: [Case; 14] = [
             "-o",
             "/dev/stdout",
             "video.y4m",
+        ],
+    ),
+    case(
+        "ffmpeg",
+        "/usr/bin/ffmpeg",
+        &[
+            "-v",
+            "error",
+            "-nostdin",
+            "-stream_loop",
+            "9",
+            "-i",
+            "video.y4m",
+            "-threads",
+            "4",
+            "-c:v",
+            "mpeg4",
+            "-fflags",
+            "+bitexact",
+            "-flags:v",
+            "+bitexact",
+            "-f",
+            "nut",
+            "pipe:1",
         ],
     ),
     case(
@@ -136,7 +179,8 @@ const COLUMNS: [&str; 7] = [
 /// If an output differs, or the record can't be written.
 pub fn run(options: &Options) -> Result<()> {
     let sunder = programs::sunder()?;
-    let folder = input::prepare()?;
+    let inputs = input::prepare()?;
+    let folder = inputs.path();
     let mut record = Record::new(
         "real-programs",
         "Unmodified Debian programs natively and under `sunder detect` at its default settings: \
@@ -149,7 +193,7 @@ pub fn run(options: &Options) -> Result<()> {
     )?;
     let mut report = Report::default();
     for case in CASES.iter().filter(|c| c.name.contains(&options.only)) {
-        if case.program.starts_with('/') && !Path::new(case.program).exists() {
+        if !case.is_installed() {
             report.skip(case.name);
             continue;
         }
@@ -157,19 +201,12 @@ pub fn run(options: &Options) -> Result<()> {
         let mut seen = Pair::default();
         for i in 0..options.repetitions {
             for detect in [false, true] {
-                let mut command = if detect {
-                    let mut command = Command::new(&sunder);
-                    command
-                        .args(["detect", "--quiet", "--format", "json", "-o"])
-                        .arg(&result)
-                        .args(case.options)
-                        .arg("--")
-                        .arg(case.program);
-                    command
+                let before = if detect {
+                    under(&sunder, "detect", &result, case.options)
                 } else {
-                    Command::new(case.program)
+                    Vec::new()
                 };
-                command.args(case.arguments).current_dir(&folder);
+                let mut command = case.command(&before, folder);
                 let m = measure(&mut command)?;
                 let written = case.writes.map(|f| fs::read(folder.join(f))).transpose()?;
                 let output = hash(&m.stdout) ^ written.as_deref().map_or(0, hash);
@@ -190,21 +227,22 @@ pub fn run(options: &Options) -> Result<()> {
         let result = folder.join(format!("{}.json", server.name));
         let mut seen = Pair::default();
         for i in 0..options.repetitions {
-            for mode in [
-                servers::Mode::Native,
-                servers::Mode::Detect,
-                servers::Mode::Attach,
-            ] {
-                let (m, output) = server.run(mode, &sunder, &result, &folder)?;
-                let name = format!("{}{}", server.name, mode.suffix());
-                record.row(&row(&name, mode == servers::Mode::Detect, i, &m, output))?;
-                if mode == servers::Mode::Attach {
-                    // The server's figures under observation from outside.
-                    ensure!(Some(output) == seen.output, "{name}: other answers");
-                    continue;
-                }
-                seen.add(mode == servers::Mode::Detect, &m, output);
+            for detect in [false, true] {
+                let before = if detect {
+                    under(&sunder, "detect", &result, &[])
+                } else {
+                    Vec::new()
+                };
+                let (m, output) = server.run(&before, None, folder)?;
+                record.row(&row(server.name, detect, i, &m, output))?;
+                seen.add(detect, &m, output);
             }
+            // The server's figures under observation from outside.
+            let attached = servers::attach_result(&result);
+            let (m, output) = server.run(&[], Some((&sunder, &attached)), folder)?;
+            let name = format!("{}+attach", server.name);
+            record.row(&row(&name, false, i, &m, output))?;
+            ensure!(Some(output) == seen.output, "{name}: other answers");
         }
         report.add(server.name, &seen, &result)?;
         let attached = servers::attach_result(&result);
@@ -212,6 +250,16 @@ pub fn run(options: &Options) -> Result<()> {
     }
     record.attach("findings.csv", &report.findings)?;
     record.finish(&report.summary())
+}
+
+/// The words of Sunder's that come before a program.
+fn under(sunder: &Path, name: &str, result: &Path, options: &[&str]) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![sunder.into()];
+    words.extend([name, "--quiet", "--format", "json", "-o"].map(OsString::from));
+    words.push(result.into());
+    words.extend(options.iter().map(OsString::from));
+    words.push("--".into());
+    words
 }
 
 fn row(name: &str, detect: bool, run: u32, m: &Measurement, output: u64) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Keeps the figures of a benchmark in `eval/runs/<date>-<machine>-<name>/`:
 //! a README that says how they came about, the raw rows, and a summary that is
-//! generated from the rows.
+//! generated from the rows. Called by every benchmark. No record says in whose folder
+//! of which machine it was made: see [`without_places`].
 
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
@@ -41,7 +42,7 @@ impl Record {
                 "no"
             },
         );
-        fs::write(folder.join("README.md"), readme)?;
+        fs::write(folder.join("README.md"), without_places(&readme))?;
         Ok(Self {
             folder,
             rows: columns.join(",") + "\n",
@@ -54,7 +55,7 @@ impl Record {
     /// # Errors
     /// If the file can't be written.
     pub fn row(&mut self, fields: &[String]) -> Result<()> {
-        writeln!(self.rows, "{}", fields.join(","))?;
+        writeln!(self.rows, "{}", without_places(&fields.join(",")))?;
         fs::write(self.folder.join("raw.csv"), &self.rows)?;
         Ok(())
     }
@@ -64,7 +65,7 @@ impl Record {
     /// # Errors
     /// If the file can't be written.
     pub fn attach(&self, name: &str, text: &str) -> Result<()> {
-        fs::write(self.folder.join(name), text)?;
+        fs::write(self.folder.join(name), without_places(text))?;
         Ok(())
     }
 
@@ -73,10 +74,40 @@ impl Record {
     /// # Errors
     /// If the file can't be written.
     pub fn finish(self, summary: &str) -> Result<()> {
-        fs::write(self.folder.join("summary.md"), summary)?;
+        let summary = without_places(summary);
+        fs::write(self.folder.join("summary.md"), &summary)?;
         println!("{summary}\nrecorded in {}", self.folder.display());
         Ok(())
     }
+}
+
+/// Where every distribution has the same files.
+const SYSTEM: [&str; 9] = [
+    "/bin/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/", "/sys/", "/usr/",
+];
+
+/// What stands beside a path in running text.
+fn parts_words(c: char) -> bool {
+    c.is_whitespace() || "\"'`,;:|()<>=".contains(c)
+}
+
+/// The text with only the names of files that lie in folders of this machine (a home, a
+/// working folder): where these are is nobody's business, and differs.
+fn without_places(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for piece in text.split_inclusive(parts_words) {
+        let word = piece.trim_end_matches(parts_words);
+        let inside = word.strip_prefix('~').unwrap_or(word);
+        let is_path = inside.len() > 1 && inside.starts_with('/') && !inside.starts_with("//");
+        if is_path && !SYSTEM.iter().any(|folder| word.starts_with(folder)) {
+            let name = word.trim_end_matches('/').rsplit('/').next();
+            plain.push_str(name.unwrap_or_default());
+            plain.push_str(&piece[word.len()..]);
+        } else {
+            plain.push_str(piece);
+        }
+    }
+    plain
 }
 
 fn runs_folder() -> PathBuf {
@@ -112,4 +143,50 @@ fn output(program: &str, arguments: &[&str]) -> String {
         .output()
         .map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_names_of_files_in_own_folders_stay() {
+        for (text, wanted) in [
+            (
+                "the code of /home/somebody/.tools/bin/rustc can't be looked through",
+                "the code of rustc can't be looked through",
+            ),
+            ("\"~/.tools/bin/rustc\",1", "\"rustc\",1"),
+            ("--report=/tmp/a/report.json", "--report=report.json"),
+            ("in `/srv/build/`, twice", "in `build`, twice"),
+            (
+                "/usr/lib/libgomp.so.1 makes kernel calls",
+                "/usr/lib/libgomp.so.1 makes kernel calls",
+            ),
+            (
+                "| 3 | 1/2 | crates/cli/tests |",
+                "| 3 | 1/2 | crates/cli/tests |",
+            ),
+            ("https://example.org/a/b / c", "https://example.org/a/b / c"),
+        ] {
+            assert_eq!(without_places(text), wanted);
+        }
+    }
+
+    #[test]
+    fn no_record_tells_where_it_was_made() {
+        let mut looked = 0;
+        for run in fs::read_dir(runs_folder()).expect("there are records") {
+            for file in fs::read_dir(run.expect("readable").path()).expect("a folder") {
+                let path = file.expect("readable").path();
+                let text = fs::read_to_string(&path).expect("a record is text");
+                for (line, told) in text.lines().enumerate() {
+                    let plain = without_places(told);
+                    assert_eq!(told, plain, "{}, line {}", path.display(), line + 1);
+                }
+                looked += 1;
+            }
+        }
+        assert!(looked > 0, "no record was found");
+    }
 }

@@ -1,18 +1,29 @@
 //! `repair`: every workload as it is, fixed by hand, and with what Sunder does about it
 //! while it runs; and the fixed ones under the same command, which must not notice.
+//!
+//! How fast a program is after its bytes were moved is told by two sizes of it: what the
+//! larger takes more, fixed by hand and under the command, has nothing in it of the start,
+//! of the time before the move, or of the end. CPU time of the program's own threads is
+//! compared, not time that passes: what once was moved does not contend any more, so it is
+//! the same whoever else uses the CPUs. It says nothing of threads that wait for each other.
 
 use crate::measure::{Measurement, median, quantile, run as measure};
 use crate::overhead::lengthen;
 use crate::programs::Target;
 use crate::record::Record;
-use crate::{Options, programs};
+use crate::{Options, inside, programs};
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use sunder_findings::{Findings, Repair};
 use sunder_workloads::{Variant, Workload};
 
-const COLUMNS: [&str; 9] = [
+/// How many times the size the larger program has. When its bytes are moved differs by some
+/// tens of milliseconds from run to run: that must be little beside what it takes more.
+const LARGER: u64 = 5;
+
+const COLUMNS: [&str; 15] = [
     "workload",
     "run",
     "native_s",
@@ -21,8 +32,56 @@ const COLUMNS: [&str; 9] = [
     "fixed_under_remedy_s",
     "native_kib",
     "remedy_kib",
+    "inside_kib",
+    "by_hand_cpu_s",
+    "remedy_cpu_s",
+    "larger_by_hand_cpu_s",
+    "larger_remedy_cpu_s",
+    "code",
     "said",
 ];
+
+/// How the code that uses moved bytes was made to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// By other displacements alone, in loops.
+    Invariant,
+    /// With guards, or with checks of pointers from memory.
+    Guarded,
+    /// Instruction by instruction.
+    Alone,
+    /// Nothing was moved.
+    None,
+}
+
+impl Kind {
+    /// What the report says of the code.
+    fn of(repair: Option<&Repair>) -> Self {
+        let moved = || repair.into_iter().flat_map(|r| &r.moved);
+        let code = || moved().flat_map(|m| &m.code);
+        let loops = code().any(|code| code.loops > 0);
+        // Time passes in loops: what is beside them does not matter.
+        let mut hot = code().filter(|code| code.loops > 0 || !loops);
+        if moved().next().is_none() {
+            Self::None
+        } else if hot.any(|code| code.guarded > 0 || code.checked > 0) {
+            Self::Guarded
+        } else if loops {
+            Self::Invariant
+        } else {
+            Self::Alone
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Invariant => "invariant",
+            Self::Guarded => "guarded",
+            Self::Alone => "alone",
+            Self::None => "",
+        }
+    }
+}
 
 /// A workload's medians.
 struct Row {
@@ -32,7 +91,14 @@ struct Row {
     remedied: f64,
     /// The fixed variant under the command.
     unneeded: f64,
+    /// Of the tool's own process, mostly.
     more_kib: f64,
+    /// What came into the program; none if nothing did, or it ended too early.
+    inside_kib: Option<u64>,
+    /// The speed after the move, of the one fixed by hand, in each repetition; none if nothing
+    /// was moved.
+    after: Vec<f64>,
+    kind: Kind,
     said: String,
 }
 
@@ -45,7 +111,8 @@ pub fn run(options: &Options, seconds: f64) -> Result<()> {
     let mut record = Record::new(
         "repair",
         "Workloads with false sharing as they are, fixed by hand, and under the command, in \
-         turns; and the fixed ones under the command.",
+         turns; and the fixed ones under the command. The speed after the move is that of what \
+         programs five times as large do more, in CPU time of their own.",
         options.repetitions,
         &COLUMNS,
     )?;
@@ -95,7 +162,12 @@ fn compare(
     [shared, fixed]: [&Target; 2],
     record: &mut Record,
 ) -> Result<Row> {
-    let said = said(&mut shared.under(sunder, "repair", &[]))?;
+    let (said, kind, inside_kib) = told(sunder, shared)?;
+    let mut larger = [shared.clone(), fixed.clone()];
+    for program in &mut larger {
+        program.longer(LARGER)?;
+    }
+    let mut after = Vec::new();
     let quiet = ["--quiet"];
     let mut seen: [Vec<Measurement>; 4] = Default::default();
     for i in 0..options.repetitions {
@@ -115,6 +187,17 @@ fn compare(
             workload.name
         );
         let wall = |run: &Measurement| format!("{:.4}", run.wall);
+        let cpu = |seconds: f64| format!("{seconds:.4}");
+        let [by_hand, remedied] = [runs[1].cpu, runs[2].children_cpu()];
+        let mut more = [String::new(), String::new()];
+        if kind != Kind::None {
+            let more_by_hand = measure(&mut larger[1].native())?.cpu;
+            let more_remedied = measure(&mut larger[0].under(sunder, "repair", &quiet))?;
+            let more_remedied = more_remedied.children_cpu();
+            after.extend(speed([by_hand, more_by_hand], [remedied, more_remedied]));
+            more = [cpu(more_by_hand), cpu(more_remedied)];
+        }
+        let [larger_by_hand, larger_remedied] = more;
         record.row(&[
             workload.name.clone(),
             i.to_string(),
@@ -124,6 +207,12 @@ fn compare(
             wall(&runs[3]),
             runs[0].peak_kib.to_string(),
             runs[2].peak_kib.to_string(),
+            inside_kib.map_or_else(String::new, |kib| kib.to_string()),
+            cpu(by_hand),
+            cpu(remedied),
+            larger_by_hand,
+            larger_remedied,
+            kind.name().into(),
             format!("\"{}\"", said.replace('"', "'")),
         ])?;
         for (all, run) in seen.iter_mut().zip(runs) {
@@ -146,19 +235,53 @@ fn compare(
         remedied: wall(2),
         unneeded: wall(3) / wall(1),
         more_kib: kib(2) - kib(0),
+        inside_kib,
+        after,
+        kind,
         said,
     })
+}
+
+/// The speed of the second program of that of the first, from the CPU seconds that each takes
+/// for a size and for a larger one; none if the larger did not take longer.
+fn speed(first: [f64; 2], second: [f64; 2]) -> Option<f64> {
+    let more = |[small, large]: [f64; 2]| Some(large - small).filter(|m| *m > 0.0);
+    Some(more(first)? / more(second)?)
+}
+
+/// The median of the repetitions, and between which they lie.
+fn spread(after: &[f64]) -> String {
+    if after.is_empty() {
+        return String::new();
+    }
+    let [low, high] = [0.0, 1.0].map(|share| quantile(after, share));
+    format!("{:.2} ({low:.2} to {high:.2})", median(after))
+}
+
+/// What it says at its end, what its report says of code, and the KiB that it put into the
+/// program.
+fn told(sunder: &Path, program: &Target) -> Result<(String, Kind, Option<u64>)> {
+    let name = format!("sunder-eval-repair-{}.json", std::process::id());
+    let report = std::env::temp_dir().join(name);
+    let path = report.display().to_string();
+    let mut command = program.under(sunder, "repair", &["--report", &path]);
+    let (said, inside) = inside::run(&mut command)?;
+    let result = Findings::open(&report)?;
+    std::fs::remove_file(&report)?;
+    Ok((first_line(&said), Kind::of(result.repair.as_ref()), inside))
 }
 
 /// The first line of what it says at the end, without our name before it.
 pub fn said(command: &mut Command) -> Result<String> {
     let output = command.output()?;
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok(first_line(&String::from_utf8_lossy(&output.stderr)))
+}
+
+fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| line.starts_with("sunder: "));
-    Ok(line
-        .unwrap_or_default()
+    line.unwrap_or_default()
         .trim_start_matches("sunder: ")
-        .replace('|', "/"))
+        .replace('|', "/")
 }
 
 fn summary(rows: &[Row]) -> String {
@@ -180,7 +303,7 @@ fn summary(rows: &[Row]) -> String {
         "- something was done in {} of {} programs: {:.2} times native speed in the median, \
          {:.2} of the speed of the one that was fixed by hand\n\
          - the fixed ones under the command: {:.3} of their native time in the median, {:.3} at \
-         worst\n",
+         worst",
         speed.len(),
         rows.len(),
         median(&gain),
@@ -188,24 +311,109 @@ fn summary(rows: &[Row]) -> String {
         median(&unneeded),
         quantile(&unneeded, 1.0),
     );
+    for (kind, what) in [
+        (Kind::Invariant, "other displacements were enough"),
+        (Kind::Guarded, "it took guards or checks"),
+    ] {
+        let of_kind = rows
+            .iter()
+            .filter(|r| r.kind == kind && !r.after.is_empty());
+        let after: Vec<f64> = of_kind.map(|r| median(&r.after)).collect();
+        if !after.is_empty() {
+            let _ = writeln!(
+                text,
+                "- after the move, where {what} ({} programs): {:.2} of the speed of the one that \
+                 was fixed by hand in the median, {:.2} at worst",
+                after.len(),
+                median(&after),
+                quantile(&after, 0.0),
+            );
+        }
+    }
+    let inside: Vec<f64> = rows
+        .iter()
+        .filter_map(|r| Some(r.inside_kib? as f64))
+        .collect();
+    if !inside.is_empty() {
+        let _ = writeln!(
+            text,
+            "- memory that came into the program, where something was moved: {:.0} KiB in the \
+             median, {:.0} at most",
+            median(&inside),
+            quantile(&inside, 1.0),
+        );
+    }
     text.push_str(
-        "| workload | native s | by hand s | remedy s | speed-up | of by hand | fixed under it | \
-         KiB more | said |\n|---|---|---|---|---|---|---|---|---|\n",
+        "\n| workload | native s | by hand s | remedy s | speed-up | of by hand | after the move, of \
+         by hand | code | fixed under it | KiB more | KiB in it | said |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for row in rows {
         let _ = writeln!(
             text,
-            "| {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.3} | {:.0} | {} |",
+            "| {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {} | {} | {:.3} | {:.0} | {} | {} |",
             row.name,
             row.native,
             row.by_hand,
             row.remedied,
             row.native / row.remedied,
             row.by_hand / row.remedied,
+            spread(&row.after),
+            row.kind.name(),
             row.unneeded,
             row.more_kib,
+            row.inside_kib
+                .map_or_else(String::new, |kib| kib.to_string()),
             row.said
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_findings::Moved;
+    use sunder_findings::RewrittenCode;
+
+    #[test]
+    fn the_speed_after_the_move_has_nothing_of_what_came_before() {
+        // By hand 1 s of work in each of two sizes; the other takes 2 s for it after half
+        // a second of start and contention.
+        assert_eq!(speed([1.0, 2.0], [2.5, 4.5]), Some(0.5));
+        assert_eq!(speed([1.0, 2.0], [1.0, 0.9]), None);
+    }
+
+    #[test]
+    fn a_speed_is_told_with_its_scatter() {
+        assert_eq!(spread(&[0.95, 1.01, 0.97]), "0.97 (0.95 to 1.01)");
+        assert_eq!(spread(&[]), "");
+    }
+
+    #[test]
+    fn code_with_a_check_is_not_code_that_needs_none() {
+        let kind = |loops, guarded, checked| {
+            let code = RewrittenCode {
+                copies: 1,
+                loops,
+                direct: 1,
+                guarded,
+                checked,
+                ..RewrittenCode::default()
+            };
+            Kind::of(Some(&Repair {
+                moved: vec![Moved {
+                    code: vec![code],
+                    ..Moved::default()
+                }],
+                ..Repair::default()
+            }))
+        };
+        assert_eq!(kind(1, 0, 0), Kind::Invariant);
+        assert_eq!(kind(1, 1, 0), Kind::Guarded);
+        assert_eq!(kind(1, 0, 1), Kind::Guarded);
+        assert_eq!(kind(0, 0, 0), Kind::Alone);
+        assert_eq!(Kind::of(Some(&Repair::default())), Kind::None);
+        assert_eq!(Kind::of(None), Kind::None);
+    }
 }

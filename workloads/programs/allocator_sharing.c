@@ -29,6 +29,8 @@ static OPAQUE void receive(struct session *s, uint64_t *journal, uint64_t length
 static void work(struct part *part) {
     if (IS_FIXED) {
         sessions[part->id] = new_session();
+        /* Who comes late would get the arena of one who is done. */
+        pthread_barrier_wait(part->start);
     }
     struct session *mine = sessions[part->id];
     uint64_t *journal = new_journal();

@@ -1,6 +1,7 @@
 //! The workloads: programs with known sharing, each in a variant that shares
 //! and one that is fixed, and the one table of what a detector must say of
-//! them. The tests of every other room and the evaluation use this crate.
+//! them; and what other programs are given. The tests of every other room and the
+//! evaluation use this crate.
 //!
 //! It builds programs and tells what is expected of them; it must not judge,
 //! observe, or depend on any other crate of the project, or the table would be
@@ -8,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+pub mod given;
 mod marker;
 mod scst;
 mod table;

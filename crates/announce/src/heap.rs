@@ -5,6 +5,7 @@
 use crate::{real, tell};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
+use sunder_next::early;
 use sunder_trace::announce::kind;
 use sunder_trace::slot::alignment_code;
 
@@ -46,9 +47,9 @@ macro_rules! allocates {
 }
 
 allocates! {
-    malloc(size: usize), size, 1, real::early(size);
+    malloc(size: usize), size, 1, early::allocate(size, 1).cast();
     calloc(count: usize, size: usize),
-        count.wrapping_mul(size), 1, real::early(count.saturating_mul(size));
+        count.wrapping_mul(size), 1, early::allocate(count.saturating_mul(size), 1).cast();
     aligned_alloc(alignment: usize, size: usize), size, alignment, null_mut();
     memalign(alignment: usize, size: usize), size, alignment, null_mut();
     valloc(size: usize), size, PAGE, null_mut();
@@ -61,7 +62,7 @@ allocates! {
 /// As the manual demands.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
-    if block.is_null() || real::is_early(block) {
+    if block.is_null() || early::owns(block) {
         return;
     }
     freeing(block);
@@ -80,7 +81,7 @@ pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, size: usize) -> *mut
     let Some(real) = real::realloc() else {
         return null_mut();
     };
-    if real::is_early(block) {
+    if early::owns(block) {
         // SAFETY: the block is the arena's.
         return unsafe { leave_arena(block, size) };
     }
@@ -105,7 +106,7 @@ pub unsafe extern "C-unwind" fn reallocarray(
     let Some(real) = real::reallocarray() else {
         return null_mut();
     };
-    if real::is_early(block) {
+    if early::owns(block) {
         // SAFETY: the block is the arena's.
         return unsafe { leave_arena(block, count.saturating_mul(size)) };
     }
@@ -142,12 +143,11 @@ pub unsafe extern "C-unwind" fn posix_memalign(
 /// # Safety
 /// `block` is the arena's.
 unsafe fn leave_arena(block: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: not more is read than the arena has, nor written than is asked for.
+    // SAFETY: the block is the arena's, and the new one has `size` bytes.
     unsafe {
         let new = malloc(size);
         if !new.is_null() {
-            let bytes = size.min(real::early_rest(block));
-            core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), bytes);
+            early::move_to(new.cast(), size, block.cast());
         }
         new
     }

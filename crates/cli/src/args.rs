@@ -54,7 +54,7 @@ pub enum Command {
     Diff(Diff),
     /// Run a program with an allocator that keeps its objects apart
     Run(Run),
-    /// Run a program with what a result found isolated: private to each thread while it computes
+    /// Run a program, and give each thread what it shares falsely for itself while it computes
     Protect(Protect),
     /// Run a program and take falsely shared data apart while it runs
     Repair(Repair),
@@ -159,8 +159,8 @@ pub struct Detect {
   sunder attach --pid 4242 --duration 1m --format html -o report.html
   sunder attach --pid 4242 --repair          until Ctrl-C; then all is as it was
 
-With --repair, all threads are stopped for some milliseconds when Sunder comes, goes, or moves
-something; what was done is told on standard error.")]
+With --repair, all threads are stopped for some milliseconds when Sunder comes,
+goes, or moves something; what was done is told on standard error.")]
 pub struct Attach {
     /// The process
     #[arg(long, short)]
@@ -197,7 +197,8 @@ pub struct Attach {
 /// `sunder import`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perf record -e cpu-clock:u --sample-cpu -d --user-regs=ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- ./server
+  perf record -e cpu-clock:u --sample-cpu -d \\
+    --user-regs=ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- ./server
   sunder import perf.data
   perf c2c record -- ./server; sunder import perf.data")]
 pub struct Import {
@@ -508,7 +509,8 @@ pub struct TellOptions {
     /// The form of the report; may be given several times, each with its own -o
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Vec<Format>,
-    /// Where to write the report of the --format at the same place; - is standard output
+    /// Where to write the report of the --format at the same place; without --format, in the form
+    /// that the name's ending says (.html, .sarif, .txt, else JSON); - is standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Also show true sharing and what lies below the threshold

@@ -5,8 +5,9 @@ use crate::latent::{on_smaller_lines, show_sharing};
 use crate::locks::join_words_of_one_lock;
 use crate::naming::{NamedLine, ObjectKey, name_line, show_object};
 use crate::process::Process;
+use crate::session::Told;
 use std::collections::{BTreeMap, BTreeSet};
-use sunder_access::{Address, ThreadId, Time};
+use sunder_access::{Address, Span, ThreadId, Time};
 use sunder_findings as findings;
 use sunder_findings::{Finding, Simulated};
 use sunder_objects::ObjectName;
@@ -26,11 +27,13 @@ pub struct Assembled {
     pub weak: usize,
 }
 
-/// The findings of one process over the run from `start` to `end`.
-pub fn assemble(process: &mut Process, start: Time, end: Time) -> Assembled {
+/// The findings of one process over the run from `start` to `end`, of what is `told`.
+pub fn assemble(process: &mut Process, told: &Told, start: Time, end: Time) -> Assembled {
     let mappings = process.mappings().clone();
     process.names.set_mappings(mappings);
-    let verdicts = process.judge.verdicts();
+    let size = process.judge.config().granule().bytes();
+    let mut verdicts = process.judge.verdicts();
+    verdicts.retain(|verdict| told.holds(Span::new(verdict.line, size)));
     let mut groups: BTreeMap<Vec<ObjectKey>, Vec<(Verdict, NamedLine)>> = BTreeMap::new();
     for mut verdict in verdicts {
         join_words_of_one_lock(&mut verdict, &mut process.names);

@@ -6,10 +6,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use sunder_access::{Mapping, Mappings};
 use sunder_observe::code::ModuleCode;
-use sunder_rewrite::sites::{self, Function, Number, Want};
-
-/// A `syscall` instruction.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+use sunder_rewrite::sites::{Entering, Function, Number, Want};
 
 /// Remembers what modules hold.
 pub struct Calls {
@@ -19,7 +16,30 @@ pub struct Calls {
     first: Option<HashSet<u64>>,
     /// Where the hooks' own code lies, if that was told.
     hooks: Vec<[u64; 2]>,
-    modules: HashMap<String, Result<(), String>>,
+    modules: HashMap<String, Held>,
+    /// Modules whose own calls are led through hooks where they lie now.
+    led: Vec<Own>,
+    /// All code when it was last looked at, and all calls in it were seen.
+    seen: Vec<(u64, u64, String)>,
+}
+
+/// What a module does itself.
+enum Held {
+    /// No harm.
+    Nothing,
+    /// Kernel calls that would do harm unseen.
+    Calls,
+    /// It can't be known, for this reason.
+    Unknown(String),
+}
+
+/// A module that makes kernel calls of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Its path.
+    pub path: String,
+    /// Where its code lies.
+    pub start: u64,
 }
 
 impl Calls {
@@ -30,6 +50,8 @@ impl Calls {
             first: None,
             hooks: Vec::new(),
             modules: HashMap::new(),
+            led: Vec::new(),
+            seen: Vec::new(),
         }
     }
 
@@ -58,9 +80,43 @@ impl Calls {
         at >= mapping.span.end().0
     }
 
+    /// The calls of these modules are led through hooks.
+    pub fn lead(&mut self, modules: Vec<Own>) {
+        self.led = modules;
+    }
+
+    /// Looks at all code.
+    ///
     /// # Errors
     /// Says where harmful calls can't be seen.
     pub fn all_seen(&mut self, mappings: &Mappings) -> Result<(), String> {
+        let own = self.own(mappings)?;
+        if let Some(own) = own.iter().find(|own| !self.led.contains(own)) {
+            return Err(format!("{} makes kernel calls of its own", own.path));
+        }
+        self.seen = code(mappings).collect();
+        Ok(())
+    }
+
+    /// Whether all code is that at which [`Self::all_seen`] looked last and found nothing.
+    pub fn have_seen(&self, mappings: &Mappings) -> bool {
+        code(mappings).eq(self.seen.iter().cloned())
+    }
+
+    /// The modules that make harmful calls themselves.
+    ///
+    /// # Errors
+    /// Says where such calls can't be led through hooks.
+    pub fn own(&mut self, mappings: &Mappings) -> Result<Vec<Own>, String> {
+        let mut own = Vec::new();
+        let by_itself = |m: &Mapping| {
+            m.path.starts_with("anon_inode:[io_uring]") || m.path.starts_with("/[aio]")
+        };
+        if mappings.iter().any(by_itself) {
+            return Err(
+                "the kernel uses the program's memory by itself (io_uring or alike)".into(),
+            );
+        }
         for mapping in mappings.iter().filter(|m| m.execute) {
             let first = self.first.as_ref();
             let known =
@@ -75,14 +131,26 @@ impl Calls {
             if path.starts_with('[') || path.starts_with("/memfd:sunder-") || is_covered(path) {
                 continue;
             }
-            let module = self.modules.entry(path.clone());
             let harmful = self.harmful;
-            module
-                .or_insert_with(|| makes_none(path, harmful))
-                .clone()?;
+            let module = self.modules.entry(path.clone());
+            match module.or_insert_with(|| held(path, harmful)) {
+                Held::Nothing => {}
+                Held::Calls => own.push(Own {
+                    path: path.clone(),
+                    start: mapping.span.start.0,
+                }),
+                Held::Unknown(why) => return Err(why.clone()),
+            }
         }
-        Ok(())
+        Ok(own)
     }
+}
+
+/// What is executable, but for copies that we made.
+fn code(mappings: &Mappings) -> impl Iterator<Item = (u64, u64, String)> {
+    let all = mappings.iter().filter(|m| m.execute);
+    let theirs = all.filter(|m| !m.path.starts_with("/memfd:sunder-"));
+    theirs.map(|m| (m.span.start.0, m.span.end().0, m.path.clone()))
 }
 
 /// Code that is no file's.
@@ -95,32 +163,27 @@ pub fn is_covered(path: &str) -> bool {
     path.ends_with("/libc.so.6") || path.ends_with("/ld-linux-x86-64.so.2")
 }
 
-/// Whether a module leaves harmful kernel calls to the C library.
-fn makes_none(path: &str, harmful: fn(Number) -> bool) -> Result<(), String> {
-    let code = ModuleCode::read(path.as_ref())
-        .ok_or_else(|| format!("the code of {path} can't be looked through"))?;
-    let holds = |&(start, end): &(u64, u64)| {
-        let at = |a: u64| usize::try_from(a.checked_sub(code.address)?).ok();
-        let bytes = at(start)
-            .zip(at(end))
-            .and_then(|(s, e)| code.bytes.get(s..e));
-        bytes.is_none_or(|b| b.windows(2).any(|pair| pair == SYSCALL))
+/// What a module does itself.
+fn held(path: &str, harmful: fn(Number) -> bool) -> Held {
+    let Some(code) = ModuleCode::read(path.as_ref()) else {
+        return Held::Unknown(format!("the code of {path} can't be looked through"));
     };
-    let functions: Vec<Function> = code
-        .functions
-        .iter()
-        .filter(|f| holds(f))
-        .map(|&(start, end)| Function { start, end })
-        .collect();
+    let bounds = |&(start, end): &(u64, u64)| Function { start, end };
+    let functions: Vec<Function> = code.functions.iter().map(bounds).collect();
     let seen = Cell::new(false);
-    let _nothing_planned = sites::plan(&code.bytes, code.address, &functions, |number| {
+    let mut entering = Entering::of(&code.bytes, code.address, &functions);
+    if !code.catches {
+        entering.catches_nothing();
+    }
+    let _nothing_planned = entering.plan(|_, number| {
         seen.set(seen.get() || harmful(number));
         Want::Nothing
     });
     if seen.get() {
-        return Err(format!("{path} makes kernel calls of its own"));
+        Held::Calls
+    } else {
+        Held::Nothing
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::live::{Live, Sampler};
 use crate::observers;
 use crate::output::{Output, complain};
 use crate::result::{Observed, show_machine};
-use crate::session::{Follow, Session, judge_config};
+use crate::session::{Follow, Session, Told, judge_config};
 use crate::signals::Signals;
 use crate::status;
 use anyhow::{Context, Result};
@@ -24,6 +24,7 @@ use sunder_findings::Findings;
 use sunder_observe::launch::{Child, Launch, Prepared};
 use sunder_observe::machine::{self, Machine};
 use sunder_observe::monotonic_now;
+use sunder_observe::perf::FirstEvent;
 use sunder_observe::{ObserveError, proc};
 use sunder_wire::{Registry, RuntimeStatus, SegmentOptions};
 
@@ -70,7 +71,7 @@ pub fn exit_code(exit: ExitStatus) -> u8 {
 pub fn start_failure(error: &anyhow::Error) -> u8 {
     if let Some(ObserveError::Execute { program, source }) = error.downcast_ref() {
         let (why, code) = match source.raw_os_error() {
-            Some(libc::ENOENT) => ("it was not found".to_owned(), status::NOT_FOUND),
+            Some(libc::ENOENT) => (not_found(program), status::NOT_FOUND),
             Some(libc::EACCES) => (
                 "it is not an executable file".to_owned(),
                 status::NOT_EXECUTABLE,
@@ -86,6 +87,17 @@ pub fn start_failure(error: &anyhow::Error) -> u8 {
     }
     complain(error);
     status::FAILED
+}
+
+/// Why `program` was not found.
+fn not_found(program: &str) -> String {
+    if std::path::Path::new(program).is_file() {
+        return "the interpreter that it asks for was not found".to_owned();
+    }
+    if program.starts_with('-') {
+        return "it was not found, and is no option either (see --help)".to_owned();
+    }
+    "it was not found".to_owned()
 }
 
 /// What goes into the program beside the runtime library.
@@ -105,6 +117,15 @@ pub trait Beside {
     /// Who takes the samples, if that is one of its own.
     fn sampler(&self) -> Option<(Sampler, observers::Chosen)> {
         None
+    }
+    /// Whether the program must not begin before samples of it are taken: where what is
+    /// seen of it is all that there will be.
+    fn waits_for_samples(&self) -> bool {
+        true
+    }
+    /// Of what anybody is told the findings.
+    fn told(&self) -> Told {
+        Told::All
     }
     /// The program has a number and has not begun.
     ///
@@ -183,10 +204,10 @@ pub fn observe_beside(
         mut limits,
         machine,
         line,
-        transfer,
+        mut transfer,
         observer,
         recorded,
-        live,
+        mut live,
         pid,
         ended: Ended {
             exit,
@@ -198,6 +219,13 @@ pub fn observe_beside(
     let path = path.or_else(|| program.first().and_then(|name| observers::find(name)));
     let end = monotonic_now();
     let elapsed = live.elapsed();
+    let told = beside.told();
+    if transfer.is_none() && told == Told::All && live.session.is_any_line_contended() {
+        transfer = machine::transfer_cost_between(&machine.allowed).map(|t| t.nanoseconds);
+        if let Some(nanoseconds) = transfer {
+            live.session.set_transfer(nanoseconds);
+        }
+    }
     limits.extend(live.sampler_limits());
     limits.extend(live.watch_limit());
     limits.extend(beside.limits());
@@ -242,7 +270,7 @@ pub fn observe_beside(
         limits,
     };
     let start = live.start();
-    Ok((live.session.finish(start, end, observed), exit))
+    Ok((live.session.finish_of(&told, start, end, observed), exit))
 }
 
 /// A program that was observed to its end.
@@ -280,16 +308,21 @@ pub fn accompany(
     let machine = Machine::read();
     let line = options.line_size.map_or(machine.line.bytes(), u64::from);
     let mut limits = Vec::new();
-    // The kernel's first perf event waits for all CPUs; the price of a transfer is
-    // measured meanwhile, and both are over before the program is there.
-    let (wanted, transfer) = thread::scope(|scope| {
-        // A limit on threads means no measurement, no failure.
-        let transfer = thread::Builder::new().spawn_scoped(scope, machine::transfer_cost);
-        let wanted = observers::choose(choice, &mut limits);
-        let transfer = transfer.ok().and_then(|t| t.join().ok());
-        (wanted, transfer.flatten())
-    });
-    let wanted = wanted?;
+    // The kernel's first perf event waits for all CPUs. A program must not wait with it
+    // unless it is to be seen from its first instruction on.
+    let first = if beside.waits_for_samples() || follow_children {
+        None
+    } else {
+        observers::first_event(choice)
+    };
+    let wanted = match first {
+        Some(_) => observers::Kind::Perf,
+        None => observers::choose(choice, &mut limits)?,
+    };
+    // Events and changes are counted, and priced as they come; samples in time have their
+    // price in them, and what a transfer costs can be measured when all is over.
+    let counts = matches!(wanted, observers::Kind::Pmu | observers::Kind::Isolate);
+    let transfer = counts.then(machine::transfer_cost).flatten();
     let transfer = transfer.map(|t| t.nanoseconds);
     let mut config = judge_config(line, transfer)?;
     let library = MemoryFile::runtime().context("cannot make the runtime library available")?;
@@ -302,7 +335,7 @@ pub fn accompany(
         observer,
     } = start(
         program,
-        wanted,
+        (wanted, first),
         options,
         follow_children,
         &library,
@@ -328,8 +361,8 @@ pub fn accompany(
         pid,
         options.watch_budget / 100.0,
     );
-    let mut child = prepared.go()?;
     signals.forward_to(pid);
+    let mut child = prepared.go()?;
     let ended = watch_to_the_end(&mut live, &mut child, beside)?;
     signals.release();
     Ok(Accompanied {
@@ -461,7 +494,7 @@ struct Started {
 
 fn start(
     program: &[OsString],
-    wanted: observers::Kind,
+    (wanted, first): (observers::Kind, Option<FirstEvent>),
     options: &ObserveOptions,
     follow_children: bool,
     library: &MemoryFile,
@@ -524,9 +557,11 @@ fn start(
     if let Some(registry) = &registry {
         registry.set_root(prepared.pid());
     }
-    let (sampler, observer) = match beside.sampler() {
-        Some(own) => own,
-        None => observers::open(wanted, prepared.pid(), options.frequency, follow_children)?,
+    let (child, frequency) = (prepared.pid(), options.frequency);
+    let (sampler, observer) = match (beside.sampler(), first) {
+        (Some(own), _) => own,
+        (None, Some(first)) => observers::open_after(first, child, frequency)?,
+        (None, None) => observers::open(wanted, child, frequency, follow_children)?,
     };
     Ok(Started {
         prepared,

@@ -6,6 +6,7 @@ use crate::observers::{self, Kind, Linkage};
 use anyhow::{Result, bail};
 use std::fmt::Write as _;
 use std::path::Path;
+use sunder_objects::DebugPlace;
 use sunder_observe::machine::{self, Capabilities, Capability, Machine};
 
 /// Runs the command; the value is the status to exit with.
@@ -131,6 +132,13 @@ fn choice_part(text: &mut String) {
 }
 
 fn program_part(text: &mut String, program: &Path) -> Result<()> {
+    // A name that is no file here is looked for as `detect` would.
+    let found = if program.exists() {
+        None
+    } else {
+        observers::find(program.as_os_str())
+    };
+    let program = found.as_deref().unwrap_or(program);
     let Some(facts) = sunder_objects::inspect(program) else {
         bail!(
             "{} is no 64-bit ELF program that can be read",
@@ -138,10 +146,16 @@ fn program_part(text: &mut String, program: &Path) -> Result<()> {
         );
     };
     let _ = writeln!(text, "\nProgram {}", program.display());
-    let linkage = match observers::linkage(program) {
-        Linkage::Dynamic => "dynamic: heap objects get names and call stacks",
-        Linkage::Static => "static: heap objects get no names and call stacks",
-        Linkage::Privileged => "privileged (set-user-id): nothing can be preloaded or observed",
+    let hindrance = observers::preload_hindrance(program.as_os_str());
+    let linkage = match (observers::linkage(program), hindrance) {
+        (Linkage::Dynamic, None) => "dynamic: heap objects get names and call stacks".to_owned(),
+        (Linkage::Dynamic, Some(why)) => {
+            format!("dynamic, but heap objects get no names and call stacks: {why}")
+        }
+        (Linkage::Static, _) => "static: heap objects get no names and call stacks".to_owned(),
+        (Linkage::Privileged, _) => {
+            "privileged (set-user-id): nothing can be preloaded or observed".to_owned()
+        }
     };
     let _ = writeln!(text, "  linkage               {linkage}");
     let _ = writeln!(
@@ -153,13 +167,21 @@ fn program_part(text: &mut String, program: &Path) -> Result<()> {
             "only those that it exports; the rest was stripped"
         }
     );
-    let debug = match (&facts.debug_link, facts.debug_information) {
-        (_, true) if facts.split_debug_information => {
-            "split: the .dwo files must lie where the compiler put them".to_owned()
+    let debug = match sunder_objects::debug_place(program) {
+        Some(DebugPlace::Within) => "yes: variables, fields and source lines get names".to_owned(),
+        Some(DebugPlace::Separate(file)) => format!("yes, in {}", file.display()),
+        Some(DebugPlace::Split) => "yes, in .dwo or .dwp files, which are there".to_owned(),
+        Some(DebugPlace::SplitMissing(file)) => format!(
+            "in .dwo or .dwp files, of which {} was not found where the compiler put it",
+            file.display()
+        ),
+        Some(DebugPlace::Missing(file)) => format!(
+            "in a separate file, {}, which was not found; a package with debug symbols has it",
+            file.display()
+        ),
+        Some(DebugPlace::None) | None => {
+            "none: build with -g to get variables, fields and source lines".to_owned()
         }
-        (_, true) => "yes: variables, fields and source lines get names".to_owned(),
-        (Some(link), false) => format!("in a separate file, {link}, if it is installed"),
-        (None, false) => "none: build with -g to get variables, fields and source lines".to_owned(),
     };
     let _ = writeln!(text, "  debug information     {debug}");
     if let Some(id) = facts.build_id {

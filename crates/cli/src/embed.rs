@@ -14,6 +14,7 @@ static EMULATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_emu
 static ANNOUNCE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_announce.so"));
 static ISOLATE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_isolate.so"));
 static REMAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_remap.so"));
+static INJECTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_injected.so"));
 static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_heap.so"));
 
 /// Bytes as a file of this process: one of the libraries, or what it reads. It lasts as long as this value; the
@@ -102,26 +103,28 @@ impl MemoryFile {
         Ok(Self { file })
     }
 
-    /// A memory file of these bytes behind `zeroes` that take no memory; `name` shows in
-    /// `/proc`.
+    /// Writes these bytes `from` its beginning.
     ///
     /// # Errors
-    /// As [`Self::runtime`].
-    pub fn behind(name: &CStr, zeroes: u64, bytes: &[u8]) -> io::Result<Self> {
-        let made = Self::empty(name, zeroes)?;
-        made.file.write_all_at(bytes, zeroes)?;
-        Ok(made)
+    /// If there is no memory.
+    pub fn write_at(&self, bytes: &[u8], from: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, from)
     }
 
     /// The path by which another process of this user can open it.
     pub fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+        self.path_in(std::process::id())
+    }
+
+    /// As [`Self::path`], in a process that has all our descriptors.
+    pub fn path_in(&self, process: u32) -> PathBuf {
+        format!("/proc/{process}/fd/{}", self.file.as_raw_fd()).into()
     }
 }
 
 /// The library that moves bytes of pages, for programs that can't load it themselves.
 pub fn remap_library() -> &'static [u8] {
-    REMAP
+    INJECTED
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use sunder_access::{Mapping, Mappings, ProcessId};
 use sunder_objects::{Names, file_name_of};
+use sunder_observe::proc;
 
 /// Files that are held at most; each takes a descriptor.
 const MOST_HELD: usize = 128;
@@ -51,6 +52,7 @@ impl Files {
 /// The file that `mapping` is of, if it can be had; `None` if the path must do.
 fn open(process: ProcessId, mapping: &Mapping) -> Option<Held> {
     let deleted = file_name_of(mapping) != mapping.path;
+    let process = proc::living_number(process);
     let by_path = || File::open(format!("/proc/{process}/root{}", mapping.path)).ok();
     if let Some(file) = by_path().filter(|_| !deleted) {
         let found = file.metadata().ok()?;

@@ -4,12 +4,16 @@
 
 use crate::calls::is_covered;
 use anyhow::{Context, Result, ensure};
+use sunder_access::{Mapping, Mappings};
+use sunder_hooks::overwritten;
 use sunder_observe::code::ModuleCode;
+use sunder_rewrite::is_harmless;
 use sunder_rewrite::sites::{self, Function, Number, Want};
 use sunder_wire::sites::{ModulePlan, Patch};
 
-/// Kernel calls that change the address space: a remedy is asked in their place.
-pub const CHANGES: [i64; 10] = [
+/// Kernel calls that change the address space, or find what a remedy made of it: it is asked
+/// in their place.
+pub const CHANGES: [i64; 12] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mprotect,
@@ -20,32 +24,130 @@ pub const CHANGES: [i64; 10] = [
     libc::SYS_shmdt,
     libc::SYS_remap_file_pages,
     libc::SYS_pkey_mprotect,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
 ];
+
+/// The end of a signal handler, as the C library has it: unwinders know it by its bytes.
+pub const RESTORES: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 
 /// The plan for the C library that we have ourselves, and its dynamic linker: the
 /// program nearly always has the same, and else the library inside it says so and
-/// does nothing. `others` is what is wanted of calls that change no mappings.
-///
-/// # Errors
-/// If there is no C library, or a call that changes mappings can't be led aside.
-pub fn plan(others: Want) -> Result<Vec<u8>> {
-    let maps = std::fs::read_to_string("/proc/self/maps").context("cannot read our mappings")?;
-    let mut paths: Vec<&str> = maps
-        .lines()
-        .filter_map(|line| line.find('/').map(|at| &line[at..]))
-        .filter(|path| is_covered(path))
-        .collect();
-    paths.dedup();
-    ensure!(
-        !paths.is_empty(),
-        "there is no C library whose kernel calls could be led through hooks"
-    );
-    let modules = paths.into_iter().map(|path| module(path, others));
-    let modules: Vec<_> = modules.collect::<Result<_>>()?;
-    Ok(sunder_wire::sites::write(&modules))
+/// does nothing.
+#[derive(Debug)]
+pub struct Plan {
+    modules: Vec<Module>,
 }
 
-fn module(path: &str, others: Want) -> Result<ModulePlan<Vec<u8>, Vec<Patch>>> {
+#[derive(Debug)]
+struct Module {
+    path: String,
+    /// Of its code, in the file.
+    address: u64,
+    /// Addresses in the file at which its code returns from signal handlers.
+    restorers: Vec<u64>,
+    plan: ModulePlan<Vec<u8>, Vec<Patch>>,
+}
+
+impl Plan {
+    /// `others` is what is wanted of calls that change no mappings.
+    ///
+    /// # Errors
+    /// If there is no C library, or a call that changes mappings can't be led aside.
+    pub fn new(others: Want) -> Result<Self> {
+        Self::beside(&[], others)
+    }
+
+    /// The same with calls beside those that change mappings that are as important.
+    fn beside(more: &[i64], others: Want) -> Result<Self> {
+        let maps =
+            std::fs::read_to_string("/proc/self/maps").context("cannot read our mappings")?;
+        let mut paths: Vec<&str> = maps
+            .lines()
+            .filter_map(|line| line.find('/').map(|at| &line[at..]))
+            .filter(|path| is_covered(path))
+            .collect();
+        paths.dedup();
+        ensure!(
+            !paths.is_empty(),
+            "there is no C library whose kernel calls could be led through hooks"
+        );
+        let modules = paths.into_iter().map(|path| module(path, more, others));
+        let modules = modules.collect::<Result<_>>()?;
+        Ok(Self { modules })
+    }
+
+    /// As the library inside the program reads it.
+    pub fn bytes(&self) -> Vec<u8> {
+        let plans: Vec<_> = self.modules.iter().map(|m| m.plan.clone()).collect();
+        sunder_wire::sites::write(&plans)
+    }
+
+    /// The plan for a program that has these mappings; `None` if it has another C library.
+    pub fn placed(&self, mappings: &Mappings) -> Option<Placed<'_>> {
+        let modules = self.modules.iter().map(|module| {
+            let mut code = mappings.iter().filter(|m| m.execute);
+            let code = code.find(|m| m.path == module.path)?;
+            Some((base(code, module.address)?, module))
+        });
+        let modules = modules.collect::<Option<_>>()?;
+        Some(Placed { modules })
+    }
+}
+
+/// [`Plan::bytes`] for a library that faults on purpose: it sees to it that no thread blocks
+/// their signal, as the C library does around the beginning and end of threads.
+///
+/// # Errors
+/// As [`Plan::new`], also for the calls by which signals are blocked.
+pub fn plan(others: Want) -> Result<Vec<u8>> {
+    Ok(Plan::beside(&[libc::SYS_rt_sigprocmask], others)?.bytes())
+}
+
+/// A plan for a running program.
+#[derive(Debug)]
+pub struct Placed<'a> {
+    modules: Vec<(u64, &'a Module)>,
+}
+
+impl Placed<'_> {
+    /// Whether a thread must not stand there while code is changed: inside of what is
+    /// overwritten.
+    pub fn is_inside(&self, ip: u64) -> bool {
+        self.modules.iter().any(|(base, module)| {
+            let patches = &module.plan.patches;
+            patches.iter().any(|p| is_inside(p, ip.wrapping_sub(*base)))
+        })
+    }
+
+    /// Where code returns from signal handlers.
+    pub fn restorers(&self) -> Vec<u64> {
+        let modules = self.modules.iter();
+        modules
+            .flat_map(|(base, module)| module.restorers.iter().map(move |at| base + at))
+            .collect()
+    }
+}
+
+/// Whether an address of the patch's file lies inside of what the patch overwrites.
+pub fn is_inside(patch: &Patch, at: u64) -> bool {
+    overwritten(patch).is_some_and(|(start, end)| (start as u64 + 1..end as u64).contains(&at))
+}
+
+/// What the addresses of a file are counted from whose code has this address there and is
+/// mapped so.
+pub fn base(code: &Mapping, address: u64) -> Option<u64> {
+    code.span.start.0.checked_sub(address & !0xfff)
+}
+
+/// Addresses in the file at which code returns from signal handlers.
+pub fn restorers(code: &ModuleCode) -> impl Iterator<Item = u64> {
+    let places = code.bytes.windows(RESTORES.len()).enumerate();
+    let found = places.filter(|(_, bytes)| *bytes == RESTORES);
+    found.map(|(i, _)| code.address + i as u64)
+}
+
+fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
     let code = ModuleCode::read(path.as_ref())
         .with_context(|| format!("cannot read the code of {path}"))?;
     let functions: Vec<_> = code
@@ -54,19 +156,27 @@ fn module(path: &str, others: Want) -> Result<ModulePlan<Vec<u8>, Vec<Patch>>> {
         .map(|&(start, end)| Function { start, end })
         .collect();
     let wants = |number| match number {
-        Number::Always(n) if CHANGES.contains(&n.into()) => Want::Call,
+        Number::Always(n) if CHANGES.contains(&n.into()) || more.contains(&n.into()) => Want::Call,
+        // Copies of code make them too, and there would have to overlook their hooks.
+        Number::Always(n) if is_harmless(n) => Want::Nothing,
         _ => others,
     };
     let plan = sites::plan(&code.bytes, code.address, &functions, wants);
-    for number in CHANGES {
+    for &number in CHANGES.iter().chain(more) {
         let number = Number::Always(number as u32);
         ensure!(
             plan.refused.iter().all(|r| r.number != number),
-            "a kernel call of {path} that changes mappings can't be led through a hook"
+            "a kernel call of {path} that changes mappings or blocks signals can't be led through a \
+             hook"
         );
     }
-    Ok(ModulePlan {
-        build_id: code.build_id,
-        patches: plan.patches.iter().map(Patch::from).collect(),
+    Ok(Module {
+        path: path.to_owned(),
+        address: code.address,
+        restorers: restorers(&code).collect(),
+        plan: ModulePlan {
+            build_id: code.build_id,
+            patches: plan.patches.iter().map(Patch::from).collect(),
+        },
     })
 }

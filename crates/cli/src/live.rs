@@ -8,10 +8,10 @@ use crate::session::Session;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use sunder_access::{Address, ProcessId, ThreadId, Time};
-use sunder_observe::perf::{PerfSampler, Wait};
+use sunder_observe::perf::{FirstEvent, FrequencyPlan, PerfSampler, Wait};
 use sunder_observe::pmu::PmuSampler;
 use sunder_observe::watch::{Budget, BurstRequest, CodeDecoder, ProcessCode, WatchError, Watcher};
-use sunder_observe::{ObserveError, RawSample, Registers, monotonic_now, proc};
+use sunder_observe::{Event, ObserveError, RawSample, Registers, monotonic_now, proc};
 use sunder_sharing::Burst;
 use sunder_wire::{Claim, Registry};
 
@@ -25,6 +25,18 @@ pub enum Sampler {
     Pmu(PmuSampler),
     /// Commits of isolated threads.
     Isolate(Tap),
+    /// The kernel, which has not allowed it yet: the program runs meanwhile.
+    Coming(Coming),
+    /// Nobody, because of this.
+    Nobody(String),
+}
+
+/// What is known of the kernel's samples before there are any.
+pub struct Coming {
+    /// Once this is open they can be had.
+    pub first: FirstEvent,
+    /// How often they are to be taken.
+    pub plan: FrequencyPlan,
 }
 
 impl Sampler {
@@ -42,6 +54,18 @@ const PAUSES: [(Duration, Duration); 3] = [
     (Duration::from_millis(200), Duration::from_millis(15)),
     (Duration::from_secs(3), Duration::from_millis(50)),
 ];
+
+/// The same of the kernel's samples while nothing is in doubt, by the time since the
+/// program has had several threads; the first also while it has one.
+const CALM_PAUSES: [(Duration, Duration); 4] = [
+    (Duration::from_millis(0), Duration::from_millis(5)),
+    (Duration::from_millis(50), Duration::from_millis(10)),
+    (Duration::from_millis(300), Duration::from_millis(25)),
+    (Duration::from_secs(3), Duration::from_millis(50)),
+];
+
+/// How often it is looked whether the kernel allows samples.
+const ARRIVAL: Duration = Duration::from_millis(2);
 
 /// How often suspects are looked for. A burst of a few milliseconds every so
 /// often spreads over the phases of a program.
@@ -79,6 +103,9 @@ pub struct Live {
     pub first_suspect: Option<Duration>,
     /// Why watching was given up.
     pub watch_refused: Option<String>,
+    /// Nothing but the runtime's claims tells which program the process executes: the
+    /// kernel's samples came, or will come, after it began.
+    is_untold: bool,
 }
 
 impl Live {
@@ -92,6 +119,7 @@ impl Live {
     ) -> Self {
         session.hold();
         Self {
+            is_untold: matches!(sampler, Sampler::Coming(_)),
             session,
             sampler,
             registry,
@@ -129,19 +157,20 @@ impl Live {
         until: Option<Duration>,
         ended: &mut dyn FnMut(Duration) -> bool,
     ) -> Result<bool, ObserveError> {
+        self.arrive();
         let elapsed = self.elapsed();
-        let mut pause = PAUSES
-            .iter()
-            .rev()
-            .find(|(after, _)| elapsed >= *after)
-            .map_or(PAUSES[0].1, |p| p.1);
+        let mut pause = self.pause(elapsed);
         if let Some(until) = until {
             pause = pause.min(until.saturating_sub(elapsed));
         }
         let waited = match &mut self.sampler {
             Sampler::Perf(sampler) => sampler.wait(pause)?,
             Sampler::Pmu(sampler) => sampler.wait(pause)?,
-            Sampler::Timer | Sampler::Isolate(_) => Wait::Ended,
+            Sampler::Coming(_) => {
+                pause = pause.min(ARRIVAL);
+                Wait::Ended
+            }
+            Sampler::Timer | Sampler::Isolate(_) | Sampler::Nobody(_) => Wait::Ended,
         };
         // Samplers see all threads end a moment before the process can be waited
         // for; the timer observer has nothing else to wait on.
@@ -151,11 +180,53 @@ impl Live {
         if !over {
             self.refresh_mappings(elapsed);
             if elapsed >= self.next_suspects {
-                self.next_suspects = elapsed + SUSPECT_EVERY;
+                self.next_suspects = elapsed + self.suspects_after();
                 self.watch();
             }
         }
         Ok(over)
+    }
+
+    fn pause(&self, elapsed: Duration) -> Duration {
+        let of = |pauses: &[(Duration, Duration)], elapsed: Duration| {
+            let mut all = pauses.iter().rev();
+            let found = all.find(|(after, _)| elapsed >= *after);
+            found.map_or(pauses[0].1, |p| p.1)
+        };
+        let Sampler::Perf(sampler) = &self.sampler else {
+            return of(&PAUSES, elapsed);
+        };
+        match (sampler.alerted(), sampler.calm()) {
+            (Some(since), _) => of(&PAUSES, since),
+            (None, calm) => of(&CALM_PAUSES, calm.unwrap_or_default()),
+        }
+    }
+
+    /// Few samples are looked at often, so that there are soon more.
+    fn suspects_after(&self) -> Duration {
+        match &self.sampler {
+            Sampler::Perf(sampler) if sampler.alerted().is_none() => SUSPECT_EVERY / 2,
+            _ => SUSPECT_EVERY,
+        }
+    }
+
+    /// If the kernel has come to allow samples of the program, they begin.
+    fn arrive(&mut self) {
+        let Sampler::Coming(coming) = &self.sampler else {
+            return;
+        };
+        if !coming.first.is_open() {
+            return;
+        }
+        let attached = PerfSampler::attach(self.root, coming.plan.clone(), false);
+        self.session.begin_anew(self.root);
+        self.sampler = match attached {
+            Ok(sampler) => Sampler::Perf(sampler),
+            Err(ObserveError::NoSuchProcess(_)) => {
+                Sampler::Nobody("the program ended before the kernel allowed them".into())
+            }
+            Err(error) => Sampler::Nobody(error.to_string()),
+        };
     }
 
     /// Takes in what is left when the target has ended or the time is over.
@@ -185,6 +256,9 @@ impl Live {
                 ));
             }
         }
+        if let Sampler::Nobody(why) = &self.sampler {
+            limits.push(format!("No samples were taken: {why}."));
+        }
         limits.extend(self.session.memory_limit());
         limits
     }
@@ -207,13 +281,17 @@ impl Live {
             heap.segment.advance_epoch(now);
         }
         let session = &mut self.session;
-        let mut sink = |event| session.event(event);
+        let is_untold = &mut self.is_untold;
+        let mut sink = |event| {
+            *is_untold &= !matches!(event, Event::ThreadName { exec: true, .. });
+            session.event(event);
+        };
         match &mut self.sampler {
             Sampler::Perf(sampler) if last => sampler.finish(&mut sink),
             Sampler::Perf(sampler) => sampler.drain(&mut sink),
             Sampler::Pmu(sampler) if last => sampler.finish(&mut sink),
             Sampler::Pmu(sampler) => sampler.drain(&mut sink),
-            Sampler::Timer => {}
+            Sampler::Timer | Sampler::Coming(_) | Sampler::Nobody(_) => {}
             Sampler::Isolate(tap) => tap.drain(session),
         }
         if matches!(self.sampler, Sampler::Timer) {
@@ -242,7 +320,7 @@ impl Live {
                 // are there.
                 self.last_samples(&claim);
             }
-            self.session.claim(&claim, timer);
+            self.session.claim(&claim, timer || self.is_untold);
             // What is read now and then would come late for a short process.
             if timer
                 && !claim.refused
@@ -339,6 +417,11 @@ impl Live {
                 continue;
             }
             self.first_suspect.get_or_insert(self.started.elapsed());
+            if let Sampler::Perf(sampler) = &mut self.sampler
+                && suspects.iter().any(|s| s.cost_share >= WORTH_WATCHING)
+            {
+                sampler.alert();
+            }
             for suspect in suspects.iter().take(64) {
                 self.session
                     .watch_line(process, suspect.line, suspect.since);
@@ -387,5 +470,48 @@ impl Live {
             Err(WatchError::BudgetSpent(_) | WatchError::NoThreads(_)) => {}
             Err(error) => self.watch_refused = Some(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Follow, judge_config};
+    use sunder_observe::launch::Launch;
+
+    /// The kernel's answer may take longer than the program's start.
+    #[test]
+    fn samples_that_come_late_are_of_what_the_program_has_become() {
+        let Some(first) = FirstEvent::open() else {
+            println!("SKIP: the kernel refuses samples");
+            return;
+        };
+        let script = ["-c", "exec sh -c 'while :; do :; done'"];
+        let prepared = Launch::new("sh").arguments(script).prepare();
+        let prepared = prepared.expect("a child");
+        let pid = prepared.pid();
+        let mut child = prepared.go().expect("a shell");
+        let coming = Sampler::Coming(Coming {
+            first,
+            plan: FrequencyPlan::default(),
+        });
+        let config = judge_config(64, None).expect("a size of lines");
+        let session = Session::new(config, Follow::Only(pid));
+        let mut live = Live::new(session, coming, None, pid, 0.0);
+        let mut ended = |pause| {
+            std::thread::sleep(pause);
+            false
+        };
+        while live.session.process(pid).figures.samples < 3 && live.elapsed().as_secs() < 20 {
+            live.step(None, &mut ended).expect("a wait");
+        }
+        assert!(matches!(live.sampler, Sampler::Perf(_)));
+        let process = live.session.process(pid);
+        assert!(process.figures.samples >= 3);
+        assert_eq!(process.threads.count(), 1);
+        assert!(process.mappings().iter().any(|m| m.execute));
+        // SAFETY: a child of ours that has not been waited for.
+        unsafe { libc::kill(pid.0 as i32, libc::SIGKILL) };
+        child.wait().expect("its end");
     }
 }

@@ -46,6 +46,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    signals::outlive_limits();
     let cli = Cli::parse();
     let status = run(&cli.command).unwrap_or_else(|error| {
         output::complain(&error);
@@ -55,6 +56,15 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command) -> Result<u8> {
+    if let Command::Detect(_)
+    | Command::Attach(_)
+    | Command::Run(_)
+    | Command::Protect(_)
+    | Command::Repair(_)
+    | Command::Demo(_) = command
+    {
+        sunder_observe::proc::is_ours()?;
+    }
     match command {
         Command::Detect(options) => detect::run(options),
         Command::Attach(options) => attach::run(options),

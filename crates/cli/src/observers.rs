@@ -1,7 +1,7 @@
 //! Which observer to use, and how to open it.
 
 use crate::args::ObserverChoice;
-use crate::live::Sampler;
+use crate::live::{Coming, Sampler};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_observe::machine;
-use sunder_observe::perf::{FrequencyPlan, PerfSampler};
+use sunder_observe::perf::{FirstEvent, FrequencyPlan, PerfSampler};
 use sunder_observe::pmu::PmuSampler;
 
 /// An observer.
@@ -84,6 +84,51 @@ pub fn choose(choice: ObserverChoice, limits: &mut Vec<String>) -> Result<Kind> 
     }
 }
 
+/// The kernel's first event, begun to be opened, if `choice` comes to the kernel's
+/// samples and that can be said without it. For those who do not wait for it.
+pub fn first_event(choice: ObserverChoice) -> Option<FirstEvent> {
+    let clock = match choice {
+        ObserverChoice::Perf => true,
+        ObserverChoice::Auto => !machine::probe_memory_events().available,
+        _ => false,
+    };
+    let first = clock.then(FirstEvent::open).flatten();
+    // A program that has our real-time priority may leave the kernel no CPU to open it.
+    while is_real_time() && first.as_ref().is_some_and(|first| !first.is_open()) {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    first
+}
+
+fn is_real_time() -> bool {
+    // SAFETY: asks for the calling thread's policy; no memory is passed.
+    let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+    matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR)
+}
+
+/// The kernel's samples, few until something is in doubt, of a child that waits to be let
+/// go; or those to come, if the kernel takes its time over `first`.
+///
+/// # Errors
+/// If the kernel refuses them.
+pub fn open_after(
+    first: FirstEvent,
+    child: ProcessId,
+    frequency: Option<u32>,
+) -> Result<(Sampler, Chosen)> {
+    let plan = frequency.map_or_else(FrequencyPlan::watchful, FrequencyPlan::fixed);
+    let chosen = Chosen {
+        name: "perf",
+        frequencies: range(&plan),
+    };
+    let sampler = if first.is_open() {
+        Sampler::Perf(PerfSampler::for_child(child, plan, false)?)
+    } else {
+        Sampler::Coming(Coming { first, plan })
+    };
+    Ok((sampler, chosen))
+}
+
 /// Opens the observer on a child that waits to be let go.
 ///
 /// # Errors
@@ -133,10 +178,11 @@ const PMU_FREQUENCY: u32 = 1000;
 
 /// Highest and lowest frequency of a plan.
 pub fn range(plan: &FrequencyPlan) -> (u32, u32) {
-    let all = plan.steps().iter().map(|s| s.1);
+    let all = plan.frequencies();
+    let (highest, lowest) = (all.first(), all.last());
     (
-        all.clone().max().unwrap_or_default(),
-        all.min().unwrap_or_default(),
+        highest.copied().unwrap_or_default(),
+        lowest.copied().unwrap_or_default(),
     )
 }
 

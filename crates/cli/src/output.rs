@@ -3,7 +3,9 @@
 use crate::args::{FailOn, Format, TellOptions};
 use crate::status;
 use anyhow::{Context, Result, bail};
+use std::ffi::CString;
 use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use sunder_findings::Findings;
 use sunder_report::TextOptions;
@@ -35,16 +37,7 @@ impl Output {
             bail!("there are more -o than --format; give each file its format");
         }
         for path in &options.output {
-            if let Some(folder) = path.parent()
-                && folder != Path::new("")
-                && !folder.is_dir()
-            {
-                bail!(
-                    "cannot write {}: there is no folder {}",
-                    path.display(),
-                    folder.display()
-                );
-            }
+            can_be_written(path)?;
         }
         let files: Vec<_> = formats
             .iter()
@@ -105,11 +98,7 @@ impl Output {
 
     fn write_file(&self, format: Format, path: &Path, findings: &Findings) -> Result<()> {
         let text = self.render(format, findings, false, 100)?;
-        if path == Path::new("-") {
-            std::io::stdout().write_all(text.as_bytes())?;
-            return Ok(());
-        }
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        write(path, &text)
     }
 
     fn write_terminal(&self, format: Format, findings: &Findings) -> Result<()> {
@@ -130,11 +119,11 @@ impl Output {
         let width = if terminal { terminal_width() } else { 100 };
         let text = self.render(format, findings, color, width)?;
         if self.stdout {
-            std::io::stdout().write_all(text.as_bytes())?;
-        } else {
-            std::io::stderr().write_all(text.as_bytes())?;
+            return print(&text);
         }
-        Ok(())
+        let mut err = std::io::stderr();
+        err.write_all(text.as_bytes())
+            .context("cannot write to standard error")
     }
 
     fn render(
@@ -217,6 +206,51 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Whether a report can go to `path`, asked before a long run; `-` is standard output.
+///
+/// # Errors
+/// If not, with the reason.
+pub fn can_be_written(path: &Path) -> Result<()> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    let shown = path.display();
+    if path.is_dir() {
+        bail!("cannot write {shown}: it is a folder");
+    }
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    if !folder.is_dir() {
+        bail!(
+            "cannot write {shown}: there is no folder {}",
+            folder.display()
+        );
+    }
+    let asked = if path.exists() { path } else { folder };
+    let name = CString::new(asked.as_os_str().as_bytes())
+        .with_context(|| format!("cannot write {shown}"))?;
+    // SAFETY: a query of a path that ends with zero.
+    if unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) } != 0
+    {
+        let error = std::io::Error::last_os_error();
+        return Err(error).with_context(|| format!("cannot write {shown}"));
+    }
+    Ok(())
+}
+
+/// Writes `text` to `path`; `-` is standard output.
+///
+/// # Errors
+/// If it can't be written.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    if path == Path::new("-") {
+        return print(text);
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// How wide reports on a terminal are.
 pub fn terminal_width() -> usize {
     terminal_size::terminal_size_of(std::io::stderr())
@@ -277,6 +311,18 @@ mod tests {
     fn what_does_not_match_is_refused() {
         assert!(output(&["--format", "json", "-o", "a", "-o", "b"]).is_err());
         assert!(output(&["--format", "json", "--format", "html"]).is_err());
+    }
+
+    #[test]
+    fn where_nothing_can_be_written_is_known_before_the_run() {
+        let refused = |file: &str| {
+            let error = output(&["-o", file]).expect_err("it can't be written");
+            error.to_string()
+        };
+        assert!(refused("/").contains("it is a folder"));
+        assert!(refused("/no-such-folder/x").contains("there is no folder /no-such-folder"));
+        assert!(output(&["-o", "-"]).is_ok());
+        assert!(output(&["-o", "x.json"]).is_ok());
     }
 
     #[test]

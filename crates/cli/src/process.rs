@@ -23,6 +23,7 @@ use sunder_findings::ProcessName;
 use sunder_objects::{
     HeapBlock, NameOptions, Names, ObjectContext, StackFrame, ThreadPointer, ThreadStack,
 };
+use sunder_observe::proc::living_number;
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::{Burst, Config, Judge, Sample};
 use sunder_trace::read::Event;
@@ -115,7 +116,7 @@ impl Process {
     }
 
     fn under(id: ProcessId, config: Config, root: Option<File>) -> Self {
-        let executable = File::open(format!("/proc/{id}/exe")).ok();
+        let executable = File::open(format!("/proc/{}/exe", living_number(id))).ok();
         let names = NameOptions {
             executable: executable
                 .as_ref()
@@ -464,6 +465,24 @@ impl Process {
             .collect()
     }
 
+    /// Whether a thread was seen in this mapping with a stack that is not its own: one that
+    /// the program made for itself, beside which there are others as a rule.
+    pub fn makes_stacks_in(&self, mapping: &Mapping) -> bool {
+        let (start, end) = (mapping.span.start.0, mapping.span.end().0);
+        if mapping.path.starts_with("[stack") {
+            return false;
+        }
+        let told: Vec<Span> = self.target_threads().map(|t| t.stack).collect();
+        // The descriptor of a thread lies at the top of its stack.
+        let found = self.pointers.iter().map(|p| p.fs_base.0);
+        let found: Vec<u64> = found.filter(|at| (start..end).contains(at)).collect();
+        let is_own = |at: u64| {
+            told.iter().any(|stack| stack.contains(Address(at)))
+                || found.iter().any(|&top| at < top)
+        };
+        self.threads.stood_in(start, end).any(|at| !is_own(at))
+    }
+
     fn thread_pointers(&self) -> Vec<ThreadPointer> {
         let told = self.target_threads().map(pointer_of);
         told.chain(self.pointers.iter().copied()).collect()
@@ -481,7 +500,7 @@ impl Process {
         let id = self.id;
         let memory = self
             .memory
-            .get_or_insert_with(|| File::open(format!("/proc/{id}/mem")).ok());
+            .get_or_insert_with(|| File::open(format!("/proc/{}/mem", living_number(id))).ok());
         let Some(memory) = memory.as_ref() else {
             return;
         };
@@ -530,7 +549,7 @@ const LARGEST_STACK: u64 = 64 << 20;
 /// The root folder of a process that sees another one than we do (a container),
 /// held open because names are looked up after it has ended.
 fn other_root(process: ProcessId) -> Option<File> {
-    let theirs = File::open(format!("/proc/{process}/root")).ok()?;
+    let theirs = File::open(format!("/proc/{}/root", living_number(process))).ok()?;
     let (a, b) = (theirs.metadata().ok()?, std::fs::metadata("/").ok()?);
     ((a.dev(), a.ino()) != (b.dev(), b.ino())).then_some(theirs)
 }

@@ -7,6 +7,8 @@
 
 mod choose;
 mod eager;
+mod guard;
+mod hooks;
 mod image;
 pub(crate) mod keeper;
 mod live;
@@ -15,19 +17,20 @@ mod report;
 pub(crate) mod shared;
 mod target;
 pub(crate) mod trace;
+mod waits;
 
 use crate::args::Protect;
 use crate::detect::{Loaded, exit_code, start_failure};
 use crate::embed::MemoryFile;
 use crate::observers::{self, Linkage};
-use crate::output::note;
+use crate::output::{self, note};
 use crate::signals::Signals;
+use crate::status;
 use anyhow::{Context, Result};
 use keeper::Keeper;
 pub(crate) use report::closed_because;
 use shared::Shared;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::rc::Rc;
@@ -45,6 +48,9 @@ pub fn run(options: &Protect) -> Result<u8> {
         .program
         .split_first()
         .context("no program was given")?;
+    if let Some(path) = &options.report {
+        output::can_be_written(path)?;
+    }
     if let Some(why) = cannot_be_loaded(name) {
         return run_natively(options, why);
     }
@@ -87,19 +93,19 @@ fn run_with_targets(options: &Protect) -> Result<u8> {
     let process = prepared.pid();
     targets.ask_for_blocks(&shared);
     let mut keeper = Keeper::new(shared, options, process.0 as i32);
+    signals.forward_to(process);
     // It is waited for below, with its threads.
     let child = match prepared.go() {
         Ok(child) => child,
         Err(error) => return Ok(start_failure(&error.into())),
     };
     std::mem::forget(child);
-    signals.forward_to(process);
     let collector = trace::Collector::start(process.0 as i32);
     let exit = keep(&mut keeper, &targets);
     drop(collector);
     signals.release();
-    tell(&keeper, &targets.left_out, None, options)?;
-    Ok(exit_code(exit))
+    let own = exit_code(exit);
+    Ok(tell(&keeper, &targets.left_out, None, options, own))
 }
 
 /// Until the program ends; how it did.
@@ -137,25 +143,32 @@ pub(crate) fn loaded(library: &MemoryFile, shared: &Shared) -> Loaded {
     }
 }
 
-/// The line at the end, and the report.
-///
-/// # Errors
-/// If the report can't be written.
+/// The line at the end, and the report of a program that ended with `own`; the status to exit with.
 fn tell(
     keeper: &Keeper,
     left_out: &[String],
     objects: Option<&[report::Isolated]>,
     options: &Protect,
-) -> Result<()> {
+    own: u8,
+) -> u8 {
     let told = report::Told::new(&keeper.shared, keeper.refused.as_deref(), left_out, objects);
     if !options.quiet {
         note(&told.line());
     }
-    match &options.report {
-        Some(path) => {
-            fs::write(path, told.json()).with_context(|| format!("cannot write {}", path.display()))
+    write(&told, options, own)
+}
+
+/// What failed with us is not told in the place of what the program says.
+fn write(told: &report::Told, options: &Protect, own: u8) -> u8 {
+    let Some(path) = &options.report else {
+        return own;
+    };
+    match output::write(path, &told.json()) {
+        Ok(()) => own,
+        Err(error) => {
+            output::complain(&error);
+            if own == 0 { status::FAILED } else { own }
         }
-        None => Ok(()),
     }
 }
 
@@ -180,7 +193,10 @@ fn run_natively(options: &Protect, why: &str) -> Result<u8> {
     };
     let result = run();
     signals.release();
-    Ok(result.map_or_else(|error| start_failure(&error), exit_code))
+    match result {
+        Ok(exit) => Ok(write(&report::Told::native(why), options, exit_code(exit))),
+        Err(error) => Ok(start_failure(&error)),
+    }
 }
 
 fn cannot_be_loaded(name: &OsStr) -> Option<&'static str> {

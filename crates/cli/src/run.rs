@@ -2,6 +2,8 @@
 //! places objects by a policy or gives the objects of a saved result lines of
 //! their own. Nothing is observed; the exit status is the program's.
 
+mod keeper;
+
 use crate::args::{PlacementChoice, Run};
 use crate::detect::{exit_code, start_failure};
 use crate::embed::MemoryFile;
@@ -10,6 +12,7 @@ use crate::observers::{self, Linkage};
 use crate::output::note;
 use crate::signals::Signals;
 use anyhow::{Context, Result, ensure};
+use keeper::Keeper;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitStatus;
@@ -55,15 +58,23 @@ pub fn run(options: &Run) -> Result<u8> {
         sites = Some(made.context("cannot hand the call sites over")?);
     }
     let heap = MemoryFile::heap().context("cannot make the heap available")?;
-    let policy = policy_name(options.placement.unwrap_or(PlacementChoice::Hoard));
+    let policy = policy_name(options.placement);
     let mut wanted = OsString::from(format!("{policy},{line}"));
+    let files: Vec<_> = [Some(&heap), sites.as_ref()]
+        .into_iter()
+        .flatten()
+        .collect();
+    let kept: Vec<_> = files.iter().map(|file| file.descriptor()).collect();
+    // Without one, only what the program leaves behind could miss the files.
+    let keeper = Keeper::start(&kept).ok();
+    let holder = keeper.as_ref().map_or(std::process::id(), Keeper::process);
     if let Some(sites) = &sites {
         wanted.push(",");
-        wanted.push(sites.path());
+        wanted.push(sites.path_in(holder));
     }
     let launch = Launch::new(name.clone())
         .arguments(arguments.to_vec())
-        .environment("LD_PRELOAD", Some(preload(&heap.path())))
+        .environment("LD_PRELOAD", Some(preload(&heap.path_in(holder))))
         .environment(HEAP_VARIABLE, Some(wanted));
     match wait_for(&launch) {
         Ok(exit) => Ok(exit_code(exit)),
@@ -74,9 +85,8 @@ pub fn run(options: &Run) -> Result<u8> {
 fn wait_for(launch: &Launch) -> Result<ExitStatus> {
     let signals = Signals::hold();
     let prepared = launch.prepare()?;
-    let pid = prepared.pid();
+    signals.forward_to(prepared.pid());
     let mut child = prepared.go()?;
-    signals.forward_to(pid);
     let exit = child.wait()?;
     signals.release();
     Ok(exit)

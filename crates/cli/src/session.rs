@@ -12,7 +12,7 @@ use crate::shared::Shared;
 use crate::slots::Held;
 use std::collections::HashMap;
 use std::rc::Rc;
-use sunder_access::{Address, Granule, Mappings, ProcessId, Time};
+use sunder_access::{Address, Granule, Mappings, ProcessId, Span, Time};
 use sunder_findings::{Finding, Findings};
 use sunder_objects::is_c_library;
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
@@ -64,6 +64,30 @@ pub enum Follow {
     Only(ProcessId),
     /// Those of all processes that are seen.
     All,
+}
+
+/// Of what anybody wants the findings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Of all that was seen.
+    All,
+    /// Of lines in these places, which may be none: what else was seen needs no names.
+    Of(Vec<Span>),
+}
+
+impl Told {
+    /// Whether anything of this place is told.
+    pub fn holds(&self, span: Span) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(places) => places.iter().any(|place| place.overlaps(span)),
+        }
+    }
+
+    /// Whether there is anything to be told.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Of(places) if places.is_empty())
+    }
 }
 
 /// The files of the target that the findings of at least `threshold` percent lie
@@ -154,6 +178,30 @@ impl Session {
         let heaps = self.heaps.get(&id);
         let heap = heaps.and_then(|h| h.iter().find(|h| h.since >= began).cloned());
         self.process(id).set_heap(heap);
+    }
+
+    /// Nobody has told of the programs that `id` executed so far. What is known of it is
+    /// that of the last one that claimed a heap, or of one that did not.
+    pub fn begin_anew(&mut self, id: ProcessId) {
+        let last = self.heaps.get(&id).and_then(|heaps| heaps.last());
+        let since = last.map_or(Time(0), |heap| heap.since);
+        self.exec(id, since);
+    }
+
+    /// What one transfer of a line costs has been measured, late: samples in time cost
+    /// what they took.
+    pub fn set_transfer(&mut self, nanoseconds: f64) {
+        self.config.transfer_ns = nanoseconds;
+        self.shared.set_transfer(nanoseconds);
+        for process in self.past.iter_mut().chain(self.processes.values_mut()) {
+            process.judge.set_transfer(nanoseconds);
+        }
+    }
+
+    /// Whether anything has a price: threads were seen to contend for a line.
+    pub fn is_any_line_contended(&self) -> bool {
+        let mut all = self.past.iter().chain(self.processes.values());
+        all.any(|process| process.judge.is_any_line_contended()) || self.shared.has_any()
     }
 
     /// The heaps of the images that have not ended.
@@ -397,7 +445,37 @@ impl Session {
     }
 
     /// The result over the run from `start` to `end`.
-    pub fn finish(mut self, start: Time, end: Time, observed: Observed) -> Findings {
+    pub fn finish(self, start: Time, end: Time, observed: Observed) -> Findings {
+        self.finish_of(&Told::All, start, end, observed)
+    }
+
+    /// The same with the findings of what is `told` alone, and of that without what is
+    /// shared between processes or would be with other lines: reading the debug
+    /// information of a large program takes longer than many a program runs.
+    pub fn finish_of(
+        mut self,
+        told: &Told,
+        start: Time,
+        end: Time,
+        observed: Observed,
+    ) -> Findings {
+        if *told == Told::All {
+            return self.finish_all(start, end, observed);
+        }
+        let mut result = Building::new(observed, self.lost);
+        if told.is_nothing() {
+            return result.finish();
+        }
+        self.pass_on();
+        let now = self.processes.drain().map(|(_, process)| process);
+        for mut process in self.past.drain(..).chain(now) {
+            let assembled = assemble(&mut process, told, start, end);
+            result.add(&process, assembled);
+        }
+        result.finish()
+    }
+
+    fn finish_all(mut self, start: Time, end: Time, observed: Observed) -> Findings {
         self.pass_on();
         let mut all: Vec<Process> = self.past.drain(..).collect();
         all.extend(self.processes.drain().map(|(_, process)| process));
@@ -406,7 +484,7 @@ impl Session {
         let (common, told) = self.shared.finish(&all, start, end);
         result.add_common(common);
         for process in &mut all {
-            let mut assembled = assemble(process, start, end);
+            let mut assembled = assemble(process, &Told::All, start, end);
             let mappings = process.mappings();
             let shared = &mut self.shared;
             let findings = &mut assembled.findings;

@@ -6,6 +6,7 @@
 
 use crate::assemble::{Assembled, assemble};
 use crate::process::Process;
+use crate::session::Told;
 use std::collections::{HashMap, HashSet};
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId, Span, ThreadId, Time};
 use sunder_findings as findings;
@@ -57,6 +58,16 @@ impl Shared {
             owners: HashMap::new(),
             moved: Decoded::default(),
         }
+    }
+
+    /// What one transfer of a line costs is known better.
+    pub fn set_transfer(&mut self, nanoseconds: f64) {
+        self.space.judge.set_transfer(nanoseconds);
+    }
+
+    /// Whether threads were seen to contend for a line.
+    pub fn has_any(&self) -> bool {
+        self.space.judge.is_any_line_contended()
     }
 
     /// A sample of a process that has `mappings`.
@@ -137,7 +148,7 @@ impl Shared {
         self.space.set_mappings(self.mappings.clone());
         let names: HashMap<u32, ProcessName> =
             processes.iter().map(|p| (p.id.0, p.reference())).collect();
-        let mut all = assemble(&mut self.space, start, end);
+        let mut all = assemble(&mut self.space, &Told::All, start, end);
         all.weak = 0;
         all.findings.retain_mut(|finding| {
             let mut ids: Vec<u32> = Vec::new();

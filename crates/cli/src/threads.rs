@@ -2,9 +2,14 @@
 //! from events; reads nothing itself.
 
 use rustc_hash::FxHashMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use sunder_access::{ProcessId, ThreadId};
 use sunder_findings as findings;
+
+/// Of stack pointers that lie within so many bytes of each other one is kept.
+const APART: u64 = 16 << 10;
+/// So many are kept.
+const MOST_STACKS: usize = 4096;
 
 /// What is known of the threads of one process.
 #[derive(Debug)]
@@ -12,6 +17,8 @@ pub struct Threads {
     first: ThreadId,
     names: HashMap<ThreadId, String>,
     seen: FxHashMap<ThreadId, Seen>,
+    /// Stack pointers that any of them ever had, by their part of memory.
+    stood: BTreeMap<u64, u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -28,6 +35,7 @@ impl Threads {
             first: ThreadId(process.0),
             names: HashMap::new(),
             seen: FxHashMap::default(),
+            stood: BTreeMap::new(),
         }
     }
 
@@ -66,7 +74,20 @@ impl Threads {
     pub fn sampled(&mut self, thread: ThreadId, stack_pointer: u64) {
         let seen = self.seen.entry(thread).or_default();
         seen.samples += 1;
+        let is_near = seen.stack_pointer / APART == stack_pointer / APART;
         seen.stack_pointer = stack_pointer;
+        if !is_near && self.stood.len() < MOST_STACKS {
+            self.stood.insert(stack_pointer / APART, stack_pointer);
+        }
+    }
+
+    /// Where in `start..end` threads were ever seen to have their stacks, their own or
+    /// others that the program made.
+    pub fn stood_in(&self, start: u64, end: u64) -> impl Iterator<Item = u64> {
+        let parts = self.stood.range(start / APART..=end / APART);
+        parts
+            .map(|(_, at)| *at)
+            .filter(move |at| (start..end).contains(at))
     }
 
     /// How many there were.

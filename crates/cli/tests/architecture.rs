@@ -7,16 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 /// which it embeds.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-access", &[]),
+    ("sunder-kernel", &[]),
+    ("sunder-next", &["sunder-kernel"]),
     ("sunder-transaction", &[]),
     ("sunder-wire", &["sunder-access"]),
     ("sunder-observe", &["sunder-access"]),
     ("sunder-sharing", &["sunder-access"]),
     ("sunder-coherence", &["sunder-access"]),
     ("sunder-objects", &["sunder-access"]),
-    ("sunder-trace", &["sunder-access"]),
-    ("sunder-tracer", &["sunder-access", "sunder-trace"]),
+    ("sunder-trace", &["sunder-access", "sunder-kernel"]),
+    (
+        "sunder-tracer",
+        &["sunder-access", "sunder-next", "sunder-trace"],
+    ),
     ("sunder-emulator", &["sunder-access", "sunder-trace"]),
-    ("sunder-announce", &["sunder-trace"]),
+    ("sunder-announce", &["sunder-next", "sunder-trace"]),
     ("sunder-findings", &["sunder-access"]),
     ("sunder-report", &["sunder-findings"]),
     ("sunder-plan", &["sunder-findings"]),
@@ -24,12 +29,37 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sunder-rewrite", &["sunder-access", "sunder-wire"]),
     (
         "sunder-isolate",
-        &["sunder-hooks", "sunder-transaction", "sunder-wire"],
+        &[
+            "sunder-hooks",
+            "sunder-kernel",
+            "sunder-next",
+            "sunder-transaction",
+            "sunder-wire",
+        ],
     ),
-    ("sunder-heap", &["sunder-access", "sunder-placement"]),
-    ("sunder-hooks", &["sunder-wire"]),
-    ("sunder-remap", &["sunder-hooks", "sunder-wire"]),
-    ("sunder-runtime", &["sunder-access", "sunder-wire"]),
+    (
+        "sunder-heap",
+        &["sunder-access", "sunder-kernel", "sunder-placement"],
+    ),
+    ("sunder-hooks", &["sunder-kernel", "sunder-wire"]),
+    (
+        "sunder-remap",
+        &[
+            "sunder-hooks",
+            "sunder-kernel",
+            "sunder-next",
+            "sunder-wire",
+        ],
+    ),
+    (
+        "sunder-runtime",
+        &[
+            "sunder-access",
+            "sunder-kernel",
+            "sunder-next",
+            "sunder-wire",
+        ],
+    ),
     (
         "sunder-cli",
         &[

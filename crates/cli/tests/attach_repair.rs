@@ -160,6 +160,7 @@ fn attach(target: &Target, options: &[&str], duration: &str, file: &Path) -> Str
 #[test]
 fn it_comes_moves_and_goes_without_a_trace() {
     let _alone = targets::alone();
+    let _first = targets::before_others();
     let mut moved = 0;
     for arguments in [&[][..], &["calls"]] {
         for seed in ["1", "2", "3"] {
@@ -197,6 +198,7 @@ fn it_may_come_again() {
 #[test]
 fn what_is_falsely_shared_is_moved_while_it_runs() {
     let _alone = targets::alone();
+    let _first = targets::before_others();
     for _ in 0..MOST_BUSY_RUNS {
         let target = Target::start(&[]);
         let file = report("moved");

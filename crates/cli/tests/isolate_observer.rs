@@ -12,11 +12,12 @@
 
 mod support;
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use sunder_findings::{Finding, Findings, ObjectKind};
 use sunder_workloads::{Expected, Table, Variant, Workload, default_out_dir};
+use support::cases::{self, CASES};
+use support::limited::{output, status};
 use support::targets::{as_expected, build, falsely_shared, open, side_by_side};
 
 /// Runs a program under the observer, with its result in `file`.
@@ -67,74 +68,16 @@ fn the_object_that_threads_write_falsely_shared_is_named() {
     });
 }
 
-/// What threads, signals, processes and memory promise: the cases of `protect`.
-const CASES: [&str; 22] = [
-    "plain",
-    "locks",
-    "hand",
-    "exits",
-    "cancel",
-    "async",
-    "signal",
-    "process-signal",
-    "jump",
-    "sleepers",
-    "pause",
-    "malloc",
-    "fork",
-    "exec",
-    "crash",
-    "abort",
-    "exit",
-    "spawn",
-    "faults",
-    "prints",
-    "fpu",
-    "threads",
-];
-
-fn cases() -> std::path::PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/protect.c");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("isolated-cases");
-    let aside = program.with_extension(format!("{:?}", std::thread::current().id()));
-    let compiled = Command::new("gcc")
-        .args(["-O1", "-g", "-w", "-pthread", "-o"])
-        .arg(&aside)
-        .arg(&source)
-        .status()
-        .expect("gcc is needed, as the README says");
-    assert!(compiled.success(), "it compiles");
-    std::fs::rename(&aside, &program).expect("same folder");
-    program
-}
-
-/// With a limit that only a hang reaches.
-fn limited(command: &Command) -> Output {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    Command::new("timeout")
-        .args(["-s", "KILL", "120"])
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .expect("timeout runs")
-}
-
-/// A shell's number stands for a death by signal.
-fn status(output: &Output) -> Option<i32> {
-    let signal = output.status.signal().map(|s| 128 + s);
-    output.status.code().or(signal)
-}
-
 /// Private are here all pages that two threads write, not only those of which it is known
 /// that nothing else is on them.
 #[test]
 fn programs_do_what_they_do_natively_whatever_is_private() {
     let _alone = support::targets::alone();
     support::usual_signals();
-    let program = cases();
+    let program = cases::program();
     let mut wrong = Vec::new();
     for case in CASES {
-        let native = limited(Command::new(&program).arg(case));
+        let native = output(Command::new(&program).arg(case));
         for arguments in [
             &["detect", "--observer", "isolate", "--quiet"][..],
             &[
@@ -151,7 +94,7 @@ fn programs_do_what_they_do_natively_whatever_is_private() {
             &["protect", "--eager", "--quiet", "--every", "500"],
         ] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-            let isolated = limited(command.args(arguments).arg("--").arg(&program).arg(case));
+            let isolated = output(command.args(arguments).arg("--").arg(&program).arg(case));
             if status(&native) != status(&isolated) || native.stdout != isolated.stdout {
                 wrong.push(format!("{case} {arguments:?}: {native:?}\n{isolated:?}"));
             }
@@ -163,14 +106,14 @@ fn programs_do_what_they_do_natively_whatever_is_private() {
 #[test]
 fn eager_protection_isolates_what_two_threads_write() {
     let _alone = support::targets::alone();
-    let program = cases();
+    let program = cases::program();
     let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join("eager-report.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command
         .args(["protect", "--eager", "--report"])
         .arg(&report);
     // The program computes until it was isolated.
-    let protected = limited(command.arg("--").arg(&program).arg("until"));
+    let protected = output(command.arg("--").arg(&program).arg("until"));
     let said = String::from_utf8_lossy(&protected.stderr);
     if said.contains("can't be stopped") {
         println!("SKIP: {said}");
@@ -299,7 +242,7 @@ fn every_workload_is_right_under_eager_protection() {
                 .args(["protect", "--eager", "--quiet"])
                 .args(arguments);
             command.arg("--").arg(&program).args(workload.arguments());
-            let seen = limited(&command);
+            let seen = output(&command);
             let what = format!("{} {arguments:?}: {seen:?}", workload.name);
             assert_eq!(status(&seen), status(&native), "{what}");
             if workload.deterministic {

@@ -6,25 +6,13 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use support::installed::{computing, film, free_port, installed, text};
+use support::limited::{can_stop_threads, output};
 use support::{Ended, c_program, plain_sunder};
-
-/// Runs a command with a limit that only a hang reaches.
-fn output(command: &mut Command) -> Output {
-    let words: Vec<_> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(ToOwned::to_owned)
-        .collect();
-    Command::new("timeout")
-        .args(["-s", "KILL", "120"])
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .expect("timeout runs")
-}
 
 /// `sunder protect OPTIONS -- PROGRAM ARGUMENTS`; `None`, with a line that says so, if
 /// threads can't be stopped here.
@@ -33,12 +21,7 @@ fn protect(options: &[&str], program: &Path, arguments: &[&str]) -> Option<Outpu
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.arg("protect").args(options).arg("--").arg(program);
     let done = output(command.args(arguments));
-    let said = String::from_utf8_lossy(&done.stderr);
-    if said.contains("can't be stopped") {
-        println!("SKIP: {said}");
-        return None;
-    }
-    Some(done)
+    can_stop_threads(&done).then_some(done)
 }
 
 /// What isolated threads see of memory that others give back and get anew, told by plain
@@ -59,18 +42,6 @@ fn memory_that_the_library_unmaps_from_inside_is_never_seen_again() {
     }
 }
 
-/// Where a program is; `None`, with a line that says so, if it is not installed.
-fn installed(name: &str) -> Option<PathBuf> {
-    let found = ["/usr/bin", "/bin", "/usr/local/bin"]
-        .iter()
-        .map(|folder| Path::new(folder).join(name))
-        .find(|path| path.exists());
-    if found.is_none() {
-        println!("SKIP: {name} is not installed; setup/debian-packages installs it");
-    }
-    found
-}
-
 /// Runs the program natively and protected, with pages of `global` private and episodes
 /// as often as a look allows and more often; the same output and status.
 fn same(program: &Path, arguments: &[&str], global: &str) {
@@ -83,6 +54,7 @@ fn same(program: &Path, arguments: &[&str], global: &str) {
         };
         let shown = program.display();
         let said = String::from_utf8_lossy(&protected.stderr);
+        println!("{shown} {every:?}: {}", said.trim());
         assert_eq!(
             protected.status.code(),
             native.status.code(),
@@ -97,35 +69,15 @@ fn same(program: &Path, arguments: &[&str], global: &str) {
     }
 }
 
-/// Text with repetitions, of `size` bytes or a little more, in a file.
-fn text(size: usize) -> tempfile::NamedTempFile {
-    let mut state = 20_261_122_u64;
-    let mut all = Vec::with_capacity(size + 100);
-    while all.len() < size {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let number = (state >> 33) % 5000;
-        all.extend_from_slice(format!("{} ", number * number).as_bytes());
-    }
-    let mut file = tempfile::NamedTempFile::new().expect("a file");
-    file.write_all(&all).expect("written");
-    file
-}
-
+/// Under protection as it is meant to be: what none of these share falsely stays native.
+/// With a page of the C library's or of their own private as often as can be: they do not
+/// notice, and if code or memory of theirs refuses it, it is said.
 #[test]
-fn compressors_write_what_they_write_natively() {
-    let file = text(3_000_000);
-    let path = file.path().to_str().expect("utf-8");
-    for (name, arguments) in [
-        ("pigz", &["-p", "4", "-n", "-c", path][..]),
-        ("pbzip2", &["-p4", "-b1", "-c", path]),
-        ("xz", &["-T4", "-1", "--block-size=512KiB", "-c", path]),
-        ("zstd", &["-T4", "-6", "-B1M", "-q", "-c", path]),
-    ] {
-        if let Some(program) = installed(name) {
-            same(&program, arguments, "stderr");
-        }
+fn programs_that_compute_write_what_they_write_natively() {
+    let (text, film) = (text(3_000_000), film(30));
+    for (program, arguments) in computing(text.path(), film.path()) {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        same(&program, &arguments, "stderr");
     }
 }
 
@@ -166,14 +118,6 @@ fn locks_channels_and_panics_of_rust_work_as_natively() {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let program = compiled("tasks.rs", &rustc, &["--edition", "2024", "-O", "-g"]);
     same(&program, &[], "shared");
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("loopback")
-        .port()
 }
 
 /// A protected server that listens; `None`, with a line that says so, if it is not installed.
@@ -346,7 +290,7 @@ fn a_program_says_itself_what_its_threads_have_for_themselves() {
         .status();
     assert!(built.is_ok_and(|status| status.success()));
     let sums = "100000000 999999\n100000000 999999\n200\n";
-    let native = output(&mut Command::new(&program));
+    let native = output(&Command::new(&program));
     assert_eq!(String::from_utf8_lossy(&native.stdout), sums);
     let said = String::from_utf8_lossy(&native.stderr);
     assert_eq!(said, "active 0, isolated 0\nshared again 0\n");

@@ -4,20 +4,11 @@
 mod support;
 
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::sync::MutexGuard;
 use sunder_workloads::{Table, Variant, default_out_dir};
+use support::limited::output;
 use support::targets;
-
-/// Runs a command with a limit that only a hang reaches.
-fn output(program: &str, arguments: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["-s", "KILL", "120", program])
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("timeout runs")
-}
 
 fn every_workload(_alone: MutexGuard<'_, ()>, name: &str, options: &[&str]) {
     let report = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.json"));
@@ -32,12 +23,12 @@ fn every_workload(_alone: MutexGuard<'_, ()>, name: &str, options: &[&str]) {
         let program = program.to_str().expect("our own path");
         let given = workload.arguments();
         let given: Vec<&str> = given.iter().map(String::as_str).collect();
-        let native = output(program, &given);
+        let native = output(Command::new(program).args(&given));
         let mut all = vec!["protect", "--report", report];
         all.extend(options);
         all.extend(["--", program]);
         all.extend(&given);
-        let protected = output(env!("CARGO_BIN_EXE_sunder"), &all);
+        let protected = output(Command::new(env!("CARGO_BIN_EXE_sunder")).args(&all));
         let said = String::from_utf8_lossy(&protected.stderr);
         println!("{}: {}", workload.name, said.trim());
         let same = !workload.deterministic || protected.stdout == native.stdout;

@@ -6,47 +6,26 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use sunder_findings::Findings;
+use support::installed::{free_port, installed, python, text};
 use support::{c_program, sunder};
 
-/// Where a program is; `None`, with a line that says so, if it is not installed.
-fn installed(name: &str) -> Option<PathBuf> {
-    let found = ["/usr/bin", "/bin", "/usr/local/bin"]
-        .iter()
-        .map(|folder| Path::new(folder).join(name))
-        .find(|path| path.exists());
-    if found.is_none() {
-        println!("SKIP: {name} is not installed; setup/debian-packages installs it");
-    }
-    found
-}
-
-/// Some text with repetitions, of `size` bytes or a little more.
-fn text(size: usize) -> Vec<u8> {
-    let mut state = 20_261_121_u64;
-    let mut next = move || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as u32
-    };
-    let mut all = Vec::with_capacity(size + 100);
-    while all.len() < size {
-        for _ in 0..8 {
-            let number = next() % 5000;
-            all.extend_from_slice(format!("{} ", number.wrapping_mul(number)).as_bytes());
-        }
-        all.push(b'\n');
-    }
-    all
-}
-
-/// Runs `program` alone and under `detect` with `options`, and compares.
+/// As [`compared`], of a program that runs for long enough to be seen.
 fn same_under_detect(program: &Path, arguments: &[&str], options: &[&str]) {
+    let findings = compared(program, arguments, options);
+    assert!(
+        findings.run.samples > 0 || findings.run.observer == "timer",
+        "{} gave no samples",
+        program.display()
+    );
+}
+
+/// Runs `program` alone and under `detect` with `options`, and compares; its result.
+fn compared(program: &Path, arguments: &[&str], options: &[&str]) -> Findings {
     let folder = tempfile::tempdir().expect("a folder");
     let native = Command::new(program)
         .args(arguments)
@@ -66,12 +45,7 @@ fn same_under_detect(program: &Path, arguments: &[&str], options: &[&str]) {
         .output()
         .expect("sunder runs");
     compare(program, &native, &seen);
-    let findings = Findings::open(&result).expect("a result that can be read");
-    assert!(
-        findings.run.samples > 0 || findings.run.observer == "timer",
-        "{} gave no samples",
-        program.display()
-    );
+    Findings::open(&result).expect("a result that can be read")
 }
 
 fn compare(program: &Path, native: &Output, seen: &Output) {
@@ -91,18 +65,11 @@ fn compare(program: &Path, native: &Output, seen: &Output) {
     );
 }
 
-/// A file of text for one test.
-fn input(size: usize) -> tempfile::NamedTempFile {
-    let mut file = tempfile::NamedTempFile::new().expect("a file");
-    file.write_all(&text(size)).expect("written");
-    file
-}
-
 fn on_text(name: &str, size: usize, arguments: &[&str]) {
     let Some(program) = installed(name) else {
         return;
     };
-    let file = input(size);
+    let file = text(size);
     let path = file.path().to_str().expect("utf-8");
     let all: Vec<&str> = arguments.iter().copied().chain([path]).collect();
     same_under_detect(&program, &all, &[]);
@@ -168,20 +135,7 @@ fn python_with_threads_prints_as_ever() {
     let Some(program) = installed("python3") else {
         return;
     };
-    let script = "
-import hashlib, threading, zlib
-out = [None] * 4
-def work(n):
-    digest = hashlib.sha256()
-    for i in range(60):
-        digest.update(zlib.compress(bytes((i * j + n) % 251 for j in range(4000)) * 20, 6))
-    out[n] = digest.hexdigest()
-threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(*out, sep='\\n')
-raise SystemExit(3)";
-    same_under_detect(&program, &["-c", script], &[]);
+    same_under_detect(&program, &["-c", &python()], &[]);
 }
 
 #[test]
@@ -213,7 +167,8 @@ fn a_compiler_that_starts_many_processes_writes_the_same_program() {
     arguments.push(path("main.c"));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     for options in [&[][..], &["--follow-children"]] {
-        same_under_detect(&program, &arguments, options);
+        // Each process has one thread, is sampled seldom, and soon done.
+        compared(&program, &arguments, options);
         let status = Command::new(path("program")).status().expect("it runs");
         // 0 + 1, 2 + 1, 6 + 1, 12 + 1.
         assert_eq!(status.code(), Some(24));
@@ -260,14 +215,6 @@ impl Server {
         }
         (self.0.wait().expect("it was started").code(), errors)
     }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("loopback")
-        .port()
 }
 
 /// Four clients that set and get, `rounds` times each. All answers are as

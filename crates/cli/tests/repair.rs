@@ -4,70 +4,23 @@
 
 mod support;
 
-use std::path::PathBuf;
 use std::process::Command;
-use sunder_findings::{Findings, Repair, examples};
-use sunder_workloads::{Table, Variant, Workload, default_out_dir};
-use support::{c_program, sunder, targets};
+use sunder_findings::{Findings, examples};
+use sunder_workloads::{Table, Variant, default_out_dir};
+use support::repaired::{
+    MOST_BUSY_RUNS, Run, arguments, before_others, repaired, repaired_without_ptrace, report,
+    strings, until_moved,
+};
+use support::{c_program, plain_sunder, targets};
 
-/// Runs in which the threads may fail to run side by side.
-const MOST_BUSY_RUNS: u32 = 8;
-
-fn report(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("repair-{name}.json"))
-}
-
-struct Run {
-    stdout: Vec<u8>,
-    stderr: String,
-    status: Option<i32>,
-    findings: Option<Findings>,
-}
-
-impl Run {
-    fn repair(&self) -> &Repair {
-        let findings = self.findings.as_ref().expect("a report was written");
-        findings.repair.as_ref().expect("it has the part")
-    }
-
-    /// Whether the program's threads ran at the same time for most of the run.
-    fn side_by_side(&self) -> bool {
-        let run = &self.findings.as_ref().expect("a report was written").run;
-        run.program_cpu_seconds.unwrap_or(0.0) >= 1.5 * run.seconds
-    }
-}
-
-/// Runs a program under repair.
-fn repaired(name: &str, options: &[&str], program: &[&str]) -> Run {
-    let file = report(name);
-    let _ = std::fs::remove_file(&file);
-    let output = sunder()
-        .args(["repair", "--report"])
-        .arg(&file)
-        .args(options)
-        .arg("--")
-        .args(program)
+/// What a command line writes without us.
+fn output(arguments: &[String]) -> Vec<u8> {
+    let mut native = Command::new(&arguments[0]);
+    native
+        .args(&arguments[1..])
         .output()
-        .expect("sunder starts");
-    Run {
-        stdout: output.stdout,
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        status: output.status.code(),
-        findings: Findings::open(&file).ok(),
-    }
-}
-
-fn arguments(program: &std::path::Path, workload: &Workload, size: u64) -> Vec<String> {
-    let mut all = vec![program.to_str().expect("our own path").to_owned()];
-    all.extend(workload.arguments());
-    if let Some(last) = all.last_mut() {
-        *last = size.to_string();
-    }
-    all
-}
-
-fn strings(all: &[String]) -> Vec<&str> {
-    all.iter().map(String::as_str).collect()
+        .expect("it runs")
+        .stdout
 }
 
 #[test]
@@ -110,34 +63,27 @@ fn linear_regression_is_taken_apart_without_guards() {
     let program = workload
         .build(Variant::Shared, &default_out_dir())
         .expect("it compiles");
-    let arguments = arguments(&program, workload, 2 * workload.size);
-    let native = Command::new(&program)
-        .args(&arguments[1..])
-        .output()
-        .expect("it runs");
-    for _ in 0..MOST_BUSY_RUNS {
+    let run = until_moved("linear_regression", true, |times| {
+        let arguments = arguments(&program, workload, times * workload.size);
         let run = repaired("taken-apart", &[], &strings(&arguments));
-        assert_eq!(run.stdout, native.stdout);
+        assert_eq!(run.stdout, output(&arguments));
         assert_eq!(run.status, Some(0));
-        if !run.side_by_side() {
-            continue;
-        }
-        let repair = run.repair();
-        let [moved] = &repair.moved[..] else {
-            panic!("one object is moved: {repair:#?}");
-        };
-        assert_eq!(moved.groups.len(), 2, "{moved:#?}");
-        let owners: Vec<_> = moved.groups.iter().map(|g| g.threads.len()).collect();
-        assert_eq!(owners, [1, 1]);
-        let loops: Vec<_> = moved.code.iter().filter(|c| c.loops > 0).collect();
-        assert!(loops.iter().any(|c| c.direct > 0), "{moved:#?}");
-        // The loop itself is entered a few times for each thread; what remains is the
-        // end, where the sums are read and printed.
-        assert!(moved.faults < 200, "{moved:#?}");
-        assert!(run.stderr.contains("moved 2 groups"), "{}", run.stderr);
-        return;
-    }
-    println!("SKIP: its threads did not run side by side");
+        run
+    });
+    let Some(run) = run else { return };
+    let repair = run.repair();
+    let [moved] = &repair.moved[..] else {
+        panic!("one object is moved: {repair:#?}");
+    };
+    assert_eq!(moved.groups.len(), 2, "{moved:#?}");
+    let owners: Vec<_> = moved.groups.iter().map(|g| g.threads.len()).collect();
+    assert_eq!(owners, [1, 1]);
+    let loops: Vec<_> = moved.code.iter().filter(|c| c.loops > 0).collect();
+    assert!(loops.iter().any(|c| c.direct > 0), "{moved:#?}");
+    // The loop itself is entered a few times for each thread; what remains is the
+    // end, where the sums are read and printed.
+    assert!(moved.faults < 200, "{moved:#?}");
+    assert!(run.stderr.contains("moved 2 groups"), "{}", run.stderr);
 }
 
 #[test]
@@ -149,22 +95,19 @@ fn a_dry_run_only_says_what_would_be_moved() {
     let program = workload
         .build(Variant::Shared, &default_out_dir())
         .expect("it compiles");
-    let arguments = arguments(&program, workload, workload.size);
-    for _ in 0..MOST_BUSY_RUNS {
+    let run = until_moved("linear_regression", true, |times| {
+        let arguments = arguments(&program, workload, times * workload.size);
         let run = repaired("dry", &["--dry-run"], &strings(&arguments));
         assert_eq!(run.status, Some(0));
-        if !run.side_by_side() {
-            continue;
-        }
-        let repair = run.repair();
-        assert!(repair.dry_run);
-        let moved = repair.moved.first().expect("it would be moved");
-        assert_eq!(moved.faults, 0);
-        assert!(moved.groups.iter().all(|g| g.to.is_empty()), "{moved:#?}");
-        assert!(run.stderr.contains("would have moved"), "{}", run.stderr);
-        return;
-    }
-    println!("SKIP: its threads did not run side by side");
+        run
+    });
+    let Some(run) = run else { return };
+    let repair = run.repair();
+    assert!(repair.dry_run);
+    let moved = repair.moved.first().expect("it would be moved");
+    assert_eq!(moved.faults, 0);
+    assert!(moved.groups.iter().all(|g| g.to.is_empty()), "{moved:#?}");
+    assert!(run.stderr.contains("would have moved"), "{}", run.stderr);
 }
 
 /// A saved result of the same program names what is to be moved.
@@ -173,38 +116,35 @@ fn objects_of_a_saved_result_are_recognised_in_another_run() {
     let _alone = targets::alone();
     let workload = targets::workload("linear_regression");
     let program = targets::build("linear_regression", Variant::Shared);
-    let arguments = arguments(&program, &workload, 2 * workload.size);
+    let times = |times: u64| arguments(&program, &workload, times * workload.size);
     let saved = report("saved");
-    for _ in 0..MOST_BUSY_RUNS {
+    let found = [2, 4, 4, 8, 16].into_iter().any(|n| {
         let _ = std::fs::remove_file(&saved);
-        let detected = sunder()
-            .args(["detect", "--quiet", "--format", "json", "-o"])
-            .arg(&saved)
-            .arg("--")
-            .args(&arguments)
-            .output()
-            .expect("sunder starts");
-        let known = Findings::open(&saved).is_ok_and(|f| !f.findings.is_empty());
-        if !known {
-            println!("{}", String::from_utf8_lossy(&detected.stderr));
-            continue;
-        }
-        let from = ["--from", saved.to_str().expect("our own path")];
-        let run = repaired("from", &from, &strings(&arguments));
-        assert_eq!(run.stdout, detected.stdout);
-        assert_eq!(run.status, Some(0), "{}", run.stderr);
-        if !run.side_by_side() {
-            continue;
-        }
-        let repair = run.repair();
-        let [moved] = &repair.moved[..] else {
-            panic!("the object is moved: {repair:#?}");
-        };
-        assert_eq!(moved.groups.len(), 2, "{moved:#?}");
-        assert!(repair.refused.is_empty(), "{repair:#?}");
+        let mut command = plain_sunder();
+        before_others(&mut command);
+        let options = ["detect", "--quiet", "--format", "json", "-o"];
+        command.args(options).arg(&saved).arg("--").args(times(n));
+        assert!(command.output().expect("sunder starts").status.success());
+        Findings::open(&saved).is_ok_and(|f| !f.findings.is_empty())
+    });
+    if !found {
+        println!("SKIP: its threads did not run side by side");
         return;
     }
-    println!("SKIP: its threads did not run side by side");
+    let from = ["--from", saved.to_str().expect("our own path")];
+    let run = until_moved("linear_regression", true, |n| {
+        let run = repaired("from", &from, &strings(&times(n)));
+        assert_eq!(run.stdout, output(&times(n)));
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        run
+    });
+    let Some(run) = run else { return };
+    let repair = run.repair();
+    let [moved] = &repair.moved[..] else {
+        panic!("the object is moved: {repair:#?}");
+    };
+    assert_eq!(moved.groups.len(), 2, "{moved:#?}");
+    assert!(repair.refused.is_empty(), "{repair:#?}");
 }
 
 /// What a saved result says of another program is no harm, and is told.
@@ -250,6 +190,26 @@ fn a_program_that_dies_by_a_fault_dies_by_it() {
     assert_eq!(run.status, Some(128 + libc::SIGSEGV));
 }
 
+/// Whoever looks at what is left of a program (a core file, say) finds its bytes where they
+/// were: they go back before it dies of a fault or of itself.
+#[test]
+fn what_was_moved_is_back_when_the_program_dies() {
+    let _alone = targets::alone();
+    let program = c_program("dies", &[]).expect("it compiles");
+    let program = program.to_str().expect("our own path");
+    for (how, signal) in [("fault", libc::SIGSEGV), ("abort", libc::SIGABRT)] {
+        let run = repaired("dies-moved", &[], &[program, how]);
+        if run.stdout == b"not moved\n" {
+            println!("SKIP: its threads did not contend");
+            return;
+        }
+        assert_eq!(run.status, Some(128 + signal), "{how}: {}", run.stderr);
+        let moved = run.repair().moved.last().expect("the program saw it");
+        let back = moved.rolled_back.as_ref().expect("it is back");
+        assert_eq!(back.reason, "the program died", "{how}: {moved:#?}");
+    }
+}
+
 /// The bell that asks a program to move bytes is a signal, which would be the end of
 /// a program without our library.
 #[test]
@@ -265,6 +225,9 @@ fn a_program_that_becomes_another_lives_on() {
     let mut all = vec!["sh", "-c", "exec \"$@\"", "sh"];
     all.extend(strings(&arguments));
     let run = repaired("exec", &[], &all);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert_eq!(run.stdout, native.stdout);
+    let run = repaired_without_ptrace("exec-preloaded", &[], &all);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     assert_eq!(run.stdout, native.stdout);
     assert!(run.repair().moved.is_empty());
@@ -304,7 +267,8 @@ fn what_had_to_go_back_is_moved_again() {
 #[test]
 fn no_wait_ends_because_a_thread_was_asked_to_move_bytes() {
     let program = c_program("bells", &[]).expect("it compiles");
-    let run = repaired("bells", &[], &[program.to_str().expect("our own path")]);
+    let program = program.to_str().expect("our own path");
+    let run = repaired_without_ptrace("bells", &[], &[program]);
     let told = String::from_utf8_lossy(&run.stdout);
     assert_eq!(run.status, Some(0), "{told}{}", run.stderr);
     assert_eq!(told.lines().count(), 8, "{told}");
@@ -316,8 +280,12 @@ fn faults_forks_and_kernel_calls_of_the_program_are_what_they_were() {
     let _alone = targets::alone();
     let program = c_program("own_faults", &[]).expect("it compiles");
     let program = program.to_str().expect("our own path");
-    for options in [&[][..], &["--chaos", "7"], &["--chaos", "8"]] {
-        let run = repaired("own-faults", options, &[program]);
+    for (by, options) in [
+        (repaired as fn(&str, &[&str], &[&str]) -> Run, &[][..]),
+        (repaired, &["--chaos", "7"]),
+        (repaired_without_ptrace, &["--chaos", "8"]),
+    ] {
+        let run = by("own-faults", options, &[program]);
         assert_eq!(
             String::from_utf8_lossy(&run.stdout),
             "60000000 60000000 faults 40 wrong 0\n",

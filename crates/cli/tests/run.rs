@@ -143,6 +143,61 @@ fn the_programs_status_and_streams_are_its_own() {
 }
 
 #[test]
+fn hoard_is_the_policy_if_none_is_named() {
+    let _alone = support::targets::alone();
+    sunder()
+        .args(["run", "--"])
+        .arg(compiled("one_line", &[]))
+        .arg("threads")
+        .assert()
+        .success()
+        .stdout("apart\n");
+}
+
+/// How many processes were started with this in their environment.
+fn left_behind(mark: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").expect("it is mounted").flatten();
+    processes
+        .filter(|p| {
+            std::fs::read(p.path().join("environ"))
+                .is_ok_and(|all| all.windows(mark.len()).any(|part| part == mark.as_bytes()))
+        })
+        .count()
+}
+
+#[test]
+fn what_the_program_leaves_behind_still_finds_the_heap() {
+    let _alone = support::targets::alone();
+    let here = folder().join("run-here");
+    let path = here.to_str().expect("ours");
+    let made = std::process::Command::new("mkfifo").arg(&here).status();
+    assert!(made.expect("mkfifo runs").success() || here.exists());
+    // The job in the background waits until `sunder run` is over, and then executes a program.
+    let script = format!("(read go < {path}; /bin/echo late) & echo early");
+    let mark = format!("SUNDER_TEST_MARK={path}");
+    let mut run = std::process::Command::new(assert_cmd::cargo::cargo_bin("sunder"))
+        .args(["run", "--", "sh", "-c", &script])
+        .env("SUNDER_TEST_MARK", path)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("starts");
+    assert!(run.wait().expect("ends").success());
+    std::fs::write(&here, "go\n").expect("somebody reads");
+    // All ends of the pipes are closed when the job is over.
+    let output = run.wait_with_output().expect("ends");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "early\nlate\n");
+    // So is whoever kept the files, after its next look.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while left_behind(&mark) > 0 {
+        assert!(std::time::Instant::now() < end, "something stays for ever");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let _ = std::fs::remove_file(&here);
+}
+
+#[test]
 fn what_cannot_be_given_a_heap_is_refused_with_a_reason() {
     let _alone = support::targets::alone();
     let program = compiled("static", &["-static"]);

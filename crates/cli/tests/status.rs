@@ -76,6 +76,99 @@ fn a_program_that_does_not_exist_is_127() {
 }
 
 #[test]
+fn what_was_not_found_is_told_by_its_kind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").expect("written");
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("set");
+    detect(&[script.to_str().expect("utf-8")])
+        .assert()
+        .code(127)
+        .stderr(predicate::str::contains("interpreter"));
+    sunder()
+        .args(["detect", "--frequnecy", "99", "true"])
+        .assert()
+        .code(127)
+        .stderr(predicate::str::contains("--frequnecy").and(predicate::str::contains("--help")));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_the_program_runs() {
+    let nowhere = "/no/such/folder/report";
+    for command in [
+        ["detect", "-o", nowhere],
+        ["repair", "--report", nowhere],
+        ["protect", "--report", nowhere],
+    ] {
+        sunder()
+            .args(command)
+            .args(["--", "echo", "ran"])
+            .assert()
+            .code(125)
+            .stdout("")
+            .stderr(predicate::str::contains(nowhere));
+    }
+    sunder()
+        .args(["repair", "--quiet", "--report", "-", "--", "true"])
+        .assert()
+        .success()
+        .stdout(predicate::str::contains("sunder-findings"));
+}
+
+#[test]
+fn what_failed_with_us_is_not_told_in_the_place_of_the_programs_status() {
+    for command in ["repair", "protect"] {
+        for (status, told) in [(5, 5), (0, 125)] {
+            sunder()
+                .args([command, "--report", "/dev/full", "--", "sh", "-c"])
+                .arg(format!("exit {status}"))
+                .assert()
+                .code(told)
+                .stderr(predicate::str::contains("/dev/full"));
+        }
+    }
+}
+
+#[test]
+fn the_processes_of_another_namespace_are_not_taken_for_ours() {
+    // `/proc` is still that of the namespace outside, where other processes have these numbers.
+    for command in ["detect", "repair", "protect", "run"] {
+        let output = std::process::Command::new("unshare")
+            .args(["--user", "--map-root-user", "--pid", "--fork", "--"])
+            .args([env!("CARGO_BIN_EXE_sunder"), command, "--", "echo", "ran"])
+            .output();
+        let Ok(output) = output else {
+            println!("SKIP: there is no unshare");
+            return;
+        };
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        if stderr.contains("unshare") && !stderr.contains("sunder") {
+            println!("SKIP: no process namespace: {stderr}");
+            return;
+        }
+        assert_eq!(output.status.code(), Some(125), "{command}: {stderr}");
+        assert!(stderr.contains("process namespace"), "{command}: {stderr}");
+        assert_eq!(output.stdout, b"", "{command}");
+    }
+}
+
+#[test]
+fn a_limit_for_files_is_told() {
+    // Memory files have limits as others do. The shell's own limit is its children's.
+    let shell = "ulimit -f 0; exec \"$0\" detect -- true";
+    std::process::Command::new("sh")
+        .args(["-c", shell, env!("CARGO_BIN_EXE_sunder")])
+        .output()
+        .map(|output| {
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(125), "{stderr}");
+            assert!(stderr.contains("File too large"), "{stderr}");
+        })
+        .expect("sh runs");
+}
+
+#[test]
 fn a_program_that_may_not_be_executed_is_126() {
     let folder = tempfile::tempdir().expect("a folder");
     let plain = folder.path().join("plain.txt");
@@ -179,6 +272,38 @@ fn a_static_program_runs_and_the_limit_is_told() {
         .success()
         .stdout("checksum 400000000\n")
         .stderr(predicate::str::contains("statically linked"));
+}
+
+#[test]
+fn what_runs_natively_under_protect_has_a_report_that_says_why() {
+    let Some(program) = c_program("static", &["-static"]) else {
+        return;
+    };
+    let seen = sunder()
+        .args(["protect", "--quiet", "--report", "-", "--"])
+        .arg(&program)
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&seen.get_output().stdout).into_owned();
+    let report = text.split_once('{').map(|(_, rest)| format!("{{{rest}"));
+    let report: serde_json::Value =
+        serde_json::from_str(&report.expect("it is JSON")).expect("it is JSON");
+    assert_eq!(report["episodes"], 0);
+    let why = report["ended"].as_str().expect("a sentence");
+    assert!(why.contains("statically linked"), "{why}");
+}
+
+#[test]
+fn the_doctor_does_not_promise_what_a_sanitizer_forbids() {
+    let Some(program) = c_program("static", &["-fsanitize=address"]) else {
+        return;
+    };
+    sunder()
+        .arg("doctor")
+        .arg(&program)
+        .assert()
+        .success()
+        .stdout(predicate::str::contains("sanitizer"));
 }
 
 #[test]

@@ -16,12 +16,13 @@
 mod support;
 
 use std::process::Command;
+use std::time::Duration;
 use sunder_findings::{Finding, Findings, ObjectKind, Sharing, Standing};
 use sunder_workloads::{Expected, Need, Table, Variant, Workload, default_out_dir};
 use support::sunder;
 
 /// Runs in which the threads may fail to run side by side.
-const MOST_BUSY_RUNS: u32 = 10;
+const MOST_BUSY_RUNS: u64 = 10;
 
 // One test, because workloads that run side by side do not share lines.
 #[test]
@@ -31,6 +32,7 @@ fn every_row_of_the_table() {
         println!("SKIP: one CPU: no line moves between cores");
         return;
     }
+    let _first = support::targets::before_others();
     let table = Table::load().expect("the table is well-formed");
     let only = std::env::var("SUNDER_WORKLOAD").unwrap_or_default();
     let mut wrong = Vec::new();
@@ -78,7 +80,9 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
         .map_err(|e| e.to_string())?;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let file = folder.path().join("result.json");
-    for _ in 0..MOST_BUSY_RUNS {
+    for run in 0..MOST_BUSY_RUNS {
+        // What keeps both CPUs busy may soon be over.
+        std::thread::sleep(Duration::from_millis(100 * run));
         let seen = sunder()
             .args(["detect", "--quiet", "--format", "json", "-o"])
             .arg(&file)

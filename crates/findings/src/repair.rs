@@ -115,10 +115,14 @@ pub struct RewrittenCode {
     pub copies: u32,
     /// Of these, how many hold a loop.
     pub loops: u32,
-    /// The most operands of a copy that got another displacement and no guard.
+    /// The most operands of a copy that got another displacement and no guard. Of copies of
+    /// single instructions, here and below, only if no copy holds a loop.
     pub direct: u32,
     /// The most operands of a copy with a guard.
     pub guarded: u32,
+    /// The most values from memory that a copy compares with what is expected of them.
+    #[serde(default)]
+    pub checked: u32,
 }
 
 /// Moved bytes were put back.

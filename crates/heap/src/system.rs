@@ -1,30 +1,9 @@
 //! Raw system calls: `errno` stays as the program left it. The one place that
 //! talks to the kernel.
 
-use core::arch::asm;
-
-/// A system call; a negative result is an error number.
-///
-/// # Safety
-/// As the call demands of its arguments.
-#[inline]
-unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
-    let result: isize;
-    let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the kernel clobbers rcx and r11 only; the caller vouches for the
-    // arguments.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") a, in("rsi") b, in("rdx") c,
-            in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
+use core::sync::atomic::AtomicU32;
+use sunder_kernel::{Reach, call};
+pub use sunder_kernel::{close, read};
 
 const READ_WRITE: usize = (libc::PROT_READ | libc::PROT_WRITE) as usize;
 
@@ -88,23 +67,13 @@ pub unsafe fn remap(start: usize, old: usize, new: usize) -> Option<usize> {
 }
 
 /// Waits while `*word` is `value`; may come back for no reason.
-pub fn wait(word: &core::sync::atomic::AtomicU32, value: u32) {
-    let operation = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
-    let at = word.as_ptr() as usize;
-    // SAFETY: the word is valid for the call; no timeout.
-    unsafe { call(libc::SYS_futex, [at, operation, value as usize, 0, 0, 0]) };
+pub fn wait(word: &AtomicU32, value: u32) {
+    sunder_kernel::wait(word, value, None, Reach::Process);
 }
 
 /// Wakes one thread that waits on `word`.
-pub fn wake(word: &core::sync::atomic::AtomicU32) {
-    let operation = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize;
-    // SAFETY: waking takes the address alone.
-    unsafe {
-        call(
-            libc::SYS_futex,
-            [word.as_ptr() as usize, operation, 1, 0, 0, 0],
-        )
-    };
+pub fn wake(word: &AtomicU32) {
+    sunder_kernel::wake(word, 1, Reach::Process);
 }
 
 /// Writes to a descriptor, as far as that goes.
@@ -134,36 +103,8 @@ pub fn write(fd: i32, bytes: &[u8]) {
 /// # Safety
 /// `path` points to a string that ends with a zero byte.
 pub unsafe fn open(path: *const u8) -> Option<i32> {
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-    let here = libc::AT_FDCWD as usize;
     // SAFETY: by this function's contract.
-    let fd = unsafe { call(libc::SYS_openat, [here, path as usize, flags, 0, 0, 0]) };
-    (fd >= 0).then_some(fd as i32)
-}
-
-/// Reads on; how many bytes, 0 at the end or on an error.
-pub fn read(fd: i32, bytes: &mut [u8]) -> usize {
-    // SAFETY: the buffer is valid for its length.
-    let done = unsafe {
-        call(
-            libc::SYS_read,
-            [
-                fd as usize,
-                bytes.as_mut_ptr() as usize,
-                bytes.len(),
-                0,
-                0,
-                0,
-            ],
-        )
-    };
-    usize::try_from(done).unwrap_or(0)
-}
-
-/// Closes a descriptor of ours.
-pub fn close(fd: i32) {
-    // SAFETY: the callers pass what `open` gave them.
-    unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
+    unsafe { sunder_kernel::open(libc::AT_FDCWD, path, libc::O_RDONLY) }
 }
 
 /// The soft limit of address space, if there is one.

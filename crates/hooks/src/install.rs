@@ -6,7 +6,7 @@ use crate::code::{Code, are};
 use crate::enter::{self, Hooks};
 use crate::kernel::protect;
 use crate::trampoline::{SIZE, Trampoline, jump, overwritten};
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use sunder_wire::sites::{COPIED, MappedPlan, Patch, Patches, Plan};
@@ -63,7 +63,8 @@ pub fn areas() -> impl Iterator<Item = (usize, usize)> {
 /// Says why nothing was changed.
 ///
 /// # Safety
-/// No other thread runs in this address space, and no signal handler of this one.
+/// No other thread runs in this address space, and no signal handler of this one; none
+/// stands inside of what the plan's patches overwrite.
 pub unsafe fn install(bytes: &[u8], hooks: Hooks) -> Result<usize, Refusal> {
     let plan = Plan::read(bytes).ok_or(Refusal::NoPlan)?;
     let mut modules: [Option<Module>; MOST_MODULES] = [None; MOST_MODULES];
@@ -253,15 +254,63 @@ unsafe fn restore(code: &Code, module: &Module) {
     }
 }
 
+/// Modules that plans are for, as [`note_modules`] found them: what their addresses are
+/// counted from, where their headers lie, and how many there are.
+static NOTED: [[AtomicUsize; 3]; MOST_MODULES] =
+    [const { [const { AtomicUsize::new(0) }; 3] }; MOST_MODULES];
+
+/// Notes where the C library and the dynamic linker are loaded, so that [`install`] need
+/// not ask for it: whoever asks may have to wait for a thread that is stopped.
+/// Where they lie does not change.
+pub fn note_modules() {
+    let mut count = 0usize;
+    let data = (&raw mut count).cast::<c_void>();
+    // SAFETY: `note` gets what it expects and `count` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(note), data) };
+}
+
+unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+    // SAFETY: the linker's record and our own count.
+    let (info, count) = unsafe { (&*info, &mut *data.cast::<usize>()) };
+    if info.dlpi_name.is_null() {
+        return 0;
+    }
+    // SAFETY: the linker says so.
+    let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
+    if !name.ends_with(b"/libc.so.6") && !name.ends_with(b"/ld-linux-x86-64.so.2") {
+        return 0;
+    }
+    let Some([base, headers, len]) = NOTED.get(*count) else {
+        return 1;
+    };
+    *count += 1;
+    base.store(info.dlpi_addr as usize, Ordering::Relaxed);
+    len.store(info.dlpi_phnum.into(), Ordering::Relaxed);
+    headers.store(info.dlpi_phdr as usize, Ordering::Release);
+    0
+}
+
 /// Where the module of the plan is loaded; `None` if it is not.
 fn loaded<'a>(plan: &MappedPlan<'a>) -> Option<Module<'a>> {
     let mut search = Search {
         build_id: plan.build_id,
         found: None,
     };
-    let data = (&raw mut search).cast::<c_void>();
-    // SAFETY: `look` gets what it expects and `search` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), data) };
+    let mut noted = NOTED
+        .iter()
+        .map(|note| note.each_ref().map(|word| word.load(Ordering::Acquire)))
+        .filter(|note| note[1] != 0)
+        .peekable();
+    if noted.peek().is_none() {
+        let data = (&raw mut search).cast::<c_void>();
+        // SAFETY: `look` gets what it expects and `search` outlives the call.
+        unsafe { libc::dl_iterate_phdr(Some(look), data) };
+    }
+    for [base, headers, len] in noted {
+        // SAFETY: as the linker said, of modules that stay.
+        let headers = unsafe { core::slice::from_raw_parts(headers as *const _, len) };
+        look_at(base, headers, &mut search);
+    }
     let (base, start, end) = search.found?;
     Some(Module {
         base,
@@ -284,7 +333,11 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_
     }
     // SAFETY: the linker says so.
     let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-    let base = info.dlpi_addr as usize;
+    c_int::from(look_at(info.dlpi_addr as usize, headers, search))
+}
+
+/// Whether it is the module that is searched for.
+fn look_at(base: usize, headers: &[libc::Elf64_Phdr], search: &mut Search<'_>) -> bool {
     let is_it = headers
         .iter()
         .filter(|h| h.p_type == libc::PT_NOTE)
@@ -294,11 +347,11 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_
         .iter()
         .filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0);
     let (Some(code), None, true) = (code.next(), code.next(), is_it) else {
-        return 0;
+        return false;
     };
     let start = base.wrapping_add(code.p_vaddr as usize);
     search.found = Some((base, start, start.wrapping_add(code.p_memsz as usize)));
-    1
+    true
 }
 
 /// Whether the notes at `header` hold this build identifier.

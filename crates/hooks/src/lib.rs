@@ -10,8 +10,10 @@
 //! all: a jump in the place of the instructions around each `syscall`, and a
 //! trampoline that runs copies of them.
 //!
-//! Nothing here allocates, panics or, after [`install`], calls the C library.
+//! Nothing here allocates, panics or, after [`note_modules`], calls the C library.
 //! Other threads must not run while [`install`] does its work.
+
+#![cfg_attr(not(test), no_std)]
 
 mod area;
 mod code;
@@ -21,5 +23,5 @@ mod kernel;
 mod trampoline;
 
 pub use enter::{Before, Call, ENTRIES, Hooks, lead_to};
-pub use install::{MOST_MODULES, Refusal, areas, install, number_before, remember};
+pub use install::{MOST_MODULES, Refusal, areas, install, note_modules, number_before, remember};
 pub use trampoline::{Entries, SIZE, Trampoline, jump, overwritten};

@@ -43,15 +43,15 @@ impl Trampoline {
         };
         let next = base.wrapping_add(overwritten(patch)?.1);
         match patch.flags & (CALL | BEFORE) {
-            0 => code.behind(patch, next, hooks.failed)?,
-            CALL => {
+            0 => code.behind(patch, base, next, hooks.failed)?,
+            CALL if patch.run().is_none() => {
                 code.put(patch.head())?;
                 code.enter(hooks.instead)?;
                 code.put(patch.tail())?;
                 code.leave(patch, next)?;
             }
             BEFORE => {
-                code.put(patch.head())?;
+                code.copy(patch, base, patch.head())?;
                 code.enter(hooks.before)?;
                 code.jump(next)?;
             }
@@ -61,17 +61,43 @@ impl Trampoline {
     }
 
     /// `rcx` is free behind a kernel call, and the flags are left alone.
-    fn behind(&mut self, patch: &Patch, next: usize, failed: usize) -> Option<()> {
+    fn behind(&mut self, patch: &Patch, base: usize, next: usize, failed: usize) -> Option<()> {
         self.put(&[0x48, 0x8d, 0x48, libc::EFAULT as u8])?; // lea rcx, [rax+EFAULT]
         self.put(&[0xe3, 0])?; // jrcxz
         let branch = self.len;
-        self.put(patch.tail())?;
+        self.copy(patch, base, patch.tail())?;
         self.leave(patch, next)?;
         self.bytes[branch - 1] = i8::try_from(self.len - branch).ok()? as u8;
-        self.put(&[0x49, 0xbb])?; // mov r11, number
-        self.put(&i64::from(patch.number).to_le_bytes())?;
+        if let Some(register) = patch.register() {
+            let (high, low) = (register >> 3, register & 7);
+            self.put(&[0x41 | high << 2, 0x89, 0xc3 | low << 3])?; // mov r11d, register
+        } else {
+            self.put(&[0x49, 0xbb])?; // mov r11, number
+            self.put(&i64::from(patch.number).to_le_bytes())?;
+        }
         self.enter(failed)?;
         self.jump(self.at + branch)
+    }
+
+    /// The overwritten instructions, or what does the same here.
+    fn copy(&mut self, patch: &Patch, base: usize, overwritten: &[u8]) -> Option<()> {
+        let Some(run) = patch.run() else {
+            return self.put(overwritten);
+        };
+        let from = self.len;
+        self.put(run)?;
+        let entry = base.wrapping_add(usize::try_from(patch.entry).ok()?);
+        for place in patch.distances() {
+            let bytes = self.bytes.get_mut(from + place..from + place + 4)?;
+            let told = i32::from_le_bytes(bytes.try_into().ok()?);
+            let to = entry.wrapping_add_signed(told as isize);
+            let here = self.at.wrapping_add(from + place + 4);
+            let distance = i32::try_from(to.wrapping_sub(here) as isize).ok()?;
+            for (byte, new) in bytes.iter_mut().zip(distance.to_le_bytes()) {
+                *byte = new;
+            }
+        }
+        Some(())
     }
 
     /// Calls `hook`, whose address is kept in the code.

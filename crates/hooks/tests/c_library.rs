@@ -165,6 +165,8 @@ fn changes_of_the_address_space_from_inside_the_library_are_seen() {
 fn trampolines_lie_where_it_is_said() {
     let (plan, count) = plan();
     in_a_child(|| {
+        // As where nothing may be asked for later.
+        sunder_hooks::note_modules();
         let none_before = sunder_hooks::areas().all(|area| area == (0, 0));
         // SAFETY: a child has one thread.
         let installed = unsafe { install(&plan, HOOKS) } == Ok(count);
@@ -198,20 +200,28 @@ fn changes_of_the_address_space_by_the_linker_are_seen() {
     });
 }
 
+/// A page of the test's own.
+fn new_page() -> *mut c_void {
+    // SAFETY: new memory where the kernel likes.
+    unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    }
+}
+
 #[test]
 fn a_call_that_meets_a_protected_page_is_made_again() {
     let (plan, _) = plan();
     in_a_child(|| {
         // SAFETY: a child has one thread; page and pipe are its own.
         unsafe {
-            let page = libc::mmap(
-                core::ptr::null_mut(),
-                4096,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            );
+            let page = new_page();
             let mut pipe = [0; 2];
             let ready = install(&plan, HOOKS).is_ok() && libc::pipe(pipe.as_mut_ptr()) == 0;
             OPENED.store(page as usize, Ordering::Relaxed);
@@ -232,6 +242,75 @@ fn a_call_that_meets_a_protected_page_is_made_again() {
                 && none_else
                 && bad
                 && FAULTS.load(Ordering::Relaxed) == 1
+        }
+    });
+}
+
+static HANDLED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn handled(_: libc::c_int) {
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Installs [`handled`] for a signal.
+unsafe fn handle(signal: libc::c_int, flags: libc::c_int) -> bool {
+    // SAFETY: plain data, for which zeroes are valid; the handler does nothing that it
+    // must not.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handled as *const () as usize;
+        action.sa_flags = flags;
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut()) == 0
+    }
+}
+
+/// Waits until the thread sleeps in the kernel.
+fn sleeps(thread: i32) {
+    let path = format!("/proc/self/task/{thread}/stat");
+    while !std::fs::read_to_string(&path).is_ok_and(|stat| stat.contains(") S ")) {
+        std::thread::yield_now();
+    }
+}
+
+/// The C library waits for a barrier in a loop, with the call's number in a register from
+/// before it.
+#[test]
+fn a_wait_in_a_loop_that_meets_a_protected_page_is_made_again() {
+    let (plan, _) = plan();
+    in_a_child(|| {
+        // SAFETY: a child has one thread; the page is its own, and a barrier fits there.
+        unsafe {
+            let page = new_page();
+            OPENED.store(page as usize, Ordering::Relaxed);
+            let at = page as usize;
+            let barrier = || at as *mut libc::pthread_barrier_t;
+            let ready = install(&plan, HOOKS).is_ok()
+                && libc::pthread_barrier_init(barrier(), std::ptr::null(), 2) == 0
+                && handle(libc::SIGUSR1, 0)
+                && handle(libc::SIGUSR2, libc::SA_RESTART);
+            let (tell, told) = std::sync::mpsc::channel();
+            let waiter = std::thread::spawn(move || {
+                let _ = tell.send((libc::gettid(), libc::pthread_self() as usize));
+                libc::pthread_barrier_wait(at as *mut libc::pthread_barrier_t);
+            });
+            let (number, thread) = told.recv().unwrap_or_default();
+            let waiting = thread as libc::pthread_t;
+            sleeps(number);
+            // The wait ends early, and begins anew in the loop.
+            libc::pthread_kill(waiting, libc::SIGUSR1);
+            while HANDLED.load(Ordering::SeqCst) < 1 {
+                std::thread::yield_now();
+            }
+            sleeps(number);
+            // The kernel begins the call anew, and does not reach the page.
+            let closed = libc::mprotect(page, 4096, libc::PROT_NONE) == 0;
+            libc::pthread_kill(waiting, libc::SIGUSR2);
+            while FAULTS.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            let futex = LAST.load(Ordering::Relaxed) == libc::SYS_futex;
+            libc::pthread_barrier_wait(barrier());
+            ready && closed && futex && waiter.join().is_ok()
         }
     });
 }

@@ -80,7 +80,7 @@ fn prepare_to_fork(hold: &Hold) -> bool {
         return true;
     }
     control.closed.store(closed::FORK, SeqCst);
-    let me = system::thread_id();
+    let me = sunder_kernel::thread_id();
     while control
         .stop
         .compare_exchange(0, me, SeqCst, SeqCst)
@@ -107,11 +107,32 @@ fn all_stop(control: &Control) -> bool {
             answer => return answer == 1,
         }
         system::wait(&control.stopped, 0, LOOK);
-        let tool = control.tool.load(Relaxed) as usize;
-        // SAFETY: no signal is sent.
-        if tool == 0 || unsafe { system::call(libc::SYS_kill, [tool, 0, 0, 0, 0, 0]) } != 0 {
+        if !lives(control.tool.load(Relaxed) as usize) {
             return control.stopped.load(Acquire) == 1;
         }
+    }
+}
+
+/// Whether a process has not ended yet; one that nobody has collected has.
+fn lives(process: usize) -> bool {
+    let no_such_call = -(libc::ENOSYS as isize);
+    // SAFETY: integers, no signal, and a valid place of one entry.
+    unsafe {
+        let file = system::call(libc::SYS_pidfd_open, [process, 0, 0, 0, 0, 0]);
+        if file == no_such_call {
+            return system::call(libc::SYS_kill, [process, 0, 0, 0, 0, 0]) == 0;
+        }
+        if file < 0 {
+            return false;
+        }
+        let mut end = libc::pollfd {
+            fd: file as i32,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let came = system::call(libc::SYS_poll, [&raw mut end as usize, 1, 0, 0, 0, 0]);
+        system::close(end.fd);
+        came == 0
     }
 }
 

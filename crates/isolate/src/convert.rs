@@ -1,13 +1,13 @@
-//! Makes the program's private memory sharable, and turns that back. Everybody else is
-//! stopped meanwhile. Contexts: a thread in [`crate::enter`] (`share`), or one that is
+//! Makes the program's private memory sharable, and turns that back; before the first
+//! time, leads changes of the address space through hooks. Everybody else is stopped meanwhile. Contexts: a thread in [`crate::enter`] (`share`), or one that is
 //! about to fork (`unshare`).
 //!
 //! What is sharable lies in one file, at the offset that is its address: no two pieces
 //! can meet, and a mapping that grows finds zeroes. It goes piece by piece, so that
 //! there is never much twice.
 
-use crate::{control, maps, system};
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::{arguments, control, maps, system};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use sunder_wire::isolation::{CONTROL_BYTES, Control, RANGES, SCRATCH, SCRATCH_AT};
 
 const PAGE: usize = 4096;
@@ -21,6 +21,39 @@ const LARGEST_STACK: usize = 64 << 20;
 const MOST_MAPPINGS: usize = 20_000;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// Leads changes of the address space through our hooks, by the plan that the tool has put
+/// into the scratch space, if they are not yet; whether that is done. Everybody else is stopped, and nobody stands in what is changed.
+pub fn install_hooks(control: &Control) -> bool {
+    #[cfg(not(test))]
+    const HOOKS: sunder_hooks::Hooks = crate::space::HOOKS;
+    #[cfg(test)]
+    const HOOKS: sunder_hooks::Hooks = {
+        unsafe extern "C" fn nothing(_: &mut sunder_hooks::Call) {}
+        sunder_hooks::Hooks {
+            instead: nothing,
+            failed: nothing,
+        }
+    };
+    if sunder_hooks::areas().any(|(start, _)| start != 0) {
+        return true;
+    }
+    let bytes = control.plan_bytes.load(Acquire) as usize;
+    let at = &raw const *control as usize + SCRATCH_AT;
+    // SAFETY: the scratch space behind the control file's head, which the tool does not
+    // change while a conversion is under way.
+    let plan = unsafe { core::slice::from_raw_parts(at as *const u8, bytes.min(SCRATCH)) };
+    // SAFETY: nobody else runs, and we have all signals blocked; the tool has looked where
+    // everybody stands.
+    if unsafe { sunder_hooks::install(plan, HOOKS) }.is_err() {
+        return false;
+    }
+    for (kept, (start, end)) in control.hooks.iter().zip(sunder_hooks::areas()) {
+        kept[0].store(start as u64, Relaxed);
+        kept[1].store(end as u64, Relaxed);
+    }
+    true
+}
 
 /// Makes memory sharable that is not yet. False if that stopped half-way: whatever is
 /// not sharable is as it was.
@@ -101,6 +134,7 @@ fn share_into(control: &Control, file: i32, presence: Option<i32>) -> bool {
         ) {
             return false;
         }
+        arguments::keep(mapping.start, mapping.end);
     }
     true
 }

@@ -26,8 +26,16 @@ pub unsafe extern "C" fn entry(slot: *const Slot) {
     )
 }
 
-/// Goes on where the registers in the suitcase say, with the vector state there.
-/// Signals may arrive meanwhile: what is below the registers is stack.
+/// Takes [`Registers`] from the stack and goes on with them.
+macro_rules! restore_registers {
+    () => {
+        "pop r15; pop r14; pop r13; pop r12; pop rbp; pop rbx; pop r11; pop r10; pop r9; pop r8; \
+         pop rax; pop rcx; pop rdx; pop rsi; pop rdi; iretq"
+    };
+}
+
+/// Goes on where the registers in the suitcase say, with the vector state there. In a worker,
+/// whose signals have a stack of their own.
 #[unsafe(naked)]
 pub unsafe extern "C" fn restore(registers: *const Registers, vectors: usize) -> ! {
     naked_asm!(
@@ -35,22 +43,34 @@ pub unsafe extern "C" fn restore(registers: *const Registers, vectors: usize) ->
         "mov edx, -1",
         "xrstor64 [rsi]",
         "mov rsp, rdi",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbp",
-        "pop rbx",
-        "pop r11",
-        "pop r10",
-        "pop r9",
-        "pop r8",
-        "pop rax",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "iretq",
+        restore_registers!(),
+    )
+}
+
+/// As [`restore`], in the thread itself, and with this signal mask as soon as the stack
+/// pointer is at the registers: signals that arrive from then on have what is below for
+/// their stack, and nothing else is needed any more.
+#[unsafe(naked)]
+unsafe extern "C" fn restore_with(
+    registers: *const Registers,
+    vectors: usize,
+    mask: *const u64,
+) -> ! {
+    naked_asm!(
+        "mov r9, rdx",
+        "mov eax, -1",
+        "mov edx, -1",
+        "xrstor64 [rsi]",
+        "mov rsp, rdi",
+        "mov eax, {number}",
+        "mov edi, {set}",
+        "mov rsi, r9",
+        "xor edx, edx",
+        "mov r10d, 8",
+        "syscall",
+        restore_registers!(),
+        number = const libc::SYS_rt_sigprocmask,
+        set = const libc::SIG_SETMASK,
     )
 }
 
@@ -95,6 +115,8 @@ unsafe extern "C" fn spawn(flags: usize, stack: usize, slot: *const Slot) -> isi
 const CLONE: i32 = libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_IO | libc::CLONE_SYSVSEM;
 
 unsafe extern "C" fn enter(slot: *const Slot) -> ! {
+    // The tool has blocked all signals; not yet, if it was killed in the middle of sending us.
+    set_mask(u64::MAX);
     // SAFETY: the tool sends threads of a process with a control file, and passes a slot
     // of it.
     let (Some(control), Some(slot)) = (control::get(), unsafe { slot.as_ref() }) else {
@@ -120,22 +142,42 @@ unsafe extern "C" fn enter(slot: *const Slot) -> ! {
     slot.episodes.fetch_add(1, Relaxed);
     slot.state.store(state::HOME, Release);
     system::wake(&slot.state);
-    let mask = slot.mask.load(Relaxed);
-    // SAFETY: the mask is valid; the registers are the thread's own.
-    unsafe {
-        system::call(
-            libc::SYS_rt_sigprocmask,
-            [
-                libc::SIG_SETMASK as usize,
-                &raw const mask as usize,
-                0,
-                8,
-                0,
-                0,
-            ],
-        );
-        restore(control::registers(suitcase), control::vectors(suitcase))
-    }
+    go_on(slot, suitcase)
+}
+
+/// Blocks these signals.
+fn set_mask(mask: u64) {
+    let (set, at) = (libc::SIG_SETMASK as usize, &raw const mask as usize);
+    // SAFETY: the mask is valid.
+    unsafe { system::call(libc::SYS_rt_sigprocmask, [set, at, 0, 8, 0, 0]) };
+}
+
+/// The thread goes on by itself where it was stopped. Signals are let in on its own stack:
+/// handlers may compute for long, and the suitcase is needed when their thread is sent the
+/// next time.
+fn go_on(slot: &Slot, suitcase: usize) -> ! {
+    const RED_ZONE: u64 = 128;
+    let kept = control::registers(suitcase);
+    let bytes = size_of::<Registers>();
+    // SAFETY: the suitcase's registers are the thread's.
+    let stack = unsafe { (*kept).frame[3].load(Relaxed) };
+    let place = stack.wrapping_sub(RED_ZONE + bytes as u64) & !15;
+    let from = [kept as usize, bytes];
+    let to = [place as usize, bytes];
+    // By way of the kernel, which says so where no stack is.
+    // SAFETY: what lies below a red zone is free for signal handlers at any time.
+    let written = unsafe {
+        let (from, to) = (from.as_ptr() as usize, to.as_ptr() as usize);
+        let me = system::process_id() as usize;
+        system::call(libc::SYS_process_vm_writev, [me, from, 1, to, 1, 0])
+    };
+    let registers = if written == bytes as isize {
+        place as *const Registers
+    } else {
+        kept
+    };
+    // SAFETY: the mask is valid; the registers and vectors are the thread's own.
+    unsafe { restore_with(registers, control::vectors(suitcase), slot.mask.as_ptr()) }
 }
 
 fn may_enter(control: &Control, slot: &Slot) -> bool {
@@ -146,12 +188,18 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
             system::wake(&control.converted);
             return false;
         }
-        let done = convert::share(control);
+        let hooked = convert::install_hooks(control);
+        let done = hooked && convert::share(control);
+        if !done {
+            let why = if hooked {
+                closed::MEMORY
+            } else {
+                closed::HOOKS
+            };
+            control.closed.store(why, Release);
+        }
         control.converted.store(if done { 1 } else { 2 }, Release);
         system::wake(&control.converted);
-        if !done {
-            control.closed.store(closed::MEMORY, Release);
-        }
     }
     if has_cpu_timer() {
         control.closed.store(closed::TIMERS, SeqCst);
@@ -201,11 +249,13 @@ fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
         return Some(why::NO_WORKER);
     }
     slot.worker.store(pid as u32, Release);
-    let tick = control.tick.load(Relaxed).clamp(100, 1_000_000);
+    let tick = tick(control);
     loop {
         let now = slot.state.load(Acquire);
         if now == state::RETURNING {
-            return None;
+            // Without a context it was interrupted before it computed.
+            let none = slot.context.load(Acquire) == 0;
+            return none.then(|| slot.why.load(Relaxed));
         }
         if now != state::ENTERING && now != state::ISOLATED {
             // The worker could not be prepared.
@@ -219,9 +269,15 @@ fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
     }
 }
 
+/// The interval between two ticks, in microseconds.
+pub fn tick(control: &Control) -> u32 {
+    control.tick.load(Relaxed).clamp(100, 1_000_000)
+}
+
 /// What a parked thread does at every tick: its worker commits and takes over what
 /// others wrote, or comes home if there is something to do for the thread.
 fn tick_worker(control: &Control, slot: &Slot) {
+    slot.looks.fetch_add(1, Relaxed);
     if ended(slot) {
         let now = slot.state.load(Acquire);
         if now == state::RETURNING {
@@ -271,29 +327,46 @@ fn ended(slot: &Slot) -> bool {
     if pid == 0 {
         return true;
     }
-    let options = (libc::__WCLONE | libc::WNOHANG) as usize;
-    // SAFETY: no pointer is passed.
-    let result = unsafe { system::call(libc::SYS_wait4, [pid as usize, 0, options, 0, 0, 0]) };
-    if result == 0 {
+    if !has_ended(pid, libc::WNOHANG) {
         return false;
     }
     slot.worker.store(0, Release);
     true
 }
 
+/// Collects the worker if it has ended. If it was stopped, it goes on: its thread, which is
+/// here, is not stopped, or not any more.
+fn has_ended(pid: u32, options: i32) -> bool {
+    let pid = pid as usize;
+    let mut status = 0i32;
+    let at = &raw mut status as usize;
+    let options = (libc::__WCLONE | libc::WUNTRACED | options) as usize;
+    // SAFETY: a valid place for the status.
+    let result = unsafe { system::call(libc::SYS_wait4, [pid, at, options, 0, 0, 0]) };
+    if result <= 0 {
+        return result < 0;
+    }
+    let stopped = libc::WIFSTOPPED(status);
+    if stopped {
+        let signal = libc::SIGCONT as usize;
+        // SAFETY: integers; the worker is our child and was not collected.
+        unsafe { system::call(libc::SYS_kill, [pid, signal, 0, 0, 0, 0]) };
+    }
+    !stopped
+}
+
 /// Collects the worker of an earlier episode, which is at its end.
 fn collect(slot: &Slot, kill: bool) {
-    let pid = slot.worker.swap(0, SeqCst) as usize;
+    let pid = slot.worker.swap(0, SeqCst);
     if pid == 0 {
         return;
     }
-    // SAFETY: integers; the process is our child and was not collected.
-    unsafe {
-        if kill {
-            system::call(libc::SYS_kill, [pid, libc::SIGKILL as usize, 0, 0, 0, 0]);
-        }
-        system::call(libc::SYS_wait4, [pid, 0, libc::__WCLONE as usize, 0, 0, 0]);
+    if kill {
+        let signal = libc::SIGKILL as usize;
+        // SAFETY: integers; the process is our child and was not collected.
+        unsafe { system::call(libc::SYS_kill, [pid as usize, signal, 0, 0, 0, 0]) };
     }
+    while !has_ended(pid, 0) {}
 }
 
 /// Goes on where the worker ended, with the thread's own mask and signal stack.

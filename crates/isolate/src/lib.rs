@@ -10,9 +10,11 @@
 //!   fault, code that it may not execute, all end the *episode*: what it changed is
 //!   committed, and the parked thread goes on in its place, natively, with the same
 //!   instruction.
-//! - [`private`] are the pages that a worker has for itself, and [`tracking`] finds which
-//!   pages several threads write.
-//! - [`convert`] makes the program's memory sharable, and turns that back before a fork.
+//! - [`tool`] is the interface between this framework and the tools on it: [`named`]
+//!   (pages that are named) and [`tracking`] (pages that several threads write).
+//!   [`episode`] asks and tells the tool, and [`memory`] is what a worker has for itself.
+//! - [`convert`] puts hooks into the C library, makes the program's memory sharable, and
+//!   turns that back before a fork; [`arguments`] stay where the kernel finds them.
 //! - [`blocks`] knows the heap objects that are to be isolated.
 //! - [`space`] sees every change of the address space, by hooks in the C library.
 //! - [`interface`] is for programs that know of us.
@@ -27,6 +29,7 @@
     allow(dead_code, clippy::disallowed_methods, clippy::disallowed_macros)
 )]
 
+mod arguments;
 #[cfg(not(test))]
 mod blocks;
 #[cfg(not(test))]
@@ -34,14 +37,19 @@ mod calls;
 mod control;
 mod convert;
 mod enter;
+mod episode;
 #[cfg(not(test))]
 mod interface;
 mod maps;
-mod private;
+mod memory;
+mod named;
 mod real;
 #[cfg(not(test))]
 mod space;
 mod start;
 mod system;
+#[cfg(test)]
+mod testing;
+mod tool;
 mod tracking;
 mod worker;

@@ -6,7 +6,7 @@
 //! `malloc`; nothing here may allocate, and nothing may call what takes a lock.
 
 use crate::calls::Hold;
-use crate::{maps, private, system};
+use crate::{maps, system, tool};
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_hooks::{Call, Hooks};
@@ -102,7 +102,7 @@ fn advise(hold: &Hold, call: &mut Call, advice: i32) {
     let control = hold.control();
     let discards = advice == libc::MADV_DONTNEED || advice == DONTNEED_LOCKED;
     // Shared pages are discarded for workers too, but not the private ones.
-    if !discards || private::may_be_private(control, start, bytes) {
+    if !discards || tool::may_be_private(control, start, bytes) {
         hold.recall();
     }
     let converted = may_be_converted(control, start, bytes);

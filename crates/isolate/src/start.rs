@@ -6,7 +6,7 @@ use crate::{control, enter, real, system, worker};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_wire::isolation::{
-    CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VARIABLE, ISOLATE_VERSION, closed,
+    CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VARIABLE, ISOLATE_VERSION,
 };
 
 #[cfg(not(test))]
@@ -164,7 +164,6 @@ unsafe fn begin(value: *mut u8) {
         };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let at = system::map(0, CONTROL_BYTES, protection, libc::MAP_SHARED, file, 0);
-        let plan = Plan::map(file);
         system::close(file);
         if at <= 0 {
             return;
@@ -183,10 +182,7 @@ unsafe fn begin(value: *mut u8) {
         if !offset.is_null() && !size.is_null() && *size.cast::<u32>() != 0 {
             worker::set_sequences(*offset.cast::<isize>());
         }
-        if !install(&*control, &plan) {
-            (*control).closed.store(closed::HOOKS, Ordering::Release);
-            return;
-        }
+        sunder_hooks::note_modules();
         control::set(control);
         #[cfg(not(test))]
         crate::blocks::find_sites(&*control);
@@ -195,66 +191,6 @@ unsafe fn begin(value: *mut u8) {
         (*control).entry.store(entry, Ordering::Relaxed);
         (*control).ready.store(1, Ordering::Release);
     }
-}
-
-/// The plan for the hooks, while it is mapped.
-struct Plan {
-    at: usize,
-    bytes: usize,
-}
-
-impl Plan {
-    /// Behind the control file's head; empty if there is none.
-    fn map(file: i32) -> Self {
-        let nothing = Self { at: 0, bytes: 0 };
-        let bytes = system::file_size(file).saturating_sub(CONTROL_BYTES);
-        if bytes == 0 {
-            return nothing;
-        }
-        // SAFETY: new memory.
-        let at = unsafe {
-            let own = libc::MAP_PRIVATE;
-            system::map(0, bytes, libc::PROT_READ, own, file, CONTROL_BYTES)
-        };
-        usize::try_from(at).map_or(nothing, |at| Self { at, bytes })
-    }
-}
-
-impl Drop for Plan {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            // SAFETY: our own mapping, of which nothing is borrowed any more.
-            unsafe { system::call(libc::SYS_munmap, [self.at, self.bytes, 0, 0, 0, 0]) };
-        }
-    }
-}
-
-/// Leads changes of the address space through our hooks; whether that is done.
-fn install(control: &Control, plan: &Plan) -> bool {
-    #[cfg(not(test))]
-    const HOOKS: sunder_hooks::Hooks = crate::space::HOOKS;
-    #[cfg(test)]
-    const HOOKS: sunder_hooks::Hooks = {
-        unsafe extern "C" fn nothing(_: &mut sunder_hooks::Call) {}
-        sunder_hooks::Hooks {
-            instead: nothing,
-            failed: nothing,
-        }
-    };
-    if plan.bytes == 0 || system::threads() != 1 {
-        return false;
-    }
-    // SAFETY: mapped, for so many bytes.
-    let bytes = unsafe { core::slice::from_raw_parts(plan.at as *const u8, plan.bytes) };
-    // SAFETY: this is the only thread, before the program's own code runs.
-    if unsafe { sunder_hooks::install(bytes, HOOKS) }.is_err() {
-        return false;
-    }
-    for (kept, (start, end)) in control.hooks.iter().zip(sunder_hooks::areas()) {
-        kept[0].store(start as u64, Ordering::Relaxed);
-        kept[1].store(end as u64, Ordering::Relaxed);
-    }
-    true
 }
 
 /// Where this library lies.

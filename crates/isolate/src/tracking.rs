@@ -1,278 +1,439 @@
-//! Which pages this worker's thread writes: all of the program's sharable memory but the
-//! thread's own stack is write-protected in the worker's page table, so that the first
-//! write to each page faults (SHERIFF, section 4.1). A page with one writer is made
-//! writable; one that several threads write becomes private, with a twin.
+//! The tool that finds pages by faults (SHERIFF, section 4.1): all of the program's
+//! sharable memory but the thread's own stack is write-protected in the worker's page
+//! table. A page with one writer is made writable; one that several threads write may
+//! become private. In the mode `DETECT` it does, and what each commit found changed is
+//! told; in the mode `EAGER` the tool outside decides.
 //!
-//! Contexts: [`add`] and [`begin`] in the worker before it computes; [`on_write`] and
-//! [`on_tick`] in its signal handler, where no code of the C library may be executed.
+//! Contexts: those of [`crate::tool`].
 
-use crate::{control, private, system};
+use crate::memory::Memory;
+use crate::named::Named;
+use crate::tool::{Committed, Fault, Page, Place, Policy, Private, Tool};
+use crate::{control, system};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
-use sunder_wire::isolation::{Control, PAGES, Registers, Slot};
-use sunder_wire::tracking::{MOMENT_WORDS, Writers, mode, page};
+use sunder_transaction::{Change, Mask};
+use sunder_wire::isolation::{Control, PAGES, Slot};
+use sunder_wire::tracking::{CHANGE_WORDS, MOMENT_WORDS, Tracking, Writers, mode, page};
 
-const PAGE: usize = 4096;
-/// Ranges that are watched; what is beyond is shared.
-const RANGES: usize = 256;
 /// First writes that are caught in one period: some 3 ms of an interval of 10.
 const MOST_FAULTS: usize = 1024;
-/// Of the mapping that the stack pointer lies in, what is taken for the thread's stack.
-const BELOW: usize = 1 << 20;
-/// See [`BELOW`]: the C library's threads have 8 MiB, and their thread-local data above.
-const ABOVE: usize = 8 << 20;
-
 /// Of the time that a thread spent at home, a moment stands for so many intervals at most.
 const MOST_INTERVALS: u64 = 5;
 
-static STARTS: [AtomicUsize; RANGES] = [const { AtomicUsize::new(0) }; RANGES];
-static ENDS: [AtomicUsize; RANGES] = [const { AtomicUsize::new(0) }; RANGES];
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Whether writers are looked for in this period.
-static LOOKING: AtomicBool = AtomicBool::new(false);
-/// First writes that were caught in this period.
-static FAULTS: AtomicUsize = AtomicUsize::new(0);
-/// What was decided when pages were last protected.
-static DECIDED: AtomicU32 = AtomicU32::new(0);
-/// CPU time of this process at the last tick, in ns.
-static SPENT: AtomicU64 = AtomicU64::new(0);
-
-/// Whether there is anything to do here.
-pub fn is_on(control: &Control) -> bool {
-    control.tracking.mode.load(Relaxed) != mode::OFF
+/// What is known in a worker alone.
+pub struct Own {
+    /// Whether writers are looked for in this period.
+    looking: AtomicBool,
+    /// First writes that were caught in this period.
+    faults: AtomicUsize,
+    /// What was decided when pages were last protected.
+    decided: AtomicU32,
+    /// CPU time of this process at the last tick, in ns.
+    spent: AtomicU64,
 }
 
-/// Adds sharable memory that the program may write. `stack` is the thread's stack pointer.
-pub fn add(start: usize, end: usize, stack: usize) {
-    if (start..end).contains(&stack) {
-        let low = (stack.saturating_sub(BELOW) & !(PAGE - 1)).max(start);
-        let high = (stack.saturating_add(ABOVE) & !(PAGE - 1)).min(end);
-        put(start, low);
-        put(high, end);
-    } else {
-        put(start, end);
+impl Own {
+    /// Of a worker that has not begun.
+    pub const fn new() -> Self {
+        Self {
+            looking: AtomicBool::new(false),
+            faults: AtomicUsize::new(0),
+            decided: AtomicU32::new(0),
+            spent: AtomicU64::new(0),
+        }
     }
 }
 
-fn put(start: usize, end: usize) {
-    let count = COUNT.load(Relaxed);
-    if start < end
-        && let (Some(from), Some(to)) = (STARTS.get(count), ENDS.get(count))
-    {
-        from.store(start, Relaxed);
-        to.store(end, Relaxed);
-        COUNT.store(count + 1, Relaxed);
+/// This worker's.
+pub static OWN: Own = Own::new();
+
+/// See the module. Numbers of pages from [`PAGES`] on are places in [`Tracking::shared`];
+/// those below belong to [`Named`].
+pub struct Tracked<'a> {
+    control: &'a Control,
+    slot: &'a Slot,
+    own: &'a Own,
+    named: Named<'a>,
+}
+
+impl<'a> Tracked<'a> {
+    /// For the thread with this slot.
+    pub fn new(control: &'a Control, slot: &'a Slot, own: &'a Own) -> Self {
+        Self {
+            control,
+            slot,
+            own,
+            named: Named::new(control),
+        }
     }
-}
 
-fn ranges() -> impl Iterator<Item = (usize, usize)> {
-    STARTS
-        .iter()
-        .zip(&ENDS)
-        .take(COUNT.load(Relaxed))
-        .map(|(start, end)| (start.load(Relaxed), end.load(Relaxed)))
-}
-
-fn is_watched(address: usize) -> bool {
-    ranges().any(|(start, end)| (start..end).contains(&address))
-}
-
-/// The first period of an episode, of which the thread begins with `registers`.
-pub fn begin(control: &Control, slot: &Slot, registers: &Registers) -> bool {
-    if slot.episodes.load(Relaxed) == 0 {
-        // Another thread had the slot before.
-        slot.periods.store(0, Relaxed);
-        slot.told.store(0, Relaxed);
-        slot.left.store(0, Relaxed);
+    /// The pages that are named beside those that faults find.
+    pub const fn names(&self) -> &Named<'a> {
+        &self.named
     }
-    SPENT.store(worker_time(), Relaxed);
-    if is_told(control) {
-        // It was stopped at a moment of the tool's choice. What it spent at home belongs
-        // to code of all kinds: never more of it than of some intervals.
-        let spent = slot.spent.load(Relaxed);
-        let home = spent.saturating_sub(slot.told.swap(spent, Relaxed));
-        let most = u64::from(control.tick.load(Relaxed)) * 1000 * MOST_INTERVALS;
-        let period = (home + slot.left.swap(0, Relaxed)).min(most);
-        let [rip, _, _, rsp, _] = &registers.frame;
-        let [
-            r15,
-            r14,
-            r13,
-            r12,
-            rbp,
-            rbx,
-            r11,
-            r10,
-            r9,
-            r8,
-            rax,
-            rcx,
-            rdx,
-            rsi,
-            rdi,
-        ] = &registers.general;
-        let values = [
-            rip, rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15,
-        ]
-        .map(|r| r.load(Relaxed));
-        tell_moment(control, slot, &values, period);
-    }
-    period(control, slot)
-}
 
-fn is_told(control: &Control) -> bool {
-    control.tracking.mode.load(Relaxed) == mode::DETECT
+    const fn tracking(&self) -> &'a Tracking {
+        &self.control.tracking
+    }
+
+    fn is_told(&self) -> bool {
+        self.tracking().mode.load(Relaxed) == mode::DETECT
+    }
+
+    /// A period begins. False if the kernel refused.
+    fn period(&self, memory: &Memory) -> bool {
+        let tracking = self.tracking();
+        tracking.periods.fetch_add(1, Relaxed);
+        let number = self.slot.periods.fetch_add(1, Relaxed);
+        let cycle = u64::from(tracking.cycle.load(Relaxed)).max(1);
+        let looking = number % cycle < u64::from(tracking.sampled.load(Relaxed));
+        let before = self.own.looking.swap(looking, Relaxed);
+        self.own.faults.store(0, Relaxed);
+        if looking {
+            let decided = tracking.decided.load(Relaxed);
+            self.own.decided.store(decided, Relaxed);
+            memory.watch_all()
+        } else if before {
+            self.open_all(memory)
+        } else {
+            self.watch_new(memory)
+        }
+    }
+
+    /// Nobody's writes are caught any more but those to private pages that this worker does
+    /// not have yet.
+    fn open_all(&self, memory: &Memory) -> bool {
+        self.own.looking.store(false, Relaxed);
+        self.own.decided.store(u32::MAX, Relaxed);
+        memory.open_all() && self.watch_new(memory)
+    }
+
+    /// Protects pages that have become private, if there may be new ones.
+    fn watch_new(&self, memory: &Memory) -> bool {
+        let tracking = self.tracking();
+        let now = tracking.decided.load(Relaxed);
+        if self.own.decided.swap(now, Relaxed) == now {
+            return true;
+        }
+        tracking
+            .shared_pages()
+            .filter(|(_, shared)| shared.state.load(Relaxed) == page::PRIVATE)
+            .all(|(_, shared)| memory.watch(shared.address.load(Relaxed) as usize))
+    }
+
+    /// Tells where the thread is. `period` is the CPU time since the last moment.
+    fn tell_moment(&self, place: &Place, period: u64) {
+        let mut cpu = 0u32;
+        // SAFETY: a valid place for the answer.
+        unsafe { system::worker_call(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
+        let thread = u64::from(self.slot.thread.load(Relaxed)) | u64::from(cpu) << 32;
+        let time = system::worker_clock(libc::CLOCK_MONOTONIC);
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = place.0;
+        let record: [u64; MOMENT_WORDS] = [
+            time, thread, period, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q,
+        ];
+        if !self.tracking().moments().push(&record) {
+            self.tracking().lost.fetch_add(1, Relaxed);
+        }
+    }
 }
 
 fn worker_time() -> u64 {
     system::worker_clock(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// The episode ends: what was spent since the last tick is told with the next moment.
-pub fn end(control: &Control, slot: &Slot) {
-    if is_told(control) {
-        let since = worker_time().saturating_sub(SPENT.load(Relaxed));
-        slot.left.fetch_add(since, Relaxed);
+impl Tool for Tracked<'_> {
+    fn watches(&self) -> bool {
+        true
+    }
+
+    fn named(&self) -> impl Iterator<Item = Page> {
+        self.named.named()
+    }
+
+    fn policy(&self, page: Page) -> Policy {
+        let Some(place) = page.number.checked_sub(PAGES) else {
+            return self.named.policy(page);
+        };
+        match self.tracking().shared.get(place) {
+            Some(shared) if shared.state.load(Relaxed) == page::PRIVATE => Policy::Private,
+            _ => Policy::Shared,
+        }
+    }
+
+    fn meant(&self, page: Page) -> &Mask {
+        self.named.meant(page)
+    }
+
+    fn thread_start(&self, place: &Place, memory: &Memory) -> bool {
+        let slot = self.slot;
+        if slot.episodes.load(Relaxed) == 0 {
+            // Another thread had the slot before.
+            slot.periods.store(0, Relaxed);
+            slot.told.store(0, Relaxed);
+            slot.left.store(0, Relaxed);
+        }
+        self.own.spent.store(worker_time(), Relaxed);
+        if self.is_told() {
+            // It was stopped at a moment of the tool's choice. What it spent at home belongs
+            // to code of all kinds: never more of it than of some intervals.
+            let spent = slot.spent.load(Relaxed);
+            let home = spent.saturating_sub(slot.told.swap(spent, Relaxed));
+            let most = u64::from(self.control.tick.load(Relaxed)) * 1000 * MOST_INTERVALS;
+            let period = (home + slot.left.swap(0, Relaxed)).min(most);
+            self.tell_moment(place, period);
+        }
+        self.period(memory)
+    }
+
+    fn fault(&self, fault: &Fault, memory: &Memory) -> Option<Page> {
+        let tracking = self.tracking();
+        tracking.faults.fetch_add(1, Relaxed);
+        let slots = &self.control.slots;
+        let lives = |place: u32, thread: u32| {
+            let slot = slots.get(place as usize);
+            slot.is_some_and(|s| s.thread.load(Relaxed) == thread)
+        };
+        let address = fault.page();
+        let slot = control::place(self.control, self.slot) as u32;
+        let thread = self.slot.thread.load(Relaxed);
+        let writers = tracking.written(address as u64, slot, thread, lives);
+        let caught = self.own.faults.fetch_add(1, Relaxed);
+        if self.own.looking.load(Relaxed) && caught >= MOST_FAULTS {
+            // What the kernel refuses here is a fault again.
+            self.open_all(memory);
+        }
+        match writers {
+            Writers::Several(place) => Some(Page {
+                address,
+                number: PAGES + place,
+            }),
+            Writers::One => None,
+        }
+    }
+
+    fn change(&self, of: &Private, change: &Change) {
+        if !self.is_told() || of.page.number < PAGES {
+            return;
+        }
+        let at = of.page.address + change.word * 8;
+        let by = match of.first {
+            Some(first) if first.address & !7 == at => first.instruction as u64,
+            _ => 0,
+        };
+        let thread = u64::from(self.slot.thread.load(Relaxed));
+        let bytes = u64::from(change.bytes);
+        let record: [u64; CHANGE_WORDS] = [of.time, thread, at as u64, bytes, by];
+        if !self.tracking().changes().push(&record) {
+            self.tracking().lost.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn commit(&self, of: &Private, came_to: &Committed) {
+        let Some(place) = of.page.number.checked_sub(PAGES) else {
+            return self.named.commit(of, came_to);
+        };
+        if came_to.contended {
+            self.tracking().decide(place, page::CONTENDED);
+        }
+    }
+
+    fn tick(&self, place: &Place, memory: &Memory) -> bool {
+        if self.is_told() {
+            let now = worker_time();
+            let period = now.saturating_sub(self.own.spent.swap(now, Relaxed));
+            self.tell_moment(place, period);
+        }
+        self.period(memory)
+    }
+
+    fn thread_end(&self) {
+        if self.is_told() {
+            // Told with the next moment.
+            let since = worker_time().saturating_sub(self.own.spent.load(Relaxed));
+            self.slot.left.fetch_add(since, Relaxed);
+        }
     }
 }
 
-/// A period begins. False if the kernel refused.
-fn period(control: &Control, slot: &Slot) -> bool {
-    let tracking = &control.tracking;
-    tracking.periods.fetch_add(1, Relaxed);
-    let number = slot.periods.fetch_add(1, Relaxed);
-    let cycle = u64::from(tracking.cycle.load(Relaxed)).max(1);
-    let looking = number % cycle < u64::from(tracking.sampled.load(Relaxed));
-    let before = LOOKING.swap(looking, Relaxed);
-    FAULTS.store(0, Relaxed);
-    if looking {
-        DECIDED.store(tracking.decided.load(Relaxed), Relaxed);
-        // Not those that are private already: commits write them.
-        ranges().all(|(start, end)| protect(start, end, libc::PROT_READ))
-            && private::addresses()
-                .filter(|at| is_watched(*at))
-                .all(|at| protect(at, at + PAGE, libc::PROT_READ | libc::PROT_WRITE))
-    } else if before {
-        open_all(control)
-    } else {
-        protect_new(control)
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use proptest::prelude::*;
 
-/// Nobody's writes are caught any more but those to private pages that this worker does
-/// not have yet.
-fn open_all(control: &Control) -> bool {
-    LOOKING.store(false, Relaxed);
-    DECIDED.store(u32::MAX, Relaxed);
-    ranges().all(|(start, end)| protect(start, end, libc::PROT_READ | libc::PROT_WRITE))
-        && protect_new(control)
-}
-
-/// Protects pages that have become private, if there may be new ones.
-fn protect_new(control: &Control) -> bool {
-    let tracking = &control.tracking;
-    let now = tracking.decided.load(Relaxed);
-    if DECIDED.swap(now, Relaxed) == now {
-        return true;
-    }
-    tracking.shared_pages().all(|(_, shared)| {
-        let at = shared.address.load(Relaxed) as usize;
-        let wanted = shared.state.load(Relaxed) == page::PRIVATE;
-        !wanted
-            || !is_watched(at)
-            || private::is_taken(at)
-            || protect(at, at + PAGE, libc::PROT_READ)
-    })
-}
-
-fn protect(start: usize, end: usize, protection: i32) -> bool {
-    let arguments = [start, end - start, protection as usize, 0, 0, 0];
-    // SAFETY: memory of the program, whose contents stay; a fault is ours to handle.
-    unsafe { system::worker_call(libc::SYS_mprotect, arguments) == 0 }
-}
-
-/// A write faulted, by `instruction`; whether the worker may go on with it.
-pub fn on_write(control: &Control, slot: &Slot, address: usize, instruction: usize) -> bool {
-    let at = address & !(PAGE - 1);
-    if !is_on(control) || !is_watched(at) {
-        return false;
-    }
-    let tracking = &control.tracking;
-    tracking.faults.fetch_add(1, Relaxed);
-    let open = || protect(at, at + PAGE, libc::PROT_READ | libc::PROT_WRITE);
-    if private::is_taken(at) {
-        return open();
-    }
-    let place = control::place(control, slot) as u32;
-    let thread = slot.thread.load(Relaxed);
-    let lives = |place: u32, thread: u32| {
-        let slot = control.slots.get(place as usize);
-        slot.is_some_and(|s| s.thread.load(Relaxed) == thread)
+    const WRITE: Fault = Fault {
+        address: 0x7008,
+        instruction: 0x1234,
     };
-    // Writable first: what keeps the shared page elsewhere inherits that.
-    if !open() {
-        return false;
-    }
-    if let Writers::Several(place) = tracking.written(at as u64, place, thread, lives)
-        && let Some(shared) = tracking.shared.get(place)
-        && shared.state.load(Relaxed) == page::PRIVATE
-        // Or it stays shared, in this episode.
-        && private::take(PAGES + place, at)
-    {
-        private::hit(at, address, instruction);
-    }
-    if LOOKING.load(Relaxed) && FAULTS.fetch_add(1, Relaxed) >= MOST_FAULTS {
-        return open_all(control);
-    }
-    true
-}
 
-/// A commit was made: a period ends and another begins. Tells where the thread was.
-pub fn on_tick(control: &Control, slot: &Slot, registers: &[libc::greg_t; 23]) -> bool {
-    if !is_on(control) {
-        return true;
+    /// A control file with two threads.
+    fn two(mode: u32) -> Box<Control> {
+        let control = testing::control();
+        control.tracking.mode.store(mode, Relaxed);
+        for (slot, thread) in control.slots.iter().zip([10, 11]) {
+            slot.thread.store(thread, Relaxed);
+        }
+        control
     }
-    if is_told(control) {
-        let now = worker_time();
-        let period = now.saturating_sub(SPENT.swap(now, Relaxed));
-        let register = |i: i32| registers.get(i as usize).map_or(0, |r| *r as u64);
-        let values = [
-            register(libc::REG_RIP),
-            register(libc::REG_RAX),
-            register(libc::REG_RCX),
-            register(libc::REG_RDX),
-            register(libc::REG_RBX),
-            register(libc::REG_RSP),
-            register(libc::REG_RBP),
-            register(libc::REG_RSI),
-            register(libc::REG_RDI),
-            register(libc::REG_R8),
-            register(libc::REG_R9),
-            register(libc::REG_R10),
-            register(libc::REG_R11),
-            register(libc::REG_R12),
-            register(libc::REG_R13),
-            register(libc::REG_R14),
-            register(libc::REG_R15),
-        ];
-        tell_moment(control, slot, &values, period);
-    }
-    period(control, slot)
-}
 
-/// Tells where the thread is: `ip` and the general registers in the order of their
-/// numbers. `period` is the CPU time since the last moment.
-fn tell_moment(control: &Control, slot: &Slot, at: &[u64; 17], period: u64) {
-    let mut cpu = 0u32;
-    // SAFETY: a valid place for the answer.
-    unsafe { system::worker_call(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
-    let thread = u64::from(slot.thread.load(Relaxed)) | u64::from(cpu) << 32;
-    let time = system::worker_clock(libc::CLOCK_MONOTONIC);
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = *at;
-    let record: [u64; MOMENT_WORDS] = [
-        time, thread, period, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q,
-    ];
-    if !control.tracking.moments().push(&record) {
-        control.tracking.lost.fetch_add(1, Relaxed);
+    /// The page of a write, if it is known to be written by several.
+    fn page(number: usize) -> Page {
+        Page {
+            address: 0x7000,
+            number: PAGES + number,
+        }
+    }
+
+    fn of(page: Page) -> Private {
+        Private {
+            page,
+            first: Some(WRITE),
+            time: 5,
+        }
+    }
+
+    #[test]
+    fn a_page_that_two_threads_write_is_private_and_that_of_one_is_not() {
+        let (control, memory) = (two(mode::DETECT), Memory::new());
+        let own = [Own::new(), Own::new()];
+        let tools: Vec<_> = control
+            .slots
+            .iter()
+            .zip(&own)
+            .map(|(slot, own)| Tracked::new(&control, slot, own))
+            .collect();
+        assert_eq!(tools[0].fault(&WRITE, &memory), None);
+        assert_eq!(tools[0].fault(&WRITE, &memory), None, "it is its own");
+        assert_eq!(tools[1].fault(&WRITE, &memory), Some(page(0)));
+        assert_eq!(tools[0].fault(&WRITE, &memory), Some(page(0)));
+        assert_eq!(tools[0].policy(page(0)), Policy::Private);
+        assert_eq!(tools[0].policy(page(1)), Policy::Shared);
+        assert_eq!(control.tracking.faults.load(Relaxed), 4);
+    }
+
+    #[test]
+    fn with_eager_the_tool_outside_has_the_last_word() {
+        let (control, memory) = (two(mode::EAGER), Memory::new());
+        let own = Own::new();
+        for slot in &control.slots[..2] {
+            Tracked::new(&control, slot, &own).fault(&WRITE, &memory);
+        }
+        let tool = Tracked::new(&control, &control.slots[0], &own);
+        assert_eq!(tool.policy(page(0)), Policy::Shared);
+        control.tracking.decide(0, page::PRIVATE);
+        assert_eq!(tool.policy(page(0)), Policy::Private);
+        // Nothing is told in this mode.
+        let change = Change {
+            word: 1,
+            bytes: 1,
+            both: 0,
+        };
+        tool.change(&of(page(0)), &change);
+        assert!(tool.thread_start(&Place([0; 17]), &memory) && tool.tick(&Place([0; 17]), &memory));
+        assert_eq!(control.tracking.changes().pop(), None);
+        assert_eq!(control.tracking.moments().pop(), None);
+    }
+
+    #[test]
+    fn bytes_that_two_changed_at_once_make_the_page_shared_for_good() {
+        let (control, memory) = (two(mode::DETECT), Memory::new());
+        let own = Own::new();
+        for slot in &control.slots[..2] {
+            Tracked::new(&control, slot, &own).fault(&WRITE, &memory);
+        }
+        let tool = Tracked::new(&control, &control.slots[0], &own);
+        tool.commit(&of(page(0)), &Committed::default());
+        assert_eq!(tool.policy(page(0)), Policy::Private);
+        let contended = Committed {
+            contended: true,
+            ..Committed::default()
+        };
+        tool.commit(&of(page(0)), &contended);
+        assert_eq!(tool.policy(page(0)), Policy::Shared);
+        assert_eq!(tool.fault(&WRITE, &memory), Some(page(0)));
+        assert_eq!(tool.policy(page(0)), Policy::Shared);
+    }
+
+    #[test]
+    fn each_word_that_a_commit_writes_is_told_with_the_instruction_if_it_is_known() {
+        let control = two(mode::DETECT);
+        let own = Own::new();
+        let tool = Tracked::new(&control, &control.slots[1], &own);
+        for word in [1, 2] {
+            let change = Change {
+                word,
+                bytes: 0xf0,
+                both: 0,
+            };
+            tool.change(&of(page(0)), &change);
+        }
+        let changes = control.tracking.changes();
+        assert_eq!(changes.pop(), Some([5, 11, 0x7008, 0xf0, 0x1234]));
+        assert_eq!(changes.pop(), Some([5, 11, 0x7010, 0xf0, 0]));
+        assert_eq!(changes.pop(), None);
+        // A page that was named beforehand is the other tool's.
+        let named = Page {
+            address: 0x7000,
+            number: 0,
+        };
+        let change = Change {
+            word: 1,
+            bytes: 1,
+            both: 0,
+        };
+        tool.change(&of(named), &change);
+        assert_eq!(changes.pop(), None);
+    }
+
+    #[test]
+    fn where_a_thread_is_is_told_at_the_start_and_at_each_tick() {
+        let (control, memory) = (two(mode::DETECT), Memory::new());
+        let own = Own::new();
+        let tool = Tracked::new(&control, &control.slots[1], &own);
+        let place = |first: u64| Place(std::array::from_fn(|i| first + i as u64));
+        assert!(tool.thread_start(&place(100), &memory) && tool.tick(&place(200), &memory));
+        for first in [100, 200] {
+            let moment = control.tracking.moments().pop().expect("it was told");
+            assert_eq!(moment[1] & 0xffff_ffff, 11);
+            assert_eq!(moment[3..], place(first).0);
+        }
+        assert_eq!(control.slots[1].periods.load(Relaxed), 2);
+    }
+
+    proptest! {
+        /// Section 4.7: the first periods of each cycle, and no others.
+        #[test]
+        fn writers_are_looked_for_in_the_first_periods_of_a_cycle(sampled in 0..6u32, cycle in 1..12u32) {
+            let (control, memory) = (two(mode::DETECT), Memory::new());
+            control.tracking.sampled.store(sampled, Relaxed);
+            control.tracking.cycle.store(cycle, Relaxed);
+            let own = Own::new();
+            let tool = Tracked::new(&control, &control.slots[0], &own);
+            for period in 0..cycle * 3 {
+                prop_assert!(tool.tick(&Place([0; 17]), &memory));
+                prop_assert_eq!(own.looking.load(Relaxed), period % cycle < sampled);
+            }
+        }
+
+        #[test]
+        fn no_more_first_writes_are_caught_in_a_period_than_it_can_bear(more in 0..200usize) {
+            let (control, memory) = (two(mode::DETECT), Memory::new());
+            control.tracking.sampled.store(1, Relaxed);
+            control.tracking.cycle.store(1, Relaxed);
+            let own = Own::new();
+            let tool = Tracked::new(&control, &control.slots[0], &own);
+            prop_assert!(tool.tick(&Place([0; 17]), &memory));
+            for number in 0..MOST_FAULTS {
+                prop_assert!(own.looking.load(Relaxed), "{}", number);
+                tool.fault(&Fault { address: 0x10_0000 + number * 4096, ..WRITE }, &memory);
+            }
+            for _ in 0..=more {
+                tool.fault(&WRITE, &memory);
+                prop_assert!(!own.looking.load(Relaxed));
+            }
+            prop_assert!(tool.tick(&Place([0; 17]), &memory) && own.looking.load(Relaxed));
+        }
     }
 }

@@ -6,12 +6,17 @@
 //! handler, where the C library's code can't be executed: what is called from there must
 //! be in this library.
 
-use crate::{control, enter, maps, private, system, tracking};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::episode::Episode;
+use crate::memory::Memory;
+use crate::tool::{Chosen, Fault, Place};
+use crate::{control, enter, maps, system};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use sunder_wire::isolation::{
-    CODES, CONTROL_BYTES, Control, SCRATCH, SUITCASE, Slot, WORKER_STACK, state, why,
+    CODES, CONTROL_BYTES, Control, GUARDED, Guarded, Registers, SCRATCH, SUITCASE, Slot,
+    WORKER_STACK, state, why,
 };
 
+const PAGE: usize = 4096;
 /// The signal of a tick. In a worker no signal means what it means to the program.
 pub const TICK: i32 = 64;
 
@@ -25,8 +30,32 @@ const EVENTS: [i32; 6] = [
     libc::SIGSYS,
 ];
 
+/// What a terminal sends to all processes of a job, so to workers too: theirs would compute
+/// on while the program is stopped. Whether it stops is up to the thread, at home.
+const STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
+/// Of a timer of the worker's own: while nobody looks after it, as its thread is stopped (by
+/// `SIGSTOP`, or by a stop that came to the program just before there was a worker), it does
+/// not compute on.
+const ALONE: i32 = libc::SIGALRM;
+/// How often at most, in microseconds: a thread that is to look may have to wait for a CPU.
+const PATIENCE: u32 = 100_000;
+/// And in intervals between looks.
+const MISSED: u32 = 4;
+
+/// Looks of the thread's that were seen before.
+static LOOKS: AtomicU64 = AtomicU64::new(u64::MAX);
+
 /// The thread's slot; in the worker's own memory.
 static SLOT: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What this process has of memory that the others have not.
+static MEMORY: Memory = Memory::new();
+
+/// The thread's episode, with the tool that is asked for.
+fn episode<'a>(control: &'a Control, slot: &'a Slot) -> Episode<'a, Chosen<'a>> {
+    Episode::new(control, slot, &MEMORY, Chosen::new(control, slot))
+}
 
 /// What the C library says of its area for restartable sequences: its address from the
 /// thread pointer, 0 for none.
@@ -43,43 +72,82 @@ pub unsafe extern "C" fn main(slot: *const Slot) -> ! {
     // SAFETY: the thread passes its slot.
     if let (Some(control), Some(slot)) = (control::get(), unsafe { slot.as_ref() })
         && let Some(suitcase) = control::suitcase(control, slot)
-        && prepare(control, slot, suitcase).is_some()
+        && let Some(executable) = prepare(control, slot, suitcase)
     {
-        // SAFETY: the registers are those of the thread, whose memory is here.
-        unsafe { enter::restore(control::registers(suitcase), control::vectors(suitcase)) }
+        // SAFETY: everything is prepared.
+        unsafe { compute(control, slot, suitcase, &executable) }
     }
-    // Nothing of the program has run: the thread sees that we are gone.
-    loop {
-        // SAFETY: ends this process only.
-        unsafe { system::worker_call(libc::SYS_exit_group, [0; 6]) };
-    }
+    leave()
 }
 
-fn prepare(control: &Control, slot: &Slot, suitcase: usize) -> Option<()> {
+fn prepare(control: &Control, slot: &Slot, suitcase: usize) -> Option<Executable> {
     die_with_the_thread(control)?;
     // SAFETY: this process has one thread, which uses nothing of what is taken away but
     // what is mapped again; the suitcase is not used by anybody else.
     unsafe {
         leave_sequences();
-        let executable = take_memory_away(control, suitcase)?;
         let registers = &*control::registers(suitcase);
-        if tracking::is_on(control) && !tracking::begin(control, slot, registers) {
+        let episode = episode(control, slot);
+        let executable = take_memory_away(control, &episode, registers)?;
+        if !episode.begin(&kept_place(registers)) {
             return None;
         }
-        handle_signals(suitcase)?;
-        take_code_away(control, &executable)?;
-        confine()?;
+        handle_signals(control, suitcase)?;
+        Some(executable)
     }
-    slot.state
-        .compare_exchange(
-            state::ENTERING,
-            state::ISOLATED,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        )
-        .ok()?;
-    Some(())
 }
+
+/// The rest of the way. Nothing of the C library can be executed from the beginning of this
+/// on, until the process ends.
+///
+/// # Safety
+/// The worker is prepared.
+unsafe extern "C" fn compute(
+    control: &Control,
+    slot: &Slot,
+    suitcase: usize,
+    executable: &Executable,
+) -> ! {
+    // SAFETY: by this function's contract; the registers are those of the thread, whose
+    // memory is here.
+    unsafe {
+        if take_code_away(control, executable).is_some() && confine().is_some() {
+            let (from, to) = (state::ENTERING, state::ISOLATED);
+            let (order, other) = (Ordering::SeqCst, Ordering::SeqCst);
+            if slot.state.compare_exchange(from, to, order, other).is_ok() {
+                let_signals_in();
+                enter::restore(control::registers(suitcase), control::vectors(suitcase))
+            }
+        }
+    }
+    leave()
+}
+
+/// Ends this process. If nothing of the program has run, the thread sees that we are gone.
+fn leave() -> ! {
+    loop {
+        // SAFETY: no pointer is passed.
+        unsafe { system::worker_call(libc::SYS_exit_group, [0; 6]) };
+    }
+}
+
+/// The address of code.
+#[repr(transparent)]
+struct Code(#[allow(dead_code, reason = "read in the file, by a test")] *const ());
+// SAFETY: nobody follows it.
+unsafe impl Sync for Code {}
+
+/// All that a worker executes of this library without having the C library. A test
+/// (`crates/cli/tests/isolate_handler.rs`) looks at the built library for what can be
+/// reached from here; the section tells it where that is.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".sunder.worker")]
+static WITHOUT_C: [Code; 3] = [
+    Code(on_event as *const ()),
+    Code(compute as *const ()),
+    Code(system::restorer as *const ()),
+];
 
 fn done(result: isize) -> Option<()> {
     if result >= 0 {
@@ -130,13 +198,65 @@ struct Executable {
     count: usize,
 }
 
-/// Unmaps what is neither shared by all threads nor constant, and makes the wanted pages
-/// private. The value is the code that is mapped.
-unsafe fn take_memory_away(control: &Control, suitcase: usize) -> Option<Executable> {
+/// Where the thread goes on.
+fn kept_place(registers: &Registers) -> Place {
+    let [rip, _, _, rsp, _] = &registers.frame;
+    let [
+        r15,
+        r14,
+        r13,
+        r12,
+        rbp,
+        rbx,
+        r11,
+        r10,
+        r9,
+        r8,
+        rax,
+        rcx,
+        rdx,
+        rsi,
+        rdi,
+    ] = &registers.general;
+    let all = [
+        rip, rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15,
+    ];
+    Place(all.map(|register| register.load(Ordering::Relaxed)))
+}
+
+/// Where the thread was interrupted, as the kernel wrote it.
+fn interrupted_place(registers: &[libc::greg_t; 23]) -> Place {
+    let register = |i: i32| registers.get(i as usize).map_or(0, |r| *r as u64);
+    Place([
+        register(libc::REG_RIP),
+        register(libc::REG_RAX),
+        register(libc::REG_RCX),
+        register(libc::REG_RDX),
+        register(libc::REG_RBX),
+        register(libc::REG_RSP),
+        register(libc::REG_RBP),
+        register(libc::REG_RSI),
+        register(libc::REG_RDI),
+        register(libc::REG_R8),
+        register(libc::REG_R9),
+        register(libc::REG_R10),
+        register(libc::REG_R11),
+        register(libc::REG_R12),
+        register(libc::REG_R13),
+        register(libc::REG_R14),
+        register(libc::REG_R15),
+    ])
+}
+
+/// Unmaps what is neither shared by all threads nor constant, and hands what is shared to
+/// the episode. The value is the code that is mapped.
+unsafe fn take_memory_away(
+    control: &Control,
+    episode: &Episode<'_, Chosen<'_>>,
+    registers: &Registers,
+) -> Option<Executable> {
     let own = control::library();
-    let tracked = tracking::is_on(control);
-    // SAFETY: the registers of the thread, which is parked.
-    let [_, _, _, stack, _] = unsafe { &(*control::registers(suitcase)).frame };
+    let [_, _, _, stack, _] = &registers.frame;
     let stack = stack.load(Ordering::Relaxed) as usize;
     let head = &raw const *control as usize;
     // SAFETY: new memory.
@@ -170,16 +290,8 @@ unsafe fn take_memory_away(control: &Control, suitcase: usize) -> Option<Executa
             continue;
         }
         if mapping.is_converted() {
-            if mapping.is_writable() {
-                if tracked {
-                    tracking::add(mapping.start, mapping.end, stack);
-                }
-                for (index, page) in private::wanted(control) {
-                    let at = page.address.load(Ordering::Relaxed) as usize;
-                    if (mapping.start..mapping.end).contains(&at) && !private::take(index, at) {
-                        return None;
-                    }
-                }
+            if mapping.is_writable() && !episode.add(mapping.start, mapping.end, stack) {
+                return None;
             }
             continue;
         }
@@ -209,7 +321,7 @@ struct Action {
     mask: u64,
 }
 
-unsafe fn handle_signals(suitcase: usize) -> Option<()> {
+unsafe fn handle_signals(control: &Control, suitcase: usize) -> Option<()> {
     const SA_RESTORER: usize = 0x0400_0000;
     let stack = [suitcase + WORKER_STACK, 0, SUITCASE - WORKER_STACK];
     let action = Action {
@@ -221,7 +333,7 @@ unsafe fn handle_signals(suitcase: usize) -> Option<()> {
     let mut blocked = u64::MAX;
     // SAFETY: this process has no thread beside, and tables of its own.
     unsafe {
-        for signal in EVENTS.into_iter().chain([TICK]) {
+        for signal in EVENTS.into_iter().chain(STOPS).chain([TICK, ALONE]) {
             blocked &= !(1 << (signal - 1));
             let arguments = [signal as usize, &raw const action as usize, 0, 8, 0, 0];
             done(system::call(libc::SYS_rt_sigaction, arguments))?;
@@ -229,6 +341,11 @@ unsafe fn handle_signals(suitcase: usize) -> Option<()> {
         // We run on this very stack and leave it before a signal can come.
         let at = stack.as_ptr() as usize;
         done(system::call(libc::SYS_sigaltstack, [at, 0, 0, 0, 0, 0]))?;
+        let patience = PATIENCE.max(MISSED * enter::tick(control)) as usize;
+        let every = [patience / 1_000_000, patience % 1_000_000];
+        let every = [every, every];
+        let (timer, at) = (libc::ITIMER_REAL as usize, every.as_ptr() as usize);
+        done(system::call(libc::SYS_setitimer, [timer, at, 0, 0, 0, 0]))?;
     }
     MASK.store(blocked as usize, Ordering::Relaxed);
     Some(())
@@ -256,7 +373,41 @@ unsafe fn take_code_away(control: &Control, executable: &Executable) -> Option<(
             }
         }
     }
+    let count = (control.guarded_count.load(Ordering::Acquire) as usize).min(GUARDED);
+    for page in control.guarded.iter().take(count) {
+        let at = page.address.load(Ordering::Relaxed) as usize;
+        let ranges = executable.ranges.iter().take(executable.count);
+        if ranges
+            .into_iter()
+            .any(|[from, to]| *from <= at && at + PAGE <= *to)
+        {
+            // SAFETY: a page of code of this process alone, which nobody executes now.
+            unsafe { guard(at, page) };
+        }
+    }
     Some(())
+}
+
+/// Lets a page be executed, but for the instructions that begin at its points: there is an
+/// `int3` in their place. What the kernel refuses leaves it without the right.
+unsafe fn guard(at: usize, page: &Guarded) {
+    const BREAKPOINT: u8 = 0xcc;
+    // SAFETY: writing makes a copy of the page that only this process has; nothing of it
+    // can be executed meanwhile.
+    unsafe {
+        if protect(at, at + PAGE, libc::PROT_READ | libc::PROT_WRITE).is_none() {
+            return;
+        }
+        for (i, bits) in page.points.iter().enumerate() {
+            let mut rest = bits.load(Ordering::Relaxed);
+            while rest != 0 {
+                let byte = at + i * 64 + rest.trailing_zeros() as usize;
+                (byte as *mut u8).write_volatile(BREAKPOINT);
+                rest &= rest - 1;
+            }
+        }
+        protect(at, at + PAGE, libc::PROT_READ | libc::PROT_EXEC);
+    }
 }
 
 unsafe fn protect(from: usize, to: usize, protection: i32) -> Option<()> {
@@ -315,16 +466,10 @@ unsafe fn confine() -> Option<()> {
         length: filter.len() as u16,
         filter: filter.as_ptr(),
     };
-    let mask = MASK.load(Ordering::Relaxed) as u64;
     // SAFETY: valid structures; what they forbid is meant for this process alone.
     unsafe {
         let option = libc::PR_SET_NO_NEW_PRIVS as usize;
         done(system::call(libc::SYS_prctl, [option, 1, 0, 0, 0, 0]))?;
-        let (how, at) = (libc::SIG_SETMASK as usize, &raw const mask as usize);
-        done(system::call(
-            libc::SYS_rt_sigprocmask,
-            [how, at, 0, 8, 0, 0],
-        ))?;
         let arguments = [
             SET_MODE_FILTER,
             SPEC_ALLOW,
@@ -335,6 +480,15 @@ unsafe fn confine() -> Option<()> {
         ];
         done(system::call(libc::SYS_seccomp, arguments))
     }
+}
+
+/// The last that a worker does before it computes: from here on its thread is told when it
+/// is interrupted, by a tick or as a job is stopped.
+unsafe fn let_signals_in() {
+    let mask = MASK.load(Ordering::Relaxed) as u64;
+    let (how, at) = (libc::SIG_SETMASK as usize, &raw const mask as usize);
+    // SAFETY: a valid mask; this call fails for no valid arguments.
+    unsafe { system::worker_call(libc::SYS_rt_sigprocmask, [how, at, 0, 8, 0, 0]) };
 }
 
 /// Whether a fault was made by a write to memory that is there but may not be written.
@@ -367,22 +521,38 @@ unsafe extern "C" fn on_event(
     let instruction = registers[libc::REG_RIP as usize];
     // SAFETY: as above.
     let code = unsafe { (*info).si_code };
+    let fault = Fault {
+        address,
+        instruction: instruction as usize,
+    };
+    let episode = episode(control, slot);
+    // Until its last instruction on the way to the program it stands in the suitcase.
+    let stack = registers[libc::REG_RSP as usize] as usize;
+    let first = &raw const *control as usize;
+    let has_begun = !(first..first + CONTROL_BYTES).contains(&stack);
     if signal == libc::SIGSEGV
         && is_forbidden_write(registers[libc::REG_ERR as usize], code)
-        && tracking::on_write(control, slot, address, instruction as usize)
+        && episode.on_write(&fault)
     {
         return;
     }
+    if signal == ALONE {
+        let looks = slot.looks.load(Ordering::Relaxed);
+        if LOOKS.swap(looks, Ordering::Relaxed) != looks {
+            return;
+        }
+    }
     let recalled = slot.recall.load(Ordering::SeqCst) != 0;
     let is_tick = signal == TICK;
-    let sound = private::commit(control, slot, is_tick && !recalled);
-    if is_tick && !recalled && sound && tracking::on_tick(control, slot, registers) {
+    let sound = episode.commit(is_tick && !recalled);
+    if is_tick && !recalled && sound && episode.on_tick(&interrupted_place(registers)) {
         return;
     }
-    tracking::end(control, slot);
+    episode.end();
     let reason = match signal {
         TICK if recalled => why::RECALLED,
         TICK => why::BESIDE,
+        ALONE | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => why::RECALLED,
         libc::SIGSYS => {
             // The kernel has put the number back; the thread makes the call again.
             registers[libc::REG_RIP as usize] = instruction.wrapping_sub(2);
@@ -397,12 +567,15 @@ unsafe extern "C" fn on_event(
             }
         }
         libc::SIGTRAP => {
-            // After `int3`, which is to be met again; after a single step not.
+            // After `int3`, in whose place the thread finds the program's instruction, which
+            // may be one too; after a single step not.
             const SI_KERNEL: i32 = 0x80;
             if code == SI_KERNEL {
                 registers[libc::REG_RIP as usize] = instruction.wrapping_sub(1);
+                why::CODE
+            } else {
+                why::EXCEPTION
             }
-            why::EXCEPTION
         }
         _ => why::EXCEPTION,
     };
@@ -410,15 +583,13 @@ unsafe extern "C" fn on_event(
     slot.address.store(address as u64, Ordering::Relaxed);
     slot.instruction
         .store(instruction as u64, Ordering::Relaxed);
-    slot.context.store(context as u64, Ordering::Relaxed);
+    // Who has not begun goes on by itself.
+    let context = if has_begun { context as u64 } else { 0 };
+    slot.context.store(context, Ordering::Relaxed);
     slot.state.store(state::RETURNING, Ordering::Release);
     let word = slot.state.as_ptr() as usize;
-    // SAFETY: wakes the thread, which owns all of this from here on, and ends us.
-    unsafe {
-        let (wake, all) = (libc::FUTEX_WAKE as usize, i32::MAX as usize);
-        system::worker_call(libc::SYS_futex, [word, wake, all, 0, 0, 0]);
-        loop {
-            system::worker_call(libc::SYS_exit_group, [0; 6]);
-        }
-    }
+    let (wake, all) = (libc::FUTEX_WAKE as usize, i32::MAX as usize);
+    // SAFETY: wakes the thread, which owns all of this from here on.
+    unsafe { system::worker_call(libc::SYS_futex, [word, wake, all, 0, 0, 0]) };
+    leave()
 }

@@ -10,7 +10,7 @@ use crate::image::{Elf, Image, LinkAddress, open_regular};
 use crate::options::NameOptions;
 use crate::split::SplitFiles;
 use gimli::{
-    AttributeValue, DwarfFileType, EndianSlice, LittleEndian, SectionId, UnitSectionOffset,
+    AttributeValue, DwarfFileType, EndianSlice, LittleEndian, Section, SectionId, UnitSectionOffset,
 };
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ReadCache};
@@ -287,6 +287,48 @@ impl DebugInfo {
         unit.index.clone()
     }
 
+    /// What may be the address of a variable, if it lies in `span`: each with the unit
+    /// that it was found in, by address. None that a location of a unit begins with is
+    /// missing; others may be there.
+    pub(crate) fn address_like(
+        &mut self,
+        span: (u64, u64),
+        limits: &mut Vec<String>,
+    ) -> Vec<(u64, u32)> {
+        let dwarf = Arc::clone(&self.dwarf);
+        let units = self.units(limits);
+        let within = |bytes: &[u8]| {
+            let address = u64::from_le_bytes(bytes.try_into().ok()?);
+            (span.0..span.1).contains(&address).then_some(address)
+        };
+        let info = dwarf.debug_info.reader().slice();
+        let mut found: Vec<(u64, u32)> = info
+            .windows(9)
+            .enumerate()
+            .filter(|(_, bytes)| bytes[0] == gimli::constants::DW_OP_addr.0)
+            .filter_map(|(at, bytes)| {
+                let address = within(&bytes[1..])?;
+                Some((address, units.at(MAIN, at)?.unit))
+            })
+            .collect();
+        // The others name a place in a table of addresses of their unit's.
+        let table = dwarf.debug_addr.reader().slice();
+        let bases = units.bases();
+        for (n, bytes) in table.chunks_exact(8).enumerate() {
+            let Some(address) = within(bytes) else {
+                continue;
+            };
+            let end = bases.partition_point(|base| base.0 <= 8 * n);
+            let base = end.checked_sub(1).map(|last| bases[last].0);
+            let of_base = bases[..end].iter().rev();
+            let of_base = of_base.take_while(|b| Some(b.0) == base);
+            found.extend(of_base.map(|b| (address, b.1)));
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
     /// The units whose code covers `address`, most likely one.
     pub(crate) fn units_at(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> Vec<u32> {
         let units = self.units(limits);
@@ -469,6 +511,18 @@ impl Units {
                 self.ranges.push((range.begin, range.end, number));
             }
         }
+    }
+
+    /// Where each unit's own addresses begin in the table of addresses, by place.
+    fn bases(&self) -> Vec<(usize, u32)> {
+        let all = (0..).zip(&self.all);
+        let mut bases: Vec<(usize, u32)> = all
+            // Before DWARF 5 the table had no header; only split units had one.
+            .filter(|(_, unit)| unit.unit.addr_base.0 > 0 || unit.skeleton.is_some())
+            .map(|(number, unit)| (unit.unit.addr_base.0, number))
+            .collect();
+        bases.sort_unstable();
+        bases
     }
 
     fn at(&self, origin: Origin, offset: usize) -> Option<DieRef> {

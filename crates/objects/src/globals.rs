@@ -1,12 +1,16 @@
 //! Variables with static storage: which one holds an address, with its name,
-//! type and place of declaration. One table a module, built when data are
-//! first asked for; entries are read in full only when hit.
+//! type and place of declaration. Entries are read in full only when hit.
+//!
+//! To walk all entries of a large program takes longer than many a program runs. But the
+//! address of a variable stands in its location as it is: a look through the bytes finds
+//! what may be such addresses, and the units that may be meant are walked.
 
 use crate::answer::Declared;
 use crate::die::StaticPlace;
 use crate::dwarf::{DebugInfo, DieRef};
 use crate::types::{Language, TypeId, TypeTable};
 use gimli::constants as dw;
+use std::collections::BTreeSet;
 
 /// A variable with static storage.
 #[derive(Clone, Debug)]
@@ -20,48 +24,49 @@ pub(crate) struct Variable {
     pub(crate) declared: Option<Declared>,
 }
 
-/// All variables of a module, by place.
+/// Variables of a module, by place.
 #[derive(Debug, Default)]
 pub(crate) struct Globals {
+    /// What may be addresses of variables, and the unit that each was found in; none
+    /// until first asked for.
+    places: Option<Vec<(u64, u32)>>,
+    /// The units that were walked for the sake of such an address.
+    walked: BTreeSet<u32>,
+    /// Variables at addresses of the units that were walked.
     fixed: Vec<(u64, DieRef)>,
-    tls: Vec<(u64, DieRef)>,
+    /// Thread-local ones of all units; none until first asked for.
+    tls: Option<Vec<(u64, DieRef)>>,
 }
 
 /// So many variables that start at or below an address are tried: aliases and
 /// empty ones share a start.
 const TRIED: usize = 6;
+/// So many of what may be their addresses: other bytes may look like one.
+const PLACES: usize = 4 * TRIED;
 
 impl Globals {
-    /// Walks all units.
-    pub(crate) fn build(debug: &mut DebugInfo, limits: &mut Vec<String>) -> Self {
-        let mut all = Self::default();
-        for unit in 0..debug.unit_count(limits) {
-            let Some(index) = debug.index(unit) else {
-                continue;
-            };
-            for &(place, offset) in &index.variables {
-                let die = DieRef { unit, offset };
-                match place {
-                    StaticPlace::Address(address) => all.fixed.push((address, die)),
-                    StaticPlace::Tls(offset) => all.tls.push((offset, die)),
-                }
-            }
-        }
-        all.fixed.sort_unstable();
-        all.tls.sort_unstable();
-        all
-    }
-
-    /// The variable that holds the byte at `place`.
+    /// The variable that holds the byte at `place` of a module whose addresses lie in
+    /// `span`.
     pub(crate) fn at(
-        &self,
+        &mut self,
         place: StaticPlace,
+        span: (u64, u64),
         debug: &mut DebugInfo,
         types: &mut TypeTable,
+        limits: &mut Vec<String>,
     ) -> Option<Variable> {
         let (table, wanted) = match place {
-            StaticPlace::Address(address) => (&self.fixed, address),
-            StaticPlace::Tls(offset) => (&self.tls, offset),
+            StaticPlace::Address(address) => {
+                if !(span.0..span.1).contains(&address) {
+                    return None;
+                }
+                self.walk_near(address, span, debug, limits);
+                (&self.fixed, address)
+            }
+            StaticPlace::Tls(offset) => {
+                let all = self.tls.get_or_insert_with(|| thread_locals(debug, limits));
+                (&*all, offset)
+            }
         };
         let end = table.partition_point(|v| v.0 <= wanted);
         let near = &table[end.saturating_sub(TRIED)..end];
@@ -70,6 +75,57 @@ impl Globals {
             (wanted - start < variable.size).then_some(variable)
         })
     }
+
+    /// Walks the units that may have a variable at or just below `address`.
+    fn walk_near(
+        &mut self,
+        address: u64,
+        span: (u64, u64),
+        debug: &mut DebugInfo,
+        limits: &mut Vec<String>,
+    ) {
+        let places = self
+            .places
+            .get_or_insert_with(|| debug.address_like(span, limits));
+        let end = places.partition_point(|p| p.0 <= address);
+        let near = &places[end.saturating_sub(PLACES)..end];
+        let mut more = false;
+        for &(_, unit) in near {
+            if self.walked.insert(unit)
+                && let Some(index) = debug.index(unit)
+            {
+                more = true;
+                for &(place, offset) in &index.variables {
+                    if let StaticPlace::Address(address) = place {
+                        self.fixed.push((address, DieRef { unit, offset }));
+                    }
+                }
+            }
+        }
+        if more {
+            self.fixed.sort_unstable();
+        }
+    }
+}
+
+/// The thread-local variables of all units, by place.
+fn thread_locals(debug: &mut DebugInfo, limits: &mut Vec<String>) -> Vec<(u64, DieRef)> {
+    let mut all = Vec::new();
+    for unit in 0..debug.unit_count(limits) {
+        let Some(index) = debug.index(unit) else {
+            continue;
+        };
+        let tls = index
+            .variables
+            .iter()
+            .filter_map(|&(place, at)| match place {
+                StaticPlace::Tls(offset) => Some((offset, DieRef { unit, offset: at })),
+                StaticPlace::Address(_) => None,
+            });
+        all.extend(tls);
+    }
+    all.sort_unstable();
+    all
 }
 
 fn resolve(

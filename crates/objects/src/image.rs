@@ -109,6 +109,16 @@ impl Image {
         })
     }
 
+    /// Between which addresses its segments lie.
+    pub(crate) fn span(&self) -> (u64, u64) {
+        let starts = self.segments.iter().map(|s| s.address);
+        let ends = self
+            .segments
+            .iter()
+            .map(|s| s.address.saturating_add(s.memory_size));
+        (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
+    }
+
     /// The file offset and link address where the loader starts mapping the
     /// file: the page of the first segment.
     pub(crate) fn first_page(&self) -> Option<(u64, u64)> {

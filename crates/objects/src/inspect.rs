@@ -1,10 +1,16 @@
 //! What a program's file says of itself before it runs: for `sunder doctor` and
 //! for the sentences that explain why something has no name.
 
+use crate::debug_file::{self, Found};
+use crate::dwarf::{load_sections, text_of};
+use crate::image::{Elf, Image, open_regular};
+use crate::options::NameOptions;
+use crate::split::SplitFiles;
 use object::elf::PT_INTERP;
 use object::read::elf::{ElfFile64, ProgramHeader};
-use object::{Endianness, Object, ObjectSection};
-use std::path::Path;
+use object::{Endianness, Object, ObjectSection, ReadCache};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What can be told from a program's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,14 +21,8 @@ pub struct ProgramFacts {
     pub needed: Vec<String>,
     /// Whether it has a symbol table beside the dynamic one.
     pub symbols: bool,
-    /// Whether it holds debug information itself.
-    pub debug_information: bool,
-    /// Whether its debug information was split into `.dwo` or `.dwp` files.
-    pub split_debug_information: bool,
     /// Its build id in hex, if it has one.
     pub build_id: Option<String>,
-    /// The file that `.gnu_debuglink` names.
-    pub debug_link: Option<String>,
 }
 
 /// Reads the facts of the ELF file at `path`; `None` if it can't be read or is
@@ -39,19 +39,75 @@ pub fn inspect(path: &Path) -> Option<ProgramFacts> {
             .any(|h| h.p_type(endian) == PT_INTERP),
         needed: needed(&elf),
         symbols: has(".symtab"),
-        debug_information: has(".debug_info"),
-        split_debug_information: has(".debug_addr") && has(".debug_str_offsets"),
         build_id: elf
             .build_id()
             .ok()
             .flatten()
             .map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()),
-        debug_link: elf
-            .gnu_debuglink()
-            .ok()
-            .flatten()
-            .map(|(name, _)| String::from_utf8_lossy(name).into_owned()),
     })
+}
+
+/// Where a program's debug information is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DebugPlace {
+    /// In the program's own file.
+    Within,
+    /// In this file beside it or of the system.
+    Separate(PathBuf),
+    /// In a file of this name, which is not there or not this program's.
+    Missing(PathBuf),
+    /// In `.dwo` or `.dwp` files, which are there.
+    Split,
+    /// In such files, of which this one is not there.
+    SplitMissing(PathBuf),
+    /// It was not made, or stripped without a trace.
+    None,
+}
+
+/// Where the debug information of the ELF file at `path` is; `None` if that can't be read.
+/// Not for often: what is read stays in memory.
+pub fn debug_place(path: &Path) -> Option<DebugPlace> {
+    let options = NameOptions::default();
+    let image = Image::open(path).ok()?;
+    let place = match debug_file::find(&image, &options) {
+        Found::At(found) if found == image.path => DebugPlace::Within,
+        Found::At(found) => DebugPlace::Separate(found),
+        Found::LinkBroken(name) => DebugPlace::Missing(name),
+        Found::None => DebugPlace::None,
+    };
+    let file = match &place {
+        DebugPlace::Within => path,
+        DebugPlace::Separate(found) => found,
+        _ => return Some(place),
+    };
+    Some(split_place(file, &mut SplitFiles::new(&image, &options)).unwrap_or(place))
+}
+
+/// Whether units of `file` stand for others in `.dwo` or `.dwp` files, and whether these are there.
+fn split_place(file: &Path, files: &mut SplitFiles) -> Option<DebugPlace> {
+    let cache = ReadCache::new(open_regular(file).ok()?);
+    let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;
+    let dwarf = Arc::new(load_sections(&elf, false).ok()?);
+    let mut headers = dwarf.units();
+    let mut place = None;
+    while let Ok(Some(header)) = headers.next() {
+        let Ok(unit) = dwarf.unit(header) else {
+            continue;
+        };
+        let (Some(id), Ok(Some(name))) = (unit.dwo_id, unit.dwo_name()) else {
+            continue;
+        };
+        let name = dwarf.attr_string(&unit, name).ok().map(text_of);
+        let folder = unit.comp_dir.map(text_of);
+        if files
+            .load(id, folder, name, &dwarf, &mut Vec::new())
+            .is_none()
+        {
+            return Some(DebugPlace::SplitMissing(name.unwrap_or_default().into()));
+        }
+        place = Some(DebugPlace::Split);
+    }
+    place
 }
 
 /// The `DT_NEEDED` entries of the dynamic section.
@@ -84,12 +140,14 @@ mod tests {
     fn a_test_program_is_dynamic_with_symbols_and_debug_information() {
         let own = std::env::current_exe().expect("known");
         let facts = inspect(&own).expect("this is an ELF file");
-        assert!(facts.dynamic && facts.symbols && facts.debug_information);
+        assert!(facts.dynamic && facts.symbols);
+        assert_eq!(debug_place(&own), Some(DebugPlace::Within));
     }
 
     #[test]
     fn what_is_no_elf_file_has_no_facts() {
         assert_eq!(inspect(Path::new("/etc/passwd")), None);
+        assert_eq!(debug_place(Path::new("/etc/passwd")), None);
         assert_eq!(inspect(Path::new("/no/such/file")), None);
         assert_eq!(inspect(Path::new("/")), None);
     }

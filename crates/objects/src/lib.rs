@@ -37,6 +37,6 @@ pub use answer::{
     CodeFrame, Declared, HeapBlock, ObjectContext, ObjectKind, ObjectName, StackFrame, Storage,
     ThreadPointer, ThreadStack, TypeHandle, TypedAccess,
 };
-pub use inspect::{ProgramFacts, inspect};
+pub use inspect::{DebugPlace, ProgramFacts, debug_place, inspect};
 pub use names::{LockCall, Names, file_name_of, is_c_library};
 pub use options::NameOptions;

@@ -32,7 +32,9 @@ pub(crate) struct Module {
 pub(crate) struct Debug {
     pub(crate) info: DebugInfo,
     pub(crate) types: TypeTable,
-    globals: Option<Globals>,
+    globals: Globals,
+    /// Between which link addresses the module lies.
+    span: (u64, u64),
     /// What the instructions of the functions looked at so far touch, by the
     /// function's first address.
     flows: HashMap<u64, Answers>,
@@ -52,7 +54,8 @@ impl Debug {
         Some(Self {
             info: DebugInfo::load(image, options, limits)?,
             types: TypeTable::default(),
-            globals: None,
+            globals: Globals::default(),
+            span: image.span(),
             flows: HashMap::new(),
             locals: HashMap::new(),
             pointers: None,
@@ -70,10 +73,10 @@ impl Debug {
             info,
             types,
             globals,
+            span,
             ..
         } = self;
-        let globals = globals.get_or_insert_with(|| Globals::build(info, limits));
-        globals.at(place, info, types)
+        globals.at(place, *span, info, types, limits)
     }
 
     /// The function at `address`: its entry and code range.

@@ -17,6 +17,17 @@ pub enum ObserveError {
     #[error("perf_event_open was refused: {0}")]
     PerfRefused(#[from] PerfRefusal),
 
+    /// There is no `/proc`.
+    #[error("/proc is not mounted here, and without it nothing can be learned of a process")]
+    NoProc,
+
+    /// `/proc` has the numbers of another process namespace, under ours there are others.
+    #[error(
+        "/proc is that of another process namespace; mount this one's: `mount -t proc proc /proc`, \
+         or `unshare --mount-proc`"
+    )]
+    ForeignProc,
+
     /// A file below `/proc` could not be read.
     #[error("cannot read {}: {source}", path.display())]
     Proc {

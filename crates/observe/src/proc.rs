@@ -28,6 +28,24 @@ fn path(process: ProcessId, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{process}/{file}"))
 }
 
+/// The number under which memory, files and folders of `process` are told: its own, or that of a
+/// living thread where the first has ended (`pthread_exit` in `main`) and took its number's with it.
+pub fn living_number(process: ProcessId) -> ProcessId {
+    if !status(process).is_ok_and(|status| is_over(status.state)) {
+        return process;
+    }
+    let others = threads(process).unwrap_or_default();
+    let living = others
+        .into_iter()
+        .map(|thread| ProcessId(thread.0))
+        .find(|&thread| status(thread).is_ok_and(|status| !is_over(status.state)));
+    living.unwrap_or(process)
+}
+
+const fn is_over(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
+}
+
 /// Reads a file of `process`; `NoSuchProcess` if that is the reason why not.
 fn read(process: ProcessId, file: &str) -> Result<Vec<u8>, ObserveError> {
     let path = path(process, file);
@@ -44,12 +62,30 @@ fn explain(process: ProcessId, path: PathBuf, source: io::Error) -> ObserveError
     }
 }
 
+/// Whether `/proc` is there and numbers processes as we do; asked before anything is learned or
+/// changed by such a number.
+///
+/// # Errors
+/// If not.
+pub fn is_ours() -> Result<(), ObserveError> {
+    let own = std::process::id().to_string();
+    match fs::read_link("/proc/self") {
+        Ok(told) if told.as_os_str() == own.as_str() => Ok(()),
+        Ok(_) => Err(ObserveError::ForeignProc),
+        Err(_) => Err(ObserveError::NoProc),
+    }
+}
+
 /// What is mapped where.
 ///
 /// # Errors
 /// If the process is gone or is not ours to look into.
 pub fn mappings(process: ProcessId) -> Result<Mappings, ObserveError> {
-    Ok(parse_mappings(&read(process, "maps")?))
+    let mut text = read(process, "maps")?;
+    if text.is_empty() {
+        text = read(living_number(process), "maps")?;
+    }
+    Ok(parse_mappings(&text))
 }
 
 /// Parses the text of `/proc/PID/maps`; lines that are not laid out as
@@ -152,7 +188,7 @@ fn parse_status(text: &str) -> Option<Status> {
 /// # Errors
 /// If the process is gone or is not ours to look into.
 pub fn executable(process: ProcessId) -> Result<PathBuf, ObserveError> {
-    let path = path(process, "exe");
+    let path = path(living_number(process), "exe");
     fs::read_link(&path).map_err(|source| explain(process, path, source))
 }
 
@@ -173,9 +209,9 @@ pub fn command_line(process: ProcessId) -> Result<Vec<OsString>, ObserveError> {
         .collect())
 }
 
-/// Whether it exists and still executes: a zombie does not.
+/// Whether it exists and still executes: a zombie does not, unless only its first thread has ended.
 pub fn is_alive(process: ProcessId) -> bool {
-    status(process).is_ok_and(|status| !matches!(status.state, 'Z' | 'X'))
+    status(process).is_ok_and(|status| !is_over(status.state) || status.threads > 1)
 }
 
 /// Whether it has waited for a child that had run. Also told of a zombie.

@@ -389,18 +389,24 @@ fn read_into(
         foreign.push(vectors(piece, piece.start as *mut libc::c_void));
     }
     let count = local.len() as libc::c_ulong;
-    // SAFETY: each local vector is within a buffer of its own, which nothing
-    // else uses meanwhile; the kernel checks the foreign addresses.
-    let read = unsafe {
-        libc::process_vm_readv(
-            process.0 as i32,
-            local.as_ptr(),
-            count,
-            foreign.as_ptr(),
-            count,
-            0,
-        )
+    let from = |process: ProcessId| {
+        // SAFETY: each local vector is within a buffer of its own, which nothing
+        // else uses meanwhile; the kernel checks the foreign addresses.
+        unsafe {
+            libc::process_vm_readv(
+                process.0 as i32,
+                local.as_ptr(),
+                count,
+                foreign.as_ptr(),
+                count,
+                0,
+            )
+        }
     };
+    let mut read = from(process);
+    if read < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
+        read = from(crate::proc::living_number(process));
+    }
     usize::try_from(read).or_else(|_| {
         let error = io::Error::last_os_error();
         match error.raw_os_error() {

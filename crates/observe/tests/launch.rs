@@ -70,6 +70,17 @@ fn what_cannot_be_executed_is_told_with_its_reason() {
     ));
 }
 
+#[test]
+fn a_script_that_names_no_interpreter_is_the_shells() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("script");
+    fs::write(&script, "[ \"$1\" = 'a b' ] && [ $# = 2 ] && exit 6\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let prepared = Launch::new(&script).arguments(["a b", "c"]).prepare();
+    let status = prepared.unwrap().go().unwrap().wait().unwrap();
+    assert_eq!(status.code(), Some(6));
+}
+
 /// No process of this number, not even a zombie.
 fn is_gone(pid: ProcessId) -> bool {
     matches!(proc::status(pid), Err(ObserveError::NoSuchProcess(_)))

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId};
-use sunder_observe::perf::paranoid_level;
+use sunder_observe::perf::{FirstEvent, paranoid_level};
 use sunder_observe::{
     Event, FrequencyPlan, Launch, ObserveError, PerfRefusal, PerfSampler, RawSample, Wait,
 };
@@ -58,28 +58,52 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
-fn kill(process: ProcessId) {
-    // SAFETY: a child of ours that has not been waited for.
-    unsafe { libc::kill(process.0 as i32, libc::SIGKILL) };
+/// The spinning program in a folder of its own; none where it can't be compiled, or nothing
+/// can be sampled.
+fn spin_to_sample() -> Option<(tempfile::TempDir, std::path::PathBuf)> {
+    let directory = tempfile::tempdir().unwrap();
+    let program = spin(directory.path())?;
+    perf_allowed().then_some((directory, program))
+}
+
+/// A program that was launched to be sampled.
+struct Sampled {
+    pid: ProcessId,
+    sampler: PerfSampler,
+    child: sunder_observe::Child,
+}
+
+impl Sampled {
+    fn start(launch: Launch, plan: FrequencyPlan, follow: bool) -> Self {
+        let prepared = launch.prepare().unwrap();
+        let pid = prepared.pid();
+        let sampler = PerfSampler::for_child(pid, plan, follow).unwrap();
+        let child = prepared.go().unwrap();
+        Self {
+            pid,
+            sampler,
+            child,
+        }
+    }
+
+    fn kill(&mut self) {
+        // SAFETY: a child of ours that has not been waited for.
+        unsafe { libc::kill(self.pid.0 as i32, libc::SIGKILL) };
+        self.child.wait().unwrap();
+    }
 }
 
 #[test]
 fn a_launched_program_is_seen_from_its_first_mapping_to_the_end_of_its_threads() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(program) = spin(directory.path()) else {
+    let Some((_directory, program)) = spin_to_sample() else {
         return;
     };
-    if !perf_allowed() {
-        return;
-    }
-    let prepared = Launch::new(&program).prepare().unwrap();
-    let pid = prepared.pid();
-    let mut sampler = PerfSampler::for_child(pid, FrequencyPlan::fixed(1000), false).unwrap();
-    let mut child = prepared.go().unwrap();
+    let mut run = Sampled::start(Launch::new(&program), FrequencyPlan::fixed(1000), false);
+    let pid = run.pid;
 
     let mut events = Vec::new();
     let mut sampled = BTreeSet::new();
-    observe(&mut sampler, |event| {
+    observe(&mut run.sampler, |event| {
         events.push(event.clone());
         if let Event::Sample(sample) = event {
             sampled.insert(sample.thread);
@@ -87,10 +111,9 @@ fn a_launched_program_is_seen_from_its_first_mapping_to_the_end_of_its_threads()
         // Two spinning threads; the first only maps and waits.
         sampled.iter().filter(|thread| thread.0 != pid.0).count() == 2
     });
-    kill(pid);
-    child.wait().unwrap();
-    while sampler.wait(Duration::from_secs(1)).unwrap() != Wait::Ended {}
-    sampler.finish(&mut |event| events.push(event));
+    run.kill();
+    while run.sampler.wait(Duration::from_secs(1)).unwrap() != Wait::Ended {}
+    run.sampler.finish(&mut |event| events.push(event));
 
     let path = program.to_str().unwrap();
     assert!(events.iter().any(|event| matches!(event,
@@ -115,7 +138,7 @@ fn a_launched_program_is_seen_from_its_first_mapping_to_the_end_of_its_threads()
         }
     }
     assert!(samples(&events).all(|sample| sample.process == pid && sample.period_ns == 1_000_000));
-    assert_eq!(sampler.samples_without_registers(), 0);
+    assert_eq!(run.sampler.samples_without_registers(), 0);
 }
 
 fn samples(events: &[Event]) -> impl Iterator<Item = &RawSample> {
@@ -130,24 +153,18 @@ fn samples(events: &[Event]) -> impl Iterator<Item = &RawSample> {
 /// second, and no first ones after the second ones.
 #[test]
 fn a_change_of_frequency_reaches_threads_that_inherited() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(program) = spin(directory.path()) else {
+    let Some((_directory, program)) = spin_to_sample() else {
         return;
     };
-    if !perf_allowed() {
-        return;
-    }
     let plan = FrequencyPlan::new(vec![
         (Duration::ZERO, 1000),
         (Duration::from_millis(300), 500),
         (Duration::from_millis(600), 2000),
     ]);
-    let prepared = Launch::new(&program).prepare().unwrap();
-    let pid = prepared.pid();
-    let mut sampler = PerfSampler::for_child(pid, plan, false).unwrap();
-    let mut child = prepared.go().unwrap();
+    let mut run = Sampled::start(Launch::new(&program), plan, false);
+    let pid = run.pid;
     let mut periods: BTreeMap<ThreadId, Vec<u64>> = BTreeMap::new();
-    observe(&mut sampler, |event| {
+    observe(&mut run.sampler, |event| {
         if let Event::Sample(sample) = event
             && sample.thread.0 != pid.0
         {
@@ -158,9 +175,8 @@ fn a_change_of_frequency_reaches_threads_that_inherited() {
         }
         periods.len() == 2 && periods.values().all(|seen| seen.last() == Some(&500_000))
     });
-    assert_eq!(sampler.frequency(), 2000);
-    kill(pid);
-    child.wait().unwrap();
+    assert_eq!(run.sampler.frequency(), 2000);
+    run.kill();
     for seen in periods.values() {
         // A thread that gets no CPU during one step has none of its samples.
         let mut wanted = vec![1_000_000, 2_000_000, 500_000];
@@ -170,15 +186,87 @@ fn a_change_of_frequency_reaches_threads_that_inherited() {
     assert!(periods.values().any(|seen| seen.len() > 1), "{periods:?}");
 }
 
+/// By the watchful plan, samples are dense once something is in doubt, and not before.
 #[test]
-fn attaching_sees_all_threads_and_what_is_mapped() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(program) = spin(directory.path()) else {
+fn samples_are_dense_after_an_alert_and_not_before() {
+    let Some((_directory, program)) = spin_to_sample() else {
         return;
     };
+    let mut run = Sampled::start(Launch::new(&program), FrequencyPlan::watchful(), false);
+    let pid = run.pid;
+    assert_eq!(run.sampler.frequency(), 99);
+    let of_others = |event: &Event| match event {
+        Event::Sample(sample) if sample.thread.0 != pid.0 => Some(sample.period_ns),
+        _ => None,
+    };
+    let mut periods = Vec::new();
+    observe(&mut run.sampler, |event| {
+        periods.extend(of_others(event));
+        periods.len() >= 20
+    });
+    assert!(run.sampler.calm().is_some() && run.sampler.alerted().is_none());
+    assert!(
+        periods.iter().all(|&period| period > 1_000_000),
+        "{periods:?}"
+    );
+    run.sampler.alert();
+    assert!(run.sampler.calm().is_none() && run.sampler.alerted().is_some());
+    assert_eq!(run.sampler.frequency(), 4000);
+    let mut dense = BTreeSet::new();
+    observe(&mut run.sampler, |event| {
+        if let Event::Sample(sample) = event
+            && sample.period_ns == 250_000
+        {
+            dense.insert(sample.thread);
+        }
+        dense.len() == 2
+    });
+    run.kill();
+}
+
+/// What computes alone contends with nobody.
+#[test]
+fn a_program_with_one_thread_is_hardly_sampled() {
     if !perf_allowed() {
         return;
     }
+    let endless = ["-c", "while :; do :; done"];
+    let mut run = Sampled::start(
+        Launch::new("sh").arguments(endless),
+        FrequencyPlan::default(),
+        false,
+    );
+    let mut periods = Vec::new();
+    observe(&mut run.sampler, |event| {
+        if let Event::Sample(sample) = event {
+            periods.push(sample.period_ns);
+        }
+        periods.len() == 5
+    });
+    run.kill();
+    assert_eq!(periods, [1_000_000_000 / 99; 5]);
+    assert!(run.sampler.calm().is_none() && run.sampler.alerted().is_none());
+}
+
+/// Who does not wait for the first event of all may look at what runs by then.
+#[test]
+fn the_first_event_opens_beside_others() {
+    if !perf_allowed() {
+        return;
+    }
+    let first = FirstEvent::open().expect("allowed");
+    let begin = Instant::now();
+    while !first.is_open() {
+        assert!(begin.elapsed() < PATIENCE, "the kernel did not answer");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn attaching_sees_all_threads_and_what_is_mapped() {
+    let Some((_directory, program)) = spin_to_sample() else {
+        return;
+    };
     let (child, threads) = start_spinning(&program, &[]);
     let pid = ProcessId(child.id());
     for plan in [FrequencyPlan::fixed(1000), FrequencyPlan::default()] {
@@ -218,21 +306,19 @@ fn attaching_sees_all_threads_and_what_is_mapped() {
 /// The spinning child process is sampled only when children are followed.
 #[test]
 fn children_are_followed_on_demand() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(program) = spin(directory.path()) else {
+    let Some((_directory, program)) = spin_to_sample() else {
         return;
     };
-    if !perf_allowed() {
-        return;
-    }
     for follow in [false, true] {
-        let prepared = Launch::new(&program).arguments(["fork"]).prepare().unwrap();
-        let pid = prepared.pid();
-        let mut sampler = PerfSampler::for_child(pid, FrequencyPlan::fixed(1000), follow).unwrap();
-        let mut child = prepared.go().unwrap();
+        let mut run = Sampled::start(
+            Launch::new(&program).arguments(["fork"]),
+            FrequencyPlan::fixed(1000),
+            follow,
+        );
+        let pid = run.pid;
         let mut others = BTreeSet::new();
         let mut own = 0;
-        observe(&mut sampler, |event| {
+        observe(&mut run.sampler, |event| {
             if let Event::Sample(sample) = event {
                 if sample.process == pid {
                     own += 1;
@@ -245,8 +331,7 @@ fn children_are_followed_on_demand() {
         });
         assert_eq!(others.len(), usize::from(follow));
         // The forked process dies with its parent.
-        kill(pid);
-        child.wait().unwrap();
+        run.kill();
     }
 }
 

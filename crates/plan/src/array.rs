@@ -134,10 +134,15 @@ impl<'a> Array<'a> {
         let (language, line) = (layout.language, layout.line_size);
         let why = match element {
             Some(size) => format!(
-                "Give each element of {}{} lines of its own ({} now, used by one thread):",
+                "Give each element of {}{} lines of its own ({} now, used by one thread{}):",
                 self.name,
                 layout.origin(),
-                counted(size as usize, "byte")
+                counted(size as usize, "byte"),
+                if layout.parts.iter().any(|p| p.sole_owner().is_none()) {
+                    " at a time"
+                } else {
+                    ""
+                }
             ),
             None => format!(
                 "Give each thread's element of {}{} lines of its own:",
@@ -230,7 +235,9 @@ impl<'a> Array<'a> {
 /// nothing at all.
 fn hoist(layout: &Layout) -> Option<Advice> {
     let written: Vec<_> = layout.parts.iter().filter(|p| p.written()).collect();
-    let private = written.iter().all(|p| p.owner().is_some() && !p.atomic());
+    let private = written
+        .iter()
+        .all(|p| p.sole_owner().is_some() && !p.atomic());
     let site = layout
         .finding
         .sites

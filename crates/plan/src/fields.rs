@@ -30,7 +30,7 @@ impl Group {
 /// Advice for fields that belong to different threads; `None` where the fields
 /// have no names or do not tell the threads apart.
 pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
-    let named = layout.parts.iter().any(|p| p.word.field.is_some());
+    let named = layout.parts.iter().any(|p| p.declared().is_some());
     let groups: BTreeSet<Group> = layout.parts.iter().map(Group::of).collect();
     if !named || groups.len() < 2 {
         return None;
@@ -113,7 +113,7 @@ fn one_writer(layout: &Layout) -> Option<Advice> {
         .filter(|&t| t != writer)
         .collect();
     let first = layout.parts.iter().find(|p| p.written())?;
-    let name = first.word.field.as_deref()?;
+    let name = first.declared()?;
     Some(Advice {
         fix: Fix::Separate,
         text: format!(
@@ -147,7 +147,7 @@ pub(crate) fn lock_beside_data(layout: &Layout) -> Option<Vec<Advice>> {
         .parts
         .iter()
         .find(|p| !is_lock(layout, p) && p.written())?;
-    let how = first.word.field.as_deref().map_or_else(
+    let how = first.declared().map_or_else(
         || {
             format!(
                 "let the data start a new line of {} bytes",
@@ -195,7 +195,7 @@ fn first_fields(layout: &Layout) -> Vec<String> {
         .parts
         .iter()
         .filter(|p| seen.insert(Group::of(p)))
-        .filter_map(|p| p.word.field.clone())
+        .filter_map(|p| p.declared().map(ToOwned::to_owned))
         .collect()
 }
 

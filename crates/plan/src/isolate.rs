@@ -61,7 +61,7 @@ pub fn cannot_be_isolated(finding: &Finding, strict: bool) -> Option<&'static st
         return Some("threads use atomic instructions on it");
     }
     let several = |part: &crate::layout::Part<'_>| {
-        part.owner().is_none() || strict && part.word.threads.len() > 1
+        part.sole_owner().is_none() || strict && part.word.threads.len() > 1
     };
     if layout.parts.iter().any(several) {
         return Some("some of its bytes are used by several threads");

@@ -3,7 +3,7 @@
 
 use crate::language::Language;
 use std::collections::{BTreeMap, BTreeSet};
-use sunder_findings::{Finding, Word, file_name};
+use sunder_findings::{Finding, Sharing, Word, file_name};
 
 /// Of a word's accesses, the share that makes a thread its owner. Below 1 since
 /// the main thread usually initialises what workers then use.
@@ -30,6 +30,9 @@ pub(crate) struct Part<'a> {
     pub(crate) position: i64,
     pub(crate) word: &'a Word,
     pub(crate) path: Path<'a>,
+    /// Whether no two threads used it at once, one of which wrote: all of the finding is falsely
+    /// shared.
+    pub(crate) in_turn: bool,
 }
 
 /// A field's path, split at its first element number.
@@ -72,6 +75,7 @@ impl<'a> Path<'a> {
 
 impl<'a> Layout<'a> {
     pub(crate) fn of(finding: &'a Finding, line_size: u32) -> Self {
+        let in_turn = finding.sharing == Sharing::False;
         let mut parts: Vec<Part> = finding
             .lines
             .iter()
@@ -84,6 +88,7 @@ impl<'a> Layout<'a> {
                     position: base.saturating_add(i64::from(word.offset)),
                     word,
                     path: Path::parse(word.field.as_deref().unwrap_or_default()),
+                    in_turn,
                 })
             })
             .collect();
@@ -235,8 +240,20 @@ impl<'a> Layout<'a> {
 }
 
 impl Part<'_> {
-    /// The thread that makes nearly all accesses, if one does.
+    /// Whose it is: the thread that makes nearly all accesses, or of several that write it one
+    /// after the other (threads that a program makes anew for each step) the busiest.
     pub(crate) fn owner(&self) -> Option<u32> {
+        self.sole_owner().or_else(|| {
+            let threads = self.word.threads.iter().filter(|t| t.accesses() > 0);
+            let busiest = threads.max_by_key(|t| (t.accesses(), std::cmp::Reverse(t.id)));
+            busiest
+                .filter(|_| self.in_turn && self.written())
+                .map(|t| t.id)
+        })
+    }
+
+    /// The thread that makes nearly all accesses, if one does.
+    pub(crate) fn sole_owner(&self) -> Option<u32> {
         let total = self.word.accesses() as f64;
         self.word
             .threads
@@ -275,11 +292,19 @@ impl Part<'_> {
         format!("bytes {}-{last}{of}", self.position)
     }
 
+    /// The field as it stands in a declaration. Padding, bytes that are of one field or another,
+    /// and those beyond the type that is known (`+48`) stand in none.
+    pub(crate) fn declared(&self) -> Option<&str> {
+        let field = self.word.field.as_deref()?;
+        let declared = !field.starts_with('+') && !field.contains(['<', '{']);
+        declared.then_some(field)
+    }
+
     /// The field in backquotes, or its bytes. A block that is one scalar has a
     /// field without a name.
     pub(crate) fn called(&self, layout: &Layout) -> String {
         match self.word.field.as_deref() {
-            Some(field) if !field.is_empty() => format!("`{field}`"),
+            Some(field) if !field.is_empty() && !field.starts_with('+') => format!("`{field}`"),
             _ => self.bytes(layout),
         }
     }

@@ -115,10 +115,12 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
 /// For memory without names: who is where, and how to learn more.
 fn unnamed(layout: &Layout) -> Advice {
     let line = layout.line_size;
+    // Of one that writes beside readers, the readers' bytes are the others.
+    let all = layout.parts.iter().filter(|p| p.written()).count() < 2;
     let mut places: Vec<String> = layout
         .parts
         .iter()
-        .filter(|p| p.written())
+        .filter(|p| all || p.written())
         .take(4)
         .map(|p| {
             let who = p

@@ -7,7 +7,7 @@
 //! and counts the instructions of guards as progress. Rounds of the program's own loops
 //! are the same work before and after, whatever code does it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a value is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,43 +80,30 @@ impl Window {
         bytes.chain(registers).max().unwrap_or(0)
     }
 
-    /// The clocks of progress and how fast they run, in units a ns; of each place the
-    /// value of 32 bits and that of 64.
-    fn clocks(&self) -> BTreeMap<(Place, u32), f64> {
+    /// The clocks of progress and how fast they run, in units a ns, by where and how they
+    /// are read.
+    fn clocks(&self) -> BTreeMap<(Place, Form), f64> {
         let mut clocks = BTreeMap::new();
-        let mut look = |place, track: &[Reading]| {
-            for bits in [64, 32] {
-                if let Some(rate) = rate(track, bits) {
-                    clocks.insert((place, bits), rate);
-                }
-            }
-        };
         for number in 0..16 {
-            let track = self.registers.iter().map(|&(cpu_ns, values)| Reading {
-                cpu_ns,
-                value: values[number],
-            });
-            look(
-                Place::Register(number as u8),
-                &track.collect::<Vec<Reading>>(),
-            );
+            let values = self.registers.iter().map(|r| (r.0, r.1[number]));
+            let place = Place::Register(number as u8);
+            let found = read(&track(values)).into_iter();
+            clocks.extend(found.map(|(form, rate)| ((place, form), rate)));
         }
         for (&place, all) in &self.bytes {
             let longest = all.iter().map(|(_, bytes)| bytes.len()).max().unwrap_or(0);
-            for offset in (0..longest.saturating_sub(3)).step_by(4) {
-                let track: Vec<Reading> = all
-                    .iter()
-                    .filter_map(|(cpu_ns, bytes)| {
-                        Some(Reading {
-                            cpu_ns: *cpu_ns,
-                            value: word(bytes, offset)?,
-                        })
-                    })
-                    .collect();
-                // Most bytes never change.
-                if track.windows(2).any(|two| two[0].value != two[1].value) {
-                    look(place.plus(offset as u64), &track);
-                }
+            let mut offset = 0;
+            while offset + 4 <= longest {
+                let values = all.iter();
+                let values = values.filter_map(|(at, bytes)| Some((*at, word(bytes, offset)?)));
+                let track = track(values);
+                let here = place.plus(offset as u64);
+                // The halves of a number of eight bytes are none.
+                let whole = here.is_aligned() && is_double(&track);
+                offset += if whole { 8 } else { 4 };
+                let found = read(&track).into_iter();
+                let found = found.filter(|f| whole == (f.0 == Form::Double));
+                clocks.extend(found.map(|(form, rate)| ((here, form), rate)));
             }
         }
         clocks
@@ -129,6 +116,14 @@ impl Window {
 }
 
 impl Place {
+    /// Whether a number of eight bytes would be put there.
+    const fn is_aligned(self) -> bool {
+        match self {
+            Self::Register(_) => true,
+            Self::Stack(at) | Self::Moved(at) => at.is_multiple_of(8),
+        }
+    }
+
     const fn plus(self, offset: u64) -> Self {
         match self {
             Self::Register(_) => self,
@@ -152,30 +147,119 @@ fn word(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_le_bytes(word))
 }
 
-/// How fast a value of `bits` bits grows or shrinks steadily, in units a ns; none if it
-/// does not.
-fn rate(track: &[Reading], bits: u32) -> Option<f64> {
-    let mut rates: Vec<f64> = track
-        .windows(2)
-        .map(|two| {
-            let change = two[1].value.wrapping_sub(two[0].value);
-            let change = match bits {
-                32 => f64::from(change as u32 as i32),
-                _ => change as i64 as f64,
-            };
-            change / (two[1].cpu_ns - two[0].cpu_ns) as f64
-        })
-        .collect();
+/// How the bits of a value are read. A sum of floating-point numbers grows as steadily as a
+/// counter, but its bits do not: they change by half as much whenever it has doubled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Form {
+    /// As an integer of so many bits.
+    Integer(u32),
+    /// As a floating-point number of 64 bits.
+    Double,
+    /// As one of 32 bits.
+    Single,
+    /// 32 bits that may be either: between two powers of two, of which this is the
+    /// exponent, both grow alike.
+    Either(u32),
+}
+
+/// Floating-point numbers that programs compute with lie between these, but for zero.
+const NUMBERS: std::ops::Range<f64> = 1e-12..1e18;
+
+fn is_number(value: f64) -> bool {
+    value == 0.0 || NUMBERS.contains(&value.abs())
+}
+
+/// Whether this is most likely a floating-point number of 64 bits: the upper half of an
+/// integer that large would not change, but for one that is two.
+fn is_double(track: &[Reading]) -> bool {
+    let mut twos = track.windows(2);
+    twos.any(|two| two[0].value >> 32 != two[1].value >> 32)
+        && track.iter().all(|r| is_number(f64::from_bits(r.value)))
+}
+
+fn track(values: impl Iterator<Item = (u64, u64)>) -> Vec<Reading> {
+    let readings = values.map(|(cpu_ns, value)| Reading { cpu_ns, value });
+    readings.collect()
+}
+
+/// The ways to read `track` by which it grows or shrinks steadily, and how fast.
+fn read(track: &[Reading]) -> Vec<(Form, f64)> {
+    let changes = |part: fn(u64) -> u64| {
+        let mut twos = track.windows(2);
+        twos.any(|two| part(two[0].value) != part(two[1].value))
+    };
+    let mut found = Vec::new();
+    // Most never change; what changes in the lower half alone is read there.
+    if changes(|value| value >> 32) {
+        let (form, rates) = if is_double(track) {
+            let of = |r: &Reading| f64::from_bits(r.value);
+            (Form::Double, rates(track, |a, b| of(b) - of(a)))
+        } else {
+            let of = |a: &Reading, b: &Reading| b.value.wrapping_sub(a.value) as i64 as f64;
+            (Form::Integer(64), rates(track, of))
+        };
+        found.extend(steady(track, &rates).map(|rate| (form, rate)));
+    }
+    if changes(|value| value & 0xffff_ffff) {
+        let (form, rates) = narrow(track);
+        found.extend(steady(track, &rates).map(|rate| (form, rate)));
+    }
+    found
+}
+
+/// The lower 32 bits, as what they most likely are.
+fn narrow(track: &[Reading]) -> (Form, Vec<f64>) {
+    let of =
+        |a: &Reading, b: &Reading| f64::from((b.value as u32).wrapping_sub(a.value as u32) as i32);
+    let whole = rates(track, of);
+    let single = |r: &Reading| f64::from(f32::from_bits(r.value as u32));
+    if !track.iter().all(|r| is_number(single(r))) {
+        return (Form::Integer(32), whole);
+    }
+    let exponents = track.iter().map(|r| (r.value as u32 & 0x7fff_ffff) >> 23);
+    let exponents: BTreeSet<u32> = exponents.collect();
+    if let (1, Some(&only)) = (exponents.len(), exponents.first()) {
+        return (Form::Either(only), whole);
+    }
+    let fraction = rates(track, |a, b| single(b) - single(a));
+    if scatter(&fraction) < scatter(&whole) {
+        (Form::Single, fraction)
+    } else {
+        (Form::Integer(32), whole)
+    }
+}
+
+/// Changes in each interval, by `change`, in units a ns.
+fn rates(track: &[Reading], change: impl Fn(&Reading, &Reading) -> f64) -> Vec<f64> {
+    let each = track.windows(2);
+    let rate = |two: &[Reading]| change(&two[0], &two[1]) / (two[1].cpu_ns - two[0].cpu_ns) as f64;
+    each.map(rate).collect()
+}
+
+/// How far rates lie from the middle one, in the middle, as a part of that.
+fn scatter(rates: &[f64]) -> f64 {
+    let middle_of = |mut all: Vec<f64>| {
+        all.sort_unstable_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(0.0)
+    };
+    let middle = middle_of(rates.to_vec());
+    middle_of(rates.iter().map(|r| (r / middle - 1.0).abs()).collect())
+}
+
+/// How fast a value with these rates grows or shrinks, in units a ns; none if it does so
+/// by unsteady amounts.
+fn steady(track: &[Reading], rates: &[f64]) -> Option<f64> {
     if rates.len() < INTERVALS {
         return None;
     }
     let whole: f64 = {
         let time = (track.last()?.cpu_ns - track.first()?.cpu_ns) as f64;
-        let each = track.windows(2).zip(&rates);
+        let each = track.windows(2).zip(rates);
         each.map(|(two, rate)| rate * (two[1].cpu_ns - two[0].cpu_ns) as f64)
             .sum::<f64>()
             / time
     };
+    let mut rates = rates.to_vec();
     rates.sort_unstable_by(f64::total_cmp);
     let middle = rates[rates.len() / 2];
     let near = |rate: &&f64| (NEAR..=1.0 / NEAR).contains(&(*rate / middle));
@@ -324,6 +408,41 @@ mod tests {
         let gained = gain(&before, &after).expect("there are clocks");
         assert!((gained.ratio - 2.0).abs() < 1e-9, "{gained:?}");
         assert!(gained.clocks >= 2);
+    }
+
+    /// Two threads add to sums and get on 1.2 times as fast after a change. The sums have
+    /// grown by half since the first window, so that their bits grow more slowly.
+    #[test]
+    fn a_floating_point_sum_runs_as_its_value_does() {
+        let early = |n: u64| (3e6 + 5e4 * n as f64).to_bits();
+        let late = |n: u64| (4.1e6 + 6e4 * n as f64).to_bits();
+        let (early32, late32) = (
+            |n: u64| u64::from(((3e6 + 5e4 * n as f64) as f32).to_bits()),
+            |n: u64| u64::from(((4.1e6 + 6e4 * n as f64) as f32).to_bits()),
+        );
+        for all in [
+            [(&early as &dyn Fn(u64) -> u64), &late],
+            [&early32, &late32],
+        ] {
+            let [before, after] = all.map(|value| window(&[(Place::Moved(64), value)]));
+            if let Some(gained) = gain(&before, &after) {
+                assert!((gained.ratio - 1.2).abs() < 0.01, "{gained:?}");
+            }
+        }
+        let [before, after] = [&early as &dyn Fn(u64) -> u64, &late]
+            .map(|value| window(&[(Place::Moved(64), value)]));
+        assert!(gain(&before, &after).is_some());
+    }
+
+    /// A counter of 32 bits may look like a floating-point number.
+    #[test]
+    fn a_counter_is_one_whatever_its_bits_look_like() {
+        let before = |n: u64| 0x3f80_0000 + 9_000_000 * n;
+        let after = |n: u64| 0x4f80_0000 + 18_000_000 * n;
+        let [before, after] = [&before as &dyn Fn(u64) -> u64, &after]
+            .map(|value| window(&[(Place::Register(3), value)]));
+        let gained = gain(&before, &after).expect("a clock");
+        assert!((gained.ratio - 2.0).abs() < 0.01, "{gained:?}");
     }
 
     #[test]

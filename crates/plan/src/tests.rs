@@ -112,6 +112,47 @@ fn one_byte_is_not_bytes() {
 }
 
 #[test]
+fn elements_that_threads_use_one_after_the_other_are_each_ones_own() {
+    // Two new threads for each of three steps, on the same two elements.
+    let users = |first: u32| -> Vec<_> {
+        (0..3u64)
+            .map(|step| (first + 2 * step as u32, 0, 0, 90 - step, 0))
+            .collect()
+    };
+    let words = vec![
+        word(0, 8, "sums[0]", &users(1)),
+        word(8, 8, "sums[1]", &users(2)),
+    ];
+    let mut finding = global("sums", "long[8]", 64, "sums.c", words);
+    let all = advise(&finding, 64);
+    assert_eq!(fixes(&all), [Fix::Align]);
+    assert_says(
+        &all[0],
+        &[
+            "each element of `sums`",
+            "(8 bytes now, used by one thread at a time)",
+        ],
+    );
+    // They are not private as `protect` wants it, nor where two used them at once.
+    assert!(crate::isolate::cannot_be_isolated(&finding, false).is_some());
+    finding.sharing = Sharing::Mixed;
+    let all = advise(&finding, 64);
+    assert!(all.iter().all(|a| !a.text.contains("at a time")), "{all:?}");
+}
+
+#[test]
+fn bytes_beyond_the_known_type_are_no_field() {
+    // An object known by a pointer to its base class only.
+    let words = vec![
+        word(8, 8, "+8", &[(1, 0, 9, 9, 0)]),
+        word(48, 8, "+48", &[(2, 9, 0, 0, 0)]),
+    ];
+    let all = advise(&global("s", "Step", 8, "a.cpp", words), 64);
+    assert!(all.iter().all(|a| !a.text.contains('+')), "{all:?}");
+    assert_says(&all[0], &["bytes 8-15", "bytes 48-55"]);
+}
+
+#[test]
 fn numbers_and_atomics_are_wrapped_in_each_language() {
     let words = || {
         vec![

@@ -11,6 +11,7 @@
 
 use crate::kernel::{self, map, protect, relocate, unmap};
 use crate::shared::{self, areas, control, is_held};
+use crate::{contexts, stacks};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use sunder_wire::remap::{
     ACTIVE, APPLY_AGAIN, APPLYING, AREA_BYTES, Area, BYTES, CACHE, FREE, MOST_MOVED, NOTHING, POOL,
@@ -25,8 +26,8 @@ const PAGE: u64 = 4096;
 const TRIES: u32 = 1000;
 
 /// Moves the pages of `area`, the area with this number, for the first time or again.
-/// `path` names the file with its code. All signals are blocked.
-pub fn apply(area: &Area, number: u64, path: *const u8) {
+/// All signals are blocked.
+pub fn apply(area: &Area, number: u64) {
     let again = area.wanted.load(Acquire) == APPLY_AGAIN;
     let before = if again { ROLLED_BACK } else { FREE };
     // Several threads may have been asked.
@@ -43,14 +44,14 @@ pub fn apply(area: &Area, number: u64, path: *const u8) {
     let ready = control().is_some_and(|c| c.ready.load(SeqCst) == READY);
     let used = shared::is_in_use(area.page.load(Relaxed), area.len.load(Relaxed));
     // The moment is wrong; the tool asks once more.
-    if is_held() || !ready || used || holds_handlers_stack(area) {
+    if is_held() || !ready || used || holds_stack(area) || meets_another(area) {
         return leave(area, before);
     }
     let began = kernel::now();
     let error = if again {
         move_again(area)
     } else {
-        carry_out(area, number, path)
+        carry_out(area, number)
     };
     if error == 0 {
         area.applied.store(began, Relaxed);
@@ -65,6 +66,24 @@ pub fn apply(area: &Area, number: u64, path: *const u8) {
         area.spoilt.store(1, Relaxed);
         leave(area, if again { ROLLED_BACK } else { REFUSED });
     }
+}
+
+/// Whether bytes of another area are away, or on their way, that lie on the same pages: what
+/// is mapped there now is not theirs, and would be put over them one day. Of two that ask at
+/// the same time, neither is moved.
+fn meets_another(area: &Area) -> bool {
+    let pages = |a: &Area| {
+        let page = a.page.load(Relaxed);
+        (page, page.saturating_add(a.len.load(Relaxed)))
+    };
+    let (start, end) = pages(area);
+    areas().any(|other| {
+        let (from, to) = pages(other);
+        !core::ptr::eq(area, other)
+            && from < end
+            && start < to
+            && matches!(other.state.load(SeqCst), APPLYING | ACTIVE | ROLLING_BACK)
+    })
 }
 
 /// It is no longer on its way, but in `state`.
@@ -87,18 +106,14 @@ fn move_again(area: &Area) -> i32 {
     move_away(area, page, len, at)
 }
 
-#[cfg(not(test))]
-fn holds_handlers_stack(area: &Area) -> bool {
-    crate::signals::has_stack_in(area.page.load(Relaxed), area.len.load(Relaxed))
-}
-
-#[cfg(test)]
-fn holds_handlers_stack(_area: &Area) -> bool {
-    false
+/// Whether a stack lies there that threads come to otherwise than by calls.
+fn holds_stack(area: &Area) -> bool {
+    let (page, len) = (area.page.load(Relaxed), area.len.load(Relaxed));
+    stacks::any_in(page, len) || contexts::any_in(page, len)
 }
 
 /// 0, or why it is as it was.
-fn carry_out(area: &Area, number: u64, path: *const u8) -> i32 {
+fn carry_out(area: &Area, number: u64) -> i32 {
     let (page, len, at) = (
         area.page.load(Relaxed),
         area.len.load(Relaxed),
@@ -118,7 +133,7 @@ fn carry_out(area: &Area, number: u64, path: *const u8) -> i32 {
             return error;
         }
     }
-    let error = code(number, path, place).unwrap_or_else(|| move_away(area, page, len, at));
+    let error = code(number, place).unwrap_or_else(|| move_away(area, page, len, at));
     if error != 0 {
         // SAFETY: nothing has come to lie there.
         unsafe {
@@ -145,37 +160,16 @@ fn reserve(start: u64, bytes: u64) -> i32 {
     -got as i32
 }
 
-/// Maps the area's code; an error number if that fails. Without a path it is mapped
-/// behind what is shared already, and mapped there once more.
-fn code(number: u64, path: *const u8, at: u64) -> Option<i32> {
+/// Maps the area's code, which is mapped behind what is shared already, once more; an error
+/// number if that fails.
+fn code(number: u64, at: u64) -> Option<i32> {
     let offset = BYTES as u64 + number * CACHE;
-    // SAFETY: the path is a C string of ours.
-    if unsafe { *path } == 0 {
-        let shared = control().map_or(0, |c| &raw const *c as u64);
-        let rights = libc::PROT_READ | libc::PROT_EXEC;
-        // SAFETY: over our own reservation; nothing executes it yet.
-        let mapped =
-            unsafe { kernel::duplicate(shared + offset, CACHE, at) && protect(at, CACHE, rights) };
-        return (!mapped).then_some(libc::EACCES);
-    }
-    // SAFETY: as above.
-    let Some(fd) = (unsafe { kernel::open(path) }) else {
-        return Some(libc::ENOENT);
-    };
+    let shared = control().map_or(0, |c| &raw const *c as u64);
     let rights = libc::PROT_READ | libc::PROT_EXEC;
-    // SAFETY: over our own reservation.
-    let got = unsafe {
-        map(
-            at,
-            CACHE,
-            rights,
-            libc::MAP_SHARED | libc::MAP_FIXED,
-            fd,
-            offset,
-        )
-    };
-    kernel::close(fd);
-    (got != at as isize).then_some(if got < 0 { -got as i32 } else { libc::EINVAL })
+    // SAFETY: over our own reservation; nothing executes it yet.
+    let mapped =
+        unsafe { kernel::duplicate(shared + offset, CACHE, at) && protect(at, CACHE, rights) };
+    (!mapped).then_some(libc::EACCES)
 }
 
 /// Moves the bytes; 0 or an error number.
@@ -366,4 +360,52 @@ pub fn set_mask(how: i32, new: &u64, old: &mut u64) {
 /// Whether the area was ever moved.
 pub fn is_used(area: &Area) -> bool {
     area.state.load(Acquire) != FREE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::set_control;
+    use sunder_wire::remap::{APPLY, AREAS, Control};
+
+    /// Some pages, moved in one area, are asked for in another: what lies in their place then
+    /// would come back as theirs.
+    #[test]
+    fn pages_that_are_away_are_not_moved_once_more() {
+        let _alone = shared::COUNTING.lock();
+        // SAFETY: any bytes are atomic words, so zeroes are.
+        let control: &'static Control = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        control.ready.store(READY, SeqCst);
+        // SAFETY: it stays.
+        unsafe { set_control((&raw const *control).cast_mut()) };
+        let area = |number: usize, page: u64, len: u64, state: u32| {
+            let area = &control.areas[number % AREAS];
+            area.page.store(page, Relaxed);
+            area.len.store(len, Relaxed);
+            area.state.store(state, SeqCst);
+            area.wanted.store(APPLY, SeqCst);
+            area
+        };
+        let became = |area: &Area| {
+            apply(area, 0);
+            area.state.load(SeqCst)
+        };
+        for (state, other, wanted) in [
+            (ACTIVE, 0x5000, FREE),
+            (ROLLING_BACK, 0x5000, FREE),
+            (APPLYING, 0x5000, FREE),
+            // One page of several.
+            (ACTIVE, 0x4000, FREE),
+            // These numbers are not sound, so that it gets as far as that.
+            (ROLLED_BACK, 0x5000, REFUSED),
+            (ACTIVE, 0x3000, REFUSED),
+            (ACTIVE, 0x6000, REFUSED),
+        ] {
+            area(0, other, 2 * PAGE, state);
+            let asked = area(1, 0x5000, PAGE, FREE);
+            assert_eq!(became(asked), wanted, "{state} at {other:#x}");
+        }
+        // SAFETY: null is allowed.
+        unsafe { set_control(core::ptr::null_mut()) };
+    }
 }

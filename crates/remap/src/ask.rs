@@ -2,8 +2,8 @@
 
 use crate::kernel;
 use crate::lookup::General;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use sunder_wire::remap::{ANSWERED, ASKED, Control, Request, TAKEN, UNUSED};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use sunder_wire::remap::{Control, Request};
 
 /// How long a thread waits for an answer. A tool that is there answers in a fraction
 /// of a millisecond; on a machine with far more threads than CPUs it may have to
@@ -33,39 +33,28 @@ pub fn ask(control: &Control, area: u32, ip: u64, address: u64, general: &Genera
     for (place, &value) in request.general.iter().zip(general) {
         place.store(value, Relaxed);
     }
-    request.answer.store(0, Relaxed);
-    request.state.store(ASKED, Release);
+    let asked = request.ask();
     control.bell.fetch_add(1, AcqRel);
     kernel::wake(&control.bell);
-    while request.state.load(Acquire) == ASKED {
+    while request.waits(asked) {
         if kernel::now().wrapping_sub(start) > PATIENCE {
-            let gone = request
-                .state
-                .compare_exchange(ASKED, UNUSED, AcqRel, Acquire);
-            if gone.is_ok() {
+            if request.give_up(asked) {
                 return Answer::None;
             }
             break;
         }
-        kernel::wait(&request.state, ASKED, 50_000_000, true);
+        kernel::wait(&request.state, asked, 50_000_000, true);
     }
-    let answer = request.answer.load(Relaxed);
-    let answered = request.state.load(Acquire) == ANSWERED;
-    request.state.store(UNUSED, Release);
-    match answer {
-        _ if !answered => Answer::None,
-        0 => Answer::No,
-        to => Answer::Go(to),
+    match request.take_answer(asked) {
+        None => Answer::None,
+        Some(0) => Answer::No,
+        Some(to) => Answer::Go(to),
     }
 }
 
 fn take(control: &Control, start: u64) -> Option<&Request> {
     loop {
-        let free = control.requests.iter().find(|r| {
-            r.state
-                .compare_exchange(UNUSED, TAKEN, AcqRel, Relaxed)
-                .is_ok()
-        });
+        let free = control.requests.iter().find(|r| r.take());
         if free.is_some() {
             return free;
         }

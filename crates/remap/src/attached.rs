@@ -7,13 +7,13 @@
 
 use crate::program::{self, Action, BIT};
 use crate::shared::{control, set_alive, set_control, withdraw};
-use crate::{area, fault, handlers, hooks, kernel, peek, shared, start};
+use crate::{area, cancel, contexts, fault, handlers, hooks, kernel, peek, shared, stacks};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use sunder_hooks::{Call, ENTRIES, lead_to};
 use sunder_wire::attach::{Begin, MAGIC, Table};
 use sunder_wire::remap::{
-    BY_CONFINEMENT, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS, BY_TOOL, Control, READY,
+    BY_CONFINEMENT, BY_DEATH, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS, BY_TOOL, Control, READY,
 };
 
 /// Pointers to functions, which any thread may read.
@@ -56,16 +56,19 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
         (stacks, with.control)
     };
     for &[at, len] in stacks {
-        if !add_stack(at, len) {
+        if !stacks::add(at, len) {
             return libc::ENOSPC.into();
         }
     }
-    PROCESS.store(kernel::process(), Ordering::Relaxed);
+    is_this();
     lead_to(hooks::HOOKS, before);
     let Some(own) = handlers::ask(libc::SIGSEGV as usize) else {
         return libc::EPERM.into();
     };
     program::set_kernels(&own);
+    // If the tool is killed now, other threads run meanwhile: what they ask for is answered
+    // from here on.
+    OURS.store(true, Ordering::SeqCst);
     for signal in handlers::all() {
         let Some(action) = handlers::ask(signal) else {
             continue;
@@ -85,7 +88,6 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
         end();
         return libc::EPERM.into();
     }
-    OURS.store(true, Ordering::Release);
     let mapped = mapped as *mut Control;
     // SAFETY: the tool has mapped the whole file there, and it stays.
     unsafe {
@@ -96,6 +98,11 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
         (*mapped).ready.store(READY, Ordering::Release);
     }
     0
+}
+
+/// The process that the library is in place in is this one.
+pub fn is_this() {
+    PROCESS.store(kernel::process(), Ordering::Relaxed);
 }
 
 /// The kernel calls our handler of SIGSEGV.
@@ -120,9 +127,9 @@ unsafe extern "C" fn restore() {
     core::arch::naked_asm!("mov rax, 15", "syscall")
 }
 
-/// Gives the program's handlers back. From here on nothing of ours does anything.
+/// Gives the program's handlers back. From here on nothing of ours does anything. As in
+/// [`begin`], other threads may run meanwhile: until all is given back they are answered.
 extern "C" fn end() {
-    OURS.store(false, Ordering::Release);
     for signal in handlers::all() {
         if handlers::ask(signal).is_some_and(|a| handlers::is_ours(&a)) {
             handlers::tell(signal, &handlers::get(signal));
@@ -130,8 +137,16 @@ extern "C" fn end() {
     }
     let ours = fault::handler as *const () as usize;
     if handlers::ask(libc::SIGSEGV as usize).is_some_and(|a| a.handler == ours) {
-        handlers::tell(libc::SIGSEGV as usize, &program::get_kernels());
+        loop {
+            let wanted = program::get_kernels();
+            handlers::tell(libc::SIGSEGV as usize, &wanted);
+            OURS.store(false, Ordering::SeqCst);
+            if program::get_kernels().handler == wanted.handler {
+                break;
+            }
+        }
     }
+    OURS.store(false, Ordering::SeqCst);
     // SAFETY: null is allowed.
     unsafe { set_control(null_mut()) };
 }
@@ -139,7 +154,7 @@ extern "C" fn end() {
 extern "C" fn apply(number: u64) {
     let area = control().and_then(|c| c.areas.get(number as usize));
     if let Some(area) = area {
-        start::with_path(|path| area::apply(area, number, path));
+        area::apply(area, number);
     }
 }
 
@@ -151,19 +166,9 @@ extern "C" fn roll_back(number: u64) {
     }
 }
 
-#[cfg(not(test))]
-fn add_stack(at: u64, len: u64) -> bool {
-    crate::signals::add_stack(at, len)
-}
-
-#[cfg(test)]
-fn add_stack(_at: u64, _len: u64) -> bool {
-    true
-}
-
 /// Whether this is another process in our memory for the moment, a `vfork`'s, which has
 /// actions of its own. A forked child is none: it has its own memory too.
-fn is_guest() -> bool {
+pub fn is_guest() -> bool {
     control().is_some() && kernel::process() != PROCESS.load(Ordering::Relaxed)
 }
 
@@ -173,6 +178,24 @@ pub fn is_about_signals(number: i64) -> bool {
         number,
         libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask | libc::SYS_sigaltstack
     )
+}
+
+/// Calls that may wait, which [`hooks`] hands on: `read` of a program with one thread,
+/// before which there is no room for a hook.
+pub const fn is_a_transfer(number: i64) -> bool {
+    number == libc::SYS_read
+}
+
+/// In place of such a call: as [`before`] one, and the call.
+///
+/// # Safety
+/// The program's own call.
+pub unsafe fn transfer(call: &mut Call) {
+    // SAFETY: by the caller.
+    unsafe {
+        before(call);
+        make(call);
+    }
 }
 
 /// In place of such a call.
@@ -289,6 +312,9 @@ unsafe fn action(call: &mut Call) {
 /// The program changes what a thread blocks: never SIGSEGV.
 unsafe fn mask(call: &mut Call) {
     let [how, new, ..] = call.arguments;
+    if how == libc::SIG_SETMASK as usize && new != 0 && control().is_some() && !is_guest() {
+        contexts::sets_mask(new as u64, word);
+    }
     let passes = new == 0 || how == libc::SIG_UNBLOCK as usize || control().is_none() || is_guest();
     let wanted = if passes { None } else { word(new as u64) };
     let open;
@@ -317,7 +343,7 @@ fn stack(call: &Call) {
     if flags as i32 & libc::SS_DISABLE != 0 {
         return;
     }
-    if !add_stack(at, len) {
+    if !stacks::add(at, len) {
         withdraw();
     }
     area::roll_back_in(at, len, BY_SIGNALS);
@@ -340,8 +366,9 @@ unsafe extern "C" fn before(call: &mut Call) {
         libc::SYS_seccomp => confine(),
         libc::SYS_prctl if a as i32 == libc::PR_SET_SECCOMP => confine(),
         libc::SYS_ptrace => give_up(BY_CONFINEMENT),
-        // Cancellation may unwind a thread from a copy of code.
-        libc::SYS_tgkill if c == 32 => give_up(BY_SIGNALS),
+        libc::SYS_tgkill if c == cancel::SIGNAL => cancel::begins(b as u32),
+        // As `abort` does: a core file has the bytes where they were.
+        libc::SYS_tgkill if leaves_core(c) => area::roll_back_all(BY_DEATH),
         libc::SYS_rt_sigsuspend => blocks(a),
         libc::SYS_ppoll => blocks(d),
         libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => blocks(e),
@@ -356,21 +383,48 @@ unsafe extern "C" fn before(call: &mut Call) {
         }
         libc::SYS_preadv2 | libc::SYS_pwritev2 => all_used(b, c),
         libc::SYS_recvmsg | libc::SYS_sendmsg => message(b),
-        number => other(number, a, b),
+        libc::SYS_futex => futex(call),
+        number => other(number, a, b, c),
     }
 }
 
+/// Whether this signal is the end of the program, and leaves a core file if one is wanted.
+fn leaves_core(signal: u64) -> bool {
+    let ends = [
+        libc::SIGQUIT,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGSYS,
+    ];
+    let mut action = [0u64; 4];
+    let arguments = [signal as usize, 0, &raw mut action as usize, 8, 0, 0];
+    // SAFETY: the kernel writes an action of its layout.
+    ends.contains(&(signal as i32))
+        && unsafe { kernel::call(libc::SYS_rt_sigaction, arguments) } == 0
+        && action.first() == Some(&(libc::SIG_DFL as u64))
+}
+
 /// Calls that only `syscall` and a few others make, whose code does not tell which.
-fn other(number: i64, a: u64, b: u64) {
+fn other(number: i64, a: u64, b: u64, c: u64) {
     match number {
         libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => give_up(BY_SIGNALS),
+        libc::SYS_mmap | libc::SYS_mprotect if hooks::is_code(c) => {
+            area::roll_back_all(BY_MAPPING);
+        }
         libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {
             area::roll_back_in(a, b, BY_MAPPING);
+        }
+        // The kernel then uses memory while nobody waits for it.
+        libc::SYS_io_uring_setup | libc::SYS_io_setup | libc::SYS_userfaultfd => {
+            give_up(BY_KERNEL);
         }
         libc::SYS_mremap | libc::SYS_brk | libc::SYS_shmat | libc::SYS_remap_file_pages => {
             area::roll_back_all(BY_MAPPING);
         }
-        libc::SYS_futex | libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => {}
+        libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => {}
         libc::SYS_sched_yield | libc::SYS_getrandom | libc::SYS_membarrier => {}
         libc::SYS_tgkill | libc::SYS_tkill | libc::SYS_exit | libc::SYS_rt_sigreturn => {}
         // What else takes memory may do so in pieces.
@@ -421,6 +475,25 @@ fn blocks(mask: u64) {
     if mask != 0 && word(mask).is_none_or(|mask| mask & BIT != 0) {
         area::roll_back_all(BY_SIGNALS);
     }
+}
+
+/// The kernel finds who waits by the address, which stays what it was, wherever the bytes are; so
+/// only what it reads has to be in its place. Waking another's private waiters reads nothing.
+fn futex(call: &Call) {
+    const PRIVATE: i32 = libc::FUTEX_PRIVATE_FLAG;
+    let [word, operation, _, time, other, _] = call.arguments.map(|a| a as u64);
+    let operation = operation as i32 & !libc::FUTEX_CLOCK_REALTIME;
+    if matches!(
+        operation & !PRIVATE,
+        libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET
+    ) && operation & PRIVATE != 0
+    {
+        return;
+    }
+    used(word, 4);
+    // What is no pointer is in no pages, or has bytes put back that need not be.
+    used(time, 16);
+    used(other, 4);
 }
 
 /// These bytes go to the kernel.

@@ -3,14 +3,14 @@
 
 use crate::ask::{Answer, ask};
 use crate::lookup::{self, General};
-use crate::shared::{areas, control};
-use crate::{area, interrupted, kernel, peek, program, start};
+use crate::shared::{self, areas, control};
+use crate::{area, cancel, contexts, interrupted, kernel, peek, program};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_wire::remap::{
     ACTIVE, APPLY, APPLY_AGAIN, APPLYING, AREA_BYTES, Area, BELL, BY_FAULTS, BY_INSTRUCTION,
-    BY_SILENCE, BY_TOOL, Control, FREE, ROLL_BACK, ROLLED_BACK, ROLLING_BACK,
+    BY_SIGNALS, BY_SILENCE, BY_TOOL, Control, FREE, ROLL_BACK, ROLLED_BACK, ROLLING_BACK,
 };
 
 /// Faults are counted in windows of so many nanoseconds.
@@ -83,6 +83,9 @@ unsafe extern "C" fn decide(
     if about.si_code == QUEUED && unsafe { about.si_value().sival_ptr } as u64 == BELL {
         bell();
         interrupted::begin_anew(state, program_handles);
+        if cancel::has_begun() {
+            show_original(state);
+        }
         return 0;
     }
     if about.si_code > 0 && (peek::failed(state) || redirect(about, state)) {
@@ -137,12 +140,13 @@ pub fn show_original(state: &mut libc::ucontext_t) {
     }
 }
 
-#[cfg(not(test))]
+#[cfg(all(feature = "preloaded", not(test)))]
 fn program_handles(signals: u64) -> bool {
     crate::signals::handles(signals)
 }
 
-#[cfg(test)]
+/// Where threads are stopped to move, none is asked by a signal.
+#[cfg(not(all(feature = "preloaded", not(test))))]
 fn program_handles(_signals: u64) -> bool {
     false
 }
@@ -154,7 +158,7 @@ fn bell() {
     for (number, area) in control.areas.iter().enumerate() {
         match (area.wanted.load(Acquire), area.state.load(Acquire)) {
             (APPLY, FREE) | (APPLY_AGAIN, ROLLED_BACK) => {
-                start::with_path(|path| area::apply(area, number as u64, path));
+                area::apply(area, number as u64);
             }
             (ROLL_BACK, ACTIVE) => area::roll_back(area, BY_TOOL),
             _ => {}
@@ -211,7 +215,7 @@ fn send_on(
             ACTIVE => break,
             // The bytes are where they were; but a page that the program itself may
             // not reach would fault for ever.
-            _ => return copied || !on_page || !faulted_before(area, here),
+            _ => return copied || !on_page || !faulted_before(here),
         }
     }
     if !on_page {
@@ -228,6 +232,16 @@ fn send_on(
         return true;
     }
     let general = general(state);
+    let [_, _, _, _, stack_pointer, ..] = general;
+    if within(
+        stack_pointer,
+        area.page.load(Relaxed),
+        area.len.load(Relaxed),
+    ) {
+        contexts::is_entered(stack_pointer);
+        area::roll_back(area, BY_SIGNALS);
+        return true;
+    }
     if let Some(target) = lookup::find(control, number, here, &general, copied) {
         go(state, target);
         return true;
@@ -245,14 +259,15 @@ fn send_on(
     true
 }
 
-/// Whether this thread faulted at the same instruction before, when these pages were
-/// back already: then the fault is the program's own. One that comes from before they
-/// were back comes once.
-fn faulted_before(area: &Area, here: u64) -> bool {
+/// Whether this thread faulted at the same instruction before, and nothing was about to be
+/// moved since: then the fault is the program's own, as all bytes are where it thinks. One
+/// that comes from before they were back comes once for each time that something moves:
+/// here pages may be in several areas, of which each was put back at some time.
+fn faulted_before(here: u64) -> bool {
     const PLACES: usize = 64;
     static LATE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
     let thread = kernel::thread();
-    let which = area.rolled_back.load(Relaxed).rotate_left(17);
+    let which = u64::from(shared::moves()).rotate_left(17);
     let this = u64::from(thread) << 32 ^ here ^ which;
     LATE.get(thread as usize % PLACES)
         .is_some_and(|place| place.swap(this, Relaxed) == this)
@@ -278,5 +293,26 @@ pub fn end(why: &[u8]) -> ! {
             [2, why.as_ptr() as usize, why.len(), 0, 0, 0],
         );
         libc::abort()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::faulted_before;
+    use crate::shared;
+
+    /// A page may be in several areas, each put back at some time: what tells a thread's second
+    /// late fault from one of the program's own is that something has moved since.
+    #[test]
+    fn a_late_fault_comes_once_for_each_move() {
+        let _alone = shared::COUNTING.lock();
+        assert!(!faulted_before(0x1000), "from before the bytes were back");
+        assert!(faulted_before(0x1000), "nothing has moved since");
+        for _ in 0..3 {
+            shared::count_move();
+            assert!(!faulted_before(0x1000), "another one");
+        }
+        assert!(faulted_before(0x1000));
+        assert!(!faulted_before(0x2000), "another instruction");
     }
 }

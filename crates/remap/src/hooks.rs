@@ -18,11 +18,20 @@ unsafe extern "C" fn instead(call: &mut Call) {
         // SAFETY: the program's own call.
         return unsafe { attached::instead(call) };
     }
+    if attached::is_a_transfer(call.number) {
+        // SAFETY: the program's own call.
+        return unsafe { attached::transfer(call) };
+    }
     // What goes back must not be moved again before the call is over.
     let hold = shared::Hold::new();
     if shared::anything_moved() {
         let [at, len, size, flags, to, _] = call.arguments.map(|a| a as u64);
         match call.number {
+            // It may make kernel calls that nobody sees: the tool looks at it before
+            // anything is moved again.
+            libc::SYS_mmap | libc::SYS_mprotect if is_code(size) => {
+                area::roll_back_all(BY_MAPPING);
+            }
             // The heap ends there, so that what is above it goes; 0 only asks.
             libc::SYS_brk if at == 0 => {}
             libc::SYS_brk => area::roll_back_in(at, LARGEST_HEAP, BY_MAPPING),
@@ -38,6 +47,11 @@ unsafe extern "C" fn instead(call: &mut Call) {
     // SAFETY: the program's own call.
     unsafe { call.make() };
     drop(hold);
+}
+
+/// Whether memory with these rights can be executed.
+pub const fn is_code(rights: u64) -> bool {
+    rights & libc::PROT_EXEC as u64 != 0
 }
 
 /// A call that could not reach its memory: if any bytes have moved they go back, and

@@ -11,16 +11,22 @@
 //! - [`interrupted`] begins kernel calls anew that the tool's signal has ended early.
 //! - [`hooks`] sees the kernel calls of the C library: one that fails because its
 //!   memory was moved is made again.
+//! - [`contexts`] sees threads go to stacks that the program made for itself.
+//! - [`cancel`] sees to it that no thread is cancelled in a copy of code.
 //! - [`signals`], [`calls`] and [`spawn`] are functions that the program calls
 //!   instead of the C library's, so that its own handlers, its reads and writes and
 //!   its children are what they are without us.
 //!
 //! In a program that was running already nobody calls these functions; there
-//! [`attached`] sees the kernel calls behind them.
+//! [`attached`] sees the kernel calls behind them. They are left out of what the tool
+//! puts there (feature `preloaded`), and with them all that would take memory in the
+//! program to no end: the standard library and tables for unwinding.
 //!
 //! No code here allocates, panics, or changes `errno`; all of it may run in a
 //! signal handler.
 
+#![cfg_attr(not(any(test, feature = "preloaded")), no_std)]
+#![cfg_attr(not(feature = "preloaded"), allow(dead_code, unused_imports))]
 // A test binary is a program of its own; there nothing calls most of this.
 #![cfg_attr(
     test,
@@ -35,7 +41,13 @@
 mod area;
 mod ask;
 mod attached;
+#[cfg(feature = "preloaded")]
 mod calls;
+mod cancel;
+#[cfg(feature = "preloaded")]
+mod clocks;
+mod contexts;
+#[cfg(feature = "preloaded")]
 mod environment;
 mod fault;
 mod handlers;
@@ -44,11 +56,18 @@ mod interrupted;
 mod kernel;
 mod lookup;
 mod peek;
+#[cfg(not(feature = "preloaded"))]
 mod plain;
 mod program;
+#[cfg(feature = "preloaded")]
 mod raw;
+#[cfg(feature = "preloaded")]
 mod real;
 mod shared;
+#[cfg(feature = "preloaded")]
 mod signals;
+#[cfg(feature = "preloaded")]
 mod spawn;
+mod stacks;
+#[cfg(feature = "preloaded")]
 mod start;

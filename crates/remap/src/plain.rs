@@ -7,6 +7,13 @@
 
 use crate::{area, kernel};
 
+/// No code of ours panics. If it did the program would end as it does where a function is
+/// missing.
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    sunder_plain_absent()
+}
+
 /// As `memcpy`.
 ///
 /// # Safety

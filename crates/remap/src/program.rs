@@ -1,11 +1,12 @@
 //! What the program wants done with SIGSEGV, while the signal's handler is ours.
 //! Contexts: normal, signal.
 
-use crate::area::set_mask;
+use crate::area::{self, set_mask};
 use crate::kernel;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use sunder_wire::remap::BY_DEATH;
 
 /// The program's action.
 static HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
@@ -89,7 +90,10 @@ pub unsafe fn deliver(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         // A fault can't be ignored; it would come again.
         libc::SIG_IGN if !from_kernel => 0,
         libc::SIG_DFL | libc::SIG_IGN => {
-            end(signal, from_kernel);
+            // A core file has the bytes where the program's code and symbols say they are.
+            area::roll_back_all(BY_DEATH);
+            // SAFETY: by the caller.
+            end(signal, from_kernel, unsafe { &mut *context.cast() });
             0
         }
         _ => {
@@ -105,22 +109,28 @@ pub unsafe fn deliver(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
 }
 
 /// Ends the program as the signal would have without us.
-fn end(signal: c_int, from_kernel: bool) {
+fn end(signal: c_int, from_kernel: bool, state: &mut libc::ucontext_t) {
+    if from_kernel {
+        // The instruction that faulted faults again, and who blocks the signal then dies by
+        // it. The handler stays: others may still come out of copies of code by faults, of
+        // which none is to be taken for what the program died of.
+        let word = (&raw mut state.uc_sigmask).cast::<u64>();
+        // SAFETY: a set of signals begins with the kernel's.
+        unsafe { word.write_unaligned(word.read_unaligned() | BIT) };
+        return;
+    }
     // What the kernel calls `struct sigaction`: handler, flags, restorer, mask.
     let default = [0u64; 4];
     let arguments = [signal as usize, &raw const default as usize, 0, 8, 0, 0];
     // SAFETY: an action of the kernel's layout.
     unsafe { kernel::call(libc::SYS_rt_sigaction, arguments) };
-    if !from_kernel {
-        let (process, thread) = (kernel::process() as usize, kernel::thread() as usize);
-        // It is blocked until the handler returns.
-        // SAFETY: a signal to ourselves.
-        unsafe {
-            kernel::call(
-                libc::SYS_tgkill,
-                [process, thread, signal as usize, 0, 0, 0],
-            )
-        };
-    }
-    // The instruction that faulted faults again.
+    let (process, thread) = (kernel::process() as usize, kernel::thread() as usize);
+    // It is blocked until the handler returns.
+    // SAFETY: a signal to ourselves.
+    unsafe {
+        kernel::call(
+            libc::SYS_tgkill,
+            [process, thread, signal as usize, 0, 0, 0],
+        )
+    };
 }

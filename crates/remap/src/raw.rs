@@ -3,7 +3,7 @@
 
 #![cfg(not(test))]
 
-use crate::{area, interrupted, kernel, real, shared};
+use crate::{area, hooks, interrupted, kernel, real, shared};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_wire::remap::{BY_CONFINEMENT, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
@@ -47,6 +47,16 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
         libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => {
             shared::withdraw();
             area::roll_back_all(BY_SIGNALS);
+            0
+        }
+        // The kernel then uses memory while nobody waits for it.
+        libc::SYS_io_uring_setup | libc::SYS_io_setup | libc::SYS_userfaultfd => {
+            shared::withdraw();
+            area::roll_back_all(BY_KERNEL);
+            0
+        }
+        libc::SYS_mmap | libc::SYS_mprotect if hooks::is_code(c as u64) => {
+            area::roll_back_all(BY_MAPPING);
             0
         }
         libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {

@@ -1,37 +1,7 @@
 //! The functions that stand behind ours: the next ones in the dynamic linker's
 //! order. Looked up by the constructor, so that no call looks up. Contexts: all.
 
-use core::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
-
-macro_rules! real {
-    ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// Looks all up.
-        pub fn find_all() {
-            $(let _ = $name();)*
-        }
-        $(
-        /// The next function of this name.
-        #[inline]
-        #[allow(non_snake_case, reason = "the name of the C library's function")]
-        pub fn $name() -> Option<unsafe extern "C-unwind" fn($($argument),*) -> $result> {
-            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-            let mut found = SLOT.load(Ordering::Relaxed);
-            if found.is_null() {
-                // SAFETY: the bytes end with the zero that was put there.
-                let name = unsafe {
-                    CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
-                };
-                // SAFETY: the name is a C string.
-                found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
-                SLOT.store(found, Ordering::Relaxed);
-            }
-            // SAFETY: a null pointer is `None`; anything else is the function
-            // of this name, whose type its manual gives.
-            unsafe { core::mem::transmute(found) }
-        }
-    )*};
-}
+use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
 /// A buffer.
 type Bytes = *mut c_void;
@@ -42,10 +12,11 @@ type Set = *const libc::sigset_t;
 /// Arguments or an environment.
 type Strings = *const *mut c_char;
 
-real! {
+sunder_next::functions! {
+    all find_all;
     sigaction: fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
     pthread_sigmask: fn(c_int, Set, *mut libc::sigset_t) -> c_int;
-    pthread_setcanceltype: fn(c_int, *mut c_int) -> c_int;
+    pthread_cancel: fn(libc::pthread_t) -> c_int;
     sigprocmask: fn(c_int, Set, *mut libc::sigset_t) -> c_int;
     sigsuspend: fn(Set) -> c_int;
     sigaltstack: fn(*const libc::stack_t, *mut libc::stack_t) -> c_int;
@@ -77,10 +48,12 @@ real! {
     execvp: fn(*const c_char, Strings) -> c_int;
     execvpe: fn(*const c_char, Strings, Strings) -> c_int;
     fexecve: fn(c_int, Strings, Strings) -> c_int;
-    vfork: fn() -> c_int;
     clone: fn() -> c_int;
     _Fork: fn() -> c_int;
     pthread_create: fn(*mut libc::pthread_t, *const libc::pthread_attr_t, *mut c_void, *mut c_void) -> c_int;
     syscall: fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+    clock_gettime: fn(c_int, *mut libc::timespec) -> c_int;
+    clock_getres: fn(c_int, *mut libc::timespec) -> c_int;
+    gettimeofday: fn(*mut libc::timeval, *mut c_void) -> c_int;
     prctl: fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
 }

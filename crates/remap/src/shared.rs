@@ -71,6 +71,10 @@ pub fn count_move() {
     MOVES.fetch_add(1, Ordering::SeqCst);
 }
 
+/// Held by tests that count moves, or move something.
+#[cfg(test)]
+pub static COUNTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// While it lives nothing is moved: whoever moves says so in the area's state and then
 /// looks for holds, and a hold is counted before the states are looked at. No lock,
 /// since handlers of the program may interrupt its taking and need one of their own.
@@ -86,8 +90,13 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        HOLDS.fetch_sub(1, Ordering::SeqCst);
+        end_hold();
     }
+}
+
+/// One that was forgotten ends.
+pub fn end_hold() {
+    HOLDS.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// Waits for those that have begun to move.

@@ -6,7 +6,7 @@
 
 use crate::program::{self, BIT};
 use crate::shared::Hold;
-use crate::{area, real, shared};
+use crate::{area, real, shared, stacks};
 use core::ffi::{c_int, c_void};
 use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS};
 
@@ -50,7 +50,8 @@ pub unsafe extern "C-unwind" fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    if signal == libc::SIGSEGV && crate::start::is_ours() {
+    // A child of `vfork` has actions of its own.
+    if signal == libc::SIGSEGV && crate::start::is_ours() && !crate::attached::is_guest() {
         let before = program::get();
         // SAFETY: as the C library demands.
         unsafe {
@@ -158,27 +159,6 @@ mod handlers {
 /// Whether the program has a handler for one of these signals.
 pub fn handles(signals: u64) -> bool {
     (1..=64).any(|signal| signals >> (signal - 1) & 1 != 0 && handlers::get(signal).0 != 0)
-}
-
-/// Interposed: a thread that can be cancelled at any instruction would be unwound
-/// from a copy of code, of which nobody knows how.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
-    /// `PTHREAD_CANCEL_ASYNCHRONOUS`.
-    const ANYWHERE: c_int = 1;
-    if kind == ANYWHERE {
-        shared::withdraw();
-        area::roll_back_all(BY_SIGNALS);
-    }
-    let _hold = written(old);
-    match real::pthread_setcanceltype() {
-        // SAFETY: handed on.
-        Some(real) => unsafe { real(kind, old) },
-        None => libc::ENOSYS,
-    }
 }
 
 /// What `signal` and its kin do, by `sigaction`.
@@ -357,46 +337,6 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     };
     // SAFETY: handed on.
     unsafe { with_open(set, |set| real(file, events, most, time, set)) }
-}
-
-/// Stacks for handlers, by their first bytes and lengths: nothing that lies there may
-/// be moved, since the kernel itself writes there.
-mod stacks {
-    use core::sync::atomic::AtomicU64;
-    use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-
-    const MOST: usize = 256;
-
-    static START: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
-    static LEN: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
-
-    /// Remembers one; false if there are too many.
-    pub fn add(start: u64, len: u64) -> bool {
-        START.iter().zip(&LEN).any(|(at, bytes)| {
-            let mine = at.compare_exchange(0, start, AcqRel, Acquire);
-            if mine.is_ok() || mine == Err(start) {
-                bytes.fetch_max(len, Release);
-                return true;
-            }
-            false
-        })
-    }
-
-    /// Whether one lies in a range.
-    pub fn any_in(start: u64, len: u64) -> bool {
-        START.iter().zip(&LEN).any(|(at, bytes)| {
-            let from = at.load(Relaxed);
-            let bytes = bytes.load(Acquire);
-            from != 0 && from < start + len && start < from.saturating_add(bytes)
-        })
-    }
-}
-
-pub use stacks::add as add_stack;
-
-/// Whether a stack for handlers lies in a range.
-pub fn has_stack_in(start: u64, len: u64) -> bool {
-    stacks::any_in(start, len)
 }
 
 /// Interposed; see the C library's manual.

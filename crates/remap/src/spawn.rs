@@ -5,17 +5,21 @@
 #![cfg(not(test))]
 
 use crate::shared::Hold;
-use crate::{area, real, shared};
-use core::ffi::{c_char, c_int, c_void};
+use crate::{area, attached, real, shared};
+use core::ffi::{c_char, c_int, c_long, c_void};
 use sunder_wire::remap::{BY_FORK, BY_MAPPING};
 
 type Strings = *const *mut c_char;
 
-/// Nothing is moved while the value lives.
-fn prepare() -> Hold {
+/// Nothing is moved while the value lives. None in a child of `vfork`: its parent's has
+/// begun, and here it would never end.
+fn prepare() -> Option<Hold> {
+    if attached::is_guest() {
+        return None;
+    }
     let hold = Hold::new();
     area::roll_back_all(BY_FORK);
-    hold
+    Some(hold)
 }
 
 macro_rules! spawns {
@@ -100,7 +104,54 @@ macro_rules! jumps {
     )*};
 }
 
-jumps! { vfork look_vfork; clone look_clone; }
+jumps! { clone look_clone; }
+
+extern "C" fn begin_vfork() {
+    core::mem::forget(Hold::new());
+    area::roll_back_all(BY_FORK);
+}
+
+/// In the parent, when its child has left its memory; what the program gets.
+extern "C" fn end_vfork(result: c_long) -> c_int {
+    shared::end_hold();
+    if result < 0 {
+        // SAFETY: the C library's thread-local errno.
+        unsafe { *libc::__errno_location() = -result as c_int };
+        return -1;
+    }
+    result as c_int
+}
+
+/// Interposed: nothing is moved until the child has gone. It has its parent's stack, so
+/// that whatever lies there must not be needed by the parent: the return address is in a
+/// register meanwhile.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn vfork() -> c_int {
+    core::arch::naked_asm!(
+        "sub rsp, 8",
+        "call {begin}",
+        "add rsp, 8",
+        "pop rdi",
+        "mov eax, {number}",
+        "syscall",
+        "push rdi",
+        "test rax, rax",
+        "jz 2f",
+        "mov rdi, rax",
+        "sub rsp, 8",
+        "call {end}",
+        "add rsp, 8",
+        "2:",
+        "ret",
+        begin = sym begin_vfork,
+        end = sym end_vfork,
+        number = const libc::SYS_vfork,
+    )
+}
 
 /// Interposed: a stack that the program brings may lie on moved pages, and the C
 /// library uses it with all signals blocked.

@@ -1,15 +1,13 @@
 //! The constructor. Context: normal, before `main`, one thread.
 
 use crate::shared::{Hold, control, set_control};
-use crate::{area, environment, fault, hooks, kernel, program, real};
+use crate::{area, attached, environment, fault, hooks, kernel, program, real};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
-use sunder_wire::remap::{
-    BY_FORK, BYTES, Control, MAGIC, NO_HOOKS, NOT_LOADED, READY, TOTAL, VERSION,
-};
+use sunder_wire::remap::{BY_FORK, Control, MAGIC, NO_HOOKS, NOT_LOADED, READY, TOTAL, VERSION};
 
 #[cfg(not(test))]
 #[used]
@@ -18,18 +16,15 @@ static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = s
 
 const LONGEST: usize = 256;
 
-/// Where the shared file is, and which threads hold off moving.
+/// Which threads hold off moving.
 struct Kept {
-    path: UnsafeCell<[u8; LONGEST]>,
     hold: UnsafeCell<MaybeUninit<Hold>>,
 }
 
-// SAFETY: the path is written once, before anybody reads it; the hold by the one
-// thread that forks, under the C library's lock of forks.
+// SAFETY: written by the one thread that forks, under the C library's lock of forks.
 unsafe impl Sync for Kept {}
 
 static KEPT: Kept = Kept {
-    path: UnsafeCell::new([0; LONGEST]),
     hold: UnsafeCell::new(MaybeUninit::uninit()),
 };
 /// The handler of SIGSEGV is ours.
@@ -38,12 +33,6 @@ static OURS: AtomicBool = AtomicBool::new(false);
 /// Whether the handler of SIGSEGV is ours.
 pub fn is_ours() -> bool {
     OURS.load(Ordering::Acquire)
-}
-
-/// Calls `work` with the path of the shared file; it is empty in a program that was
-/// running already.
-pub fn with_path(work: impl FnOnce(*const u8)) {
-    work(KEPT.path.get().cast());
 }
 
 extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, strings: *mut *mut c_char) {
@@ -56,7 +45,7 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, strings: *mut *
     let Some(comma) = value.iter().position(|&b| b == b',') else {
         return;
     };
-    let mut library = [0; LONGEST];
+    let (mut library, mut file) = ([0; LONGEST], [0; LONGEST]);
     let (Some(own), Some(path)) = (value.get(..comma), value.get(comma + 1..)) else {
         return;
     };
@@ -64,29 +53,30 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, strings: *mut *
         return;
     };
     place.copy_from_slice(own);
-    // SAFETY: the path and its end fit; nobody reads it yet.
-    unsafe {
-        let to = KEPT.path.get().cast::<u8>();
-        core::ptr::copy_nonoverlapping(path.as_ptr(), to, path.len());
-    }
+    // One zero at least stays behind it.
+    let Some(place) = file.get_mut(..path.len()) else {
+        return;
+    };
+    place.copy_from_slice(path);
     // SAFETY: as above; no other thread runs yet.
     unsafe { environment::remove_ours(strings, library.get(..own.len()).unwrap_or_default()) };
-    let Some((control, plan, bytes)) = open() else {
+    let Some((control, plan, bytes)) = open(&file) else {
         return;
     };
     begin(control, plan, bytes);
 }
 
-/// Maps the shared file; also where the plan for the hooks lies in it, and its bytes.
-fn open() -> Option<(*mut Control, *const u8, usize)> {
-    // SAFETY: the path is a C string.
-    let fd = unsafe { kernel::open(KEPT.path.get().cast()) }?;
+/// Maps the shared file, with all code that will come; also where the plan for the hooks lies in
+/// it, and its bytes. Later the program may have given up the right to open it.
+fn open(path: &[u8; LONGEST]) -> Option<(*mut Control, *const u8, usize)> {
+    // SAFETY: a C string, by the caller.
+    let fd = unsafe { kernel::open(path.as_ptr()) }?;
     let size = kernel::size(fd) as usize;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: new mappings where the kernel likes.
     let (at, plan) = unsafe {
         (
-            kernel::map(0, BYTES as u64, rights, libc::MAP_SHARED, fd, 0),
+            kernel::map(0, TOTAL as u64, rights, libc::MAP_SHARED, fd, 0),
             kernel::map(
                 0,
                 size.checked_sub(TOTAL)? as u64,
@@ -129,6 +119,7 @@ fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
         return;
     }
     real::find_all();
+    attached::is_this();
     // SAFETY: so many bytes are mapped, and stay while they are read.
     let plan = unsafe { core::slice::from_raw_parts(plan, bytes) };
     // SAFETY: constructors run before other threads can.
@@ -161,9 +152,11 @@ fn take_signal() -> bool {
         unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
     new.sa_sigaction = fault::handler as *const () as usize;
     new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: valid actions.
+    // SAFETY: valid actions, of which the mask begins with the kernel's.
     unsafe {
-        libc::sigfillset(&raw mut new.sa_mask);
+        // The C library leaves out the two that it keeps for itself: one that cancels a thread
+        // must not find it in our handler.
+        (&raw mut new.sa_mask).cast::<u64>().write(u64::MAX);
         if real(libc::SIGSEGV, &raw const new, &raw mut old) != 0 {
             return false;
         }

@@ -117,7 +117,7 @@ pub(crate) fn looked_at(all: &Findings) -> Vec<String> {
         seconds(run.seconds),
         grouped(run.accesses),
     )];
-    if run.threads <= 1 {
+    if run.threads == 1 {
         out.push("Only one thread was seen, so nothing could be shared.".to_owned());
     } else if run.samples < FEW_SAMPLES {
         out.push(

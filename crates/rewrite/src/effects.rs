@@ -2,8 +2,8 @@
 //! follow from old ones.
 
 use crate::registers::Register;
-pub(crate) use crate::values::State;
 use crate::values::Values;
+pub(crate) use crate::values::{State, UNKNOWN};
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as Iced};
 
 /// What a new value follows from.
@@ -54,7 +54,7 @@ struct Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Effects {
     /// Registers that it may change, one bit each.
-    written: u16,
+    written: u32,
     /// Those whose new values are known.
     known: [Option<Known>; 2],
 }
@@ -77,11 +77,57 @@ impl Effects {
         }
     }
 
+    /// The same if its memory operand is all of a slot.
+    pub(crate) fn with_slot(&self, i: &Instruction, slot: Register) -> Self {
+        let mut new = self.clone();
+        if writes_memory(i) {
+            new.written |= slot.bit();
+        }
+        let value = |from: From| one(slot, moved(from, 0));
+        let by_slot = |rule: Rule| {
+            let to = destination(i).filter(|(_, bits)| *bits == 64);
+            to.map_or([None; 2], |(register, _)| one(register, rule))
+        };
+        let own = || operand(i, 0).unwrap_or(From::Unknown);
+        match (i.mnemonic(), i.op0_kind(), i.op1_kind()) {
+            (Mnemonic::Mov, OpKind::Memory, _) => {
+                if let Some(from) = operand(i, 1) {
+                    new.known = value(from);
+                }
+            }
+            (Mnemonic::Mov, _, OpKind::Memory) => {
+                new.known = by_slot(moved(From::Register(slot), 0));
+            }
+            (Mnemonic::Add, OpKind::Register, OpKind::Memory) => {
+                new.known = by_slot(Rule::Sum {
+                    base: own(),
+                    index: From::Register(slot),
+                    scale: 1,
+                    displacement: 0,
+                });
+            }
+            (Mnemonic::Sub, OpKind::Register, OpKind::Memory) => {
+                new.known = by_slot(Rule::Minus(own(), From::Register(slot)));
+            }
+            _ => {}
+        }
+        new
+    }
+
     /// What a function does that is called and returns.
     pub(crate) const fn of_called() -> Self {
         // All but rbx, rsp, rbp and r12 to r15.
         Self {
-            written: !0b1111_0000_0011_1000,
+            written: 0xffff & !0b1111_0000_0011_1000,
+            known: [None; 2],
+        }
+    }
+
+    /// What a kernel call does that uses no memory.
+    pub(crate) const fn of_kernel_call() -> Self {
+        Self {
+            // rax, rcx and r11.
+            written: 0b1000_0000_0011,
             known: [None; 2],
         }
     }
@@ -100,13 +146,15 @@ impl Effects {
             }
         }
         for known in self.known.iter().flatten() {
-            after[known.register.index()] = known.value(before);
+            let value = known.value(before);
+            let is_slot = known.register.as_slot().is_some();
+            after[known.register.index()] = value.filter(|v| !is_slot || v.only().is_some());
         }
         after
     }
 
     /// The registers before it that the values of `needed` after it follow from.
-    pub(crate) fn sources(&self, needed: u16) -> u16 {
+    pub(crate) fn sources(&self, needed: u32) -> u32 {
         let mut before = needed & !self.written;
         for known in self.known.iter().flatten() {
             if needed & known.register.bit() != 0 {
@@ -131,7 +179,7 @@ impl From {
         }
     }
 
-    fn bit(self) -> u16 {
+    fn bit(self) -> u32 {
         match self {
             Self::Register(register) => register.bit(),
             Self::Constant(_) | Self::Unknown => 0,
@@ -140,7 +188,7 @@ impl From {
 }
 
 impl Rule {
-    fn registers(self) -> u16 {
+    fn registers(self) -> u32 {
         match self {
             Self::Sum {
                 base: a, index: b, ..
@@ -206,6 +254,18 @@ impl Known {
             }
         }
     }
+}
+
+/// Whether it may write its memory operand.
+fn writes_memory(i: &Instruction) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(i);
+    info.used_memory().iter().any(|memory| {
+        !matches!(
+            memory.access(),
+            OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
+        )
+    })
 }
 
 const fn one(register: Register, rule: Rule) -> [Option<Known>; 2] {

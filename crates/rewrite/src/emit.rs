@@ -1,11 +1,15 @@
 //! Puts the copy together: constants, then the instructions in an order that needs
 //! few jumps, then what runs when a guard or a check fails.
 
-use crate::flow::{can_be_copied, is_plain_return};
+mod through;
+
+use crate::flow::{can_be_copied, is_kernel_call, is_plain_return};
 use crate::layout::order;
-use crate::plan::{Alternative, Bound, Chosen, Plan, Version};
-use crate::registers::Register;
-use crate::request::{Block, Condition, Entry, Refusal, Request, Resume};
+use crate::plan::{Alternative, Bound, Chosen, Plan, Version, Way};
+use crate::reach::NEAR;
+use crate::registers::{FOLLOWED, Register};
+use crate::request::{Block, Condition, Entry, MovedPage, Refusal, Request, Resume};
+use crate::values::Values;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,15 +23,6 @@ use sunder_access::CodeAddress;
 /// has.
 const NOWHERE: u64 = 1 << 61;
 
-/// Which of a loop's two copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
-    /// Where all checks held.
-    Fast,
-    /// Where one has failed.
-    Slow,
-}
-
 /// Where the copy of an instruction may have to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
@@ -35,10 +30,14 @@ enum Target {
     Node(Way, usize),
     /// The check behind it.
     Check(Way, usize),
+    /// Its guard, where a first look says that it may be on the page.
+    Maybe(Way, usize),
     /// What follows when this alternative of a guard fails.
     Fails(Way, usize, usize),
     /// The sum before a jump through a table, if it goes to this target.
     Case(Way, usize, usize),
+    /// From the check behind it in the slow copy to the fast one.
+    Back(usize),
     /// What follows if a leaf has another return address than the call's.
     Astray(Way, usize),
     /// Original code.
@@ -46,9 +45,6 @@ enum Target {
     /// A jump to original code that no near branch reaches.
     Far(u64),
 }
-
-/// Near branches reach 2 GiB; a copy is much smaller than what is left of them here.
-const NEAR: u64 = (1 << 31) - (1 << 24);
 
 struct Item {
     instruction: Instruction,
@@ -58,6 +54,7 @@ struct Item {
 
 struct Emitter<'a> {
     chosen: &'a Chosen,
+    moved: &'a MovedPage,
     literals: Vec<u64>,
     /// Where the block will lie.
     at: u64,
@@ -72,6 +69,7 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
     let ip = request.frame.ip;
     let mut emitter = Emitter {
         chosen,
+        moved: request.moved,
         literals: Vec::new(),
         at: request.at.0,
         items: Vec::new(),
@@ -134,6 +132,7 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
         instructions: chosen.body.len() as u32,
         direct: count(|p| matches!(p, Plan::Direct(_))) as u32,
         guarded: count(|p| matches!(p, Plan::Guarded(_))) as u32,
+        checked: chosen.checks.len() as u32,
         is_loop: chosen.is_loop,
         covers: (
             CodeAddress(ips.iter().copied().min().unwrap_or(ip.0)),
@@ -148,13 +147,21 @@ fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Option<Vec<Cond
     let facts = version.facts.get(&n)?;
     let needed = version.needed.get(&n).copied().unwrap_or(0);
     let mut conditions = Vec::new();
-    for number in (0..16u8).filter(|number| needed >> number & 1 != 0) {
+    for number in (0..FOLLOWED as u8).filter(|number| needed >> number & 1 != 0) {
         // Where nothing is known, what is needed holds for all values.
         let Some(values) = facts[usize::from(number)] else {
             continue;
         };
         let register = Register(number);
-        if values.is_dense() {
+        if register.as_slot().is_some() {
+            let one = |r: Register| facts[r.index()].and_then(Values::only);
+            let displacement = chosen.slots.as_ref()?.displacement(register)?;
+            // Facts are of one thread, but the distance is the same for all.
+            let slot = one(Register::RBP)?
+                .wrapping_add(displacement)
+                .wrapping_sub(one(Register::RSP)?);
+            conditions.push(Condition::Stack(slot as i64, values.only()?));
+        } else if values.is_dense() {
             let (low, high) = (values.low, values.high);
             conditions.push(Condition::Register(register, low, high));
         } else if n == chosen.at {
@@ -216,10 +223,19 @@ impl<'a> Emitter<'a> {
                 self.otherwise(way, n, all);
             }
             self.cases(way, n);
+            if way == Way::Slow {
+                self.back(n);
+            }
             if self.labels.contains_key(&Target::Astray(way, n)) {
                 self.label(Target::Astray(way, n));
                 let instruction = chosen.graph.nodes[n].instruction;
-                self.put(instruction, instruction.ip());
+                let returns = instruction.flow_control() == FlowControl::Return;
+                let goes = if returns {
+                    instruction
+                } else {
+                    self.through(way, n)
+                };
+                self.put(goes, instruction.ip());
             }
         }
     }
@@ -323,10 +339,56 @@ impl<'a> Emitter<'a> {
                 self.branch(Code::Jne_rel32_64, slow, after);
             }
             Way::Slow => {
-                let fast = self.target(Way::Fast, instance, after);
+                let mut fast = self.target(Way::Fast, instance, after);
+                if self.slots_at(fast).next().is_some() {
+                    fast = Target::Back(n);
+                }
                 self.branch(Code::Je_rel32_64, fast, after);
             }
         }
+    }
+
+    /// What slots of the frame must hold where the copy is entered.
+    fn slots_at(&self, target: Target) -> impl Iterator<Item = (u64, u64)> + use<'a> {
+        let chosen = self.chosen;
+        let facts = match target {
+            Target::Node(_, n) => chosen.fast.facts.get(&n).zip(chosen.fast.needed.get(&n)),
+            _ => None,
+        };
+        let slots = facts.zip(chosen.slots.as_ref()).into_iter();
+        slots.flat_map(|((facts, needed), slots)| {
+            let wanted = (16..FOLLOWED as u8).map(Register);
+            let wanted = wanted.filter(move |r| needed & r.bit() != 0);
+            wanted.filter_map(move |r| {
+                let value = facts[r.index()].and_then(Values::only)?;
+                Some((slots.displacement(r)?, value))
+            })
+        })
+    }
+
+    /// Back to where all checks hold, if the frame's slots hold what they are to.
+    fn back(&mut self, n: usize) {
+        if !self.back_is_wanted(n) {
+            return;
+        }
+        let node = &self.chosen.graph.nodes[n];
+        let (instance, after) = (node.instance, node.instruction.next_ip());
+        let fast = self.target(Way::Fast, instance, after);
+        let slow = self.target(Way::Slow, instance, after);
+        self.label(Target::Back(n));
+        for (displacement, value) in self.slots_at(fast) {
+            for (offset, half) in [(0, value as u32), (4, (value >> 32) as u32)] {
+                let at = displacement.wrapping_add(offset) as i64;
+                let place = MemoryOperand::with_base_displ(Iced::RBP, at);
+                self.put_made(Instruction::with2(Code::Cmp_rm32_imm32, place, half), after);
+                self.branch(Code::Jne_rel32_64, slow, after);
+            }
+        }
+        self.branch(Code::Jmp_rel32_64, fast, after);
+    }
+
+    fn back_is_wanted(&self, n: usize) -> bool {
+        self.items.iter().any(|i| i.target == Some(Target::Back(n)))
     }
 
     /// The copy of one instruction; `next` is the one whose copy follows it.
@@ -336,11 +398,13 @@ impl<'a> Emitter<'a> {
         let (instruction, instance) = (node.instruction, node.instance);
         let ip = instruction.ip();
         self.label(Target::Node(way, n));
-        if !can_be_copied(&instruction) {
+        let through = chosen.graph.through.contains_key(&n) || is_kernel_call(&instruction);
+        if !can_be_copied(&instruction) && !through {
             self.failed = true;
             return;
         }
         match instruction.flow_control() {
+            FlowControl::IndirectBranch if self.leads_on(way, n) => self.jump(way, n, next),
             FlowControl::Next | FlowControl::IndirectBranch => {
                 self.switch(way, n);
                 let displaced = match self.plans(way).plans.get(&n) {
@@ -352,13 +416,18 @@ impl<'a> Emitter<'a> {
                             return;
                         };
                         // Alone, the bounds are looked at before the copy is entered.
-                        if chosen.is_loop {
-                            self.guard(way, n, 0, first);
+                        if chosen.is_loop && self.seldom(way, n, all).is_some() {
+                            self.first_look(way, n, all);
+                            instruction
+                        } else {
+                            if chosen.is_loop {
+                                self.guard(way, n, 0, first);
+                            }
+                            displaced(instruction, first.displacement)
                         }
-                        displaced(instruction, first.displacement)
                     }
                 };
-                self.put(displaced, ip);
+                self.put_reaching(displaced, ip);
                 self.follow(way, n, next);
             }
             FlowControl::UnconditionalBranch => {
@@ -373,7 +442,20 @@ impl<'a> Emitter<'a> {
                 });
                 self.go_on(way, instance, instruction.next_ip(), next);
             }
+            FlowControl::Call if is_kernel_call(&instruction) => {
+                self.kernel_call(way, n, &instruction, next);
+            }
             FlowControl::Call => self.call(way, n, &instruction, next),
+            FlowControl::IndirectCall => {
+                let elsewhere = self.original(ip);
+                // The comparison changes flags.
+                if chosen.wanted.contains(&n) {
+                    self.branch(Code::Jmp_rel32_64, elsewhere, ip);
+                    return;
+                }
+                self.look(way, n, elsewhere);
+                self.call(way, n, &instruction, next);
+            }
             FlowControl::Return => self.give_back(way, n, &instruction, next),
             _ => self.put(instruction, ip),
         }
@@ -415,12 +497,12 @@ impl<'a> Emitter<'a> {
     }
 
     fn call(&mut self, way: Way, n: usize, call: &Instruction, next: Option<usize>) {
-        let callee = call.near_branch_target();
         self.push_return(call);
         let calls = &self.chosen.graph.calls;
         if let Some(inner) = calls.iter().position(|c| c.node == n) {
-            self.go_on(way, inner as u8 + 1, callee, next);
+            self.go_on(way, inner as u8 + 1, calls[inner].target, next);
         } else {
+            let callee = call.near_branch_target();
             self.branch(Code::Jmp_rel32_64, self.original(callee), callee);
         }
     }
@@ -436,6 +518,11 @@ impl<'a> Emitter<'a> {
             self.put(*instruction, ip);
             return;
         };
+        if self.plans(way).kept.contains(&n) {
+            self.take_off(ip);
+            self.go_on(way, call.from, call.back, next);
+            return;
+        }
         // The comparison changes flags.
         if chosen.wanted.contains(&after) {
             self.put(*instruction, ip);
@@ -449,9 +536,17 @@ impl<'a> Emitter<'a> {
         }
         // Marks that the other way is wanted; its place is set when it is emitted.
         self.labels.insert(Target::Astray(way, n), usize::MAX);
-        let place = MemoryOperand::with_base_displ(Iced::RSP, 8);
-        self.put_made(Instruction::with2(Code::Lea_r64_m, Iced::RSP, place), ip);
+        self.take_off(ip);
         self.go_on(way, call.from, back, next);
+    }
+
+    /// Takes the return address off the stack.
+    fn take_off(&mut self, resume: u64) {
+        let place = MemoryOperand::with_base_displ(Iced::RSP, 8);
+        self.put_made(
+            Instruction::with2(Code::Lea_r64_m, Iced::RSP, place),
+            resume,
+        );
     }
 
     /// Compares registers with the bounds of an alternative.
@@ -492,11 +587,42 @@ impl<'a> Emitter<'a> {
         self.put_made(made, resume);
     }
 
+    /// The bound by which an operand is first looked at that is seldom on the page.
+    fn seldom<'b>(&self, way: Way, n: usize, all: &'b [Alternative]) -> Option<&'b Bound> {
+        let [only] = all else { return None };
+        let bound = only.bounds.last()?;
+        let says_something = bound.low == bound.high
+            || bound.low > 0 && bound.test_low
+            || bound.high < u64::MAX && bound.test_high;
+        (says_something && self.plans(way).rare.contains(&n)).then_some(bound)
+    }
+
+    /// Leaves for the guard if one comparison does not say that the operand is elsewhere.
+    fn first_look(&mut self, way: Way, n: usize, all: &[Alternative]) {
+        let Some(bound) = self.seldom(way, n, all) else {
+            return;
+        };
+        let ip = self.chosen.graph.nodes[n].instruction.ip();
+        let (value, code) = if bound.low == bound.high {
+            (bound.low, Code::Je_rel32_64)
+        } else if bound.low > 0 && bound.test_low {
+            (bound.low, Code::Jae_rel32_64)
+        } else {
+            (bound.high, Code::Jbe_rel32_64)
+        };
+        self.compare(bound.register, value, ip);
+        self.branch(code, Target::Maybe(way, n), ip);
+    }
+
     /// The other alternatives of a guard, and at last the instruction as it was.
     fn otherwise(&mut self, way: Way, n: usize, alternatives: &[Alternative]) {
         let instruction = self.chosen.graph.nodes[n].instruction;
-        for (number, alternative) in alternatives.iter().enumerate().skip(1) {
-            self.label(Target::Fails(way, n, number - 1));
+        let done = usize::from(self.seldom(way, n, alternatives).is_none());
+        for (number, alternative) in alternatives.iter().enumerate().skip(done) {
+            self.label(match number.checked_sub(1) {
+                Some(before) => Target::Fails(way, n, before),
+                None => Target::Maybe(way, n),
+            });
             self.guard(way, n, number, alternative);
             self.put(
                 displaced(instruction, alternative.displacement),

@@ -252,20 +252,27 @@ impl Compared {
         }
     }
 
-    fn registers(&self) -> u16 {
+    fn registers(&self) -> u32 {
         self.left.bit() | self.right.map_or(0, Register::bit)
     }
 }
 
+fn of_which_something_is_known(state: &State) -> u32 {
+    let bits = state.iter().enumerate();
+    bits.fold(0, |all, (n, values)| all | u32::from(values.is_some()) << n)
+}
+
 /// The registers at each instruction from which the values of those in `used`
-/// follow, wherever they are used.
+/// follow, wherever they are used. With `known`, only those of which something is known
+/// there: what follows from others holds for all of their values.
 pub(crate) fn needed(
     graph: &Graph,
     body: &BTreeSet<usize>,
-    used: &BTreeMap<usize, u16>,
+    used: &BTreeMap<usize, u32>,
     checks: &Checks,
-) -> BTreeMap<usize, u16> {
-    let mut needed: BTreeMap<usize, u16> = BTreeMap::new();
+    known: Option<&Facts>,
+) -> BTreeMap<usize, u32> {
+    let mut needed: BTreeMap<usize, u32> = BTreeMap::new();
     loop {
         let mut changed = false;
         for &n in body.iter().rev() {
@@ -281,6 +288,9 @@ pub(crate) fn needed(
                 && before & compared.registers() != 0
             {
                 before |= compared.registers();
+            }
+            if let Some(known) = known {
+                before &= known.get(&n).map_or(0, of_which_something_is_known);
             }
             changed |= needed.insert(n, before) != Some(before);
         }

@@ -1,20 +1,31 @@
 //! The instructions of a function, or of a leaf function within its caller, and
 //! how control goes from one to the next.
 
+use crate::calls::{Around, is_harmless, is_through, number};
 use crate::effects::Effects;
 use crate::live::Flags;
-use crate::request::{Code, Frame, Memory};
+use crate::reach::has_register;
+use crate::request::{Code, Frame, Memory, Request};
+use crate::slots::Slots;
 use crate::table::{Table, table};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use alloc::{collections::BTreeSet, vec};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory};
+use iced_x86::{
+    Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+};
 
 /// Instructions beyond this are left out; threads leave the copy there.
 const MOST: usize = 8192;
 
 /// Calls whose functions are copied along; more are left to the original code.
 const MOST_CALLS: usize = 64;
+
+/// With so many instructions no more functions are copied along that pointers lead to:
+/// those of libraries are left to the original code before a loop is.
+const MOST_THROUGH: usize = 900;
+/// Bytes of an instruction, as a rule.
+const LENGTH: usize = 4;
 
 /// Calls within calls are copied along so far.
 const DEEPEST: usize = 4;
@@ -39,7 +50,7 @@ pub(crate) struct Node {
 }
 
 /// See the module's head.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,
     index: BTreeMap<(u8, u64), usize>,
@@ -47,6 +58,8 @@ pub(crate) struct Graph {
     pub calls: Vec<Called>,
     /// Jumps through tables.
     pub tables: BTreeMap<usize, Table>,
+    /// Calls and jumps through pointers to what is copied along, and where that is.
+    pub through: BTreeMap<usize, u64>,
 }
 
 /// A call to a function that is copied along.
@@ -84,10 +97,20 @@ pub(crate) fn can_be_copied(i: &Instruction) -> bool {
         FlowControl::IndirectBranch => i.is_jmp_near_indirect(),
         FlowControl::Return => i.mnemonic() == iced_x86::Mnemonic::Ret,
         FlowControl::Call => i.is_call_near(),
-        // Between the push and the jump that stand for an indirect call there would
-        // be no place in the original code to go back to.
+        // Between the push and the jump that would stand for a call through a pointer there
+        // would be no place in the original code to go back to.
         _ => false,
     }
+}
+
+/// Whether control comes back from it, although a copy may have to leave for it.
+fn can_be_passed(i: &Instruction) -> bool {
+    i.is_call_near_indirect() || is_kernel_call(i)
+}
+
+/// A call of the kernel as 64-bit programs make it.
+pub(crate) fn is_kernel_call(i: &Instruction) -> bool {
+    i.code() == Iced::Syscall
 }
 
 fn ways(i: &Instruction) -> Ways {
@@ -107,67 +130,106 @@ fn ways(i: &Instruction) -> Ways {
 }
 
 impl Graph {
-    /// The instructions of one function, and of those in `callees` that it calls.
-    pub(crate) fn of(frame: &Frame<'_>, callees: &[Code<'_>], memory: Memory<'_>) -> Self {
+    /// The instructions of one function, and of those around it that it calls.
+    pub(crate) fn of(frame: &Frame<'_>, around: &Around<'_>) -> Self {
         let mut graph = Self {
             nodes: Vec::new(),
             index: BTreeMap::new(),
             calls: Vec::new(),
             tables: BTreeMap::new(),
+            through: BTreeMap::new(),
         };
-        graph.walk(&frame.code, frame.ip.0, OUTER, memory);
+        graph.walk(&frame.code, frame.ip.0, OUTER, around);
         // Those that are found on the way come behind.
         let mut node = 0;
         while node < graph.nodes.len() {
-            graph.follow_call(frame, callees, node, memory);
+            graph.follow_call(frame, around, node);
             node += 1;
         }
         graph.link();
+        graph.link_kernel_calls();
         graph
     }
 
-    /// Copies the function along that an instruction calls.
-    fn follow_call(
-        &mut self,
-        frame: &Frame<'_>,
-        callees: &[Code<'_>],
-        node: usize,
-        memory: Memory<'_>,
-    ) {
+    /// The graph of the function so many callers above the one of the fault, and the
+    /// instruction that faulted in it.
+    pub(crate) fn within(
+        request: &Request<'_>,
+        depth: usize,
+        around: &Around<'_>,
+    ) -> Option<(Self, usize)> {
+        let callers = request.callers.get(..depth)?;
+        let outer = callers.last().unwrap_or(&request.frame);
+        let graph = Self::of(outer, around);
+        let mut instance = OUTER;
+        for caller in callers.iter().rev() {
+            instance = graph.instance(instance, caller.ip.0)?;
+        }
+        let at = graph.find(instance, request.frame.ip.0)?;
+        Some((graph, at))
+    }
+
+    /// Copies the function along that an instruction calls, or that the function of a call
+    /// ends in.
+    fn follow_call(&mut self, frame: &Frame<'_>, around: &Around<'_>, node: usize) {
         let Node {
-            instruction: call,
+            instruction: i,
             instance: from,
             ..
         } = self.nodes[node];
-        if !call.is_call_near() || self.calls.len() == MOST_CALLS {
+        let calls = i.is_call_near() || i.is_call_near_indirect();
+        let ends_in = i.is_jmp_near_indirect() || i.is_jmp_short_or_near();
+        if !(calls || ends_in && from != OUTER) || self.tables.contains_key(&node) {
             return;
         }
-        let target = call.near_branch_target();
-        let code = callees.iter().find(|c| c.start.0 == target);
-        let returns = self.find(from, call.next_ip()).is_some();
-        let (Some(code), true) = (code, returns) else {
+        let through = is_through(&i);
+        let target = if through {
+            around.target(&i)
+        } else {
+            Some(i.near_branch_target())
+        };
+        let Some((target, code)) = target.and_then(|t| Some((t, around.code(t)?))) else {
             return;
         };
+        let more = self.nodes.len() + code.bytes.len() / LENGTH;
+        if target == frame.code.start.0 || (through || ends_in) && more > MOST_THROUGH {
+            return;
+        }
+        let instance = if ends_in {
+            from
+        } else if self.may_call(&i, from, target) {
+            self.calls.push(Called {
+                node,
+                back: i.next_ip(),
+                target,
+                from,
+            });
+            self.calls.len() as u8
+        } else {
+            return;
+        };
+        if through {
+            self.through.insert(node, target);
+        }
+        self.walk(code, target, instance, around);
+    }
+
+    /// Whether there is room for one more function, and an end to those within each other.
+    fn may_call(&self, call: &Instruction, from: u8, target: u64) -> bool {
+        if self.calls.len() == MOST_CALLS || self.find(from, call.next_ip()).is_none() {
+            return false;
+        }
         let mut depth = 1;
         let mut outer = from;
         while let Some(call) = self.called(outer) {
             // A function within itself has no end.
             if call.target == target || depth == DEEPEST {
-                return;
+                return false;
             }
             outer = call.from;
             depth += 1;
         }
-        if target == frame.code.start.0 {
-            return;
-        }
-        self.calls.push(Called {
-            node,
-            back: call.next_ip(),
-            target,
-            from,
-        });
-        self.walk(code, target, self.calls.len() as u8, memory);
+        true
     }
 
     /// The function that the call in `from` which returns to `back` leads to.
@@ -187,7 +249,7 @@ impl Graph {
     }
 
     /// Decodes what can be reached from the start of `code` and from `ip`.
-    fn walk(&mut self, code: &Code<'_>, ip: u64, instance: u8, memory: Memory<'_>) {
+    fn walk(&mut self, code: &Code<'_>, ip: u64, instance: u8, around: &Around<'_>) {
         let mut factory = InstructionInfoFactory::new();
         let mut decoder = Decoder::with_ip(64, code.bytes, code.start.0, DecoderOptions::NONE);
         // The code around `ip` matters most if there is too much.
@@ -209,20 +271,26 @@ impl Graph {
             let ways = ways(&instruction);
             open.extend(&ways.targets);
             open.extend(ways.after);
-            if !can_be_copied(&instruction) {
-                // A system call goes on behind it.
+            let reached = !around.is_far(&instruction) || has_register(&instruction);
+            if !reached || !can_be_copied(&instruction) && !can_be_passed(&instruction) {
                 open.push(instruction.next_ip());
                 continue;
             }
             let before = self.nodes.iter().rev().map(|n| &n.instruction);
-            if let Some(table) = table(&instruction, before, code, memory) {
+            if let Some(table) = table(&instruction, before, code, around.memory) {
                 open.extend(&table.targets);
                 self.tables.insert(self.nodes.len(), table);
             }
             self.index.insert((instance, ip), self.nodes.len());
+            let (effects, flags) = if is_kernel_call(&instruction) {
+                (Effects::of_kernel_call(), Flags::of_kernel_call())
+            } else {
+                let effects = Effects::of(&instruction, &mut factory);
+                (effects, Flags::of(&instruction))
+            };
             self.nodes.push(Node {
-                effects: Effects::of(&instruction, &mut factory),
-                flags: Flags::of(&instruction),
+                effects,
+                flags,
                 instruction,
                 instance,
                 next: Vec::new(),
@@ -249,8 +317,11 @@ impl Graph {
             }
             let inner = self.calls.iter().position(|c| c.node == at);
             if let Some(inner) = inner {
-                let target = node.instruction.near_branch_target();
-                next.extend(self.find(inner as u8 + 1, target));
+                next.extend(self.find(inner as u8 + 1, self.calls[inner].target));
+                exits = next.is_empty();
+            } else if let Some(&target) = self.through.get(&at) {
+                // Another pointer leaves the copy; flags are nothing that a call keeps.
+                next.extend(self.find(instance, target));
                 exits = next.is_empty();
             } else if let Some(call) = self.called(instance)
                 && is_plain_return(&node.instruction)
@@ -268,24 +339,64 @@ impl Graph {
         }
     }
 
+    /// The same with variables of the frame that are followed like registers.
+    pub(crate) fn with_slots(&self, slots: &Slots) -> Self {
+        let mut new = self.clone();
+        for node in new.nodes.iter_mut().filter(|n| n.instance == OUTER) {
+            if let Some(slot) = slots.register(&node.instruction) {
+                node.effects = node.effects.with_slot(&node.instruction, slot);
+            }
+        }
+        new
+    }
+
+    /// Kernel calls that are made in the copy: nothing leads to them but their number.
+    fn link_kernel_calls(&mut self) {
+        for at in 0..self.nodes.len() {
+            let node = &self.nodes[at];
+            let (call, instance) = (node.instruction, node.instance);
+            let [before] = node.before[..] else { continue };
+            let number = number(&call, &self.nodes[before].instruction);
+            let after = self.find(instance, call.next_ip());
+            if let (true, Some(after)) = (number.is_some_and(is_harmless), after) {
+                self.nodes[at].exits = false;
+                self.nodes[at].next.push(after);
+                self.nodes[after].before.push(at);
+            }
+        }
+    }
+
     /// Makes calls do what they do if the function called returns and keeps what it
     /// has to keep: for guesses only.
     pub(crate) fn pass_calls(&mut self) {
         for n in 0..self.nodes.len() {
-            let i = self.nodes[n].instruction;
-            let after = self.find(self.nodes[n].instance, i.next_ip());
-            if let (true, Some(after)) = (i.is_call_near(), after) {
-                self.nodes[n].effects = Effects::of_called();
+            let node = &self.nodes[n];
+            let i = node.instruction;
+            let leaves = node.next.is_empty() && (i.is_call_near() || can_be_passed(&i));
+            let after = self.find(node.instance, i.next_ip());
+            if let (true, Some(after)) = (leaves, after) {
+                if !is_kernel_call(&i) {
+                    self.nodes[n].effects = Effects::of_called();
+                }
                 self.nodes[n].next.push(after);
                 self.nodes[after].before.push(n);
             }
         }
     }
 
+    /// Whether the function of `frame` loops around where it is, whatever it calls.
+    pub(crate) fn is_in_loop(frame: &Frame<'_>, memory: Memory<'_>) -> bool {
+        let mut graph = Self::of(frame, &Around::alone(memory));
+        graph.pass_calls();
+        let all = vec![true; graph.nodes.len()];
+        let at = graph.find(OUTER, frame.ip.0);
+        at.is_some_and(|at| !graph.cycle(at, &all).is_empty())
+    }
+
     /// The loops around `at`, the outermost first.
     pub(crate) fn loops(&self, at: usize) -> Vec<BTreeSet<usize>> {
         let mut loops = Vec::new();
-        let mut within: BTreeSet<usize> = (0..self.nodes.len()).collect();
+        let mut within = vec![true; self.nodes.len()];
         loop {
             let body = self.cycle(at, &within);
             if body.is_empty() {
@@ -296,36 +407,33 @@ impl Graph {
                 .copied()
                 .filter(|&n| self.nodes[n].before.iter().any(|b| !body.contains(b)))
                 .collect();
-            within = body.clone();
-            loops.push(body);
-            for head in &heads {
-                within.remove(head);
+            within = vec![false; self.nodes.len()];
+            for &inner in body.iter().filter(|n| !heads.contains(n)) {
+                within[inner] = true;
             }
+            loops.push(body);
             if heads.is_empty() || heads.contains(&at) {
                 return loops;
             }
         }
     }
 
-    /// What lies on cycles through `at` within a set; empty if none does.
-    fn cycle(&self, at: usize, within: &BTreeSet<usize>) -> BTreeSet<usize> {
+    /// What lies on cycles through `at` within some of the nodes; empty if none does.
+    fn cycle(&self, at: usize, within: &[bool]) -> BTreeSet<usize> {
         let forward = self.reach(at, within, |n| &n.next);
         let backward = self.reach(at, within, |n| &n.before);
-        forward.intersection(&backward).copied().collect()
+        let both = |&n: &usize| forward[n] && backward[n];
+        (0..self.nodes.len()).filter(both).collect()
     }
 
     /// What is reached from `at` in at least one step.
-    fn reach(
-        &self,
-        at: usize,
-        within: &BTreeSet<usize>,
-        ways: impl Fn(&Node) -> &Vec<usize>,
-    ) -> BTreeSet<usize> {
-        let mut reached = BTreeSet::new();
+    fn reach(&self, at: usize, within: &[bool], ways: impl Fn(&Node) -> &Vec<usize>) -> Vec<bool> {
+        let mut reached = vec![false; self.nodes.len()];
         let mut open = vec![at];
         while let Some(n) = open.pop() {
             for &next in ways(&self.nodes[n]) {
-                if within.contains(&next) && reached.insert(next) {
+                if within[next] && !reached[next] {
+                    reached[next] = true;
                     open.push(next);
                 }
             }

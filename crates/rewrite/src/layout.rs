@@ -2,7 +2,7 @@
 //! after one another, functions within their callers, so that the copy needs few
 //! jumps of its own.
 
-use crate::flow::Graph;
+use crate::flow::{Graph, is_kernel_call};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use iced_x86::FlowControl;
@@ -32,9 +32,11 @@ fn follower(graph: &Graph, n: usize) -> Option<usize> {
             graph.find(node.instance, i.next_ip())
         }
         FlowControl::UnconditionalBranch => graph.find(node.instance, i.near_branch_target()),
-        FlowControl::Call => {
+        FlowControl::IndirectBranch => graph.find(node.instance, *graph.through.get(&n)?),
+        FlowControl::Call if is_kernel_call(i) => graph.find(node.instance, i.next_ip()),
+        FlowControl::Call | FlowControl::IndirectCall => {
             let inner = graph.calls.iter().position(|c| c.node == n)?;
-            graph.find(u8::try_from(inner + 1).ok()?, i.near_branch_target())
+            graph.find(u8::try_from(inner + 1).ok()?, graph.calls[inner].target)
         }
         FlowControl::Return => {
             let call = graph.called(node.instance)?;

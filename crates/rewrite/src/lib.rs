@@ -18,35 +18,48 @@
 //! - An operand whose address varies gets a guard: registers compared with bounds,
 //!   no scratch register, and only where flags are dead ([`live`]). If the guard
 //!   fails, the unchanged instruction runs.
-//! - Functions that a loop calls directly are copied into it, and a leaf function
-//!   without a loop into its caller's.
+//! - Functions that a loop calls are copied into it, and a leaf function without a loop
+//!   into its caller's. Their returns look at the return address, unless no store in
+//!   between can have reached it ([`returns`]). Where a call goes through a pointer, the
+//!   copy compares that with what it held ([`calls`]).
+//! - Variables of a frame that nobody else can reach are followed like registers
+//!   ([`slots`]).
 //! - An instruction without a usable loop is copied alone.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod bounds;
 mod branches;
+mod calls;
 mod effects;
+mod elsewhere;
 mod emit;
 mod facts;
 mod flow;
 mod frame;
 mod layout;
 mod live;
+mod numbers;
 mod operand;
 mod ordering;
 mod plan;
+mod reach;
 mod record;
 mod registers;
 mod request;
+mod returns;
 pub mod sites;
+mod slots;
 mod speculate;
 mod table;
 mod values;
+mod varies;
 
-pub use frame::{call_targets, return_slot};
-pub use ordering::ordering_pages;
+pub use calls::{Called, call_targets, is_harmless, is_linker_stub, more_targets, without_hooks};
+pub use frame::return_slot;
+pub use ordering::{Function, closed_points, ordering_pages};
 pub use registers::{Register, Registers};
 pub use request::{
     Block, Code, Condition, Entry, Frame, Memory, MovedPage, Refusal, Request, Resume, Rule, Seen,
@@ -65,4 +78,13 @@ pub fn specialise(request: &Request<'_>) -> Result<Block, Refusal> {
         }
         done => done,
     }
+}
+
+/// Makes a copy of the instruction that faulted and nothing else, which takes far less
+/// time.
+///
+/// # Errors
+/// As [`specialise`].
+pub fn specialise_alone(request: &Request<'_>) -> Result<Block, Refusal> {
+    emit::emit(request, &plan::choose(request, true)?)
 }

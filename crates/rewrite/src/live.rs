@@ -22,6 +22,11 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
+    /// A kernel call brings them all back.
+    pub(crate) const fn of_kernel_call() -> Self {
+        Self { read: 0, set: 0 }
+    }
+
     pub(crate) fn of(i: &Instruction) -> Self {
         // With a count of zero these leave the flags as they were.
         let counted = match i.mnemonic() {

@@ -85,7 +85,7 @@ impl Operand {
             .plus(Values::one(self.displacement))
     }
 
-    pub(crate) fn registers(&self) -> u16 {
+    pub(crate) fn registers(&self) -> u32 {
         self.base.map_or(0, Register::bit) | self.index.map_or(0, Register::bit)
     }
 

@@ -3,9 +3,14 @@
 //! files. Pure.
 
 use alloc::collections::BTreeSet;
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
 const PAGE: u64 = 4096;
+/// Instructions of a function, times branches back in it, that are looked at.
+const MOST_STEPS: usize = 50_000_000;
 
 /// The pages (addresses) of `code`, which begins at `address`, that have bytes of an
 /// instruction that is locked, fences, waits for another thread, or changes what memory
@@ -23,6 +28,224 @@ pub fn ordering_pages(code: &[u8], address: u64) -> BTreeSet<u64> {
         }
     }
     pages
+}
+
+/// A function, whose bounds are known.
+#[derive(Clone, Copy, Debug)]
+pub struct Function<'a> {
+    /// Where it lies.
+    pub address: u64,
+    /// All of its bytes.
+    pub code: &'a [u8],
+}
+
+/// What of a page with instructions that order memory may be executed all the same: loops in
+/// which there is none of them. The value has a bit for each byte of the page, set where an
+/// instruction begins that may not be executed: whoever meets one must have everything
+/// ordered first. `bytes` is the page at the address `page`, `functions` are those with
+/// bytes on it.
+///
+/// All of a function that is not in such a loop is left out, not only the ordering instructions: the
+/// plain store that gives a lock back stands near the one that took it.
+///
+/// `None` if there is no such loop, or if it can't be told where instructions begin: a
+/// function that does not decode, a branch or an address into the middle of an
+/// instruction, data between instructions. Bytes that belong to no function (as the
+/// C compiler's start-up code) are left as they are, if they order nothing.
+#[must_use]
+pub fn closed_points(page: u64, bytes: &[u8], functions: &[Function<'_>]) -> Option<[u64; 64]> {
+    let end = page.checked_add(bytes.len() as u64)?;
+    let mut known: Vec<Range<u64>> = Vec::new();
+    let mut addressed = Vec::new();
+    let mut starts = BTreeSet::new();
+    let mut points = [0u64; 64];
+    let mut any = false;
+    for function in functions {
+        let read = Read::new(function, &mut addressed)?;
+        for (step, is_open) in read.steps.iter().zip(&read.open) {
+            starts.insert(step.ip);
+            if !(page..end).contains(&step.ip) {
+                continue;
+            }
+            if *is_open {
+                any = true;
+            } else {
+                let at = (step.ip - page) as usize;
+                *points.get_mut(at / 64)? |= 1 << (at % 64);
+            }
+        }
+        let length = function.code.len() as u64;
+        known.push(function.address..function.address + length);
+    }
+    let is_odd = |(target, code): &(u64, bool)| {
+        let within = known.iter().any(|k| k.contains(target));
+        within && !(*code && starts.contains(target))
+    };
+    if !any || addressed.iter().any(is_odd) {
+        return None;
+    }
+    known.sort_unstable_by_key(|k| k.start);
+    let mut from = page;
+    for range in known.iter().chain([&(end..end)]) {
+        let gap = bytes.get((from - page) as usize..)?;
+        let length = range.start.clamp(from, end) - from;
+        if !is_quiet(gap.get(..length as usize)?, from) {
+            return None;
+        }
+        from = range.end.clamp(from, end);
+    }
+    Some(points)
+}
+
+/// An instruction of a function.
+struct Step {
+    ip: u64,
+    orders: bool,
+    /// Where it may branch to.
+    target: Option<u64>,
+    /// Whether the next instruction may follow.
+    goes_on: bool,
+}
+
+/// A function's instructions, and which of them lie in loops without one that orders.
+struct Read {
+    steps: Vec<Step>,
+    open: Vec<bool>,
+}
+
+impl Read {
+    /// Adds to `addressed` what instructions address near themselves, and whether that may
+    /// be an instruction.
+    fn new(function: &Function<'_>, addressed: &mut Vec<(u64, bool)>) -> Option<Self> {
+        let (start, code) = (function.address, function.code);
+        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        let mut steps = Vec::new();
+        while decoder.can_decode() {
+            decoder.decode_out(&mut instruction);
+            if instruction.is_invalid() {
+                return None;
+            }
+            let flow = instruction.flow_control();
+            let branches = matches!(
+                flow,
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+            );
+            let target = instruction.near_branch_target();
+            if branches || instruction.is_call_near() {
+                addressed.push((target, true));
+            }
+            if instruction.is_ip_rel_memory_operand() {
+                let is_code = instruction.mnemonic() == Mnemonic::Lea;
+                addressed.push((instruction.ip_rel_memory_address(), is_code));
+            }
+            steps.push(Step {
+                ip: instruction.ip(),
+                orders: orders(&instruction),
+                target: branches.then_some(target),
+                goes_on: !matches!(
+                    flow,
+                    FlowControl::UnconditionalBranch
+                        | FlowControl::IndirectBranch
+                        | FlowControl::Return
+                        | FlowControl::Exception
+                ),
+            });
+        }
+        let open = open_steps(&steps);
+        Some(Self { steps, open })
+    }
+}
+
+/// Which instructions lie in a loop without one that orders.
+fn open_steps(steps: &[Step]) -> Vec<bool> {
+    let mut open = vec![false; steps.len()];
+    let place = |ip: u64| steps.binary_search_by_key(&ip, |step| step.ip).ok();
+    let mut before: Vec<Vec<usize>> = vec![Vec::new(); steps.len()];
+    let mut back = Vec::new();
+    for (i, step) in steps.iter().enumerate() {
+        let next = step.goes_on.then_some(i + 1);
+        let target = step.target.and_then(place);
+        for to in next.into_iter().chain(target) {
+            if let Some(before) = before.get_mut(to) {
+                before.push(i);
+            }
+        }
+        if let Some(first) = target.filter(|t| *t <= i) {
+            back.push((first, i));
+        }
+    }
+    // A function too large for this has no loops.
+    if back.len().saturating_mul(steps.len()) > MOST_STEPS {
+        return open;
+    }
+    for (first, last) in back {
+        let Some(body) = body(&before, first, last) else {
+            continue;
+        };
+        if !body.iter().any(|i| steps.get(*i).is_none_or(|s| s.orders)) {
+            for i in body {
+                if let Some(open) = open.get_mut(i) {
+                    *open = true;
+                }
+            }
+        }
+    }
+    open
+}
+
+/// The natural loop of a branch back from `last` to `first`: all from where the branch is
+/// reached without coming by `first`. None if that can be begun in the middle: at the
+/// function's beginning, or where nobody knows who comes there.
+fn body(before: &[Vec<usize>], first: usize, last: usize) -> Option<BTreeSet<usize>> {
+    let mut body = BTreeSet::from([first, last]);
+    let mut open = if first == last {
+        Vec::new()
+    } else {
+        vec![last]
+    };
+    let mut is_whole = first == last;
+    while let Some(at) = open.pop() {
+        let from = before.get(at).filter(|from| at != 0 && !from.is_empty())?;
+        for from in from {
+            is_whole |= *from == first;
+            if body.insert(*from) {
+                open.push(*from);
+            }
+        }
+    }
+    is_whole.then_some(body)
+}
+
+/// Whether bytes that are in no known function are instructions without one that orders, or
+/// zeroes where nothing goes on: what linkers put between functions.
+fn is_quiet(code: &[u8], address: u64) -> bool {
+    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    let mut is_between = true;
+    while decoder.can_decode() {
+        let at = decoder.position();
+        if is_between && code.get(at) == Some(&0) {
+            if decoder.set_position(at + 1).is_err() {
+                return false;
+            }
+            decoder.set_ip(address + at as u64 + 1);
+            continue;
+        }
+        decoder.decode_out(&mut instruction);
+        if instruction.is_invalid() || orders(&instruction) {
+            return false;
+        }
+        is_between = match instruction.flow_control() {
+            FlowControl::Return
+            | FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Interrupt
+            | FlowControl::Exception => true,
+            _ => matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Hlt),
+        };
+    }
+    true
 }
 
 fn orders(instruction: &Instruction) -> bool {
@@ -45,8 +268,6 @@ fn orders(instruction: &Instruction) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
-    use alloc::vec::Vec;
 
     fn pages(at: u64, code: &[u8]) -> Vec<u64> {
         ordering_pages(code, at).into_iter().collect()
@@ -76,5 +297,160 @@ mod tests {
         let mut code = vec![0x90; 0x1000];
         code.splice(0xffe.., [0xf0, 0x48, 0xff, 0x00]);
         assert_eq!(pages(0x5000, &code), [0x5000, 0x6000]);
+    }
+
+    /// A page with this function at its beginning and `rest` behind it, repeated.
+    fn closed(code: &[u8], rest: u8) -> Option<[u64; 64]> {
+        let mut bytes = vec![rest; 0x1000];
+        bytes[..code.len()].copy_from_slice(code);
+        let function = Function {
+            address: 0x1000,
+            code,
+        };
+        closed_points(0x1000, &bytes, &[function])
+    }
+
+    /// The places of set bits.
+    fn places(points: Option<[u64; 64]>) -> Option<Vec<usize>> {
+        let points = points?;
+        let is_set = |at: &usize| points[at / 64] >> (at % 64) & 1 != 0;
+        Some((0..0x1000).filter(is_set).collect())
+    }
+
+    /// inc qword ptr [rdi]; dec rsi; jne to the first.
+    const LOOP: [u8; 8] = [0x48, 0xff, 0x07, 0x48, 0xff, 0xce, 0x75, 0xf8];
+    /// lock inc qword ptr [rax].
+    const LOCKED: [u8; 4] = [0xf0, 0x48, 0xff, 0x00];
+
+    #[test]
+    fn a_loop_beside_a_locked_instruction_may_be_executed_and_nothing_else() {
+        // ...; mov dword ptr [rax], 0 (as a lock is given back); ret
+        let back = [0xc7, 0x00, 0, 0, 0, 0];
+        let code = [&LOOP[..], &LOCKED, &back, &[0xc3]].concat();
+        assert_eq!(places(closed(&code, 0x90)), Some(vec![8, 12, 18]));
+        // The same in a loop around both: jmp to the first.
+        let code = [&LOOP[..], &LOCKED, &back, &[0xeb, 0xec]].concat();
+        assert_eq!(places(closed(&code, 0x90)), Some(vec![8, 12, 18]));
+    }
+
+    #[test]
+    fn a_loop_with_a_locked_instruction_may_not() {
+        let code = [&LOCKED[..], &LOOP[..6], &[0x75, 0xf4, 0xc3]].concat();
+        assert_eq!(closed(&code, 0x90), None);
+        // Nor is there anything to be won without a loop.
+        assert_eq!(closed(&[0x48, 0xff, 0x07, 0xc3], 0x90), None);
+    }
+
+    #[test]
+    fn a_branch_back_from_what_stands_aside_is_no_loop() {
+        // lock inc [rax]; jne aside; back: mov dword ptr [rax], 0; ret; aside: inc [rdi]; jmp back.
+        // The store gives back what the first instruction took, and is not to be executed.
+        let back = [0xc7, 0x00, 0, 0, 0, 0];
+        let aside = [0x48, 0xff, 0x07, 0xeb, 0xf4];
+        let code = [&LOCKED[..], &[0x75, 0x07], &back, &[0xc3], &aside].concat();
+        assert_eq!(closed(&code, 0x90), None);
+        // Nor is it if nobody knows who comes there (a table of places, an exception).
+        let code = [&LOCKED[..], &back, &[0xc3], &aside].concat();
+        assert_eq!(closed(&code, 0x90), None);
+        // A loop with a part that stands aside is one, and is judged by that too.
+        // inc [rdi]; je aside; dec rsi; jne to the first; ret; aside: inc [rdi]; jmp to dec.
+        let with = |aside: &[u8]| {
+            let first = [
+                0x48, 0xff, 0x07, 0x74, 0x06, 0x48, 0xff, 0xce, 0x75, 0xf6, 0xc3,
+            ];
+            let jump = 0u8.wrapping_sub(11 + 2 - 5 + aside.len() as u8);
+            places(closed(&[&first, aside, &[0xeb, jump]].concat(), 0x90))
+        };
+        assert_eq!(with(&[0x48, 0xff, 0x07]), Some(vec![10]));
+        assert_eq!(with(&LOCKED), None);
+    }
+
+    #[test]
+    fn where_instructions_begin_must_be_beyond_doubt() {
+        let with = |more: &[u8]| closed(&[&LOOP[..], more].concat(), 0x90);
+        assert!(with(&[0xc3]).is_some());
+        // A branch into the middle of the first instruction, and one of the next function's.
+        assert_eq!(with(&[0x75, 0xf7, 0xc3]), None);
+        // Data of the function's own: mov eax, [rip - 14]; lea is of code if it is one's beginning.
+        assert_eq!(with(&[0x8b, 0x05, 0xf2, 0xff, 0xff, 0xff, 0xc3]), None);
+        assert!(with(&[0x48, 0x8d, 0x05, 0xf1, 0xff, 0xff, 0xff, 0xc3]).is_some());
+        assert_eq!(
+            with(&[0x48, 0x8d, 0x05, 0xf2, 0xff, 0xff, 0xff, 0xc3]),
+            None
+        );
+        // An instruction that is cut off by the function's end, and none at all.
+        assert_eq!(with(&[0x48]), None);
+        assert_eq!(with(&[0x06]), None);
+    }
+
+    #[test]
+    fn bytes_of_no_function_are_left_if_they_order_nothing() {
+        let code = [&LOOP[..], &[0xc3]].concat();
+        let page = |more: &[u8]| {
+            let mut bytes = vec![0x90; 0x1000];
+            bytes[0x800..0x809].copy_from_slice(&code);
+            bytes[0x100..0x100 + more.len()].copy_from_slice(more);
+            bytes[0xf00..].fill(0);
+            let function = Function {
+                address: 0x1800,
+                code: &code,
+            };
+            places(closed_points(0x1000, &bytes, &[function]))
+        };
+        assert_eq!(page(&[]), Some(vec![0x808]));
+        assert_eq!(page(&[0x48, 0xff, 0x07, 0xc3]), Some(vec![0x808]));
+        assert_eq!(page(&LOCKED), None);
+        assert_eq!(page(&[0x06]), None);
+        // Odd zeroes before and behind: sub rsp, 8; add rsp, 8; ret.
+        let fini = [0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xc4, 0x08, 0xc3];
+        let all = [&[0; 3][..], &fini, &[0; 5], &fini].concat();
+        assert_eq!(page(&all), Some(vec![0x808]));
+        let all = [&[0; 3][..], &LOCKED, &[0xc3]].concat();
+        assert_eq!(page(&all), None);
+        // Zeroes up to the end are no instructions, also if they are odd in number.
+        assert!(closed(&code, 0).is_some());
+    }
+
+    #[test]
+    fn functions_across_borders_count_for_what_lies_on_the_page() {
+        // From 0x1ffd on: the first instruction here, the rest on the next page.
+        let code = [&LOOP[..], &LOCKED, &[0xc3]].concat();
+        let function = Function {
+            address: 0x1ffd,
+            code: &code,
+        };
+        let mut first = vec![0x90; 0x1000];
+        first[0xffd..].copy_from_slice(&code[..3]);
+        assert_eq!(
+            places(closed_points(0x1000, &first, &[function])),
+            Some(vec![])
+        );
+        let mut second = vec![0x90; 0x1000];
+        second[..10].copy_from_slice(&code[3..]);
+        let points = closed_points(0x2000, &second, &[function]);
+        assert_eq!(places(points), Some(vec![5, 9]));
+    }
+
+    proptest::proptest! {
+        /// Whatever the bytes are: no instruction that orders is left open.
+        #[test]
+        fn what_orders_is_never_open(
+            parts in proptest::collection::vec(0..6usize, 1..40),
+            noise in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..4),
+        ) {
+            let kinds: [&[u8]; 6] = [
+                &LOOP, &LOCKED, &[0x75, 0xec], &[0x87, 0x07], &[0xf3, 0x90], &noise,
+            ];
+            let code: Vec<u8> = parts.iter().flat_map(|i| kinds[*i].iter().copied()).collect();
+            if let Some(points) = closed(&code, 0x90) {
+                let set = places(Some(points)).expect("there are points");
+                let mut decoder = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE);
+                for instruction in &mut decoder {
+                    if orders(&instruction) {
+                        assert!(set.contains(&(instruction.ip() as usize)));
+                    }
+                }
+            }
+        }
     }
 }

@@ -1,53 +1,29 @@
 //! Which code is copied, and what becomes of each of its operands.
 
-use crate::effects::State;
+use crate::bounds::plan;
+pub(crate) use crate::bounds::{Alternative, Bound, Plan};
+use crate::calls::{Around, Targets, targets};
+use crate::effects::{State, UNKNOWN};
 use crate::facts::{Checks, Facts, facts, needed};
-use crate::flow::{Graph, OUTER};
+use crate::flow::{Graph, OUTER, can_be_copied};
 use crate::live::wanted;
 use crate::operand::Operand;
-use crate::registers::Register;
-use crate::request::{MovedPage, Place, Refusal, Request, Rule, Seen};
+use crate::registers::{FOLLOWED, Register};
+use crate::request::{Code, Frame, Place, Refusal, Request, Seen};
+use crate::returns::{Kept, kept};
+use crate::slots::Slots;
 use crate::speculate::{checks, foresee};
 use crate::table::parts;
 use crate::values::Values;
+use crate::varies::varies;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
-use iced_x86::InstructionInfoFactory;
-
-/// Different places that one guarded operand may go to.
-const MOST_ALTERNATIVES: usize = 4;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory};
+use sunder_wire::remap::CONDITIONS;
 
 /// A loop of more instructions is left to the loops in it, if there are any.
 const MOST_COPIED: usize = 1200;
-
-/// A register is at least `low` and at most `high`; the guard need not look where
-/// the facts say so already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bound {
-    pub register: Register,
-    pub low: u64,
-    pub high: u64,
-    pub test_low: bool,
-    pub test_high: bool,
-}
-
-/// Bounds of registers under which an operand goes to one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Alternative {
-    pub bounds: Vec<Bound>,
-    /// What the copy has for a displacement.
-    pub displacement: u64,
-}
-
-/// What becomes of an operand. Operands without a plan stay as they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Plan {
-    /// The facts say that it always goes to one place.
-    Direct(u64),
-    /// Tried in this order.
-    Guarded(Vec<Alternative>),
-}
 
 /// One copy of the loop: there are two if some checks may fail.
 #[derive(Debug, Default)]
@@ -55,10 +31,24 @@ pub(crate) struct Version {
     pub plans: BTreeMap<usize, Plan>,
     pub facts: Facts,
     /// Facts that an entry must bring along.
-    pub needed: BTreeMap<usize, u16>,
+    pub needed: BTreeMap<usize, u32>,
     /// Sums before jumps through tables: the register of the distance, and where
     /// distances lead.
     pub switches: BTreeMap<usize, (Register, Vec<(i64, usize)>)>,
+    /// Returns whose address nothing in the copy changes.
+    pub kept: BTreeSet<usize>,
+    /// Guarded operands that are seldom on the page: the unchanged instruction comes
+    /// first.
+    pub rare: BTreeSet<usize>,
+}
+
+/// Which of a loop's two copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    /// Where all checks held.
+    Fast,
+    /// Where one has failed.
+    Slow,
 }
 
 /// What is to be copied.
@@ -76,18 +66,55 @@ pub(crate) struct Chosen {
     pub checks: Checks,
     /// The checks that lead back where they hold.
     pub returns: BTreeSet<usize>,
+    /// Variables of the frame that are followed where all checks held.
+    pub slots: Option<Slots>,
     /// The operand that faulted.
     pub seen: Seen,
     /// Where no comparison may stand.
     pub wanted: BTreeSet<usize>,
 }
 
+/// The bits of registers that are no slots.
+const MACHINE: u32 = 0xffff;
+
 /// What loops are planned with.
 struct Planner<'a> {
     request: &'a Request<'a>,
     graph: &'a Graph,
+    /// Without slots.
+    plain: &'a Graph,
+    /// Of the outer function.
+    code: &'a Code<'a>,
     at: usize,
     wanted: BTreeSet<usize>,
+}
+
+/// One loop.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    body: &'a BTreeSet<usize>,
+    operands: &'a BTreeMap<usize, Operand>,
+    /// Faults in it, and what will be some.
+    seen: &'a [Seen],
+}
+
+impl Work<'_> {
+    /// Operands on the page that need more than another displacement.
+    fn guarded(&self, graph: &Graph, version: &Version) -> BTreeSet<usize> {
+        let operands = self.operands.keys().filter(|n| {
+            let ip = graph.nodes[**n].instruction.ip();
+            self.seen.iter().any(|s| s.ip.0 == ip)
+                && !matches!(version.plans.get(n), Some(Plan::Direct(_)))
+        });
+        operands.copied().collect()
+    }
+}
+
+fn without_slots(mut state: State) -> State {
+    for slot in state.iter_mut().skip(16) {
+        *slot = None;
+    }
+    state
 }
 
 #[derive(Default)]
@@ -96,24 +123,42 @@ struct Planned {
     slow: Version,
     checks: Checks,
     returns: BTreeSet<usize>,
+    slots: Option<Slots>,
 }
 
 /// Decides; with `only_alone` for the one instruction.
 pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, Refusal> {
     let ip = request.frame.ip;
-    let own = Graph::of(&request.frame, request.callees, request.memory);
-    let at = own.find(OUTER, ip.0).ok_or(Refusal::NoInstruction(ip))?;
+    let targets = if only_alone {
+        Targets::new()
+    } else {
+        targets(request)
+    };
+    let around = Around::of(request, &targets);
+    let one = only_alone.then(|| one(&request.frame)).flatten();
+    let own = Graph::of(one.as_ref().unwrap_or(&request.frame), &around);
+    let at = own.find(OUTER, ip.0);
+    let at = at.filter(|&n| can_be_copied(&own.nodes[n].instruction));
+    let at = at.ok_or(Refusal::NoInstruction(ip))?;
     let seen = can_be_moved(request, &own, at)?;
     if !only_alone {
         // The outermost loop: leaving a copy and faulting again takes as long as many
         // guards.
         for depth in (0..=request.callers.len()).rev() {
-            let found = within(request, depth);
+            let outer = depth.checked_sub(1).and_then(|n| request.callers.get(n));
+            let outer = outer.unwrap_or(&request.frame);
+            // With all that is called it takes long to see.
+            if !Graph::is_in_loop(outer, request.memory) {
+                continue;
+            }
+            let found = Graph::within(request, depth, &around);
             let Some((graph, at)) = found else { continue };
             let wanted = wanted(&graph);
             let planner = Planner {
                 request,
                 graph: &graph,
+                plain: &graph,
+                code: &outer.code,
                 at,
                 wanted,
             };
@@ -128,17 +173,18 @@ pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, 
     Ok(planned.chosen(own, body, at, seen, wanted, false))
 }
 
-/// The graph of the function so many callers above, and the instruction in it.
-fn within(request: &Request<'_>, depth: usize) -> Option<(Graph, usize)> {
-    let callers = request.callers.get(..depth)?;
-    let outer = callers.last().unwrap_or(&request.frame);
-    let graph = Graph::of(outer, request.callees, request.memory);
-    let mut instance = OUTER;
-    for caller in callers.iter().rev() {
-        instance = graph.instance(instance, caller.ip.0)?;
-    }
-    let at = graph.find(instance, request.frame.ip.0)?;
-    Some((graph, at))
+/// The instruction of a frame without its function, which takes long to read; none where
+/// it may go elsewhere than to the next.
+fn one<'a>(frame: &Frame<'a>) -> Option<Frame<'a>> {
+    let at = usize::try_from(frame.ip.0.checked_sub(frame.code.start.0)?).ok()?;
+    let bytes = frame.code.bytes.get(at..)?;
+    let i = Decoder::with_ip(64, bytes, frame.ip.0, DecoderOptions::NONE).decode();
+    let goes_on = !i.is_invalid() && i.flow_control() == FlowControl::Next;
+    let code = Code {
+        start: frame.ip,
+        bytes: bytes.get(..i.len()).filter(|_| goes_on)?,
+    };
+    Some(Frame { code, ..*frame })
 }
 
 impl Planned {
@@ -160,6 +206,7 @@ impl Planned {
             slow: self.slow,
             checks: self.checks,
             returns: self.returns,
+            slots: self.slots,
             seen,
             wanted,
         }
@@ -188,8 +235,12 @@ fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen,
 }
 
 /// The registers at the fault.
-fn known(request: &Request<'_>) -> State {
-    request.registers.general.map(|v| Some(Values::one(v)))
+pub(crate) fn known(request: &Request<'_>) -> State {
+    let mut state = UNKNOWN;
+    for (known, value) in state.iter_mut().zip(request.registers.general) {
+        *known = Some(Values::one(value));
+    }
+    state
 }
 
 impl Planner<'_> {
@@ -223,20 +274,19 @@ impl Planner<'_> {
         if let Some(operand) = operands.get(&self.at) {
             seen.insert(0, seen_now(self.request, operand));
         }
-        seen.extend(foresee(self.request, self.graph, body, self.at));
-        let starts = [(self.at, known(self.request))];
+        let start = known(self.request);
+        seen.extend(foresee(self.request, self.graph, body, (self.at, start)));
         let without = Checks::new();
+        let starts = [(self.at, start)];
         let plain = facts(self.graph, body, &starts, &without);
-        let plain = self.version(body, plain, &operands, &seen, &without);
-        let guarded = |version: &Version| {
-            let operands = operands.keys().filter(|n| {
-                let ip = self.graph.nodes[**n].instruction.ip();
-                seen.iter().any(|s| s.ip.0 == ip)
-                    && !matches!(version.plans.get(n), Some(Plan::Direct(_)))
-            });
-            operands.copied().collect::<Vec<usize>>()
+        let used = BTreeMap::new();
+        let work = Work {
+            body,
+            operands: &operands,
+            seen: &seen,
         };
-        let open = guarded(&plain);
+        let plain = self.version(&work, plain, used, &without, Way::Fast);
+        let open = work.guarded(self.graph, &plain);
         let only_plain = |plain| Planned {
             fast: plain,
             ..Planned::default()
@@ -244,53 +294,111 @@ impl Planner<'_> {
         if open.is_empty() {
             return only_plain(plain);
         }
-        let wanted: BTreeMap<usize, Operand> = open.iter().map(|n| (*n, operands[n])).collect();
+        if let Some(planned) = self.followed(&work, &open) {
+            return planned;
+        }
+        let checked = self.checked(&work, &open, start, None);
+        checked.unwrap_or_else(|| only_plain(plain))
+    }
+
+    /// With variables of the frame that are followed like registers, if that is better. Not
+    /// for a thread that was here before: it comes with others.
+    fn followed(&self, work: &Work<'_>, open: &BTreeSet<usize>) -> Option<Planned> {
+        if !self.is_first() {
+            return None;
+        }
+        let slots = Slots::of(self.graph, work.body, self.code)?;
+        let mut start = known(self.request);
+        slots.add(self.request, &mut start);
+        let graph = self.graph.with_slots(&slots);
+        let planner = Planner {
+            graph: &graph,
+            wanted: self.wanted.clone(),
+            ..*self
+        };
+        let mut seen = work.seen.to_vec();
+        seen.extend(foresee(self.request, &graph, work.body, (self.at, start)));
+        let work = Work {
+            seen: &seen,
+            ..*work
+        };
+        planner.checked(&work, open, start, Some(&slots))
+    }
+
+    /// With checks of what is loaded, and with slots if there are any; none if fewer
+    /// operands need guards without.
+    fn checked(
+        &self,
+        work: &Work<'_>,
+        open: &BTreeSet<usize>,
+        start: State,
+        slots: Option<&Slots>,
+    ) -> Option<Planned> {
+        let wanted = open
+            .iter()
+            .filter_map(|n| Some((*n, *work.operands.get(n)?)));
         let checks = checks(
             self.request,
             self.graph,
-            body,
-            self.at,
-            &wanted,
+            work.body,
+            (self.at, start),
+            &wanted.collect(),
             &self.wanted,
         );
-        let fast = facts(self.graph, body, &starts, &checks);
-        let fast = self.version(body, fast, &operands, &seen, &checks);
-        if checks.is_empty() || guarded(&fast).len() >= open.len() {
-            return only_plain(plain);
+        let fast = facts(self.graph, work.body, &[(self.at, start)], &checks);
+        let kept = match slots {
+            Some(slots) => slots.keep(self.graph, work.body, &fast)?,
+            None => BTreeMap::new(),
+        };
+        let fast = self.version(work, fast, kept, &checks, Way::Fast);
+        let better = work.guarded(self.graph, &fast).len() < open.len();
+        let enters = || self.conditions(self.at, &fast.facts, &fast.needed) <= CONDITIONS;
+        if !better || slots.is_none() && checks.is_empty() || slots.is_some() && !enters() {
+            return None;
         }
-        self.with_slow(body, fast, &operands, &seen, checks)
+        let mut planned = if checks.is_empty() {
+            Planned {
+                fast,
+                ..Planned::default()
+            }
+        } else {
+            self.with_slow(work, fast, checks)
+        };
+        planned.slots = slots.cloned();
+        Some(planned)
     }
 
     /// Adds the copy for when a check fails.
-    fn with_slow(
-        &self,
-        body: &BTreeSet<usize>,
-        fast: Version,
-        operands: &BTreeMap<usize, Operand>,
-        seen: &[Seen],
-        checks: Checks,
-    ) -> Planned {
+    fn with_slow(&self, work: &Work<'_>, fast: Version, checks: Checks) -> Planned {
         let mut starts = Vec::new();
         for n in checks.keys() {
             let node = &self.graph.nodes[*n];
             if let Some(before) = fast.facts.get(n) {
-                let after = node.effects.apply(before);
+                // What rests on facts of a slot does not hold where they may not.
+                let after = without_slots(node.effects.apply(before));
                 starts.extend(node.next.iter().map(|&next| (next, after)));
             }
         }
         let without = Checks::new();
-        let slow = facts(self.graph, body, &starts, &without);
-        let slow = self.version(body, slow, operands, seen, &without);
+        let slow = facts(self.plain, work.body, &starts, &without);
+        let planner = Planner {
+            graph: self.plain,
+            wanted: self.wanted.clone(),
+            ..*self
+        };
+        let slow = planner.version(work, slow, BTreeMap::new(), &without, Way::Slow);
         let leads_back = |n: &usize| {
             let node = &self.graph.nodes[*n];
             let (Some(before), Some(check)) = (slow.facts.get(n), checks.get(n)) else {
                 return false;
             };
-            let mut after = node.effects.apply(before);
+            let mut after = self.plain.nodes[*n].effects.apply(before);
             after[check.register.index()] = Some(Values::one(check.value));
             let arrives = |next: &usize| {
                 let needed = fast.needed.get(next).copied().unwrap_or(0);
                 let facts = fast.facts.get(next);
+                // Slots are looked at on the way.
+                let needed = needed & MACHINE;
                 facts.is_some_and(|facts| brings(needed, facts, &after))
             };
             node.next.iter().all(arrives)
@@ -300,29 +408,67 @@ impl Planner<'_> {
             fast,
             slow,
             checks,
+            slots: None,
         }
+    }
+
+    /// Whether the thread has not faulted here before. What it found in its registers
+    /// then was other than the facts of that copy: this one is to have fewer.
+    fn is_first(&self) -> bool {
+        let ip = self.request.frame.ip;
+        self.request.seen.iter().all(|seen| seen.ip != ip)
+    }
+
+    /// How many conditions an entry at `n` has at most: for registers of which something is
+    /// known, and for return addresses.
+    fn conditions(&self, n: usize, facts: &Facts, demanded: &BTreeMap<usize, u32>) -> usize {
+        let registers = demanded.get(&n).copied().unwrap_or(0);
+        let state = facts.get(&n).copied().unwrap_or(UNKNOWN);
+        let known = state.iter().enumerate();
+        let known = known.filter(|(r, values)| registers >> r & 1 != 0 && values.is_some());
+        let mut instance = self.graph.nodes[n].instance;
+        let mut calls = 0;
+        while let Some(call) = self.graph.called(instance) {
+            instance = call.from;
+            calls += 1;
+        }
+        known.count() + calls
+    }
+
+    /// Instructions whose first fault came after another one's in the loop: the rounds
+    /// before it found their operands elsewhere.
+    fn late(&self, body: &BTreeSet<usize>) -> BTreeSet<u64> {
+        let own = body.iter().map(|&n| self.graph.nodes[n].instruction.ip());
+        let own: BTreeSet<u64> = own.collect();
+        let faults = self.request.seen.iter().map(|seen| seen.ip.0);
+        let faults = faults.chain([self.request.frame.ip.0]);
+        let mut faults = faults.filter(|ip| own.contains(ip));
+        let first = faults.next();
+        faults.filter(|ip| Some(*ip) != first).collect()
     }
 
     /// What becomes of the operands where these facts hold.
     fn version(
         &self,
-        body: &BTreeSet<usize>,
+        work: &Work<'_>,
         facts: Facts,
-        operands: &BTreeMap<usize, Operand>,
-        seen: &[Seen],
+        kept_by: BTreeMap<usize, u32>,
         checks: &Checks,
+        way: Way,
     ) -> Version {
-        let (mut plans, mut used) = (BTreeMap::new(), BTreeMap::new());
-        for (&n, operand) in operands {
+        let body = work.body;
+        let (mut plans, mut used) = (BTreeMap::new(), kept_by);
+        for (&n, operand) in work.operands {
             let Some(state) = facts.get(&n) else { continue };
             let ip = self.graph.nodes[n].instruction.ip();
-            let seen: Vec<Seen> = seen.iter().filter(|s| s.ip.0 == ip).copied().collect();
-            let (plan, registers) = plan(self.request.moved, operand, state, &seen);
+            let seen: Vec<Seen> = work.seen.iter().filter(|s| s.ip.0 == ip).copied().collect();
+            let varies = |register| varies(self.graph, body, n, register);
+            let (plan, registers) = plan(self.request.moved, operand, state, &seen, varies);
             match plan {
                 Some(Plan::Guarded(_)) if self.wanted.contains(&n) => {}
                 Some(plan) => {
                     plans.insert(n, plan);
-                    used.insert(n, registers);
+                    *used.entry(n).or_insert(0) |= registers;
                 }
                 None => {}
             }
@@ -334,8 +480,26 @@ impl Planner<'_> {
                 switches.insert(sum, switch);
             }
         }
+        let mut found = Kept::default();
+        let mut more = used.clone();
+        if way == Way::Fast && self.is_first() {
+            found = kept(self.graph, body, &facts);
+            for (n, registers) in &found.used {
+                *more.entry(*n).or_insert(0) |= registers;
+            }
+        }
+        let mut demanded = needed(self.graph, body, &more, checks, Some(&facts));
+        let fits = |&n: &usize| self.conditions(n, &facts, &demanded) <= CONDITIONS;
+        if !found.returns.is_empty() && !plans.keys().all(fits) {
+            found = Kept::default();
+            demanded = needed(self.graph, body, &used, checks, Some(&facts));
+        }
+        let late = self.late(body);
+        let is_late = |n: &usize| late.contains(&self.graph.nodes[*n].instruction.ip());
         Version {
-            needed: needed(self.graph, body, &used, checks),
+            needed: demanded,
+            rare: plans.keys().copied().filter(is_late).collect(),
+            kept: found.returns,
             plans,
             facts,
             switches,
@@ -384,8 +548,8 @@ impl Planner<'_> {
 }
 
 /// Whether a thread with `state` brings along what is needed of `facts`.
-fn brings(needed: u16, facts: &State, state: &State) -> bool {
-    (0..16).all(|number| {
+fn brings(needed: u32, facts: &State, state: &State) -> bool {
+    (0..FOLLOWED).all(|number| {
         if needed >> number & 1 == 0 {
             return true;
         }
@@ -406,169 +570,6 @@ fn seen_now(request: &Request<'_>, operand: &Operand) -> Seen {
     }
 }
 
-/// What becomes of an operand, and the registers whose facts this builds on.
-fn plan(moved: &MovedPage, operand: &Operand, state: &State, seen: &[Seen]) -> (Option<Plan>, u16) {
-    let addresses = operand.addresses(state);
-    if let Some(all) = addresses {
-        let place = moved.place_all(all.low, all.high, operand.width);
-        match place {
-            Place::In(rule) => {
-                let plan = operand.displaced(rule.delta).map(Plan::Direct);
-                return (plan, operand.registers());
-            }
-            Place::Elsewhere => return (None, 0),
-            // It will fault, and be refused.
-            Place::Straddles if all.only().is_some() => return (None, 0),
-            Place::Straddles => {}
-        }
-    }
-    let (base, index) = operand.single(state);
-    let mut alternatives: Vec<Alternative> = Vec::new();
-    let mut add = |new: Option<Alternative>| {
-        if let Some(new) = new
-            && alternatives.len() < MOST_ALTERNATIVES
-            && !alternatives.contains(&new)
-        {
-            alternatives.push(new);
-        }
-    };
-    for one in seen {
-        let fits = base.is_none_or(|b| b == one.base) && index.is_none_or(|i| i == one.index);
-        let place = moved.place(operand.address(one.base, one.index), operand.width);
-        let (true, Place::In(rule)) = (fits, place) else {
-            continue;
-        };
-        // One value of the base so far: it is compared with that alone, which takes
-        // half as long. Others make it bounds.
-        let others = || {
-            seen.iter()
-                .any(|s| s.base != one.base && in_rule(moved, operand, s, &rule))
-        };
-        let exact = operand.index.is_none() && addresses.is_none() && !others();
-        add(alternative(operand, state, one, &rule, exact));
-    }
-    if let Some(all) = addresses.filter(|all| all.high - all.low < moved.page.len) {
-        for rule in &moved.rules {
-            add(part_of(operand, state, all, rule));
-        }
-    }
-    let mut registers = 0;
-    for (register, single) in [(operand.base, base), (operand.index, index)] {
-        if let Some(register) = register
-            && (single.is_some() || alternatives.iter().any(|a| a.leaves_out(register)))
-        {
-            registers |= register.bit();
-        }
-    }
-    let plan = (!alternatives.is_empty()).then_some(Plan::Guarded(alternatives));
-    (plan, registers)
-}
-
-impl Alternative {
-    /// Whether a register is not fully tested.
-    fn leaves_out(&self, register: Register) -> bool {
-        let mut bounds = self.bounds.iter().filter(|b| b.register == register);
-        bounds.any(|b| !b.test_low || !b.test_high)
-    }
-}
-
-impl Bound {
-    fn of(register: Register, low: u64, high: u64, state: &State) -> Self {
-        let known = state[register.index()];
-        Self {
-            register,
-            low,
-            high,
-            test_low: known.is_none_or(|k| k.low < low),
-            test_high: known.is_none_or(|k| k.high > high),
-        }
-    }
-}
-
-/// Whether the operand went to this rule when it was seen.
-fn in_rule(moved: &MovedPage, operand: &Operand, seen: &Seen, rule: &Rule) -> bool {
-    let address = operand.address(seen.base, seen.index);
-    moved.place(address, operand.width) == Place::In(*rule)
-}
-
-/// The bounds of the unknown registers around `seen` within which the operand stays
-/// in `rule`; if `exact`, what was seen and nothing else.
-fn alternative(
-    operand: &Operand,
-    state: &State,
-    seen: &Seen,
-    rule: &Rule,
-    exact: bool,
-) -> Option<Alternative> {
-    let (base, index) = operand.single(state);
-    let address = operand.address(seen.base, seen.index);
-    let below = address.wrapping_sub(rule.bytes.start.0);
-    let above = rule
-        .bytes
-        .len
-        .checked_sub(below)?
-        .checked_sub(operand.width)?;
-    let only = |register, value| Bound::of(register, value, value, state);
-    let around = |register, value: u64, scale: u64| {
-        if exact {
-            return only(register, value);
-        }
-        // Where a bound would be beyond zero or the highest number, nothing beyond it
-        // is left.
-        let low = value.saturating_sub(below / scale);
-        let high = value.saturating_add(above / scale);
-        Bound::of(register, low, high, state)
-    };
-    let mut bounds = Vec::new();
-    match (operand.base, operand.index) {
-        // One register in two roles does not stay on one side.
-        (Some(b), Some(i)) if b == i => bounds.push(only(b, seen.base)),
-        (b, i) => {
-            let index_varies = i.filter(|_| index.is_none());
-            if let Some(b) = b.filter(|_| base.is_none()) {
-                bounds.push(if index_varies.is_some() {
-                    only(b, seen.base)
-                } else {
-                    around(b, seen.base, 1)
-                });
-            }
-            if let Some(i) = index_varies {
-                bounds.push(around(i, seen.index, operand.scale.max(1)));
-            }
-        }
-    }
-    Some(Alternative {
-        bounds,
-        displacement: operand.displaced(rule.delta)?,
-    })
-}
-
-/// The part of an operand's addresses that lies in `rule`, if one register alone
-/// makes them.
-fn part_of(operand: &Operand, state: &State, all: Values, rule: &Rule) -> Option<Alternative> {
-    let (base, index) = operand.single(state);
-    let (register, scale) = match (operand.base, operand.index) {
-        (Some(b), Some(i)) if b == i => return None,
-        (Some(b), _) if base.is_none() && index.is_some() => (b, 1),
-        (_, Some(i)) if index.is_none() && base.is_some() => (i, operand.scale.max(1)),
-        _ => return None,
-    };
-    let known = state[register.index()]?;
-    let last = rule.bytes.len.checked_sub(operand.width)?;
-    let (first, last) = (rule.bytes.start.0, rule.bytes.start.0.checked_add(last)?);
-    let low = known
-        .low
-        .checked_add(first.saturating_sub(all.low).div_ceil(scale))?;
-    let high = known
-        .high
-        .checked_sub(all.high.saturating_sub(last).div_ceil(scale))?;
-    known.within(low, high)?;
-    Some(Alternative {
-        bounds: vec![Bound::of(register, low, high, state)],
-        displacement: operand.displaced(rule.delta)?,
-    })
-}
-
 /// The one instruction, whatever surrounds it. Its bounds are looked at by whoever
 /// enters.
 fn alone(
@@ -580,9 +581,9 @@ fn alone(
     let mut factory = InstructionInfoFactory::new();
     let operand = Operand::of(&graph.nodes[at].instruction, &mut factory);
     let operand = operand.ok_or(Refusal::Operand(ip))?;
-    let unknown = [None; 16];
+    let unknown = UNKNOWN;
     let seen = seen_now(request, &operand);
-    let (plan, _) = plan(request.moved, &operand, &unknown, &[seen]);
+    let (plan, _) = plan(request.moved, &operand, &unknown, &[seen], |_| false);
     let fast = Version {
         plans: BTreeMap::from([(at, plan.ok_or(Refusal::OutOfReach(ip))?)]),
         facts: Facts::from([(at, unknown)]),

@@ -1,8 +1,10 @@
 //! A planned patch as it crosses to the target. Called by the tool when it writes
 //! a plan for hooks, and by their tests; decides nothing.
 
-use crate::sites::{Number, Patch, Want};
-use sunder_wire::sites::{ANY_NUMBER, BEFORE, CALL, COPIED, Patch as Record, RETURNS};
+use crate::sites::{Elsewhere, Number, Patch, Want};
+use sunder_wire::sites::{
+    ANY_NUMBER, BEFORE, CALL, COPIED, DISTANCES, IN_REGISTER, Patch as Record, RETURNS, RUN,
+};
 
 impl From<&Patch> for Record {
     fn from(patch: &Patch) -> Self {
@@ -12,11 +14,15 @@ impl From<&Patch> for Record {
             Want::Nothing | Want::Result => 0,
         };
         let returns = if patch.returns { RETURNS } else { 0 };
+        let nothing = Elsewhere::default();
+        let elsewhere = patch.elsewhere.as_ref().unwrap_or(&nothing);
+        let (run, distances) = run(elsewhere, patch.entry);
         Self {
             entry: patch.entry,
             from: patch.from,
             number: match patch.number {
                 Number::Always(number) => number.cast_signed(),
+                Number::In(register) => IN_REGISTER + i32::from(register),
                 Number::Any => ANY_NUMBER,
             },
             flags: kind | returns,
@@ -25,13 +31,34 @@ impl From<&Patch> for Record {
             reserved: 0,
             head: copied(&patch.head),
             tail: copied(&patch.tail),
+            run,
+            run_len: elsewhere.bytes.len() as u8,
+            distances,
         }
     }
 }
 
-/// A plan has at most [`COPIED`] bytes on each side of an entry.
-fn copied(bytes: &[u8]) -> [u8; COPIED] {
-    let mut all = [0; COPIED];
+/// What the trampoline runs instead: distances are counted from the entry, as the code's
+/// place is not known, and [`RUN`] stands for none.
+fn run(elsewhere: &Elsewhere, entry: u64) -> ([u8; RUN], [u8; DISTANCES]) {
+    let mut all: [u8; RUN] = copied(&elsewhere.bytes);
+    let mut places = [RUN as u8; DISTANCES];
+    for (place, distance) in places.iter_mut().zip(&elsewhere.distances) {
+        *place = distance.at as u8;
+        // All code of a module lies within 2 GiB.
+        let to = distance.to.wrapping_sub(entry) as u32;
+        for (byte, value) in all.iter_mut().skip(distance.at).zip(to.to_le_bytes()) {
+            *byte = value;
+        }
+    }
+    (all, places)
+}
+
+/// A plan has at most [`COPIED`] bytes on each side of an entry, and [`RUN`] that run
+/// elsewhere.
+fn copied<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    const _: () = assert!(COPIED < RUN);
+    let mut all = [0; N];
     for (to, from) in all.iter_mut().zip(bytes) {
         *to = *from;
     }
@@ -41,7 +68,9 @@ fn copied(bytes: &[u8]) -> [u8; COPIED] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sites::Distance;
     use alloc::vec;
+    use alloc::vec::Vec;
 
     #[test]
     fn what_was_planned_crosses() {
@@ -53,6 +82,7 @@ mod tests {
             length: 8,
             head: vec![0xb8, 11, 0, 0, 0],
             tail: vec![0xc3],
+            elsewhere: None,
             returns: true,
         };
         let record = Record::from(&patch);
@@ -71,5 +101,25 @@ mod tests {
         };
         let record = Record::from(&other);
         assert_eq!((record.number, record.flags), (ANY_NUMBER, 0));
+        let in_r13 = Patch {
+            number: Number::In(13),
+            ..other
+        };
+        let record = Record::from(&in_r13);
+        assert_eq!((record.number, record.register()), (-19, Some(13)));
+        assert_eq!(record.run(), None);
+        let branches = Patch {
+            elsewhere: Some(Elsewhere {
+                bytes: vec![0x0f, 0x85, 0, 0, 0, 0],
+                distances: vec![Distance { at: 2, to: 0x100 }],
+                ends: false,
+            }),
+            ..in_r13
+        };
+        let record = Record::from(&branches);
+        // From the entry at 0x105.
+        let run = [0x0f, 0x85, 0xfb, 0xff, 0xff, 0xff];
+        assert_eq!(record.run(), Some(&run[..]));
+        assert_eq!(record.distances().collect::<Vec<_>>(), [2]);
     }
 }

@@ -3,8 +3,15 @@
 use iced_x86 as iced;
 use sunder_access::CodeAddress;
 
+/// Variables of a frame that are followed as if they were registers ([`crate::slots`]).
+pub(crate) const SLOTS: usize = 8;
+
+/// What facts are about: registers, then slots of the frame.
+pub(crate) const FOLLOWED: usize = 16 + SLOTS;
+
 /// A general register by its number in machine code: 0 is rax, 1 rcx, 2 rdx, 3
-/// rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, and 8 to 15 are r8 to r15.
+/// rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, and 8 to 15 are r8 to r15. Within this crate the
+/// numbers above are slots of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Register(pub u8);
 
@@ -29,12 +36,22 @@ impl Register {
         iced::Register::RAX + u32::from(self.0 & 15)
     }
 
-    pub(crate) const fn index(self) -> usize {
-        (self.0 & 15) as usize
+    /// The slot of this number.
+    pub(crate) const fn slot(number: usize) -> Self {
+        Self(16 + (number % SLOTS) as u8)
     }
 
-    pub(crate) const fn bit(self) -> u16 {
-        1 << (self.0 & 15)
+    /// Which slot it is, if it is none of the machine's registers.
+    pub(crate) const fn as_slot(self) -> Option<usize> {
+        self.index().checked_sub(16)
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize % FOLLOWED
+    }
+
+    pub(crate) const fn bit(self) -> u32 {
+        1 << self.index()
     }
 }
 
@@ -50,6 +67,6 @@ pub struct Registers {
 impl Registers {
     /// The value of `register`.
     pub const fn get(&self, register: Register) -> u64 {
-        self.general[register.index()]
+        self.general[register.index() & 15]
     }
 }

@@ -1,6 +1,7 @@
 //! What is asked of this crate, and what it answers.
 
 use crate::registers::{Register, Registers};
+use crate::values::Values;
 use alloc::vec::Vec;
 use sunder_access::{Address, CodeAddress, Span};
 
@@ -48,9 +49,32 @@ pub(crate) enum Place {
     Straddles,
 }
 
+/// So many addresses are looked at one by one, to see whether they moved alike.
+const MOST_ADDRESSES: u64 = 512;
+
 impl MovedPage {
+    /// The same for all of these. They may lie in several rules (a thread's elements
+    /// between another's) if they moved by one distance.
+    pub(crate) fn place_each(&self, addresses: Values, width: u64) -> Place {
+        match self.place_all(addresses.low, addresses.high, width) {
+            Place::Straddles => self.alike(addresses, width).unwrap_or(Place::Straddles),
+            other => other,
+        }
+    }
+
+    fn alike(&self, addresses: Values, width: u64) -> Option<Place> {
+        let mut places = addresses
+            .each(MOST_ADDRESSES)?
+            .map(|a| self.place(a, width));
+        let Some(Place::In(first)) = places.next() else {
+            return None;
+        };
+        let same = |place| matches!(place, Place::In(rule) if rule.delta == first.delta);
+        places.all(same).then_some(Place::In(first))
+    }
+
     /// The same for all addresses from `low` to `high`.
-    pub(crate) fn place_all(&self, low: u64, high: u64, width: u64) -> Place {
+    fn place_all(&self, low: u64, high: u64, width: u64) -> Place {
         let all = high.saturating_sub(low).checked_add(width);
         all.map_or(Place::Straddles, |all| self.place(low, all))
     }
@@ -181,6 +205,8 @@ pub struct Block {
     pub direct: u32,
     /// Operands with a guard.
     pub guarded: u32,
+    /// Values from memory that are compared with what is expected of them.
+    pub checked: u32,
     /// Whether it holds a loop.
     pub is_loop: bool,
     /// First and last original instruction of the loop's function.

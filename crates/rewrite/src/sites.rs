@@ -2,17 +2,16 @@
 //! hook: a library's `syscall` instructions, each with the whole instructions
 //! around it that a jump would overwrite. `sunder` plans; the runtime inside the
 //! target carries the plan out, and its trampolines run copies of the overwritten
-//! instructions.
+//! instructions ([`crate::elsewhere`]).
 //!
 //! Only what is certain is planned: every other entry becomes a [`Refused`]. This
 //! module must not read files, change code or know what the hooks are for.
 
 use crate::branches;
+pub use crate::elsewhere::{Distance, Elsewhere};
+use crate::numbers;
 use alloc::vec::Vec;
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register,
-};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
 /// Bytes of a near jump, the least that a patch overwrites.
 pub const JUMP: usize = 5;
@@ -57,6 +56,9 @@ pub enum Want {
 pub enum Number {
     /// Always this one.
     Always(u32),
+    /// What the lower half of the general register of this number (0 is `rax`) has, which
+    /// the kernel does not change: in a loop the number is loaded before it.
+    In(u8),
     /// Not known from the code.
     Any,
 }
@@ -76,11 +78,14 @@ pub struct Patch {
     pub from: u64,
     /// How many bytes are overwritten, at least [`JUMP`].
     pub length: usize,
-    /// The whole instructions of these before the entry; they run anywhere.
+    /// The whole instructions of these before the entry.
     pub head: Vec<u8>,
     /// Those after it.
     pub tail: Vec<u8>,
-    /// Whether the tail ends by returning, so that nothing follows it.
+    /// What the trampoline runs in place of the one of them that is not empty; `None` if
+    /// they run anywhere as they are.
+    pub elsewhere: Option<Elsewhere>,
+    /// Whether the tail ends by returning or by a jump, so that nothing follows it.
     pub returns: bool,
 }
 
@@ -129,52 +134,110 @@ pub struct Plan {
 /// hook wants of a call.
 #[must_use]
 pub fn plan(bytes: &[u8], at: u64, functions: &[Function], wants: impl Fn(Number) -> Want) -> Plan {
-    let code = Bytes { bytes, at };
-    let mut functions = functions.to_vec();
-    functions.sort_unstable_by_key(|f| f.start);
-    let places = memchr::memmem::find_iter(bytes, &ENTRY_BYTES);
-    let mut entering = branches::holding(&functions, places.map(|n| at + n as u64));
-    entering.retain(|&function| {
-        let mut enters = false;
-        code.each(function, |i| enters |= i.code() == Code::Syscall);
-        enters
-    });
-    let targets = branches::into(code, &functions, &entering);
-    let mut plan = Plan::default();
-    for function in entering {
-        let mut instructions = Vec::new();
-        code.each(function, |instruction| instructions.push(*instruction));
-        let around = Around {
-            code,
-            instructions: &instructions,
-            targets: &targets,
-        };
-        for (i, instruction) in instructions.iter().enumerate() {
-            if instruction.code() != Code::Syscall {
-                continue;
+    Entering::of(bytes, at, functions).plan(|_, number| wants(number))
+}
+
+/// The functions of some code that enter the kernel, and what leads into them: what takes
+/// longest, for several plans.
+pub struct Entering<'a> {
+    code: Bytes<'a>,
+    functions: Vec<Function>,
+    targets: Vec<u64>,
+    unexplained: Option<u64>,
+    catches: bool,
+}
+
+impl<'a> Entering<'a> {
+    /// Arguments as for [`plan`].
+    #[must_use]
+    pub fn of(bytes: &'a [u8], at: u64, functions: &[Function]) -> Self {
+        let code = Bytes { bytes, at };
+        let mut functions = functions.to_vec();
+        functions.sort_unstable_by_key(|f| f.start);
+        let places = memchr::memmem::find_iter(bytes, &ENTRY_BYTES).map(|n| at + n as u64);
+        let places: Vec<u64> = places.collect();
+        let holding = branches::holding(&functions, places.iter().copied());
+        let mut entering = Vec::new();
+        let mut open = places.iter().copied().peekable();
+        let mut unexplained = None;
+        for function in holding {
+            let (mut enters, mut end) = (false, function.start);
+            code.each(function, |i| {
+                enters |= i.code() == Code::Syscall;
+                end = i.next_ip();
+            });
+            if let Some(place) = open.next_if(|&place| place < function.start) {
+                unexplained.get_or_insert(place);
             }
-            plan.entries += 1;
-            let number = around.number(i);
-            let patch = match wants(number) {
-                Want::Nothing => continue,
-                _ if instruction.len() != ENTRY => Err(Reason::Prefix),
-                Want::Result => around.after(i),
-                Want::Call => around.whole(i),
-                Want::Before => around.before(i),
-            };
-            let entry = instruction.ip();
-            match patch {
-                Ok(patch) => plan.patches.push(Patch { number, ..patch }),
-                Err(reason) => plan.refused.push(Refused {
-                    entry,
-                    number,
-                    reason,
-                }),
+            while open.next_if(|&place| place < end).is_some() {}
+            if enters {
+                entering.push(function);
             }
         }
+        let unexplained = unexplained.or_else(|| open.next());
+        for function in &mut entering {
+            let after = functions.partition_point(|f| f.start <= function.start);
+            let next = functions.get(after).map(|f| f.start);
+            function.end = code.with_padding(*function, next);
+        }
+        let targets = if entering.is_empty() {
+            Vec::new()
+        } else {
+            branches::into(code, &functions, &entering)
+        };
+        Self {
+            code,
+            functions: entering,
+            targets,
+            unexplained,
+            catches: true,
+        }
     }
-    apart(&mut plan);
-    plan
+
+    /// The code catches no exceptions.
+    pub const fn catches_nothing(&mut self) {
+        self.catches = false;
+    }
+
+    /// Where the bytes of an entry stand that are in no function, or in one that can't be
+    /// decoded so far, if there are any: they may be data or code.
+    #[must_use]
+    pub const fn unexplained(&self) -> Option<u64> {
+        self.unexplained
+    }
+
+    /// Functions that enter the kernel, with the padding behind them, ascending.
+    #[must_use]
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// Control may come to these addresses too.
+    pub fn come_also(&mut self, to: impl IntoIterator<Item = u64>) {
+        self.targets.extend(to);
+        self.targets.sort_unstable();
+        self.targets.dedup();
+    }
+
+    /// A plan for them. `wants` says what the hook wants of the entry at an address.
+    #[must_use]
+    pub fn plan(&self, wants: impl Fn(u64, Number) -> Want) -> Plan {
+        let mut plan = Plan::default();
+        let mut instructions = Vec::new();
+        for &function in &self.functions {
+            instructions.clear();
+            self.code.each(function, |i| instructions.push(*i));
+            let around = Around {
+                code: self.code,
+                instructions: &instructions,
+                targets: &self.targets,
+                catches: self.catches,
+            };
+            around.add_to(&mut plan, &wants);
+        }
+        apart(&mut plan);
+        plan
+    }
 }
 
 /// Of two patches that overwrite the same bytes the second is refused.
@@ -218,6 +281,29 @@ impl Bytes<'_> {
         self.bytes.get(from..to)
     }
 
+    /// Where the function ends if what is behind it as far as `next` does nothing: compilers
+    /// fill gaps so.
+    fn with_padding(&self, function: Function, next: Option<u64>) -> u64 {
+        /// A jump needs no more.
+        const MOST: u64 = 16;
+        let limit = function.end.saturating_add(MOST);
+        let limit = next.map_or(limit, |next| next.min(limit));
+        let limit = limit.min(self.at.saturating_add(self.bytes.len() as u64));
+        let mut end = function.end;
+        let gap = Function {
+            start: function.end,
+            end: limit,
+        };
+        let mut is_gap = true;
+        self.each(gap, |i| {
+            is_gap &= is_padding(i);
+            if is_gap {
+                end = i.next_ip();
+            }
+        });
+        end
+    }
+
     /// Every instruction of `function` in turn, as far as it can be decoded.
     pub(crate) fn each(&self, function: Function, mut see: impl FnMut(&Instruction)) {
         let Some(bytes) = self.slice(function.start, function.end) else {
@@ -240,44 +326,73 @@ struct Around<'a> {
     code: Bytes<'a>,
     instructions: &'a [Instruction],
     targets: &'a [u64],
+    catches: bool,
 }
 
 impl Around<'_> {
+    /// Plans for all entries among the instructions.
+    fn add_to(&self, plan: &mut Plan, wants: &impl Fn(u64, Number) -> Want) {
+        let mut constants = None;
+        for (i, instruction) in self.instructions.iter().enumerate() {
+            if instruction.code() != Code::Syscall {
+                continue;
+            }
+            plan.entries += 1;
+            let number = match numbers::before(self.instructions, i, self.targets) {
+                Number::Always(number) => Number::Always(number),
+                other => constants
+                    .get_or_insert_with(|| {
+                        numbers::of(self.instructions, self.targets, self.catches)
+                    })
+                    .get(&i)
+                    .map_or(other, |&number| Number::Always(number)),
+            };
+            let entry = instruction.ip();
+            let patch = match wants(entry, number) {
+                Want::Nothing => continue,
+                _ if instruction.len() != ENTRY => Err(Reason::Prefix),
+                Want::Result => self.after(i),
+                Want::Call => self.whole(i),
+                Want::Before => self.before(i),
+            };
+            match patch {
+                Ok(patch) => plan.patches.push(Patch { number, ..patch }),
+                Err(reason) => plan.refused.push(Refused {
+                    entry,
+                    number,
+                    reason,
+                }),
+            }
+        }
+    }
+
     fn is_target(&self, address: u64) -> bool {
         self.targets.binary_search(&address).is_ok()
     }
 
-    /// The constant that the straight line before entry `i` leaves in `eax`.
-    fn number(&self, i: usize) -> Number {
-        let mut next = i;
-        while next > 0 && !self.is_target(self.instructions[next].ip()) {
-            let before = &self.instructions[next - 1];
-            if before.next_ip() != self.instructions[next].ip()
-                || before.flow_control() != FlowControl::Next
-            {
-                break;
-            }
-            if let Some(number) = constant(before) {
-                return Number::Always(number);
-            }
-            if writes_rax(before) {
-                break;
-            }
-            next -= 1;
-        }
-        Number::Any
-    }
-
     /// The patch behind entry `i`.
     fn after(&self, i: usize) -> Result<Patch, Reason> {
-        for last in i + 1..=i + MOST {
-            let tail = self.copies(i + 1, last + 1)?;
+        let (mut tail, mut code) = (Vec::new(), Elsewhere::default());
+        for instruction in self.instructions.iter().skip(i + 1) {
+            if self.is_target(instruction.ip()) {
+                return Err(Reason::BranchInside);
+            }
+            let bytes = self.bytes(instruction)?;
+            if code.ends {
+                if !is_padding(instruction) {
+                    return Err(Reason::NoRoom);
+                }
+            } else if !code.add(instruction, bytes) {
+                return Err(Reason::Bound);
+            }
+            tail.extend(bytes);
             if tail.len() >= JUMP {
                 return Ok(Patch {
                     want: Want::Result,
                     from: self.instructions[i].next_ip(),
                     length: tail.len(),
-                    returns: self.returns(last),
+                    returns: code.ends,
+                    elsewhere: (code.bytes != tail).then_some(code),
                     tail,
                     ..self.nothing(i)
                 });
@@ -291,10 +406,19 @@ impl Around<'_> {
         if self.is_target(self.instructions[i].ip()) {
             return Err(Reason::BranchInside);
         }
-        for first in (i.saturating_sub(MOST)..i).rev() {
-            let mut head = self.copy(first)?.to_vec();
-            head.extend(self.copies(first + 1, i)?);
-            if (first..i).any(|before| self.returns(before)) {
+        for first in (i.saturating_sub(JUMP)..i).rev() {
+            let (mut head, mut code) = (Vec::new(), Elsewhere::default());
+            for (n, instruction) in self.instructions[first..i].iter().enumerate() {
+                if n > 0 && self.is_target(instruction.ip()) {
+                    return Err(Reason::BranchInside);
+                }
+                let bytes = self.bytes(instruction)?;
+                if !code.add(instruction, bytes) {
+                    return Err(Reason::Bound);
+                }
+                head.extend(bytes);
+            }
+            if code.ends {
                 return Err(Reason::NoRoom);
             }
             if head.len() >= JUMP {
@@ -302,12 +426,18 @@ impl Around<'_> {
                     want: Want::Before,
                     from: self.instructions[first].ip(),
                     length: head.len(),
+                    elsewhere: (code.bytes != head).then_some(code),
                     head,
                     ..self.nothing(i)
                 });
             }
         }
         Err(Reason::NoRoom)
+    }
+
+    fn bytes(&self, instruction: &Instruction) -> Result<&[u8], Reason> {
+        let bytes = self.code.slice(instruction.ip(), instruction.next_ip());
+        bytes.ok_or(Reason::NoRoom)
     }
 
     /// The patch over entry `i` itself, with as few other instructions as do.
@@ -362,6 +492,7 @@ impl Around<'_> {
             length: 0,
             head: Vec::new(),
             tail: Vec::new(),
+            elsewhere: None,
             returns: false,
         }
     }
@@ -398,38 +529,13 @@ impl Around<'_> {
         if !goes_on || instruction.is_ip_rel_memory_operand() {
             return Err(Reason::Bound);
         }
-        let bytes = self.code.slice(instruction.ip(), instruction.next_ip());
-        bytes.ok_or(Reason::NoRoom)
+        self.bytes(instruction)
     }
 }
 
-/// The constant that the instruction moves to `eax`.
-fn constant(instruction: &Instruction) -> Option<u32> {
-    let to = instruction.op0_register().full_register();
-    if instruction.op0_kind() != OpKind::Register || to != Register::RAX {
-        return None;
-    }
-    let whole = instruction.op0_register().size() >= 4;
-    match (instruction.mnemonic(), instruction.op1_kind()) {
-        (Mnemonic::Mov, OpKind::Immediate32 | OpKind::Immediate32to64) if whole => {
-            Some(instruction.immediate32())
-        }
-        (Mnemonic::Xor, OpKind::Register)
-            if whole && instruction.op1_register() == instruction.op0_register() =>
-        {
-            Some(0)
-        }
-        _ => None,
-    }
-}
-
-fn writes_rax(instruction: &Instruction) -> bool {
-    let mut factory = InstructionInfoFactory::new();
-    let info = factory.info(instruction);
-    info.used_registers().iter().any(|used| {
-        used.register().full_register() == Register::RAX
-            && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead)
-    })
+/// Whether the instruction does nothing where nothing leads to it.
+pub(crate) fn is_padding(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ fn the_usual_wrapper_gives_both_kinds() {
             length: 6,
             head: vec![],
             tail: CMP_RAX.to_vec(),
+            elsewhere: None,
             returns: false,
         }]
     );
@@ -56,6 +57,7 @@ fn the_usual_wrapper_gives_both_kinds() {
             length: 7,
             head: MOV_EAX_11.to_vec(),
             tail: vec![],
+            elsewhere: None,
             returns: false,
         }]
     );
@@ -70,6 +72,7 @@ fn the_usual_wrapper_gives_both_kinds() {
             length: 5,
             head: MOV_EAX_11.to_vec(),
             tail: vec![],
+            elsewhere: None,
             returns: false,
         }]
     );
@@ -138,25 +141,120 @@ fn a_number_that_a_branch_may_change_is_unknown() {
     assert_eq!(alone.patches[0].tail, CMP_RAX);
 }
 
+/// As the C library waits for a barrier: the number lies in a register from before the loop.
 #[test]
-fn what_is_bound_to_its_place_stays() {
-    // syscall; mov edi, [rip+1]: fine where it is, wrong elsewhere.
+fn a_number_in_a_register_that_stays_is_known_to_be_there() {
+    let number = |before: &[&[u8]]| {
+        let code = [&before.concat()[..], &SYSCALL, &CMP_RAX].concat();
+        planned(&code, Want::Result).patches[0].number
+    };
+    let (eax_r13d, eax_ebp) = ([0x44, 0x89, 0xe8], [0x89, 0xe8]);
+    let xor_edx = [0x31, 0xd2];
+    assert_eq!(number(&[&eax_r13d, &xor_edx]), Number::In(13));
+    assert_eq!(number(&[&eax_ebp]), Number::In(5));
+    // xor ebp, ebp: not any more.
+    assert_eq!(number(&[&eax_ebp, &[0x31, 0xed]]), Number::Any);
+    // What the kernel changes: rcx, r11.
+    assert_eq!(number(&[&[0x89, 0xc8]]), Number::Any);
+    assert_eq!(number(&[&[0x44, 0x89, 0xd8]]), Number::Any);
+    // mov eax, [rbp]; mov ax, bp; mov rax, rbp.
+    assert_eq!(number(&[&[0x8b, 0x45, 0]]), Number::Any);
+    assert_eq!(number(&[&[0x66, 0x89, 0xe8]]), Number::Any);
+    assert_eq!(number(&[&[0x48, 0x89, 0xe8]]), Number::Any);
+}
+
+#[test]
+fn what_is_bound_to_its_place_is_led_there_from_elsewhere_or_stays() {
+    let elsewhere = |code: &[u8], want| {
+        let mut plan = planned(code, want);
+        plan.patches.remove(0).elsewhere.expect("not as it is")
+    };
+    // syscall; mov edi, [rip+1]: fine where it is, and elsewhere with another distance.
     let relative = [0x8b, 0x3d, 1, 0, 0, 0];
     let code = [&SYSCALL[..], &relative, &RET].concat();
-    assert_eq!(
-        planned(&code, Want::Result).refused[0].reason,
-        Reason::Bound
-    );
-    // syscall; jmp to the start.
-    let code = [&SYSCALL[..], &[0xeb, 0xfc]].concat();
-    assert_eq!(
-        planned(&code, Want::Result).refused[0].reason,
-        Reason::Bound
-    );
+    let to = AT + 2 + 6 + 1;
+    let run = elsewhere(&code, Want::Result);
+    assert_eq!(run.distances, [Distance { at: 2, to }]);
+    let before = [&relative[..], &SYSCALL].concat();
+    let run = elsewhere(&before, Want::Before);
+    assert_eq!(run.distances, [Distance { at: 2, to: to - 2 }]);
+    // Where the entry goes along they stay.
+    let refused = planned(&[&SYSCALL[..], &relative].concat(), Want::Call).refused;
+    assert_eq!(refused[0].reason, Reason::Bound);
+    // syscall; cmp rax, -38; jne behind all: as libgomp does.
+    let code = [&SYSCALL[..], &[0x48, 0x83, 0xf8, 0xda, 0x75, 1, 0xc3, 0xc3]].concat();
+    let run = elsewhere(&code, Want::Result);
+    assert_eq!(run.distances, [Distance { at: 6, to: AT + 9 }]);
+    let patch = &planned(&code, Want::Result).patches[0];
+    assert_eq!((patch.length, patch.returns), (6, false));
+    // syscall; jmp to the start, and what fills the gap behind it.
+    let jump = [&SYSCALL[..], &[0xeb, 0xfc, 0x0f, 0x1f, 0]].concat();
+    let run = elsewhere(&jump, Want::Result);
+    assert_eq!(run.distances, [Distance { at: 1, to: AT }]);
+    assert!(planned(&jump, Want::Result).patches[0].returns);
     // A call beside it would return into the jump.
     let code = [&[0xe8, 0, 0, 0, 0][..], &SYSCALL, &RET].concat();
-    let plan = planned(&code, Want::Call);
-    assert_eq!(plan.patches, []);
+    for want in [Want::Call, Want::Before] {
+        assert_eq!(planned(&code, want).patches, []);
+    }
+}
+
+/// The bytes of an entry that nobody's instructions are.
+#[test]
+fn what_may_be_data_or_code_is_told() {
+    let code = [&MOV_EAX_11[..], &SYSCALL, &RET, &SYSCALL, &RET].concat();
+    let unexplained = |bytes: &[u8], spans: &[(u64, u64)]| {
+        let functions = spans.iter().map(|&(from, to)| Function {
+            start: AT + from,
+            end: AT + to,
+        });
+        let functions: Vec<Function> = functions.collect();
+        Entering::of(bytes, AT, &functions).unexplained()
+    };
+    assert_eq!(unexplained(&code, &[(0, 8), (8, 11)]), None);
+    assert_eq!(unexplained(&code, &[(0, 8)]), Some(AT + 8));
+    assert_eq!(unexplained(&code, &[(8, 11)]), Some(AT + 5));
+    assert_eq!(unexplained(&code, &[]), Some(AT + 5));
+    // Inside another instruction: mov eax, 0x50f.
+    assert_eq!(unexplained(&[0xb8, 0x0f, 0x05, 0, 0], &[(0, 5)]), None);
+    // Behind bytes that are no instruction.
+    let broken = [&[0x06][..], &SYSCALL].concat();
+    assert_eq!(unexplained(&broken, &[(0, 3)]), Some(AT + 1));
+}
+
+/// What is behind the last instruction of a function, if it does nothing and is nobody's.
+#[test]
+fn the_gap_behind_a_function_may_be_overwritten() {
+    let code = [
+        &MOV_EAX_11[..],
+        &SYSCALL,
+        &RET,
+        &[0x66, 0x90, 0x0f, 0x1f, 0, 0x55],
+    ]
+    .concat();
+    let end = AT + 8;
+    let planned = |next| {
+        let functions = [
+            Function { start: AT, end },
+            Function {
+                start: next,
+                end: AT + 14,
+            },
+        ];
+        plan(&code, AT, &functions, |_| Want::Result)
+    };
+    let plan = planned(AT + 13);
+    assert_eq!(plan.patches[0].tail, [0xc3, 0x66, 0x90, 0x0f, 0x1f, 0]);
+    assert_eq!(
+        plan.patches[0]
+            .elsewhere
+            .as_ref()
+            .expect("without the gap")
+            .bytes,
+        RET
+    );
+    // It begins before.
+    assert_eq!(planned(AT + 10).refused[0].reason, Reason::NoRoom);
 }
 
 #[test]
@@ -175,8 +273,8 @@ fn a_branch_behind_the_entry_brings_another_result() {
 
 #[test]
 fn a_return_ends_the_window() {
-    // mov eax, 15; syscall; ret; another function's first byte.
-    let code = [&[0xb8, 15, 0, 0, 0][..], &SYSCALL, &RET, &[0x90; 8]].concat();
+    // mov eax, 15; syscall; ret; what another way leads to.
+    let code = [&[0xb8, 15, 0, 0, 0][..], &SYSCALL, &RET, &[0x53; 8]].concat();
     let plan = planned(&code, Want::Result);
     assert_eq!(plan.refused[0].reason, Reason::NoRoom);
     // xor eax, eax; syscall; ret: five bytes in all.
@@ -212,14 +310,15 @@ proptest::proptest! {
                 proptest::strategy::Just(MOV_EAX_11.to_vec()),
                 proptest::strategy::Just(CMP_RAX.to_vec()),
                 proptest::strategy::Just(RET.to_vec()),
+                proptest::strategy::Just(vec![0x75, 2]),
+                proptest::strategy::Just(vec![0x8b, 0x35, 0, 1, 0, 0]),
                 proptest::collection::vec(proptest::prelude::any::<u8>(), 1..4),
             ],
             0..40,
         ),
-        whole in proptest::prelude::any::<bool>(),
+        want in proptest::sample::select(vec![Want::Call, Want::Result, Want::Before]),
     ) {
         let code = parts.concat();
-        let want = if whole { Want::Call } else { Want::Result };
         let plan = planned(&code, want);
         assert_eq!(plan.entries, plan.patches.len() + plan.refused.len());
         let mut end = AT;
@@ -231,10 +330,16 @@ proptest::proptest! {
             assert_eq!(bytes(before, patch.head.len()), patch.head);
             let (from, length) = match want {
                 Want::Call => (before, patch.head.len() + 2 + patch.tail.len()),
+                Want::Before => (before, patch.head.len()),
                 _ => (patch.entry + 2, patch.tail.len()),
             };
             assert_eq!((patch.from, patch.length), (from, length));
             assert!(patch.length >= JUMP && patch.from >= end);
+            // As much as there is room for in a plan that crosses.
+            assert!(patch.head.len().max(patch.tail.len()) <= 20);
+            if let Some(run) = &patch.elsewhere {
+                assert!(run.bytes.len() <= 28 && run.distances.len() <= 3);
+            }
             end = patch.from + patch.length as u64;
         }
     }

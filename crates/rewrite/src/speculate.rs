@@ -45,10 +45,9 @@ pub(crate) fn foresee(
     request: &Request<'_>,
     graph: &Graph,
     body: &BTreeSet<usize>,
-    at: usize,
+    (at, start): (usize, State),
 ) -> Vec<Seen> {
     let mut factory = InstructionInfoFactory::new();
-    let start = request.registers.general.map(|v| Some(Values::one(v)));
     let mut known = BTreeSet::from([at]);
     let mut open = vec![(at, start)];
     let mut seen = Vec::new();
@@ -68,9 +67,10 @@ pub(crate) fn foresee(
             });
         }
         let mut after = node.effects.apply(&state);
-        if let Some(load) = load(&node.instruction, &state) {
-            let value = expected(request, &load, &[]);
-            after[load.register.index()] = value.map(Values::one);
+        if let Some((register, value)) = loaded(request, &node.instruction, &state)
+            && after[register.index()].is_none_or(|v| v.only().is_none())
+        {
+            after[register.index()] = value.map(Values::one);
         }
         for &next in &node.next {
             if body.contains(&next) && known.len() < MOST_FORESEEN && known.insert(next) {
@@ -88,16 +88,15 @@ pub(crate) fn checks(
     request: &Request<'_>,
     graph: &Graph,
     body: &BTreeSet<usize>,
-    at: usize,
+    (at, start): (usize, State),
     operands: &BTreeMap<usize, Operand>,
     flags: &BTreeSet<usize>,
 ) -> Checks {
-    let start = request.registers.general.map(|v| Some(Values::one(v)));
     let mut checks = Checks::new();
     let mut tried = BTreeSet::new();
     for _ in 0..DEEPEST {
         let facts = facts(graph, body, &[(at, start)], &checks);
-        let unknown: BTreeMap<usize, u16> = operands
+        let unknown: BTreeMap<usize, u32> = operands
             .iter()
             .filter(|(n, operand)| !is_settled(request, operand, facts.get(n)))
             .map(|(&n, operand)| (n, operand.registers()))
@@ -105,7 +104,7 @@ pub(crate) fn checks(
         if unknown.is_empty() {
             break;
         }
-        let slice = needed(graph, body, &unknown, &checks);
+        let slice = needed(graph, body, &unknown, &checks, None);
         let stores = stores(graph, body, &facts);
         let mut more = false;
         for &n in body {
@@ -123,6 +122,10 @@ pub(crate) fn checks(
                 continue;
             };
             let register = load.register;
+            let after = facts.get(&n).map(|s| graph.nodes[n].effects.apply(s));
+            if after.is_some_and(|s| s[register.index()].and_then(Values::only).is_some()) {
+                continue;
+            }
             if let Some(place) = place(graph, body, n, register, operands, flags, &checks) {
                 checks.insert(place, Check { register, value });
                 more = true;
@@ -139,8 +142,7 @@ pub(crate) fn checks(
 fn is_settled(request: &Request<'_>, operand: &Operand, state: Option<&State>) -> bool {
     let addresses = state.and_then(|state| operand.addresses(state));
     addresses.is_some_and(|a| {
-        a.only().is_some()
-            || request.moved.place_all(a.low, a.high, operand.width) != Place::Straddles
+        a.only().is_some() || request.moved.place_each(a, operand.width) != Place::Straddles
     })
 }
 
@@ -183,8 +185,18 @@ fn load(i: &Instruction, state: &State) -> Option<Load> {
     })
 }
 
+/// The register that the instruction loads, and with what, as far as memory tells.
+pub(crate) fn loaded(
+    request: &Request<'_>,
+    i: &Instruction,
+    state: &State,
+) -> Option<(Register, Option<u64>)> {
+    let load = load(i, state)?;
+    Some((load.register, expected(request, &load, &[])))
+}
+
 /// The address of an access, if it is known.
-fn exact(memory: &UsedMemory, state: &State) -> Option<u64> {
+pub(crate) fn exact(memory: &UsedMemory, state: &State) -> Option<u64> {
     if matches!(memory.segment(), Iced::FS | Iced::GS) {
         return None;
     }

@@ -4,6 +4,8 @@
 //! Every operation answers for all values that its operands can have; `None` stands
 //! for any value at all.
 
+use crate::registers::FOLLOWED;
+
 /// `low`, `low + stride`, ... `high`; a stride of 0 is one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Values {
@@ -12,8 +14,11 @@ pub(crate) struct Values {
     stride: u64,
 }
 
-/// What is known of each register.
-pub(crate) type State = [Option<Values>; 16];
+/// What is known of each register, and of slots of the frame.
+pub(crate) type State = [Option<Values>; FOLLOWED];
+
+/// Nothing is known.
+pub(crate) const UNKNOWN: State = [None; FOLLOWED];
 
 impl Values {
     pub(crate) const fn one(value: u64) -> Self {
@@ -43,6 +48,13 @@ impl Values {
         } else {
             None
         }
+    }
+
+    /// All of them, if they are no more than `most`.
+    pub(crate) fn each(self, most: u64) -> Option<impl Iterator<Item = u64>> {
+        let (low, stride) = (self.low, self.stride.max(1));
+        let steps = (self.high - low) / stride;
+        (steps < most).then(|| (0..=steps).map(move |n| low + n * stride))
     }
 
     /// Whether every value between the ends is one of them.
@@ -192,8 +204,10 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
 /// What holds of a register whichever of two ways control came.
 pub(crate) fn either(a: &State, b: &State) -> State {
     let mut both = *a;
-    for (values, other) in both.iter_mut().zip(b) {
+    for (number, (values, other)) in both.iter_mut().zip(b).enumerate() {
         *values = match (*values, *other) {
+            // Whoever enters a copy can compare a slot with one value only.
+            (Some(one), Some(other)) if number >= 16 => (one == other).then_some(one),
             (Some(one), Some(other)) => Some(one.or(other)),
             _ => None,
         };

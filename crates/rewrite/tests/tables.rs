@@ -3,28 +3,27 @@
 
 mod support;
 
-use sunder_access::{Address, CodeAddress};
-use sunder_rewrite::{Code, Memory, Refusal, Registers, Seen, return_slot, specialise};
-use support::{GROUP, PAGE, TEXT, UNDERLAY, ask, assemble, moved, text};
+use sunder_access::{Address, CodeAddress, Span};
+use sunder_rewrite::{
+    Code, Condition, Memory, MovedPage, Refusal, Register, Registers, Rule, Seen, return_slot,
+    specialise, specialise_alone,
+};
+use support::{GROUP, PAGE, TEXT, UNDERLAY, ask, assemble, moved, registers_at, text};
 
 /// rdi and r12 point to the group, rsi and rbp beside the page; control is at
 /// `at` bytes from the start.
 fn registers(at: u64) -> Registers {
-    let mut registers = Registers {
-        ip: CodeAddress(TEXT + at),
-        ..Registers::default()
-    };
-    for (number, value) in [
-        (4, 0x7000),
-        (5, 0x8000),
-        (6, 0x9000),
-        (7, GROUP.0),
-        (2, GROUP.0),
-        (12, GROUP.0),
-    ] {
-        registers.general[number] = value;
-    }
-    registers
+    registers_at(
+        at,
+        &[
+            (4, 0x7000),
+            (5, 0x8000),
+            (6, 0x9000),
+            (7, GROUP.0),
+            (2, GROUP.0),
+            (12, GROUP.0),
+        ],
+    )
 }
 
 struct Case {
@@ -128,6 +127,54 @@ fn copies_read_as_expected() {
             .collect();
         assert_eq!(got.join("|"), case.wanted, "{}", case.what);
     }
+}
+
+#[test]
+fn an_instruction_is_copied_alone_whatever_is_around_it() {
+    let looped = "1: mov rax, [rdi]\n mov [rdi+0x40], rax\n sub rcx, 1\n jne 1b\n ret";
+    for (source, at, wanted) in [
+        (looped, 3, "mov [rdi+0x100040],rax|jmp 0x0000000000400007"),
+        ("nop\n jmp [rdi+8]", 1, "jmp qword ptr [rdi+0x101008]"),
+    ] {
+        let Some(code) = assemble(source) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        let page = moved();
+        let block = specialise_alone(&ask(&code, registers(at), &page, &[])).expect("a copy");
+        let shown = text(&block);
+        let got: Vec<&str> = shown.lines().filter_map(|l| l.split(": ").nth(1)).collect();
+        assert_eq!(got.join("|"), wanted);
+        assert_eq!((block.is_loop, block.instructions), (false, 1));
+    }
+}
+
+/// A table of two columns, one a thread: all of a column moved by one distance.
+#[test]
+fn elements_between_those_of_another_thread_need_no_guard_if_they_moved_alike() {
+    let source =
+        "1: mov r8, rcx\n and r8d, 1\n shl r8, 4\n add [rdi+r8], rax\n sub rcx, 1\n jne 1b\n ret";
+    let Some(code) = assemble(source) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let mut page = moved();
+    let group = page.rules[1];
+    let columns = (0..4).map(|n| Rule {
+        bytes: Span::new(Address(group.bytes.start.0 + 8 * n), 8),
+        delta: group.delta + 0x1000 * (n % 2) as i64,
+    });
+    page.rules.splice(1..2, columns);
+    let block = |page: &MovedPage| {
+        specialise(&ask(&code, registers(11), page, &[])).expect("it can be moved")
+    };
+    let alike = block(&page);
+    let shown = text(&alike);
+    assert!(shown.contains("add [rdi+r8+0x101000],rax"), "{shown}");
+    assert_eq!((alike.direct, alike.guarded), (1, 0), "{shown}");
+    // If one of them had moved by another distance, this would not do.
+    page.rules[3].delta += 0x2000;
+    assert_eq!(block(&page).direct, 0);
 }
 
 #[test]
@@ -294,16 +341,41 @@ fn a_base_that_was_seen_with_one_value_is_compared_with_it_and_else_bounded() {
     assert!(text_of_two.contains("ja "), "{text_of_two}");
 }
 
+/// One value of it says nothing of the next.
+#[test]
+fn a_base_that_the_loop_makes_anew_is_bounded_at_once() {
+    let made =
+        "1: lea rdx, [rdi+rax*8]\n mov r8, [rdx]\n imul rax, rcx\n sub rcx, 1\n jne 1b\n ret";
+    // The same of what no round changes.
+    let stays = made.replace("imul rax", "imul rbx");
+    for (source, bounded) in [(made, true), (&stays, false)] {
+        let Some(code) = assemble(source) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        let page = moved();
+        let block = specialise(&ask(&code, registers(4), &page, &[])).expect("a loop");
+        let text = text(&block);
+        assert_eq!(text.contains("cmp rdx,0x600058"), bounded, "{text}");
+        assert_eq!(text.contains("ja "), bounded, "{text}");
+    }
+}
+
 /// A pointer that is loaded in each round.
 const LOADED: &str = "1: mov rdx, [rsi]\n inc dword ptr [rdx+8]\n sub rcx, 1\n jne 1b\n ret";
 
-fn with_memory(source: &str) -> Option<sunder_rewrite::Block> {
+/// The copy for these registers where the word at `at` points to the group.
+fn with_pointer(source: &str, now: Registers, at: u64) -> Option<sunder_rewrite::Block> {
     let code = assemble(source)?;
     let page = moved();
-    let mut request = ask(&code, registers(3), &page, &[]);
-    let read = |at: Address, _| (at.0 == 0x9000).then_some(GROUP.0);
+    let mut request = ask(&code, now, &page, &[]);
+    let read = |asked: Address, _| (asked.0 == at).then_some(GROUP.0);
     request.memory = Memory(&read);
     Some(specialise(&request).expect("a loop"))
+}
+
+fn with_memory(source: &str) -> Option<sunder_rewrite::Block> {
+    with_pointer(source, registers(3), 0x9000)
 }
 
 #[test]
@@ -353,4 +425,255 @@ fn a_pointer_that_walks_to_a_bound_needs_no_guard() {
     assert_eq!(within, (1, 0));
     // One word more is beyond the group.
     assert_eq!(walk(40), Some((0, 1)));
+}
+
+/// A loop that calls a function, faulting before the call, once that function's code is
+/// assembled behind it; the text of its copy.
+fn calling(leaf: &str, seen: &[Seen]) -> Option<(String, sunder_rewrite::Block)> {
+    let outer = "1: add [rdi], rax\n call 2f\n sub rcx, 1\n jne 1b\n ret\n2:";
+    let code = assemble(&format!("{outer} {leaf}\n ret"))?;
+    let (outer, leaf) = code.split_at(15);
+    let callees = [Code {
+        start: CodeAddress(TEXT + 15),
+        bytes: leaf,
+    }];
+    let page = moved();
+    let mut request = ask(outer, registers(0), &page, seen);
+    request.callees = &callees;
+    let block = specialise(&request).expect("a loop");
+    Some((text(&block), block))
+}
+
+#[test]
+fn a_return_looks_at_its_address_only_if_a_store_may_have_reached_it() {
+    // rsp is 0x7000 at the call, rsi 0x9000, rbp 0x8000; r9 is in no fact.
+    for (leaf, looks) in [
+        ("mov [rsi], rcx", false),
+        ("push rcx\n mov [rsp-0x10], rax\n pop rcx", false),
+        ("movzx edx, cl\n mov [rsi+rdx*8], rax", false),
+        ("mov rax, [rsp]", false),
+        // An entry carries as many registers as the index follows from, up to a number.
+        (
+            "mov edx, ecx\n add edx, r10d\n xor edx, r11d\n sub edx, r13d\n sub edx, r14d\n \
+             and edx, 7\n mov [rsi+rdx*8], rax",
+            false,
+        ),
+        (
+            "mov edx, ecx\n add edx, r10d\n xor edx, r11d\n sub edx, r13d\n sub edx, r14d\n \
+             sub edx, r15d\n sub edx, r9d\n sub edx, r8d\n and edx, 7\n mov [rsi+rdx*8], rax",
+            true,
+        ),
+        // Of what follows from memory nothing is known: its other parts are not carried.
+        (
+            "mov r9, [rsi+64]\n add r9, r10\n xor r9, r11\n sub r9, r13\n sub r9, r14\n \
+             sub r9, r15\n sub r9, r8\n mov edx, r9d\n and edx, 7\n mov [rsi+rdx*8], rax",
+            false,
+        ),
+        // Its own return address, half of it, and one byte before it.
+        ("mov [rsp], rcx", true),
+        ("mov dword ptr [rsp+4], 0", true),
+        ("mov [rsp-7], rcx", true),
+        ("mov [rsp-8], rcx\n mov [rsp+8], rcx", false),
+        // Anywhere.
+        ("mov r9, [rsi]\n mov [r9], rcx", true),
+        ("mov [rsi+rcx*8], rax", true),
+        ("mov fs:[rsi], rcx", true),
+        ("lea rdi, [rsi]\n rep stosb", true),
+        ("bts [rsi], rcx", true),
+        ("fxsave [rsp-0x200]", false),
+        ("fxsave [rsp-0x1ff]", true),
+        ("xsave [rsi]", true),
+    ] {
+        let Some((text, _)) = calling(leaf, &[]) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        assert_eq!(
+            text.contains("cmp dword ptr [rsp"),
+            looks,
+            "{leaf}:\n{text}"
+        );
+        assert!(text.contains("lea rsp,[rsp+8]"), "{leaf}:\n{text}");
+    }
+}
+
+#[test]
+fn who_enters_a_copy_whose_returns_do_not_look_brings_its_stack_and_its_pointers() {
+    let Some((_, block)) = calling("mov [rsi], rcx", &[]) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let [entry] = &block.entries[..] else {
+        panic!("{block:?}");
+    };
+    for (register, value) in [(4, 0x7000), (6, 0x9000), (7, GROUP.0)] {
+        let demanded = Condition::Register(Register(register), value, value);
+        assert!(entry.conditions.contains(&demanded), "{entry:x?}");
+    }
+    // Where it did not, the next copy asks for less.
+    let before = Seen {
+        ip: CodeAddress(TEXT),
+        base: GROUP.0 + 8,
+        index: 0,
+    };
+    let Some((text, block)) = calling("mov [rsi], rcx", &[before]) else {
+        return;
+    };
+    assert!(text.contains("cmp dword ptr [rsp"), "{text}");
+    assert_eq!(block.entries[0].conditions.len(), 1, "{block:x?}");
+}
+
+#[test]
+fn flags_live_across_a_return_that_need_not_look() {
+    // The loop looks at a flag that the function sets.
+    let source = "1: add [rdi], rax\n call 2f\n jne 1b\n ret\n2: sub rcx, 1\n ret";
+    let Some(code) = assemble(source) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let (outer, leaf) = code.split_at(11);
+    let callees = [Code {
+        start: CodeAddress(TEXT + 11),
+        bytes: leaf,
+    }];
+    let page = moved();
+    let mut request = ask(outer, registers(0), &page, &[]);
+    request.callees = &callees;
+    let block = specialise(&request).expect("a loop");
+    let text = text(&block);
+    let lines: Vec<&str> = text.lines().filter_map(|l| l.split(": ").nth(1)).collect();
+    assert!(block.is_loop, "{text}");
+    assert_eq!(lines[2..4], ["sub rcx,1", "lea rsp,[rsp+8]"], "{text}");
+}
+
+#[test]
+fn what_was_elsewhere_for_a_while_is_looked_at_behind_the_loop() {
+    let source = "1: add [rdi], rax\n mov rax, [rdi+rdx*8]\n mov rdx, [rsi]\n \
+                  sub rcx, 1\n jne 1b\n ret";
+    let Some(code) = assemble(source) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let page = moved();
+    let mut now = registers(3);
+    now.general[2] = 1;
+    let lines = |seen: &[Seen]| {
+        let block = specialise(&ask(&code, now, &page, seen)).expect("a loop");
+        let text = text(&block);
+        let lines = text.lines().filter_map(|l| l.split_once(": "));
+        lines.map(|l| l.1.to_owned()).collect::<Vec<_>>()
+    };
+    // The first fault of this thread: the guard stands before the operand.
+    let first = lines(&[]);
+    assert_eq!(first[1], "cmp rdx,3");
+    assert!(first[2].starts_with("ja "), "{first:?}");
+    assert_eq!(first[3], "mov rax,[rdi+rdx*8+0x101000]");
+    // It has faulted in this loop before: rounds went by with the operand elsewhere.
+    let before = Seen {
+        ip: CodeAddress(TEXT),
+        base: GROUP.0,
+        index: 0,
+    };
+    let late = lines(&[before]);
+    assert_eq!(late[1], "cmp rdx,3");
+    assert!(late[2].starts_with("jbe "), "{late:?}");
+    assert_eq!(late[3], "mov rax,[rdi+rdx*8]");
+    let moved = late
+        .iter()
+        .position(|l| l == "mov rax,[rdi+rdx*8+0x101000]");
+    let guarded = moved.expect("the guarded operand");
+    assert_eq!(late[guarded - 2], "cmp rdx,3");
+    assert!(late[guarded + 1].starts_with("jmp "), "{late:?}");
+    assert_eq!(late[guarded + 2], "mov rax,[rdi+rdx*8]");
+}
+
+/// A loop that was compiled without optimisation: what it uses lies at rbp, here 0x8000 with
+/// rsp at 0x7000. It faults at its second instruction.
+const FRAMED: &str = "push rbp\n mov rbp, rsp\n 1: mov rax, [rbp-16]\n add qword ptr [rax+8], 1\n \
+    add qword ptr [rbp-8], 1\n mov rax, [rbp-16]\n mov rdx, [rax]\n mov [rbp-24], rdx\n \
+    sub rcx, 1\n jne 1b\n pop rbp\n ret";
+
+fn in_frame(source: &str) -> Option<sunder_rewrite::Block> {
+    let mut now = registers(8);
+    now.general[0] = GROUP.0;
+    with_pointer(source, now, 0x8000 - 16)
+}
+
+#[test]
+fn a_pointer_in_a_frame_that_nobody_else_reaches_needs_no_check() {
+    let Some(block) = in_frame(FRAMED) else {
+        println!("SKIP: there is no assembler");
+        return;
+    };
+    let shown = text(&block);
+    assert!(!shown.contains("cmp "), "{shown}");
+    assert_eq!((block.direct, block.guarded, block.checked), (2, 0, 0));
+    // Who enters at the first operand has this pointer in the register; and at the slot, which
+    // the second loads from.
+    let slot = Condition::Stack(0x1000 - 16, GROUP.0);
+    for entry in &block.entries {
+        assert!(entry.conditions.contains(&slot), "{entry:x?}");
+    }
+}
+
+#[test]
+fn a_slot_that_others_may_reach_is_checked() {
+    for (what, from, to) in [
+        (
+            "its address is made",
+            "pop rbp",
+            "lea rdi, [rbp-16]\n pop rbp",
+        ),
+        (
+            "the frame's address is made",
+            "pop rbp",
+            "mov rdi, rbp\n pop rbp",
+        ),
+        (
+            "the frame is pushed",
+            "pop rbp",
+            "push rbp\n pop rbp\n pop rbp",
+        ),
+        (
+            "an array beside it",
+            "pop rbp",
+            "mov [rbp+rdx*8-64], rax\n pop rbp",
+        ),
+        ("a store by rsp", "pop rbp", "mov [rsp+8], rax\n pop rbp"),
+        (
+            "another part of the function",
+            "jne 1b",
+            "jne 1b\n jc 0x10000",
+        ),
+        ("no frame", "mov rbp, rsp", "mov rbp, rdi"),
+        (
+            "half of it is stored",
+            "sub rcx",
+            "mov [rbp-12], edx\n sub rcx",
+        ),
+        (
+            "a store to anywhere",
+            "sub rcx",
+            "mov rdx, [rsi]\n mov [rdx], rcx\n sub rcx",
+        ),
+        (
+            "a store to it",
+            "sub rcx",
+            "mov [rsi-0x1010], rcx\n sub rcx",
+        ),
+        (
+            "the stack in the loop",
+            "sub rcx",
+            "push rdx\n pop rdx\n sub rcx",
+        ),
+        ("a string", "sub rcx", "lea rdi, [rsi]\n stosb\n sub rcx"),
+    ] {
+        let Some(block) = in_frame(&FRAMED.replacen(from, to, 1)) else {
+            println!("SKIP: there is no assembler");
+            return;
+        };
+        let shown = text(&block);
+        let looks = block.guarded + block.checked > 0;
+        assert!(looks && shown.contains("cmp "), "{what}:\n{shown}");
+    }
 }

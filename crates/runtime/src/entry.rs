@@ -5,12 +5,12 @@
 //! and frame pointer on to the function of the same name in [`inner`] and
 //! leaves no frame of its own.
 
-use crate::bootstrap;
 use crate::real;
 use crate::record::{self, Before};
 use crate::stack::Caller;
 use crate::state;
 use core::ffi::{c_int, c_void};
+use sunder_next::early as arena;
 use sunder_wire::large::LargeBlock;
 use sunder_wire::layout::View;
 
@@ -93,7 +93,7 @@ fn out_of_memory() -> *mut c_void {
 /// Serves an allocation before the real function is known.
 #[cold]
 fn early(size: Option<usize>, alignment: usize) -> *mut c_void {
-    let block = size.map_or(core::ptr::null_mut(), |s| bootstrap::allocate(s, alignment));
+    let block = size.map_or(core::ptr::null_mut(), |s| arena::allocate(s, alignment));
     if block.is_null() {
         out_of_memory()
     } else {
@@ -196,9 +196,9 @@ mod inner {
         bp: u64,
     ) -> *mut c_void {
         let caller = Caller { sp, bp };
-        if bootstrap::owns(block) {
+        if arena::owns(block) {
             // SAFETY: the block is the arena's.
-            return unsafe { move_from_bootstrap(block, size, caller) };
+            return unsafe { move_from_arena(block, size, caller) };
         }
         let Some(real) = real::realloc() else {
             return early(block.is_null().then_some(size), 16);
@@ -216,10 +216,10 @@ mod inner {
     ) -> *mut c_void {
         let caller = Caller { sp, bp };
         let total = count.checked_mul(size);
-        if bootstrap::owns(block) {
+        if arena::owns(block) {
             return match total {
                 // SAFETY: the block is the arena's.
-                Some(total) => unsafe { move_from_bootstrap(block, total, caller) },
+                Some(total) => unsafe { move_from_arena(block, total, caller) },
                 None => out_of_memory(),
             };
         }
@@ -249,7 +249,7 @@ mod inner {
     unsafe fn free_slowly(block: *mut c_void) {
         // A block that had a live record is the real allocator's, so the
         // question whether it is the arena's is only asked here.
-        if bootstrap::owns(block) {
+        if arena::owns(block) {
             return;
         }
         if !block.is_null()
@@ -264,12 +264,12 @@ mod inner {
     }
 }
 
-/// Moves a block of the bootstrap arena into the real heap.
+/// Moves a block of the early arena into the real heap.
 ///
 /// # Safety
 /// `block` is the arena's.
 #[cold]
-unsafe fn move_from_bootstrap(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
+unsafe fn move_from_arena(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
     let Some(malloc) = real::malloc() else {
         return early(None, 16);
     };
@@ -278,8 +278,7 @@ unsafe fn move_from_bootstrap(block: *mut c_void, size: usize, caller: Caller) -
     unsafe {
         let new = malloc(size);
         if !new.is_null() {
-            let old = bootstrap::size_of(block.cast());
-            core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old.min(size));
+            arena::move_to(new.cast(), size, block.cast());
         }
         recorded(new, size, caller)
     }

@@ -6,7 +6,7 @@
 //! more: a process that has confined itself (seccomp) is left alone, since a
 //! system call that its filter does not know may end it.
 
-use crate::{local, real, state, system, thread};
+use crate::{local, state, system, thread};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use sunder_wire::layout::View;
@@ -143,7 +143,7 @@ extern "C" fn before_fork() {
 /// Runs in a forked child, on its only thread, before the program goes on.
 extern "C" fn in_child() {
     let was_recorded = PROCESS.swap(system::process_id(), Ordering::Relaxed) != 0;
-    real::forget_looking();
+    sunder_next::forget_looking();
     thread::forget_others();
     let Some(registry) = registry().filter(|_| was_recorded) else {
         return;

@@ -52,6 +52,10 @@ const OFFSET_MASK: u64 = 0xff_ffff;
 /// Makes room for the remembered rules. Without it the walk is slow but right.
 pub fn prepare() {
     if let Some(memory) = system::map_anonymous(size_of::<Memo>()) {
+        // As with all memory of ours, by which the tool knows that it is not the
+        // program's: a forked child finds it empty, and remembers anew.
+        // SAFETY: the memory is new.
+        unsafe { system::advise(memory, size_of::<Memo>(), libc::MADV_WIPEONFORK) };
         MEMO.store(memory.as_ptr().cast(), Ordering::Release);
     }
     // Looked up here, so that no allocation has to.

@@ -21,7 +21,6 @@
     allow(dead_code, clippy::disallowed_methods, clippy::disallowed_macros)
 )]
 
-mod bootstrap;
 mod cfi;
 mod entry;
 mod environment;

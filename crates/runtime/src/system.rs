@@ -1,32 +1,10 @@
 //! Raw system calls. Contexts: all, including signal. They go around the C
 //! library so that `errno` stays as the program left it.
 
-use core::arch::asm;
 use core::ptr::NonNull;
-
-/// A system call with up to six arguments; a negative result is an error
-/// number.
-///
-/// # Safety
-/// As the call demands of its arguments.
-#[inline]
-pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
-    let result: isize;
-    let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the kernel clobbers rcx and r11 only; the caller vouches for the
-    // arguments.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") a, in("rsi") b, in("rdx") c,
-            in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
+#[cfg(not(test))]
+pub use sunder_kernel::read;
+pub use sunder_kernel::{call, close, process_id, thread_id};
 
 /// Fresh zeroed memory of our own.
 pub fn map_anonymous(bytes: usize) -> Option<NonNull<u8>> {
@@ -144,34 +122,14 @@ pub unsafe fn open_to_read(path: *const u8) -> Option<i32> {
 #[cfg(not(test))]
 pub unsafe fn open_at(folder: i32, path: *const u8) -> Option<i32> {
     // SAFETY: by this function's contract.
-    unsafe { open_from(folder, path, libc::O_RDONLY | libc::O_NONBLOCK) }
+    unsafe { sunder_kernel::open(folder, path, libc::O_RDONLY | libc::O_NONBLOCK) }
 }
 
 /// # Safety
 /// As [`open`].
 unsafe fn open_for(path: *const u8, mode: i32) -> Option<i32> {
     // SAFETY: by this function's contract.
-    unsafe { open_from(libc::AT_FDCWD, path, mode) }
-}
-
-/// # Safety
-/// As [`open`].
-unsafe fn open_from(folder: i32, path: *const u8, mode: i32) -> Option<i32> {
-    // SAFETY: by this function's contract.
-    let result = unsafe {
-        call(
-            libc::SYS_openat,
-            [
-                folder as usize,
-                path as usize,
-                (mode | libc::O_CLOEXEC) as usize,
-                0,
-                0,
-                0,
-            ],
-        )
-    };
-    (result >= 0).then_some(result as i32)
+    unsafe { sunder_kernel::open(libc::AT_FDCWD, path, mode) }
 }
 
 /// Reads from the start of `fd`; whether all of `bytes` was filled.
@@ -193,26 +151,6 @@ pub fn read_start(fd: i32, bytes: &mut [u8]) -> bool {
     result == bytes.len() as isize
 }
 
-/// Reads on from `fd`; how many bytes, 0 at the end or on an error.
-#[cfg(not(test))]
-pub fn read(fd: i32, bytes: &mut [u8]) -> usize {
-    // SAFETY: the buffer is valid for its length.
-    let result = unsafe {
-        call(
-            libc::SYS_read,
-            [
-                fd as usize,
-                bytes.as_mut_ptr() as usize,
-                bytes.len(),
-                0,
-                0,
-                0,
-            ],
-        )
-    };
-    usize::try_from(result).unwrap_or(0)
-}
-
 /// Locks a range in memory, as `mlock2`; 0 or an error number.
 #[cfg(not(test))]
 pub fn lock(start: usize, bytes: usize, on_fault: bool) -> i32 {
@@ -222,32 +160,9 @@ pub fn lock(start: usize, bytes: usize, on_fault: bool) -> i32 {
     -(result as i32)
 }
 
-/// Closes a descriptor of our own.
-pub fn close(fd: i32) {
-    // SAFETY: the callers pass what `open` gave them.
-    unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
-}
-
-/// The number of the calling thread.
-pub fn thread_id() -> u32 {
-    // SAFETY: no arguments.
-    unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
-}
-
 /// The calling thread's pointer (`fs` base).
 pub fn thread_pointer() -> u64 {
-    let pointer: u64;
-    // SAFETY: the ABI keeps the thread pointer in its own first word.
-    unsafe {
-        asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
-    }
-    pointer
-}
-
-/// The number of the calling process.
-pub fn process_id() -> u32 {
-    // SAFETY: no arguments.
-    unsafe { call(libc::SYS_getpid, [0; 6]) as u32 }
+    sunder_kernel::thread_pointer() as u64
 }
 
 /// Nanoseconds on `clock`.

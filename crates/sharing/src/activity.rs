@@ -82,18 +82,26 @@ impl Timeline {
         }
     }
 
-    pub(crate) fn add(&mut self, time: u64, amount: f64) {
-        let since = time.saturating_sub(self.origin.0);
-        while since / self.slot_ns >= SLOTS {
+    /// Adds what happened `from` one moment `to` another, evenly.
+    pub(crate) fn add(&mut self, from: u64, to: u64, amount: f64) {
+        let since = |time: u64| time.saturating_sub(self.origin.0);
+        let (from, to) = (since(from), since(to));
+        while to / self.slot_ns >= SLOTS {
             let halves = self.amounts.chunks(2).map(|c| c.iter().sum());
             self.amounts = halves.collect();
             self.slot_ns *= 2;
         }
-        let slot = (since / self.slot_ns) as usize;
+        let slot = (to / self.slot_ns) as usize;
         if self.amounts.len() <= slot {
             self.amounts.resize(slot + 1, 0.0);
         }
-        self.amounts[slot] += amount;
+        let place = |since: u64| since as f64 / self.slot_ns as f64;
+        let (begin, end) = (place(from), place(to));
+        if from < to {
+            spread(&mut self.amounts, begin, end, amount);
+        } else {
+            self.amounts[slot] += amount;
+        }
     }
 
     pub(crate) fn scale(&mut self, factor: f64) {
@@ -164,7 +172,7 @@ mod tests {
     fn a_timeline_keeps_its_sum_while_it_widens() {
         let mut line = Timeline::new(Time(1000));
         for i in 0..1000 {
-            line.add(1000 + i * MS, 2.0);
+            line.add(1000 + i * MS, 1000 + i * MS, 2.0);
         }
         assert!(line.amounts.len() <= SLOTS as usize);
         assert!((line.total() - 2000.0).abs() < 1e-9);
@@ -174,5 +182,15 @@ mod tests {
             slices.iter().all(|s| (150.0..250.0).contains(s)),
             "{slices:?}"
         );
+    }
+
+    #[test]
+    fn what_took_long_is_no_peak() {
+        // As samples become rarer, a stretch of as many takes longer.
+        let mut line = Timeline::new(Time(0));
+        line.add(0, 2 * MS, 2.0);
+        line.add(2 * MS, 12 * MS, 10.0);
+        let slices = line.slices(Time(0), Time(12 * MS), 12);
+        assert!(slices.iter().all(|s| (s - 1.0).abs() < 1e-9), "{slices:?}");
     }
 }

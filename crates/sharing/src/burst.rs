@@ -4,8 +4,10 @@
 
 use crate::bytes::ByteState;
 use crate::footprint::Footprint;
-use crate::line::{Line, Scale, Touch, add_use, join};
+use crate::line::{Line, Scale};
 use crate::stretch::{self, ANY_CPU, Class, Context, Entry};
+use crate::tally::{add_use, join};
+use crate::touch::Touch;
 use sunder_access::{Access, ByteMask};
 
 /// Expected changes from which on a burst counts fully: with eight expected,
@@ -38,6 +40,7 @@ impl Line {
             // A burst is shorter than any absence worth the name.
             absence_ns: u64::MAX,
             last_exact: &none,
+            lives: &[],
         };
         let account = stretch::account(entries, &context);
         let expected = stretch::expected_changes(entries, &context)

@@ -36,31 +36,32 @@ impl ByteState {
     }
 }
 
-/// A byte while the accesses of one stretch are counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ByteWatch {
-    /// The first thread seen, by its number in the line plus one.
-    first: u16,
-    several: bool,
-    written: bool,
-}
+/// A byte while the accesses of one stretch are counted: who touched it, by its number in the line,
+/// and whether it wrote.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ByteWatch(Vec<(u16, bool)>);
 
 impl ByteWatch {
     pub fn touch(&mut self, thread: u16, writes: bool) {
-        if self.first == 0 {
-            self.first = thread + 1;
+        match self.0.iter_mut().find(|t| t.0 == thread) {
+            Some(known) => known.1 |= writes,
+            None => self.0.push((thread, writes)),
         }
-        self.several |= self.first != thread + 1;
-        self.written |= writes;
     }
 
-    pub const fn state(self) -> ByteState {
-        match (self.first, self.several, self.written) {
-            (0, _, _) => ByteState::Unused,
-            (_, false, false) => ByteState::Read,
-            (_, true, false) => ByteState::ReadShared,
-            (_, false, true) => ByteState::Written,
-            (_, true, true) => ByteState::WrittenShared,
+    /// Its state, if `together` tells of two threads whether they may have been there at once.
+    pub fn state(&self, together: impl Fn(u16, u16) -> bool) -> ByteState {
+        let written = self.0.iter().any(|t| t.1);
+        let conflict = |(n, a): (usize, &(u16, bool))| {
+            let mut later = self.0[n + 1..].iter();
+            later.any(|b| (a.1 || b.1) && together(a.0, b.0))
+        };
+        match self.0.len() {
+            0 => ByteState::Unused,
+            _ if self.0.iter().enumerate().any(conflict) => ByteState::WrittenShared,
+            _ if written => ByteState::Written,
+            1 => ByteState::Read,
+            _ => ByteState::ReadShared,
         }
     }
 }
@@ -90,7 +91,18 @@ mod tests {
             for &(thread, writes) in touches {
                 byte.touch(thread, writes);
             }
-            assert_eq!(byte.state(), wanted, "{touches:?}");
+            assert_eq!(byte.state(|_, _| true), wanted, "{touches:?}");
         }
+    }
+
+    #[test]
+    fn who_was_never_there_at_once_shares_nothing_written() {
+        let mut byte = ByteWatch::default();
+        byte.touch(0, true);
+        byte.touch(1, true);
+        assert_eq!(byte.state(|_, _| false), Written);
+        byte.touch(2, false);
+        let pair = |a, b| (a, b) == (1, 2);
+        assert_eq!(byte.state(pair), WrittenShared);
     }
 }

@@ -6,12 +6,13 @@ use crate::config::{Config, MAX_GAP_WINDOWS, SAMPLES_PER_WINDOW};
 use crate::footprint::Footprint;
 use crate::hash::Map;
 use crate::input::{Burst, Sample};
-use crate::line::{Line, Scale, Touch};
+use crate::line::{Line, Scale};
 use crate::near::Near;
 use crate::once::Once;
 use crate::running::Running;
 use crate::stretch::{ANY_CPU, Class};
 use crate::suspect::{self, Suspect};
+use crate::touch::Touch;
 use crate::verdict::{self, Verdict};
 use std::borrow::Cow;
 use sunder_access::{Access, Address, ByteMask, Provenance, Span, ThreadId, Time};
@@ -106,6 +107,24 @@ impl Judge {
     /// What it was told at the start.
     pub const fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// What one transfer of a line costs was measured late. Of samples in time, whose
+    /// cost is their own, it makes the number of interleavings; whoever has others must
+    /// know the price from the start.
+    pub fn set_transfer(&mut self, nanoseconds: f64) {
+        let nanoseconds = nanoseconds.max(1.0);
+        let assumed = std::mem::replace(&mut self.scale.transfer_ns, nanoseconds);
+        self.config.transfer_ns = nanoseconds;
+        for verdict in &mut self.retired {
+            verdict.count_again(assumed / nanoseconds);
+        }
+    }
+
+    /// Whether there is any verdict.
+    pub fn is_any_line_contended(&self) -> bool {
+        let mut lines = self.lines.values().filter_map(|line| self.shared(line));
+        !self.retired.is_empty() || lines.any(|line| verdict::evidence(&line) > 0)
     }
 
     /// Takes one sample in time from a thread whose CPU is not known.
@@ -310,6 +329,12 @@ impl Judge {
         let may_be = line.is_shared() || line.has_waiting();
         let settled = may_be.then(|| line.settled(&self.scale));
         settled.filter(Line::is_shared)
+    }
+
+    /// A line that was touched more than once, as it would be if its open stretch ended
+    /// now.
+    pub(crate) fn line_as_it_is(&self, base: Address) -> Option<Line> {
+        self.lines.get(&base).map(|line| line.settled(&self.scale))
     }
 
     /// The same judge, of which no line has touches that wait.

@@ -128,6 +128,9 @@ mod running;
 mod smaller;
 mod stretch;
 mod suspect;
+mod tally;
+mod touch;
+mod used;
 mod verdict;
 
 pub use activity::Timeline;

@@ -3,12 +3,13 @@
 //! It knows nothing of other lines.
 
 use crate::activity::{Slots, Timeline};
-use crate::bytes::ByteState;
 use crate::config::{MAX_GAP_WINDOWS, MIN_GAP_WINDOWS};
 use crate::footprint::{Footprint, Footprints};
 use crate::pairs::Pairs;
 use crate::running::Running;
-use crate::stretch::{self, ANY_CPU, Account, Class, Context, Entry};
+use crate::stretch::{self, ANY_CPU, Class, Context, Entry};
+use crate::tally::{BurstTally, Tally, Use, add_use};
+use crate::touch::{Touch, Waiting};
 use sunder_access::{ByteMask, CodeAddress, Kind, ThreadId, Time};
 
 /// Visits after which a stretch is closed. The bound of a thread's loss is a
@@ -31,15 +32,6 @@ const MAX_SITE_THREADS: usize = 64;
 /// first; on a machine of more CPUs a line with more users at once is rare.
 const MAX_RIVALS: usize = 64;
 
-/// How often a thread used a footprint.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Use {
-    pub footprint: u16,
-    /// In all, and of these while the line was contended.
-    pub count: u32,
-    pub shared: u32,
-}
-
 /// One thread's dealings with the line.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
@@ -51,6 +43,8 @@ pub(crate) struct User {
     pub visits: u32,
     pub writes: u32,
     pub slots: Slots,
+    /// When it touched the line first, and last.
+    pub first: u64,
     pub last: u64,
     pub last_exact: Option<u64>,
     pub uses: Vec<Use>,
@@ -68,119 +62,10 @@ pub(crate) struct SiteRecord {
     pub bytes: ByteMask,
 }
 
-/// Sums over finished stretches.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
-    pub isolated: u64,
-    /// The isolated visits that are evidence.
-    pub returns: u64,
-    pub isolated_expected: f64,
-    pub lost_ns: f64,
-    pub changes: f64,
-    pub separate: f64,
-    pub counted_changes: f64,
-    pub exact_changes: u64,
-    pub exact_separate: u64,
-    pub bytes: Vec<ByteState>,
-    /// Of a stream of diffs: in how many intervals a thread changed the line, summed over
-    /// the threads. 0 of all others.
-    pub stays: u64,
-}
-
-/// Sums over watch bursts.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BurstTally {
-    /// Bursts with and without a change of thread.
-    pub loud: u32,
-    pub quiet: u32,
-    pub changes: u64,
-    pub separate: u64,
-    /// Weights of the bursts (at most 1 each), and the same times the share of
-    /// the changes expected of it that each showed.
-    pub weight: f64,
-    pub weighted_share: f64,
-    pub bytes: Vec<ByteState>,
-    pub watched: ByteMask,
-}
-
-/// One touch, as the judge hands it down.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Touch {
-    pub time: u64,
-    pub thread: ThreadId,
-    pub footprint: Footprint,
-    pub instruction: CodeAddress,
-    pub class: Class,
-    pub spent_ns: f32,
-    pub count: u32,
-    /// Whether it is the sample's first on this line.
-    pub opens_visit: bool,
-    pub cpu: u16,
-}
-
 /// Touches of a complete stream that wait to be taken in together: what a line knows
 /// lies in many places, which a touch at a time would fetch into the cache again and
 /// again.
 const WAITING: usize = 16;
-
-/// A touch of a complete stream, in little space.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    time: u64,
-    instruction: CodeAddress,
-    thread: ThreadId,
-    start: u8,
-    len: u8,
-    kind: Kind,
-}
-
-impl Waiting {
-    const NONE: Self = Self {
-        time: 0,
-        instruction: CodeAddress(0),
-        thread: ThreadId(0),
-        start: 0,
-        len: 0,
-        kind: Kind::Read,
-    };
-
-    /// The touch, if it is one of those that may wait.
-    fn of(touch: &Touch) -> Option<Self> {
-        let plain = touch.class == Class::Exact
-            && touch.opens_visit
-            && touch.count == 1
-            && touch.spent_ns == 0.0
-            && touch.cpu == ANY_CPU;
-        let Footprint { start, len, kind } = touch.footprint;
-        Some(Self {
-            time: touch.time,
-            instruction: touch.instruction,
-            thread: touch.thread,
-            start: u8::try_from(start).ok()?,
-            len: u8::try_from(len).ok()?,
-            kind,
-        })
-        .filter(|_| plain)
-    }
-
-    const fn touch(&self) -> Touch {
-        Touch {
-            time: self.time,
-            thread: self.thread,
-            footprint: Footprint {
-                start: self.start as u16,
-                len: self.len as u16,
-                kind: self.kind,
-            },
-            instruction: self.instruction,
-            class: Class::Exact,
-            spent_ns: 0.0,
-            count: 1,
-            opens_visit: true,
-            cpu: ANY_CPU,
-        }
-    }
-}
 
 /// What every line must know of the run.
 #[derive(Clone, Copy, Debug)]
@@ -431,6 +316,7 @@ impl Line {
             visits: 0,
             writes: 0,
             slots: Slots::default(),
+            first: u64::MAX,
             last: 0,
             last_exact: None,
             uses: Vec::with_capacity(1),
@@ -460,6 +346,7 @@ impl Line {
         let by_diff = scale.diff_interval_ns.is_some() && touch.class == Class::Exact;
         self.tally.stays += u64::from(by_diff && touch.time != u.last);
         u.writes += u32::from(writes);
+        u.first = u.first.min(touch.time);
         u.last = u.last.max(touch.time);
         u.slots.mark(touch.time.saturating_sub(scale.origin.0));
         add_use(&mut u.uses, footprint, touch.count, 0);
@@ -531,6 +418,7 @@ impl Line {
 
     fn add_stretch(&mut self, entries: &[Entry], scale: &Scale) {
         let last_exact: Vec<_> = self.users.iter().map(|u| u.last_exact).collect();
+        let lives: Vec<_> = self.users.iter().map(|u| (u.first, u.last)).collect();
         let account = stretch::account(
             entries,
             &Context {
@@ -539,6 +427,7 @@ impl Line {
                 granule: scale.granule,
                 absence_ns: scale.absence_ns(),
                 last_exact: &last_exact,
+                lives: &lives,
             },
         );
         for (user, a) in self.users.iter_mut().zip(&account.threads) {
@@ -553,11 +442,13 @@ impl Line {
                 e.count,
             );
         }
-        let middle = entries[entries.len() / 2].time;
+        let mut times = entries.iter().filter(|e| e.class != Class::Seed);
+        let begin = times.next().map_or(0, |e| e.time);
+        let end = times.next_back().map_or(begin, |e| e.time);
         let changes = (account.lost_ns() / scale.transfer_ns)
             .max(account.exact_changes as f64 + account.counted_changes);
         if changes > 0.0 {
-            self.timeline.add(middle, changes);
+            self.timeline.add(begin, end, changes);
         }
         for &((a, b), changes, separate) in &account.pairs {
             let threads = (self.thread(a), self.thread(b));
@@ -667,54 +558,4 @@ fn is_of_one(entries: &[Entry]) -> bool {
     let same = |e: &Entry| Some(e.thread) == thread;
     let exact = |e: &Entry| matches!(e.class, Class::Exact | Class::Seed);
     entries.iter().all(|e| same(e) && exact(e))
-}
-
-pub(crate) fn add_use(uses: &mut Vec<Use>, footprint: u16, count: u32, shared: u32) {
-    match uses.iter_mut().find(|u| u.footprint == footprint) {
-        Some(found) => {
-            found.count = found.count.saturating_add(count);
-            found.shared = found.shared.saturating_add(shared);
-        }
-        None => uses.push(Use {
-            footprint,
-            count,
-            shared,
-        }),
-    }
-}
-
-pub(crate) fn join(into: &mut Vec<ByteState>, new: &[ByteState]) {
-    if into.is_empty() {
-        into.extend_from_slice(new);
-        return;
-    }
-    for (old, new) in into.iter_mut().zip(new) {
-        *old = (*old).max(*new);
-    }
-}
-
-impl Tally {
-    fn add(&mut self, account: &Account) {
-        self.isolated += u64::from(account.isolated);
-        self.isolated_expected += account.isolated_expected;
-        self.lost_ns += account.lost_ns();
-        self.changes += account.changes;
-        self.separate += account.separate;
-        self.counted_changes += account.counted_changes;
-        self.exact_changes += account.exact_changes;
-        self.exact_separate += account.exact_separate;
-        if !account.bytes.is_empty() {
-            join(&mut self.bytes, &account.bytes);
-        }
-    }
-
-    /// How much of the time that threads spent on the line, in stretches in
-    /// which others did too, was interleaved, judged by the order of visits: 1
-    /// for a random order, towards 0 for long phases.
-    pub fn interleaved_share(&self) -> f64 {
-        if self.isolated_expected <= 0.0 {
-            return 0.0;
-        }
-        (self.isolated as f64 / self.isolated_expected).min(1.0)
-    }
 }

@@ -3,7 +3,7 @@
 //! one shows that the line is worth a record of its own. Called by the judge only.
 
 use crate::hash::Map;
-use crate::line::Touch;
+use crate::touch::Touch;
 use sunder_access::{Address, Span};
 
 /// Touches of a generation. When the young one is full the old one is thrown

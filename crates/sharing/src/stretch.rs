@@ -106,11 +106,24 @@ pub(crate) struct Context<'a> {
     pub absence_ns: u64,
     /// By thread: when it was last seen in a complete sequence, if ever.
     pub last_exact: &'a [Option<u64>],
+    /// By thread: when it first and last touched the line so far; empty where nobody knows.
+    pub lives: &'a [(u64, u64)],
 }
 
 impl Context<'_> {
     fn writes(&self, entry: &Entry) -> bool {
         self.footprints.get(entry.footprint).kind.writes()
+    }
+
+    /// Whether one of two threads was done with the line for ever when the other came: threads
+    /// that are made anew for each step of a program use what those of the step before did. Those
+    /// that take turns on a CPU come back. Of two that were seen seldom it may be chance.
+    fn never_together(&self, account: &Account, i: usize, j: usize) -> bool {
+        let (Some(a), Some(b)) = (self.lives.get(i), self.lives.get(j)) else {
+            return false;
+        };
+        let visits = |i: usize| account.threads[i].visits;
+        (a.1 < b.0 || b.1 < a.0) && chance_apart(visits(i), visits(j)) < CHANCE
     }
 }
 
@@ -259,6 +272,24 @@ const fn meet(a: &ThreadAccount, b: &ThreadAccount) -> bool {
     a.first < b.last && b.first < a.last && !one_cpu
 }
 
+/// How probable it is at most that visits which come in random order are taken for steps.
+const CHANCE: f64 = 0.001;
+
+/// The chance that of so many visits of two threads in random order all of one come before
+/// all of the other.
+fn chance_apart(a: u32, b: u32) -> f64 {
+    let (less, more) = (a.min(b), a.max(b));
+    // 2 / C(a + b, a); what is below 1 in 10^9 is not worth counting further.
+    let mut chance = 2.0;
+    for i in 1..=less {
+        chance *= f64::from(i) / f64::from(more + i);
+        if chance < 1e-9 {
+            break;
+        }
+    }
+    chance
+}
+
 fn isolated(visits: &[Visit]) -> u32 {
     let conflict = |a: &Visit, b: &Visit| {
         a.thread != b.thread && may_differ(a.cpu, b.cpu) && (a.writes || b.writes)
@@ -333,6 +364,25 @@ impl Mixture {
         ((all * all - reads * reads - same) / (all - 1.0)).max(0.0)
     }
 
+    /// The part of these that is between threads of which `apart` does not say that they were
+    /// never there together.
+    fn changes_together(&self, apart: impl Fn(usize, usize) -> bool) -> f64 {
+        let present = |i: &usize| self.by_thread[*i].0 > 0.0;
+        let threads: Vec<usize> = (0..self.by_thread.len()).filter(present).collect();
+        let all: f64 = self.by_thread.iter().map(|t| t.0).sum();
+        let mut away = 0.0;
+        for (n, &i) in threads.iter().enumerate() {
+            for &j in threads[n + 1..].iter().filter(|&&j| apart(i, j)) {
+                let (x, y) = (self.by_thread[i], self.by_thread[j]);
+                away += x.0 * y.0 - x.1 * y.1;
+            }
+        }
+        if all > 1.0 {
+            away *= 2.0 / (all - 1.0);
+        }
+        (self.changes() - away).max(0.0)
+    }
+
     /// The part of these that is between two threads.
     fn changes_between(&self, i: usize, j: usize) -> f64 {
         let all: f64 = self.by_thread.iter().map(|t| t.0).sum();
@@ -360,15 +410,20 @@ impl Mixture {
 /// Threads of a stretch whose pairs are told apart: as many as a watch burst has.
 const PAIRED_THREADS: usize = 8;
 
-fn pairs(line: &Mixture, apart: &[Mixture]) -> Vec<PairChanges<f64>> {
+fn pairs(
+    line: &Mixture,
+    apart: &[Mixture],
+    scale: f64,
+    never: impl Fn(usize, usize) -> bool,
+) -> Vec<PairChanges<f64>> {
     let busiest = line.busiest();
     let mut all = Vec::new();
     for (n, &i) in busiest.iter().enumerate() {
-        for &j in &busiest[n + 1..] {
-            let changes = line.changes_between(i, j);
+        for &j in busiest[n + 1..].iter().filter(|&&j| !never(i, j)) {
+            let changes = scale * line.changes_between(i, j);
             if changes > 0.0 {
-                let separate = apart.iter().map(|m| m.changes_between(i, j)).sum();
-                all.push(((i as u16, j as u16), changes, separate));
+                let separate: f64 = apart.iter().map(|m| m.changes_between(i, j)).sum();
+                all.push(((i as u16, j as u16), changes, scale * separate));
             }
         }
     }
@@ -399,9 +454,17 @@ fn account_changes(entries: &[Entry], context: &Context<'_>, account: &mut Accou
             counted.add(e.thread, n, writes);
         }
     }
-    account.changes = line.changes();
-    account.separate = apart.iter().map(Mixture::changes).sum();
-    account.pairs = pairs(&line, &apart);
+    // Which changes are false is asked of threads that were there together. How many there are in
+    // all is not known any better for it: those of the same steps change more often.
+    let never = |i: usize, j: usize| context.never_together(account, i, j);
+    let together = line.changes_together(never);
+    let separate: f64 = apart.iter().map(|m| m.changes_together(never)).sum();
+    let all = line.changes();
+    let scale = if together > 0.0 { all / together } else { 1.0 };
+    let pairs = pairs(&line, &apart, scale, never);
+    account.changes = all;
+    account.separate = scale * separate;
+    account.pairs = pairs;
     account.counted_changes = counted.changes();
 }
 
@@ -543,12 +606,21 @@ fn changes(runs: &[Run]) -> u64 {
 }
 
 fn byte_states(entries: &[Entry], context: &Context<'_>, account: &Account) -> Vec<ByteState> {
+    let together = |i: u16, j: u16| !context.never_together(account, i.into(), j.into());
+    let mut touches: Vec<(u16, u16)> = entries
+        .iter()
+        .zip(&account.active)
+        .filter(|(_, active)| **active)
+        .map(|(e, _)| (e.footprint, e.thread))
+        .collect();
+    touches.sort_unstable();
+    touches.dedup();
     let mut watch = vec![ByteWatch::default(); context.granule];
-    for (e, _) in entries.iter().zip(&account.active).filter(|(_, a)| **a) {
-        let f = context.footprints.get(e.footprint);
+    for (footprint, thread) in touches {
+        let f = context.footprints.get(footprint);
         for byte in &mut watch[usize::from(f.start)..usize::from(f.end())] {
-            byte.touch(e.thread, f.kind.writes());
+            byte.touch(thread, f.kind.writes());
         }
     }
-    watch.iter().map(|b| b.state()).collect()
+    watch.iter().map(|b| b.state(together)).collect()
 }

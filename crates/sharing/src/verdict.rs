@@ -5,7 +5,8 @@ use crate::activity::Timeline;
 use crate::bytes::ByteState;
 use crate::config::{CONFIRMING_CHANGES, MIN_EVIDENCE};
 use crate::false_share::FalseShare;
-use crate::line::{BurstTally, Line, User, join};
+use crate::line::{Line, User};
+use crate::tally::{BurstTally, Use, join};
 use sunder_access::{Address, ByteMask, CodeAddress, Kind, ThreadId, Time};
 
 /// The kind of sharing.
@@ -154,6 +155,12 @@ impl Verdict {
         self.falsely = FalseShare::NONE;
     }
 
+    /// There were so many times as many interleavings.
+    pub(crate) fn count_again(&mut self, times: f64) {
+        self.interleavings *= times;
+        self.timeline.scale(times);
+    }
+
     /// Everyone who took part.
     pub(crate) fn all_threads(&self) -> impl Iterator<Item = ThreadId> + '_ {
         let present = self.threads.iter().map(|t| t.thread);
@@ -218,7 +225,7 @@ pub(crate) fn verdict(line: &Line, address: Address, transfer_ns: f64) -> Option
         interleavings_per_second: 0.0,
         cost_ns,
         cost_share: 0.0,
-        words: words(line, &threads),
+        words: words(line, threads.iter().map(|t| t.thread), |used| used.shared),
         sites: sites(line, &threads),
         threads,
         bytes,
@@ -345,15 +352,19 @@ fn threads(line: &Line, interleaved: f64) -> Vec<ThreadCost> {
     all
 }
 
-fn words(line: &Line, threads: &[ThreadCost]) -> Vec<WordUse> {
+/// What of the line `threads` used, in their order, as often as `count` says.
+pub(crate) fn words(
+    line: &Line,
+    threads: impl Iterator<Item = ThreadId>,
+    count: fn(&Use) -> u32,
+) -> Vec<WordUse> {
     let used: Vec<(u16, ThreadUse)> = threads
-        .iter()
-        .filter_map(|t| line.users.iter().find(|u| u.thread == t.thread))
+        .filter_map(|t| line.users.iter().find(|u| u.thread == t))
         .flat_map(|u| u.uses.iter().map(move |x| (u.thread, x)))
-        .filter(|(_, x)| x.shared > 0)
+        .filter(|(_, x)| count(x) > 0)
         .map(|(thread, x)| {
             let kind = line.footprints.get(x.footprint).kind;
-            (x.footprint, thread_use(thread, kind, x.shared.into()))
+            (x.footprint, thread_use(thread, kind, count(x).into()))
         })
         .collect();
     // A run ends where a footprint begins or ends, and at every word's border.

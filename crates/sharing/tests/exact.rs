@@ -281,3 +281,37 @@ fn suspects_name_a_word_of_each_thread() {
     // Long after its last touch the line isn't worth a burst.
     assert_eq!(judge.suspects(Time(10 * SECOND)), []);
 }
+
+/// What is done about contended lines must know what lies beside them, but not what a
+/// thread did there that has gone to sleep since.
+#[test]
+fn all_that_running_threads_used_is_told_on_lines_of_one_thread_too() {
+    let mut judge = judge();
+    // The first thread clears all and waits.
+    for n in 0..32 {
+        judge.access(&traced((word(n), 8, Write), 1, n));
+    }
+    for n in 0..100 {
+        let time = 10_000 + 100 * n;
+        judge.access(&traced((word(7), 8, Update), 2, time));
+        judge.access(&traced((word(9), 4, Update), 3, time + 50));
+        judge.access(&traced((word(40), 8, Update), 3, time + 60));
+    }
+    let used = |since: u64| {
+        let span = sunder_access::Span::new(Address(LINE), 128);
+        let all = judge.used(span, Time(since)).into_iter();
+        all.map(|(at, word)| {
+            let threads = word
+                .threads
+                .iter()
+                .map(|t| (t.thread.0, t.writes, t.updates));
+            (at.0 - LINE, word.size, threads.collect::<Vec<_>>())
+        })
+        .collect::<Vec<_>>()
+    };
+    let own = [(56, 8, vec![(2, 0, 100)]), (72, 4, vec![(3, 0, 100)])];
+    assert_eq!(used(5_000), own);
+    // Of all that ever was, the clearing too: sixteen words, of which one came apart.
+    assert_eq!(used(0).len(), 17);
+    assert_eq!(used(0)[7], (56, 8, vec![(1, 1, 0), (2, 0, 100)]));
+}

@@ -79,6 +79,58 @@ fn two_threads_one_after_the_other_do_not_share() {
     assert_eq!(judged(&models, 2 * SECOND).verdicts(), []);
 }
 
+/// Threads 1 and 2 until the first second is over, 3 and 4 from then on, 5 and 6 in the third.
+fn in_steps(uses: [&[Use]; 2]) -> Vec<Model> {
+    let steps: [fn(u64) -> bool; 3] = [
+        |t| t < SECOND,
+        |t| (SECOND..2 * SECOND).contains(&t),
+        |t| t >= 2 * SECOND,
+    ];
+    let step = |i: usize| {
+        let share = 1.0 / uses[i % 2].len() as f64;
+        let uses: Vec<_> = uses[i % 2].iter().map(|&u| (u, share)).collect();
+        Model::new(i as u32 + 1, &uses).during(steps[i / 2])
+    };
+    (0..6).map(step).collect()
+}
+
+#[test]
+fn threads_made_anew_for_each_step_share_what_they_shared() {
+    // Each step has two new threads, which use the elements that the two before used.
+    let own = in_steps([&[(word(0), 8, Update)], &[(word(1), 8, Update)]]);
+    let v = verdict_on(&judged(&own, 3 * SECOND), LINE).expect("contended in each step");
+    assert_eq!((v.sharing, v.false_share), (Sharing::False, 1.0));
+    assert_eq!(&v.bytes[..16], [ByteState::Written; 16]);
+
+    // What the two of a step share truly stays true, and half of half.
+    let common = [(word(0), 8, Update)];
+    let v = verdict_on(&judged(&in_steps([&common, &common]), 3 * SECOND), LINE);
+    assert_eq!(v.expect("contended").sharing, Sharing::True);
+    let (a, b) = (
+        [(word(0), 8, Update), (word(1), 8, Update)],
+        [(word(0), 8, Update), (word(2), 8, Update)],
+    );
+    let v = verdict_on(&judged(&in_steps([&a, &b]), 3 * SECOND), LINE).expect("contended");
+    assert_eq!(v.sharing, Sharing::Mixed);
+    // As of two threads that do so all the time (`a_common_word_and_own_words_in_equal_parts…`).
+    assert_near(v.false_share, 0.5, 0.1);
+}
+
+#[test]
+fn threads_that_take_turns_on_the_cpus_are_there_all_the_time() {
+    // Four threads on two CPUs: 1 and 2 for 100 ms, then 3 and 4 on the same words, and so on.
+    let turns: [fn(u64) -> bool; 2] = [
+        |t| (t / (100 * MS)).is_multiple_of(2),
+        |t| t / (100 * MS) % 2 == 1,
+    ];
+    let uses = [(word(0), 8, Update), (word(1), 8, Update)];
+    let model = |i: usize| Model::new(i as u32 + 1, &[(uses[i % 2], 1.0)]).during(turns[i / 2]);
+    let models: Vec<_> = (0..4).map(model).collect();
+    let v = verdict_on(&judged(&models, 2 * SECOND), LINE).expect("contended in each turn");
+    assert_eq!(v.sharing, Sharing::Mixed);
+    assert_eq!(&v.bytes[..16], [ByteState::WrittenShared; 16]);
+}
+
 #[test]
 fn a_reused_heap_address_is_not_sharing() {
     let mut judge = judge();

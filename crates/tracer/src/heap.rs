@@ -10,6 +10,7 @@ use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
+use sunder_next::early;
 use sunder_trace::record::MOST_FRAMES;
 use sunder_trace::slot::{Key, Slot, alignment_code, tag};
 
@@ -104,7 +105,7 @@ exported! { "rcx",
 /// As the manual demands.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
-    if block.is_null() || real::is_early(block) {
+    if block.is_null() || early::owns(block) {
         return;
     }
     freeing(block);
@@ -121,7 +122,7 @@ mod inner {
         match real::malloc() {
             // SAFETY: handed on, here and below.
             Some(real) => allocated(unsafe { real(size) }, size, caller),
-            None => real::early(size),
+            None => early::allocate(size, 1).cast(),
         }
     }
 
@@ -152,7 +153,7 @@ mod inner {
                 let block = unsafe { real(count, size) };
                 allocated(block, count.wrapping_mul(size), caller)
             }
-            None => real::early(count.saturating_mul(size)),
+            None => early::allocate(count.saturating_mul(size), 1).cast(),
         }
     }
 
@@ -206,7 +207,7 @@ mod inner {
         let Some(real) = real::realloc() else {
             return null_mut();
         };
-        if real::is_early(block) {
+        if early::owns(block) {
             // SAFETY: the block is the arena's; not more is read than it has.
             return unsafe { leave_arena(block, size) };
         }
@@ -227,7 +228,7 @@ mod inner {
         let Some(real) = real::reallocarray() else {
             return null_mut();
         };
-        if real::is_early(block) {
+        if early::owns(block) {
             // SAFETY: as in `realloc`.
             return unsafe { leave_arena(block, count.saturating_mul(size)) };
         }
@@ -242,12 +243,11 @@ unsafe fn leave_arena(block: *mut c_void, size: usize) -> *mut c_void {
     let Some(malloc) = real::malloc() else {
         return null_mut();
     };
-    // SAFETY: the new block has `size` bytes, the arena as many as are asked.
+    // SAFETY: the block is the arena's, and the new one has `size` bytes.
     unsafe {
         let new = malloc(size);
         if !new.is_null() {
-            let bytes = size.min(real::early_rest(block));
-            core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), bytes);
+            early::move_to(new.cast(), size, block.cast());
         }
         new
     }

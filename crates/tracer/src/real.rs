@@ -1,10 +1,7 @@
 //! The functions that stand behind ours: the next ones in the dynamic linker's
-//! order. Found at first use; while `malloc` itself is looked up, memory comes
-//! from a small arena.
+//! order.
 
-use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{
     clockid_t, pthread_attr_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, pthread_once_t,
     pthread_rwlock_t, pthread_spinlock_t, pthread_t, sem_t, timespec,
@@ -15,46 +12,7 @@ pub type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 /// What a C11 thread runs.
 pub type C11Start = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
-#[cold]
-fn look_up(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
-    static LOOKING: AtomicBool = AtomicBool::new(false);
-    // Only the first look-ups, in a program with one thread, can come back here
-    // through malloc.
-    let first = !LOOKING.swap(true, Ordering::Relaxed);
-    if !first && (name == c"malloc" || name == c"calloc") {
-        return core::ptr::null_mut();
-    }
-    // SAFETY: the name is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
-    if first {
-        LOOKING.store(false, Ordering::Relaxed);
-    }
-    slot.store(found, Ordering::Relaxed);
-    found
-}
-
-macro_rules! real {
-    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {$(
-        /// The next function of this name.
-        #[inline]
-        pub fn $name() -> Option<unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?> {
-            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-            let mut found = SLOT.load(Ordering::Relaxed);
-            if found.is_null() {
-                // SAFETY: ends with the zero that was put there.
-                let name = unsafe {
-                    CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
-                };
-                found = look_up(&SLOT, name);
-            }
-            // SAFETY: null is `None`; anything else is the function of this name,
-            // whose type its manual gives.
-            unsafe { core::mem::transmute(found) }
-        }
-    )*};
-}
-
-real! {
+sunder_next::functions! {
     malloc: fn(usize) -> *mut c_void;
     calloc: fn(usize, usize) -> *mut c_void;
     realloc: fn(*mut c_void, usize) -> *mut c_void;
@@ -123,36 +81,4 @@ pub fn missing() -> ! {
             libc::pause();
         }
     }
-}
-
-const ARENA: usize = 64 * 1024;
-
-#[repr(align(64))]
-struct Arena(UnsafeCell<[u8; ARENA]>);
-
-// SAFETY: bytes are handed out once each, by the cursor.
-unsafe impl Sync for Arena {}
-
-static EARLY: Arena = Arena(UnsafeCell::new([0; ARENA]));
-static USED: AtomicUsize = AtomicUsize::new(0);
-
-/// Zeroed memory while the real functions are looked up; never given back.
-pub fn early(size: usize) -> *mut c_void {
-    let size = size.saturating_add(15) & !15;
-    let at = USED.fetch_add(size, Ordering::Relaxed);
-    if at.saturating_add(size) > ARENA {
-        return core::ptr::null_mut();
-    }
-    EARLY.0.get().cast::<u8>().wrapping_add(at).cast()
-}
-
-/// Whether `block` came from [`early`].
-#[inline]
-pub fn is_early(block: *const c_void) -> bool {
-    (block as usize).wrapping_sub(EARLY.0.get() as usize) < ARENA
-}
-
-/// Bytes from `block` to the arena's end, for a copy.
-pub fn early_rest(block: *const c_void) -> usize {
-    EARLY.0.get() as usize + ARENA - block as usize
 }

@@ -57,24 +57,15 @@ pub struct Change {
     pub both: u8,
 }
 
-/// As [`commit`], where all bytes are meant: tells of each word that it writes.
-pub fn commit_each(page: &Page, twin: &Page, shared: &Shared, mut each: impl FnMut(Change)) {
-    compare::changed_words(page, twin, |word| {
-        let (Some(&new), Some(&old)) = (page.0.get(word), twin.0.get(word)) else {
-            return;
-        };
-        let bytes = differing_bytes(new, old);
-        if let Some(shared) = shared.get(word) {
-            let others = differing_bytes(shared.load(Ordering::Relaxed), old);
-            merge(shared, new, bytes);
-            let both = bytes & others;
-            each(Change { word, bytes, both });
-        }
-    });
-}
-
-/// Writes to `shared` every byte of `page` that differs from `twin`, and no other.
-pub fn commit(page: &Page, twin: &Page, shared: &Shared, mask: &Mask) -> Moved {
+/// Writes to `shared` every byte of `page` that differs from `twin`, and no other, and
+/// tells of each word that it writes. Which bytes are meant decides only what is counted.
+pub fn commit_each(
+    page: &Page,
+    twin: &Page,
+    shared: &Shared,
+    mask: &Mask,
+    mut each: impl FnMut(Change),
+) -> Moved {
     let mut moved = Moved::default();
     compare::changed_words(page, twin, |word| {
         let (Some(&new), Some(&old)) = (page.0.get(word), twin.0.get(word)) else {
@@ -82,11 +73,19 @@ pub fn commit(page: &Page, twin: &Page, shared: &Shared, mask: &Mask) -> Moved {
         };
         let bytes = differing_bytes(new, old);
         if let (Some(shared), Some(&mask)) = (shared.get(word), mask.get(word)) {
+            let others = differing_bytes(shared.load(Ordering::Relaxed), old);
             moved.add(bytes, mask);
             merge(shared, new, bytes);
+            let both = bytes & others;
+            each(Change { word, bytes, both });
         }
     });
     moved
+}
+
+/// As [`commit_each`], where nobody wants to know more.
+pub fn commit(page: &Page, twin: &Page, shared: &Shared, mask: &Mask) -> Moved {
+    commit_each(page, twin, shared, mask, |_| ())
 }
 
 /// Takes over what others wrote: afterwards `page` and `twin` are what `shared` was

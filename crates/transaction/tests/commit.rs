@@ -54,7 +54,7 @@ proptest! {
     fn a_commit_tells_of_each_word_and_of_bytes_that_both_changed((twin, own, others, _) in pages()) {
         let memory = shared(&others);
         let mut told = Vec::new();
-        commit_each(&page(&own), &page(&twin), &memory, |change| told.push(change));
+        let moved = commit_each(&page(&own), &page(&twin), &memory, &[u8::MAX; WORDS], |change| told.push(change));
         let mut expected = Vec::new();
         let mut left = others.clone();
         for word in 0..WORDS {
@@ -71,6 +71,8 @@ proptest! {
                 expected.push(Change { word, bytes, both });
             }
         }
+        let all: u32 = expected.iter().map(|c| c.bytes.count_ones()).sum();
+        prop_assert_eq!((moved.bytes, moved.beside), (all, 0));
         prop_assert_eq!(told, expected);
         prop_assert_eq!(bytes_of(&memory), left);
     }

@@ -1,9 +1,8 @@
 //! How the target learns of the runtime and the segment: two environment
 //! variables, which the runtime takes away again before the program sees them.
 
-use crate::Segment;
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
+#[cfg(feature = "tool")]
+pub(crate) use tool::{Change, changes};
 
 /// Names the segment's file.
 pub const SEGMENT_VARIABLE: &str = "SUNDER_SEGMENT";
@@ -12,16 +11,27 @@ pub const SEGMENT_VARIABLE: &str = "SUNDER_SEGMENT";
 /// empty one.
 pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
-impl Segment {
-    /// What to change in the target's environment: a name with its new value,
-    /// or without one to remove it. `runtime` is the library's path, which must
-    /// hold neither a colon nor a space (the dynamic linker knows no escape);
-    /// `user_preload` is `LD_PRELOAD` as the user had it.
-    pub fn environment(
-        &self,
-        runtime: &Path,
-        user_preload: Option<&OsStr>,
-    ) -> Vec<(OsString, Option<OsString>)> {
+#[cfg(feature = "tool")]
+mod tool {
+    use super::{PRELOAD_VARIABLE, SEGMENT_VARIABLE};
+    use crate::Segment;
+    use std::ffi::{OsStr, OsString};
+    use std::path::{Path, PathBuf};
+
+    /// A variable's name with its new value, or without one to remove it.
+    pub type Change = (OsString, Option<OsString>);
+
+    impl Segment {
+        /// What to change in the target's environment. `runtime` is the library's path,
+        /// which must hold neither a colon nor a space (the dynamic linker knows no
+        /// escape); `user_preload` is `LD_PRELOAD` as the user had it.
+        pub fn environment(&self, runtime: &Path, user_preload: Option<&OsStr>) -> Vec<Change> {
+            changes(runtime, user_preload, self.fd_path())
+        }
+    }
+
+    /// The same for the file that the runtime is to find.
+    pub fn changes(runtime: &Path, user_preload: Option<&OsStr>, file: PathBuf) -> Vec<Change> {
         let mut preload = runtime.as_os_str().to_owned();
         if let Some(user) = user_preload {
             preload.push(":");
@@ -29,7 +39,7 @@ impl Segment {
         }
         vec![
             (PRELOAD_VARIABLE.into(), Some(preload)),
-            (SEGMENT_VARIABLE.into(), Some(self.fd_path().into())),
+            (SEGMENT_VARIABLE.into(), Some(file.into())),
         ]
     }
 }

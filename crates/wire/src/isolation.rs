@@ -13,7 +13,7 @@ pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 /// First bytes of the control file.
 pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
 /// Raised with every change of what follows.
-pub const ISOLATE_VERSION: u32 = 3;
+pub const ISOLATE_VERSION: u32 = 6;
 
 /// Call sites of allocations that are to be isolated.
 pub const SITES: usize = 16;
@@ -29,6 +29,8 @@ pub const SLOTS: usize = 128;
 pub const PAGES: usize = 32;
 /// Ranges of code that isolated threads may execute.
 pub const CODES: usize = 1024;
+/// Pages of code that isolated threads may execute but for certain instructions.
+pub const GUARDED: usize = 64;
 /// Areas of code that leads kernel calls through hooks.
 pub const HOOK_AREAS: usize = 4;
 /// Bytes of a suitcase: what a thread and its worker need while it is isolated.
@@ -41,7 +43,8 @@ pub const VECTORS: usize = 64 << 10;
 pub const VECTORS_BYTES: usize = 32 << 10;
 /// The worker's signal stack: from here to the suitcase's end.
 pub const WORKER_STACK: usize = 96 << 10;
-/// Bytes in which the library reads the list of mappings, one for the conversion.
+/// Bytes in which the library finds the plan for the hooks and reads the list of mappings,
+/// one for the conversion.
 pub const SCRATCH: usize = 1 << 20;
 
 /// How far a thread with a slot is.
@@ -94,7 +97,7 @@ pub mod closed {
     pub const MOVED: u32 = 4;
     /// The program has timers of CPU time.
     pub const TIMERS: u32 = 5;
-    /// The C library's kernel calls can't be led through hooks.
+    /// The C library's kernel calls can't be led through hooks, as the first conversion found.
     pub const HOOKS: u32 = 6;
 }
 
@@ -160,6 +163,9 @@ pub struct Slot {
     pub left: AtomicU64,
     /// Bytes that commits wrote in this episode, or in the last.
     pub written: AtomicU64,
+    /// How often the thread has looked after its worker, so that this knows that it is not
+    /// stopped.
+    pub looks: AtomicU64,
 }
 
 /// A page that isolated threads have for themselves.
@@ -173,6 +179,16 @@ pub struct Wanted {
     pub given_up: AtomicU32,
     /// Which bytes are meant, a bit for each.
     pub bytes: [AtomicU64; 64],
+}
+
+/// A page of code of which isolated threads may execute a part.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Guarded {
+    /// Its address.
+    pub address: AtomicU64,
+    /// Where instructions begin that are to end the episode: a bit for each byte.
+    pub points: [AtomicU64; 64],
 }
 
 /// A call of an allocation function, as the tool wants it; written before the program
@@ -231,7 +247,11 @@ pub struct Control {
     pub stopped: AtomicU32,
     /// How many callers want nobody isolated just now.
     pub held: AtomicU32,
-    /// Where code lies that leads kernel calls through hooks: starts and ends.
+    /// Bytes in the scratch space of the plan for the hooks ([`crate::sites`]), which the
+    /// tool puts there before a conversion while there are none; else 0.
+    pub plan_bytes: AtomicU32,
+    /// Where code lies that leads kernel calls through hooks: starts and ends. Zeroes until
+    /// the first conversion.
     pub hooks: [[AtomicU64; 2]; HOOK_AREAS],
     /// Pages in use of `pages`.
     pub page_count: AtomicU32,
@@ -256,6 +276,10 @@ pub struct Control {
     pub pages: [Wanted; PAGES],
     /// Starts and ends of code that may be executed, whole pages.
     pub codes: [[AtomicU64; 2]; CODES],
+    /// Pages in use of `guarded`, which only grows.
+    pub guarded_count: AtomicU32,
+    /// Pages of code of which a part may be executed.
+    pub guarded: [Guarded; GUARDED],
     /// Starts and ends of memory that was made sharable.
     pub ranges: [[AtomicU64; 2]; RANGES],
     /// How many there are.
@@ -276,7 +300,7 @@ pub struct Control {
 pub const SCRATCH_AT: usize = size_of::<Control>().next_multiple_of(4096);
 /// Where the suitcases begin.
 pub const SUITCASES_AT: usize = SCRATCH_AT + SCRATCH;
-/// Bytes of the file. Behind them lies the plan for the hooks ([`crate::sites`]).
+/// Bytes of the file.
 pub const CONTROL_BYTES: usize = SUITCASES_AT + SLOTS * SUITCASE;
 
 /// The name of the file that holds the program's memory, as its mappings show it.

@@ -177,6 +177,7 @@ impl View {
     }
 
     /// All records, live and freed.
+    #[cfg(feature = "tool")]
     pub fn large_blocks(&self) -> Vec<LargeBlock> {
         let mut all = Vec::new();
         for (w, word) in self.status().large_pages.iter().enumerate() {

@@ -2,13 +2,17 @@
 //! memory file, made by the tool, mapped by both. [`layout`] says what lies
 //! where; [`Segment`] is the tool's side of it.
 //!
-//! The runtime uses the layout types only (they neither allocate nor make
-//! system calls). Whatever the tool reads here was written by a program that
-//! may be broken or hostile: every number is checked before it is used.
+//! Libraries inside a target use the layout types only (they neither allocate nor make
+//! system calls, and need no standard library). The tool's side is there with the feature
+//! `tool`, which those libraries leave out. Whatever the tool reads here was written by a
+//! program that may be broken or hostile: every number is checked before it is used.
+
+#![cfg_attr(not(feature = "tool"), no_std)]
 
 pub mod attach;
 pub mod creation;
 mod environment;
+#[cfg(feature = "tool")]
 mod heap;
 pub mod isolation;
 pub mod large;
@@ -16,18 +20,24 @@ pub mod layout;
 pub mod registry;
 pub mod remap;
 pub mod ring;
+#[cfg(feature = "tool")]
 mod segment;
 pub mod sites;
 pub mod stacks;
 pub mod tracking;
 
+#[cfg(feature = "tool")]
 pub use creation::{Creation, CreatorFrame};
 pub use environment::{PRELOAD_VARIABLE, SEGMENT_VARIABLE};
+#[cfg(feature = "tool")]
 pub use heap::{HeapBlock, HeapEvent, HeapEventKind, Inherited, TimeBounds};
+#[cfg(feature = "tool")]
 pub use registry::{Claim, Origin, Registry};
+#[cfg(feature = "tool")]
 pub use segment::{RuntimeStatus, Segment, SegmentOptions, TargetThread, TimerSample};
 
 /// What can go wrong on the tool's side.
+#[cfg(feature = "tool")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -51,4 +61,5 @@ pub enum Error {
 }
 
 /// Results of this crate.
+#[cfg(feature = "tool")]
 pub type Result<T> = std::result::Result<T, Error>;

@@ -5,12 +5,13 @@
 //! Everything is an atomic word, so that a torn or hostile file can give wrong
 //! numbers but nothing worse; both sides check numbers before they use them.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDMOVE");
 /// The version of the layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// What comes with the signal by which the tool asks a thread to look at
 /// [`Area::wanted`].
 pub const BELL: u64 = 0x5355_4e44_4245_4c4c;
@@ -99,15 +100,19 @@ pub const BY_SILENCE: u32 = 7;
 pub const BY_CONFINEMENT: u32 = 8;
 /// The program changes how it treats signals in a way that can't be followed.
 pub const BY_SIGNALS: u32 = 9;
+/// The program dies, and what reads its memory then finds its bytes where they were.
+pub const BY_DEATH: u32 = 10;
 
-/// [`Request::state`]: free.
-pub const UNUSED: u32 = 0;
-/// [`Request::state`]: being filled in.
-pub const TAKEN: u32 = 1;
-/// [`Request::state`]: waits for the tool.
-pub const ASKED: u32 = 2;
-/// [`Request::state`]: answered.
-pub const ANSWERED: u32 = 3;
+/// The bits of [`Request::state`] that say how far it is.
+const STAGE: u32 = 3;
+/// Free.
+const UNUSED: u32 = 0;
+/// Being filled in.
+const TAKEN: u32 = 1;
+/// Waits for the tool.
+const ASKED: u32 = 2;
+/// Answered.
+const ANSWERED: u32 = 3;
 
 /// [`Entry::conditions`]: this register number stands for a place on the stack.
 pub const STACK: u64 = 16;
@@ -184,7 +189,8 @@ pub struct Area {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Request {
-    /// [`UNUSED`] to [`ANSWERED`]; a futex.
+    /// How far it is, and above that how often it was asked, so that an answer that comes too
+    /// late is nobody else's; a futex.
     pub state: AtomicU32,
     /// The thread.
     pub thread: AtomicU32,
@@ -200,6 +206,69 @@ pub struct Request {
     pub general: [AtomicU64; 16],
     /// Where it goes on; 0 to roll back.
     pub answer: AtomicU64,
+}
+
+impl Request {
+    /// Takes it to fill it in, if it is free.
+    pub fn take(&self) -> bool {
+        let state = self.state.load(Relaxed);
+        let taken = (state & !STAGE).wrapping_add(STAGE + 1) | TAKEN;
+        state & STAGE == UNUSED
+            && self
+                .state
+                .compare_exchange(state, taken, AcqRel, Relaxed)
+                .is_ok()
+    }
+
+    /// It has been filled in by who took it. The value names this question.
+    pub fn ask(&self) -> u32 {
+        let asked = self.state.load(Relaxed) & !STAGE | ASKED;
+        self.state.store(asked, Release);
+        asked
+    }
+
+    /// Whether the question waits still.
+    pub fn waits(&self, asked: u32) -> bool {
+        self.state.load(Acquire) == asked
+    }
+
+    /// Who has asked waits no longer; false if it has been answered.
+    pub fn give_up(&self, asked: u32) -> bool {
+        let free = asked & !STAGE | UNUSED;
+        self.state
+            .compare_exchange(asked, free, AcqRel, Acquire)
+            .is_ok()
+    }
+
+    /// The answer to a question that no longer waits, which makes room for others. Called
+    /// by who has asked; none if there is no answer, which only a damaged file does.
+    pub fn take_answer(&self, asked: u32) -> Option<u64> {
+        let answered = self.state.load(Acquire) == asked & !STAGE | ANSWERED;
+        let answer = self.answer.load(Relaxed);
+        self.state.store(asked & !STAGE | UNUSED, Release);
+        answered.then_some(answer)
+    }
+
+    /// For the tool: the question that waits, if there is one.
+    pub fn question(&self) -> Option<u32> {
+        let state = self.state.load(Acquire);
+        (state & STAGE == ASKED).then_some(state)
+    }
+
+    /// For the tool: whether all that it has read since [`Self::question`] belongs together.
+    pub fn was_read(&self, asked: u32) -> bool {
+        fence(Acquire);
+        self.state.load(Relaxed) == asked
+    }
+
+    /// For the tool, of which only one thread answers; false if nobody waits for it any more.
+    pub fn answer(&self, asked: u32, answer: u64) -> bool {
+        self.answer.store(answer, Relaxed);
+        let answered = asked & !STAGE | ANSWERED;
+        self.state
+            .compare_exchange(asked, answered, AcqRel, Relaxed)
+            .is_ok()
+    }
 }
 
 /// A condition: what `what` says is at least `low` and at most `high`.
@@ -287,6 +356,7 @@ pub const fn reason(number: u32) -> &'static str {
         BY_SILENCE => "the tool did not answer in time",
         BY_CONFINEMENT => "the program confined itself",
         BY_SIGNALS => "the program changed how it treats signals",
+        BY_DEATH => "the program died",
         _ => "unknown",
     }
 }
@@ -310,6 +380,69 @@ mod tests {
             end = start + len;
         }
         assert_eq!(end, AREA_BYTES);
+    }
+
+    fn request() -> Request {
+        Request {
+            state: AtomicU32::new(0),
+            thread: AtomicU32::new(0),
+            area: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
+            ip: AtomicU64::new(0),
+            address: AtomicU64::new(0),
+            general: [const { AtomicU64::new(0) }; 16],
+            answer: AtomicU64::new(0),
+        }
+    }
+
+    #[test]
+    fn a_question_has_one_answer() {
+        let request = request();
+        assert_eq!(request.question(), None);
+        assert!(request.take());
+        assert!(!request.take(), "another thread's");
+        assert_eq!(request.question(), None, "it is not filled in");
+        let asked = request.ask();
+        assert!(request.waits(asked) && !request.take());
+        assert_eq!(request.question(), Some(asked));
+        assert!(request.was_read(asked) && request.answer(asked, 7));
+        assert!(!request.waits(asked) && !request.give_up(asked));
+        assert_eq!(request.question(), None);
+        assert!(!request.take(), "nobody has seen the answer");
+        assert_eq!(request.take_answer(asked), Some(7));
+        assert!(request.take());
+    }
+
+    /// A thread waits no longer, another has taken its place, and the tool answers the first:
+    /// the other would go on in code that was made for the first one's registers.
+    #[test]
+    fn an_answer_that_comes_too_late_is_nobody_elses() {
+        let request = request();
+        assert!(request.take());
+        let first = request.ask();
+        assert_eq!(request.question(), Some(first));
+        assert!(request.give_up(first));
+        assert!(
+            !request.was_read(first) && !request.answer(first, 7),
+            "nobody waits"
+        );
+        assert!(request.take());
+        assert!(!request.answer(first, 7), "it is not filled in");
+        let second = request.ask();
+        assert!(!request.was_read(first) && !request.answer(first, 7));
+        assert!(request.waits(second));
+        assert!(request.answer(second, 8));
+        assert_eq!(request.take_answer(second), Some(8));
+    }
+
+    #[test]
+    fn questions_are_counted_for_ever() {
+        let request = request();
+        request.state.store(!STAGE | UNUSED, Relaxed);
+        assert!(request.take());
+        let asked = request.ask();
+        assert!(request.answer(asked, 1));
+        assert_eq!(request.take_answer(asked), Some(1));
     }
 
     #[test]

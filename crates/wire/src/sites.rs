@@ -6,19 +6,25 @@
 //! another version is none.
 
 use core::mem::size_of;
-use std::vec::Vec;
 
 /// The first eight bytes of every plan.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDSITE");
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 3;
 /// Most bytes that a patch copies from one side of the entry.
 pub const COPIED: usize = 20;
+/// Most bytes that run elsewhere in place of copies.
+pub const RUN: usize = 28;
+/// Most distances in these.
+pub const DISTANCES: usize = 3;
 /// Most bytes of a build identifier.
 pub const BUILD_ID: usize = 32;
 
 /// [`Patch::number`] where the code does not tell it.
 pub const ANY_NUMBER: i32 = -1;
+/// [`Patch::number`] where it is in a general register that a kernel call leaves alone:
+/// this and the register's number.
+pub const IN_REGISTER: i32 = -32;
 /// [`Patch::flags`]: the hook is called in place of the entry; otherwise behind it.
 pub const CALL: u8 = 1;
 /// [`Patch::flags`]: the instructions behind the entry end by returning.
@@ -52,7 +58,7 @@ pub struct Patch {
     pub entry: u64,
     /// Of the first byte that is overwritten.
     pub from: u64,
-    /// The number of the call, or [`ANY_NUMBER`].
+    /// The number of the call, [`ANY_NUMBER`], or from [`IN_REGISTER`] on.
     pub number: i32,
     /// [`CALL`], [`RETURNS`], [`BEFORE`].
     pub flags: u8,
@@ -66,9 +72,23 @@ pub struct Patch {
     pub head: [u8; COPIED],
     /// Those after it.
     pub tail: [u8; COPIED],
+    /// What runs in place of those of the two that are not empty, if they can't run elsewhere
+    /// as they are. Distances in it are counted from the entry.
+    pub run: [u8; RUN],
+    /// Bytes of `run` that count; 0 if the copies run.
+    pub run_len: u8,
+    /// Where distances of four bytes are in `run`; [`RUN`] for none.
+    pub distances: [u8; DISTANCES],
 }
 
 impl Patch {
+    /// The general register whose lower half has the call's number, if that is not known.
+    #[must_use]
+    pub fn register(&self) -> Option<u8> {
+        let register = u8::try_from(self.number - IN_REGISTER).ok()?;
+        (register < 16).then_some(register)
+    }
+
     /// The overwritten instructions before the entry.
     #[must_use]
     pub fn head(&self) -> &[u8] {
@@ -79,6 +99,20 @@ impl Patch {
     #[must_use]
     pub fn tail(&self) -> &[u8] {
         self.tail.get(..self.tail_len.into()).unwrap_or(&self.tail)
+    }
+
+    /// What runs in place of copies, if they can't.
+    #[must_use]
+    pub fn run(&self) -> Option<&[u8]> {
+        self.run
+            .get(..self.run_len.into())
+            .filter(|run| !run.is_empty())
+    }
+
+    /// Where distances are in [`Self::run`].
+    pub fn distances(&self) -> impl Iterator<Item = usize> {
+        let places = self.distances.into_iter().map(usize::from);
+        places.filter(|place| place + 4 <= self.run_len.into())
     }
 }
 
@@ -95,6 +129,7 @@ pub struct ModulePlan<B, P> {
 pub type MappedPlan<'a> = ModulePlan<&'a [u8], Patches<'a>>;
 
 /// The bytes of a plan. Modules without a build identifier that fits are left out.
+#[cfg(feature = "tool")]
 #[must_use]
 pub fn write(modules: &[ModulePlan<Vec<u8>, Vec<Patch>>]) -> Vec<u8> {
     let fits = |m: &&ModulePlan<Vec<u8>, Vec<Patch>>| (1..=BUILD_ID).contains(&m.build_id.len());
@@ -116,6 +151,9 @@ pub fn write(modules: &[ModulePlan<Vec<u8>, Vec<Patch>>]) -> Vec<u8> {
             bytes.extend([patch.flags, patch.head_len, patch.tail_len, 0]);
             bytes.extend(patch.head);
             bytes.extend(patch.tail);
+            bytes.extend(patch.run);
+            bytes.extend([patch.run_len]);
+            bytes.extend(patch.distances);
         }
     }
     bytes
@@ -184,7 +222,10 @@ fn module(bytes: &[u8]) -> Option<(MappedPlan<'_>, &[u8])> {
     let (patches, rest) = rest.split_at_checked(len)?;
     let patches = Patches { bytes: patches };
     let sound = |p: Patch| {
-        usize::from(p.head_len) <= COPIED && usize::from(p.tail_len) <= COPIED && p.reserved == 0
+        usize::from(p.head_len) <= COPIED
+            && usize::from(p.tail_len) <= COPIED
+            && usize::from(p.run_len) <= RUN
+            && p.reserved == 0
     };
     let whole = ModulePlan {
         build_id: id,
@@ -228,6 +269,9 @@ mod tests {
             reserved: 0,
             head: [0; COPIED],
             tail: [0; COPIED],
+            run: [0; RUN],
+            run_len: 0,
+            distances: [RUN as u8; DISTANCES],
         };
         patch.head[..5].copy_from_slice(&[0xb8, 11, 0, 0, 0]);
         patch

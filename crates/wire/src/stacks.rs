@@ -136,6 +136,7 @@ impl View {
 
     /// The return addresses of stack `id`, innermost first; empty if there is
     /// none.
+    #[cfg(feature = "tool")]
     pub fn stack(&self, id: u32) -> Vec<u64> {
         let len = self
             .stack_head(id)

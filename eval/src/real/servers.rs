@@ -1,35 +1,22 @@
-//! Servers under a bounded load over the loopback: started alone, under `detect`,
-//! or alone with `attach` looking on; stopped as their manuals say.
+//! Servers under a bounded load over the loopback: started alone, under a
+//! command, or alone with `attach` looking on; stopped as their manuals say.
 
 use super::hash;
+use crate::limited;
 use crate::measure::Measurement;
 use anyhow::{Context, Result, ensure};
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How a server is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Not at all.
-    Native,
-    /// From its start.
-    Detect,
-    /// From outside, under load.
-    Attach,
-}
-
-impl Mode {
-    /// What tells its rows apart where the column `mode` can't.
-    pub const fn suffix(self) -> &'static str {
-        match self {
-            Self::Attach => "+attach",
-            Self::Native | Self::Detect => "",
-        }
-    }
-}
+/// What hangs is ended after so long.
+const HANGS: Duration = Duration::from_secs(120);
 
 /// One server.
 pub struct Server {
@@ -95,38 +82,33 @@ impl Server {
         Path::new(self.program).exists()
     }
 
-    /// Starts, loads and stops it; its figures, and a hash of the answers.
+    /// Starts it with the words of a command before it, if any, loads and stops it; its
+    /// figures, and a hash of the answers. `looking` is the Sunder that attaches to it under
+    /// load, and where its result goes.
     ///
     /// # Errors
     /// If it does not start, answer or stop.
     pub fn run(
         &self,
-        mode: Mode,
-        sunder: &Path,
-        result: &Path,
+        before: &[OsString],
+        looking: Option<(&Path, &Path)>,
         folder: &Path,
     ) -> Result<(Measurement, u64)> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mut command = if mode == Mode::Detect {
-            let mut command = Command::new(sunder);
-            command
-                .args(["detect", "--quiet", "--format", "json", "-o"])
-                .arg(result)
-                .arg("--")
-                .arg(self.program);
-            command
-        } else {
-            Command::new(self.program)
-        };
+        let mut words = before.iter().cloned().chain([self.program.into()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
         let start = Instant::now();
         let child = command
             .args((self.arguments)(&port.to_string()))
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", self.name))?;
         let pid = i32::try_from(child.id())?;
+        let _watchdog = Watchdog::of(pid);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             ensure!(
                 start.elapsed() < Duration::from_secs(30),
@@ -136,19 +118,12 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         let start = Instant::now();
-        let looking = (mode == Mode::Attach)
-            .then(|| {
+        let looking = looking
+            .map(|(sunder, result)| {
                 Command::new(sunder)
-                    .args([
-                        "attach",
-                        "--quiet",
-                        "--duration",
-                        "1s",
-                        "--pid",
-                        &pid.to_string(),
-                    ])
-                    .args(["--format", "json", "-o"])
-                    .arg(attach_result(result))
+                    .args(["attach", "--quiet", "--duration", "1s"])
+                    .args(["--pid", &pid.to_string(), "--format", "json", "-o"])
+                    .arg(result)
                     .spawn()
             })
             .transpose()?;
@@ -178,6 +153,31 @@ impl Server {
             stdout: Vec::new(),
         };
         Ok((measured, hash(&answers)))
+    }
+}
+
+/// Ends a server, all that is in its process group, if it hangs, so that whoever waits for its
+/// answers or its end gets an error.
+struct Watchdog(Option<(Sender<()>, JoinHandle<()>)>);
+
+impl Watchdog {
+    fn of(group: i32) -> Self {
+        let (done, told) = channel::<()>();
+        let watching = std::thread::spawn(move || {
+            if told.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout) {
+                limited::end(group);
+            }
+        });
+        Self(Some((done, watching)))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if let Some((done, watching)) = self.0.take() {
+            drop(done);
+            let _ = watching.join();
+        }
     }
 }
 

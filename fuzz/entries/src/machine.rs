@@ -112,8 +112,18 @@ impl Run<'_> {
                 }));
             }
             Mnemonic::Call => {
+                let to = if i.is_call_near_indirect() {
+                    self.read(0)?
+                } else {
+                    i.near_branch_target()
+                };
                 self.push(i.next_ip())?;
-                return Ok(Some(i.near_branch_target()));
+                return Ok(Some(to));
+            }
+            // One that tells the same each time.
+            Mnemonic::Syscall => {
+                let general = &mut self.machine.general;
+                (general[0], general[1], general[11]) = (0x1267, i.next_ip(), 0);
             }
             Mnemonic::Ret if i.op_count() == 0 => return Ok(Some(self.pop()?)),
             Mnemonic::Push => {

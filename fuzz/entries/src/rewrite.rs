@@ -1,64 +1,50 @@
 //! Copies of random loops, held to the original: a page's bytes have moved, each
 //! access to it faults and is answered by the rewriter, and in the end registers,
 //! flags and memory must be those of a run in which nothing had moved. Now and then
-//! the thread is thrown back into the original code, as a signal does.
+//! the thread is thrown back into the original code, as a signal does. The loop calls
+//! functions directly, through pointers that may change, through a linker's stub and as
+//! the last thing that a function does.
+
+mod generate;
 
 use crate::input::Input;
 use crate::machine::{Flags, Machine, Stop, decode, fill};
-use iced_x86::{
-    BlockEncoder, BlockEncoderOptions, Code, FlowControl, Instruction, InstructionBlock,
-    MemoryOperand, Register as Iced,
+use generate::{
+    CACHE, END, FUNCTIONS, GROUP, GROUP_BYTES, INNER, PAGE, POOL, Program, TEXT, UNDERLAY, list,
+    machine, program,
 };
-use std::collections::HashMap;
+use iced_x86::{FlowControl, Instruction, RflagsBits};
 use sunder_access::{Address, CodeAddress, Span};
 use sunder_rewrite::{
-    Block, Condition, Frame, Memory, MovedPage, Registers, Request, Rule, Seen, return_slot,
-    specialise,
+    Block, Condition, Frame, Memory, MovedPage, Registers, Request, Rule, Seen, more_targets,
+    return_slot, specialise,
 };
 
-const TEXT: u64 = 0x40_0000;
-/// The function that the loop may call lies so far behind it.
-const INNER: u64 = 0x1000;
-const CACHE: u64 = 0x50_0000;
-const PAGE: u64 = 0x60_0000;
-const GROUP: u64 = 0x40;
-const GROUP_BYTES: u64 = 0x20;
-const UNDERLAY: u64 = 0x70_0000;
-const POOL: u64 = 0x70_1000;
-const PRIVATE: u64 = 0x80_0000;
-const STACK: u64 = 0x90_0000;
-/// The loop returns to here, and that is the end.
-const END: u64 = 0x1234_5678_9abc;
-
-const MOST_INSTRUCTIONS: usize = 40;
 /// Instructions that are executed at most.
 const MOST_STEPS: usize = 4000;
 const MOST_FAULTS: usize = 200;
 
-/// All but rsp, the ones that begin as pointers to the group twice as likely.
-const GENERAL: [u8; 16] = [0, 1, 2, 3, 7, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 12];
+/// Status flags.
+const STATUS: u32 =
+    RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::CF | RflagsBits::PF;
 
-struct Program {
-    outer: Vec<u8>,
-    inner: Vec<u8>,
+/// How a run ended: the machine, and flags that may be any.
+struct Ended {
+    machine: Machine,
+    unknown: u32,
 }
 
-impl Program {
-    fn of(&self, ip: u64) -> sunder_rewrite::Code<'_> {
-        let (start, bytes) = if ip < TEXT + INNER {
-            (TEXT, &self.outer)
-        } else {
-            (TEXT + INNER, &self.inner)
-        };
-        sunder_rewrite::Code {
-            start: CodeAddress(start),
-            bytes,
+impl Ended {
+    /// Its flags, those that may be any the same in all.
+    fn flags(&self, of: Flags) -> Flags {
+        let known = |bit: u32, flag: bool| self.unknown & bit == 0 && flag;
+        Flags {
+            carry: known(RflagsBits::CF, of.carry),
+            zero: known(RflagsBits::ZF, of.zero),
+            sign: known(RflagsBits::SF, of.sign),
+            overflow: known(RflagsBits::OF, of.overflow),
+            parity: known(RflagsBits::PF, of.parity),
         }
-    }
-
-    fn instruction(&self, ip: u64) -> Option<Instruction> {
-        let code = self.of(ip);
-        decode(code.bytes, code.start.0, ip)
     }
 }
 
@@ -72,20 +58,26 @@ pub fn rewrite(bytes: &[u8]) {
     let thrown = input.byte();
     let start = machine(&mut input, rounds);
     let inner_bytes = input.byte() % 64;
-    let (mut inner, mut outer) = (Input(input.take(inner_bytes.into())), input);
-    let Some(program) = program(&mut outer, &mut inner) else {
+    let inner = Input(input.take(inner_bytes.into()));
+    let other_bytes = input.byte() % 32;
+    let other = Input(input.take(other_bytes.into()));
+    let ends = input.byte();
+    let Some(program) = program([input, inner, other], ends) else {
         return;
     };
-    let Some(wanted) = run_as_it_is(&program, start.clone()) else {
+    let Some(ended) = run_as_it_is(&program, start.clone()) else {
         return;
     };
+    let wanted = &ended.machine;
     if let Some(got) = (Moved::new(&program, thrown)).run(start) {
         let listing = || {
-            let all = [TEXT, TEXT + INNER].map(|start| list(&program, start));
+            let starts = (0..FUNCTIONS as u64).map(|n| TEXT + n * INNER);
+            let all: Vec<String> = starts.map(|start| list(&program, start)).collect();
             all.join("--\n")
         };
         assert_eq!(got.general, wanted.general, "{}", listing());
-        assert_eq!(got.flags, wanted.flags, "{}", listing());
+        let (flags, flags_wanted) = (ended.flags(got.flags), ended.flags(wanted.flags));
+        assert_eq!(flags, flags_wanted, "{}", listing());
         for (at, byte) in &got.memory {
             let at = home(*at);
             let wanted = wanted.byte(at, fill);
@@ -104,22 +96,6 @@ pub fn rewrite(bytes: &[u8]) {
             );
         }
     }
-}
-
-fn list(program: &Program, start: u64) -> String {
-    let (mut ip, mut text) = (start, String::new());
-    while let Some(i) = program.instruction(ip) {
-        text += &format!(
-            "{ip:x} {:?} {:x?}\n",
-            i.code(),
-            program
-                .of(ip)
-                .bytes
-                .get((ip - start) as usize..(i.next_ip() - start) as usize)
-        );
-        ip = i.next_ip();
-    }
-    text
 }
 
 /// Where a byte of the page is when the page has moved.
@@ -149,184 +125,22 @@ fn is_ours(at: u64) -> bool {
     (CACHE..PAGE).contains(&at) || (UNDERLAY..POOL + 0x1000).contains(&at)
 }
 
-fn machine(input: &mut Input<'_>, rounds: u8) -> Machine {
-    let mut general = [0; 16];
-    for register in &mut general {
-        *register = input.number(2);
-    }
-    general[1] = rounds.into();
-    general[4] = STACK;
-    general[5] = PRIVATE + 0x200;
-    general[6] = PRIVATE + 0x400;
-    general[7] = PAGE + GROUP;
-    general[12] = PAGE + GROUP;
-    let mut machine = Machine {
-        general,
-        ip: TEXT,
-        memory: HashMap::new(),
-        flags: Flags::default(),
-    };
-    let mut put = |at: u64, value: u64| {
-        for (n, byte) in value.to_le_bytes().into_iter().enumerate() {
-            machine.memory.insert(at + n as u64, byte);
-        }
-    };
-    put(STACK, END);
-    for slot in 0..8 {
-        let pointers = [
-            PAGE + GROUP,
-            PRIVATE + 0x600,
-            u64::from(rounds),
-            PAGE + 0x100,
-        ];
-        put(PRIVATE + 0x200 - 64 + 8 * slot, pointers[slot as usize % 4]);
-    }
-    machine
-}
-
-/// The loop and what it calls.
-fn program(outer: &mut Input<'_>, inner: &mut Input<'_>) -> Option<Program> {
-    let mut body = Vec::new();
-    while !outer.is_empty() && body.len() < MOST_INSTRUCTIONS {
-        step(outer, &mut body, true)?;
-    }
-    let count = Instruction::with2(Code::Sub_rm64_imm8, Iced::RCX, 1).ok()?;
-    body.push((count, None));
-    let again = Instruction::with_branch(Code::Jne_rel32_64, 0).ok()?;
-    body.push((again, Some(0)));
-    body.push((Instruction::with(Code::Retnq), None));
-    let mut called = Vec::new();
-    while !inner.is_empty() && called.len() < MOST_INSTRUCTIONS {
-        step(inner, &mut called, false)?;
-    }
-    called.push((Instruction::with(Code::Retnq), None));
-    Some(Program {
-        outer: encode(TEXT, body)?,
-        inner: encode(TEXT + INNER, called)?,
-    })
-}
-
-/// Puts instructions together; branches have the number of their target.
-fn encode(start: u64, body: Vec<(Instruction, Option<usize>)>) -> Option<Vec<u8>> {
-    let last = body.len() - 1;
-    let place = |number: usize| 1 << 40 | number.min(last) as u64;
-    let all: Vec<Instruction> = body
-        .into_iter()
-        .enumerate()
-        .map(|(number, (mut i, target))| {
-            i.set_ip(place(number));
-            if let Some(target) = target {
-                i.set_near_branch64(place(target));
-            }
-            i
-        })
-        .collect();
-    let block = InstructionBlock::new(&all, start);
-    let made = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).ok()?;
-    (made.code_buffer.len() < INNER as usize).then_some(made.code_buffer)
-}
-
-type Body = Vec<(Instruction, Option<usize>)>;
-
-/// One more instruction.
-fn step(input: &mut Input<'_>, body: &mut Body, may_call: bool) -> Option<()> {
-    let kind = input.byte();
-    let [a, b] = [input.byte(), input.byte()];
-    let number = |n: u8| GENERAL[usize::from(n & 15)];
-    let wide = |n: u8| Iced::RAX + u32::from(number(n));
-    let half = |n: u8| Iced::EAX + u32::from(number(n));
-    let small = |n: u8| Iced::AL + [0, 1, 2, 3, 4, 5, 6, 7][usize::from(n & 3)];
-    let mut memory = || {
-        let (shape, far) = (input.byte(), input.byte());
-        let near = i64::from(far as i8 & !7);
-        match shape >> 6 {
-            0 => MemoryOperand::with_base_displ(wide(shape), i64::from(far & 0x18)),
-            1 => MemoryOperand::with_base_displ(Iced::RBP, -8 * i64::from(far & 7) - 8),
-            2 => MemoryOperand::with_base_displ(wide(shape), near),
-            _ => MemoryOperand::with_base_index_scale_displ_size(
-                wide(shape),
-                wide(far),
-                1 << (far >> 4 & 3),
-                i64::from(far >> 6) * 8,
-                1,
-            ),
-        }
-    };
-    let small_number = i32::from(b as i8);
-    let target = || Some(usize::from(b) % (body.len() + 8));
-    let made = match kind % 40 {
-        0 | 1 => Instruction::with2(Code::Mov_r64_rm64, wide(a), memory()),
-        2 => Instruction::with2(Code::Mov_rm64_r64, memory(), wide(a)),
-        3 => Instruction::with2(Code::Add_rm64_r64, memory(), wide(a)),
-        4 => Instruction::with2(Code::Add_r64_rm64, wide(a), memory()),
-        5 => Instruction::with2(Code::Sub_rm32_r32, memory(), half(a)),
-        6 => Instruction::with2(Code::Mov_r64_rm64, wide(a), wide(b)),
-        7 => Instruction::with2(Code::Lea_r64_m, wide(a), memory()),
-        8 => Instruction::with2(Code::Add_rm64_imm8, wide(a), small_number & !7),
-        9 => Instruction::with2(Code::And_rm32_imm8, half(a), i32::from(b & 31)),
-        10 => Instruction::with2(Code::Movzx_r32_rm8, half(a), memory()),
-        11 => Instruction::with2(Code::Movzx_r32_rm8, half(a), small(b)),
-        12 => Instruction::with2(Code::Shl_rm64_imm8, wide(a), i32::from(b & 7)),
-        13 => Instruction::with2(Code::Shr_rm32_imm8, half(a), i32::from(b & 15)),
-        14 => Instruction::with3(Code::Imul_r64_rm64_imm8, wide(a), wide(b), 8),
-        15 => Instruction::with2(Code::Cmp_rm64_r64, wide(a), wide(b)),
-        16 => Instruction::with2(Code::Cmp_rm32_imm8, half(a), small_number),
-        17 | 18 => {
-            let code = [
-                Code::Je_rel32_64,
-                Code::Jne_rel32_64,
-                Code::Jb_rel32_64,
-                Code::Ja_rel32_64,
-                Code::Jl_rel32_64,
-                Code::Jge_rel32_64,
-                Code::Jbe_rel32_64,
-                Code::Js_rel32_64,
-            ][usize::from(a & 7)];
-            body.push((Instruction::with_branch(code, 0).ok()?, target()));
-            return Some(());
-        }
-        19 => Instruction::with2(Code::Cmovb_r64_rm64, wide(a), wide(b)),
-        20 => Instruction::with2(Code::Cmove_r32_rm32, half(a), half(b)),
-        21 => Instruction::with1(Code::Setb_rm8, small(a)),
-        22 => Instruction::with2(Code::Xchg_rm64_r64, memory(), wide(a)),
-        23 => Instruction::with2(Code::Xadd_rm64_r64, memory(), wide(a)).map(|mut i| {
-            i.set_has_lock_prefix(true);
-            i
-        }),
-        24 => {
-            body.push((Instruction::with1(Code::Push_r64, wide(a)).ok()?, None));
-            Instruction::with1(Code::Pop_r64, wide(b))
-        }
-        25 if may_call => Instruction::with_branch(Code::Call_rel32_64, TEXT + INNER),
-        26 => Instruction::with2(Code::Test_rm64_r64, wide(a), wide(b)),
-        27 => Instruction::with2(Code::Xor_rm32_r32, half(a), half(a)),
-        28 => Instruction::with2(Code::Movsxd_r64_rm32, wide(a), memory()),
-        29 => Instruction::with2(Code::Sub_rm64_r64, wide(a), wide(b)),
-        30 => Instruction::with2(Code::Mov_r32_imm32, half(a), u32::from(b)),
-        31 => Instruction::with2(Code::Adc_rm64_r64, wide(a), wide(b)),
-        32 => Instruction::with1(Code::Inc_rm64, wide(a)),
-        33 => Instruction::with1(Code::Neg_rm64, wide(a)),
-        34 => Instruction::with1(Code::Mul_rm64, wide(a)),
-        35 => Instruction::with2(Code::Or_rm32_r32, half(a), half(b)),
-        36 => Instruction::with2(Code::Sar_rm64_imm8, wide(a), i32::from(b & 63)),
-        37 => Instruction::with1(Code::Inc_rm32, memory()),
-        38 => Instruction::with2(Code::Cmp_rm64_r64, memory(), wide(a)),
-        _ => Instruction::with2(Code::Add_rm64_r64, wide(a), wide(b)),
-    };
-    body.push((made.ok()?, None));
-    Some(())
-}
-
 /// The machine at the end; none if it does not come there, or if a function returns
 /// elsewhere than to its call: flags are nothing that survives a return, and the copy
-/// of one compares.
-fn run_as_it_is(program: &Program, mut machine: Machine) -> Option<Machine> {
+/// of one compares. Nor do they survive a call through a pointer, which copies compare
+/// too: what looks at them behind one is no case.
+fn run_as_it_is(program: &Program, mut machine: Machine) -> Option<Ended> {
     let mut calls = vec![END];
+    let mut unknown = 0;
     for _ in 0..MOST_STEPS {
         if machine.ip == END {
-            return Some(machine);
+            return Some(Ended { machine, unknown });
         }
         let i = program.instruction(machine.ip)?;
+        if i.rflags_read() & unknown != 0 {
+            return None;
+        }
+        unknown &= !i.rflags_modified();
         let allowed = |at: u64, width: u64| {
             let last = at.checked_add(width);
             last.is_some_and(|last| !is_ours(at) && !is_ours(last) && !(TEXT..CACHE).contains(&at))
@@ -334,6 +148,11 @@ fn run_as_it_is(program: &Program, mut machine: Machine) -> Option<Machine> {
         machine.execute(&i, &allowed).ok()?;
         match i.flow_control() {
             FlowControl::Call => calls.push(i.next_ip()),
+            FlowControl::IndirectCall => {
+                calls.push(i.next_ip());
+                unknown = STATUS;
+            }
+            FlowControl::IndirectBranch => unknown = STATUS,
             FlowControl::Return if calls.pop() != Some(machine.ip) => return None,
             _ => {}
         }
@@ -454,33 +273,26 @@ impl<'a> Moved<'a> {
             let value = bytes.fold(0, |v, n| v << 8 | u64::from(machine.byte(at.0 + n, fill)));
             (at.0 < u64::MAX - 8 && !on_page).then_some(value)
         };
-        let own = self.program.of(ip);
-        let mut callers = Vec::new();
-        if own.start.0 != TEXT {
-            let slot = return_slot(own, registers.ip, Memory(&read));
-            let back =
-                slot.and_then(|s| read(Address(machine.general[4].wrapping_add_signed(s)), 8));
-            callers.extend(
-                back.filter(|b| (TEXT..TEXT + INNER).contains(b))
-                    .map(|back| Frame {
-                        code: self.program.of(back),
-                        ip: CodeAddress(back),
-                    }),
-            );
-        }
+        let own = Frame {
+            code: self.program.of(ip)?,
+            ip: registers.ip,
+        };
+        let callers = self.callers(own, machine.general[4], &read);
+        let callees: Vec<_> = (1..FUNCTIONS as u64)
+            .filter_map(|n| self.program.of(TEXT + n * INNER))
+            .collect();
         let request = Request {
-            frame: Frame {
-                code: own,
-                ip: registers.ip,
-            },
+            frame: own,
             callers: &callers,
-            callees: &[self.program.of(TEXT + INNER)],
+            callees: &callees,
             registers,
             moved: &self.moved,
             seen: &self.seen,
             memory: Memory(&read),
             at: CodeAddress(self.next),
         };
+        // Whatever is said of pointers, the tool may ask.
+        let _ = more_targets(&request);
         let block = specialise(&request).ok()?;
         let at = self.next;
         for (n, byte) in block.bytes.iter().enumerate() {
@@ -491,6 +303,31 @@ impl<'a> Moved<'a> {
         let entry = at + u64::from(block.entry);
         self.blocks.push((at, block));
         Some(entry)
+    }
+
+    /// The frames around `own`, as far as they are known: the tool looks at three.
+    fn callers(
+        &self,
+        own: Frame<'a>,
+        mut rsp: u64,
+        read: &dyn Fn(Address, u64) -> Option<u64>,
+    ) -> Vec<Frame<'a>> {
+        let (mut callers, mut inner) = (Vec::new(), own);
+        while inner.code.start.0 != TEXT && callers.len() < 3 {
+            let slot = return_slot(inner.code, inner.ip, Memory(read));
+            let Some(at) = slot.map(|slot| rsp.wrapping_add_signed(slot)) else {
+                break;
+            };
+            let code = read(Address(at), 8).and_then(|back| Some((self.program.of(back)?, back)));
+            let Some((code, back)) = code else { break };
+            rsp = at.wrapping_add(8);
+            inner = Frame {
+                code,
+                ip: CodeAddress(back),
+            };
+            callers.push(inner);
+        }
+        callers
     }
 
     /// A known way in that lets this thread in, the newest first.

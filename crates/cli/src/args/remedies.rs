@@ -16,11 +16,11 @@ use std::path::PathBuf;
 The program's exit status, signals and standard streams are its own. The
 processes that it starts get the allocator too.")]
 pub struct Run {
-    /// Which objects may share lines and pages [default: hoard]
-    #[arg(long, value_enum, value_name = "POLICY")]
-    pub placement: Option<PlacementChoice>,
+    /// Which objects may share lines and pages
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PlacementChoice::Hoard)]
+    pub placement: PlacementChoice,
     /// Give the heap objects of a saved result (`detect --format json`) lines of their own
-    #[arg(long, value_name = "FILE", required_unless_present = "placement")]
+    #[arg(long, value_name = "FILE")]
     pub fix: Option<PathBuf>,
     /// The program and its arguments
     #[arg(
@@ -40,12 +40,12 @@ pub struct Run {
   sunder protect --from findings.json -- ./server
 
 The program begins natively; what it shares falsely is isolated when it is seen, or
-from the beginning if a saved result names it. Only objects are isolated of which each byte was seen used by one thread. Threads
-see each other's changes there when one of them synchronises or calls the system,
-and after 10 ms at the latest; programs that synchronise by plain loads and stores
-alone must not be run so. What can't be kept right runs natively, and the line on
-standard error says why. The program's exit status, signals and standard streams are
-its own.")]
+from the beginning if a saved result names it. Only objects are isolated of which
+each byte was seen used by one thread. Threads see each other's changes there when
+one of them synchronises or calls the system, and after 10 ms at the latest; programs
+that synchronise by plain loads and stores alone must not be run so. What can't be
+kept right runs natively, and the line on standard error says why. The program's exit
+status, signals and standard streams are its own.")]
 pub struct Protect {
     /// Isolate what a saved result (`detect --format json`) says is falsely shared, and
     /// watch for nothing else
@@ -112,9 +112,10 @@ pub enum PlacementChoice {
   sunder repair --report repair.json --quiet -- ./bench
   sunder repair --from findings.json -- ./server
 
-Bytes of different threads that share lines are moved to lines of their own while the program runs,
-and moved back when anything is in doubt. The program's exit status, signals and standard streams are
-its own; what was done is told on standard error.")]
+Bytes of different threads that share lines are moved to lines of their own while
+the program runs, and moved back when anything is in doubt. The program's exit
+status, signals and standard streams are its own; what was done is told on standard
+error.")]
 pub struct Repair {
     /// Only say what would be moved
     #[arg(long)]

@@ -58,10 +58,11 @@ pub fn run(options: &Protect) -> Result<u8> {
         Ok(done) => done.exit(),
         Err(error) => return Ok(start_failure(&error)),
     };
-    if let Some(keeper) = &protector.keeper {
-        tell(keeper, &[], None, options)?;
-    }
-    Ok(exit_code(exit))
+    let own = exit_code(exit);
+    Ok(match &protector.keeper {
+        Some(keeper) => tell(keeper, &[], None, options, own),
+        None => own,
+    })
 }
 
 /// Goes along with a program.

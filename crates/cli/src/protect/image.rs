@@ -237,7 +237,7 @@ fn calls_are_seen(process: i32, hooks: &[[u64; 2]]) -> Result<(), String> {
     let mappings = proc::mappings(process).map_err(|e| e.to_string())?;
     let harmful = |number| match number {
         Number::Always(number) => HARMFUL.contains(&number.into()),
-        Number::Any => true,
+        Number::Any | Number::In(_) => true,
     };
     let mut calls = Calls::new(harmful);
     calls.know(hooks);

@@ -3,6 +3,8 @@
 //! (`pages`). Called by `protect` in turns, always from the same thread; must not wait
 //! for what the program does, but for moments.
 
+use super::guard::{self, Guards};
+use super::hooks::{Hooks, Readiness};
 use super::image::{self, Images};
 use super::pages::{Asked, Pages};
 use super::shared::{self, Shared};
@@ -13,10 +15,11 @@ use std::fs;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
+use sunder_access::ProcessId;
 use sunder_observe::monotonic_now;
 use sunder_wire::isolation::{
-    CODES, Control, ISOLATE_MAGIC, RANGES, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed,
-    order, state, why,
+    CODES, CONTROL_BYTES, Control, ISOLATE_MAGIC, RANGES, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT,
+    Slot, closed, order, state, why,
 };
 use sunder_wire::tracking::mode;
 
@@ -91,6 +94,9 @@ pub struct Keeper {
     pub images: Images,
     /// What is isolated.
     pub pages: Pages,
+    /// Pages of code of which only a part may be executed.
+    guards: Guards,
+    hooks: Hooks,
     any_code: bool,
     look: Duration,
     short: f64,
@@ -131,6 +137,8 @@ impl Keeper {
             shared,
             images: Images::default(),
             pages: Pages::default(),
+            guards: Guards::default(),
+            hooks: Hooks::default(),
             any_code: false,
             look: LOOK,
             short: SHORT,
@@ -147,6 +155,11 @@ impl Keeper {
     /// The process.
     pub const fn process(&self) -> i32 {
         self.process
+    }
+
+    /// Something is suspected: what isolating needs is made ready.
+    pub fn expect_work(&mut self) {
+        self.hooks.plan();
     }
 
     /// How long to wait between two turns.
@@ -250,6 +263,7 @@ impl Keeper {
     fn prepare(&mut self) -> bool {
         let any = Pages::any(&self.shared) || self.shared.tracking.mode.load(Relaxed) != mode::OFF;
         if any && self.shared.code_count.load(Relaxed) == 0 {
+            self.hooks.plan();
             self.learn_code();
         }
         any
@@ -325,6 +339,10 @@ impl Keeper {
             self.usual = averaged(self.usual, length);
             let reason = slot.why.load(Relaxed);
             self.missed += u32::from(reason == why::MEMORY);
+            if reason == why::CODE {
+                let met = slot.address.load(Relaxed);
+                self.guards.ask(self.process, &self.shared, met);
+            }
             let failed = reason == why::NO_WORKER;
             if failed || kept.average < self.short {
                 // Short transactions, or none: it stays home for a while, each time longer.
@@ -353,13 +371,18 @@ impl Keeper {
                 return;
             }
         };
-        let computes = stopped.computing_at().is_some_and(|at| self.is_code(at));
+        let at = stopped.computing_at();
+        let computes =
+            at.is_some_and(|at| self.is_code(at)) && !self.is_ours(stopped.registers().rsp);
         let Some(kept) = self.threads.get_mut(&thread) else {
             return;
         };
         if !computes {
             kept.pause = (kept.pause * 2).min(self.look * 16);
             kept.next = Instant::now() + kept.pause;
+            // It need not wait for what is looked up.
+            drop(stopped);
+            self.guards.ask(self.process, &self.shared, at.unwrap_or(0));
             return;
         }
         kept.pause = self.look;
@@ -378,7 +401,17 @@ impl Keeper {
         }
     }
 
+    /// Whether an address lies in the control file, as it does for the stack of a handler that
+    /// interrupted a thread on its way home.
+    fn is_ours(&self, address: u64) -> bool {
+        let base = self.shared.base.load(Relaxed);
+        (base..base.saturating_add(CONTROL_BYTES as u64)).contains(&address)
+    }
+
     fn is_code(&self, address: u64) -> bool {
+        if guard::is_open(&self.shared, address) {
+            return true;
+        }
         let count = self.shared.code_count.load(Relaxed) as usize;
         self.shared
             .codes
@@ -471,9 +504,18 @@ impl Keeper {
         self.missed >= MISSED || Pages::any_new(&self.shared)
     }
 
+    /// Whether the hooks can be put in place, as far as the answer says; refuses otherwise.
+    fn may_hook(&mut self, readiness: Readiness) -> bool {
+        if let Readiness::Never(why) = &readiness {
+            self.refused = Some(why.clone());
+        }
+        readiness == Readiness::Now
+    }
+
     /// Has the memory made sharable by the stopped thread, with all others stopped.
     fn convert(&mut self, first: Box<Stopped>) {
-        if self.next_conversion.is_some_and(|at| at > Instant::now()) {
+        let planned = self.hooks.planned();
+        if self.next_conversion.is_some_and(|at| at > Instant::now()) || !self.may_hook(planned) {
             return;
         }
         self.next_conversion = Some(Instant::now() + CONVERSION);
@@ -488,6 +530,13 @@ impl Keeper {
         let Some(others) = self.stop_all_but(first.thread()) else {
             return;
         };
+        let process = ProcessId(self.process.unsigned_abs());
+        let all = others.iter().chain([&*first]);
+        let given = self.hooks.give(process, &self.shared, all);
+        // Half a conversion with everybody running would lose what they write.
+        if !self.may_hook(given) || others.iter().any(|other| other.bind().is_err()) {
+            return;
+        }
         self.shared.converted.store(0, SeqCst);
         let thread = first.thread();
         if !self.send(first, order::CONVERT) {
@@ -545,7 +594,12 @@ impl Keeper {
         while others.is_none() && self.exit.is_none() && Instant::now() < end {
             others = self.stop_all_but(one);
         }
-        let answer = if others.is_some() { 1 } else { 2 };
+        let bound = |all: &Vec<Stopped>| all.iter().all(|other| other.bind().is_ok());
+        let answer = if others.as_ref().is_some_and(bound) {
+            1
+        } else {
+            2
+        };
         self.shared.stopped.store(answer, SeqCst);
         shared::wake(&self.shared.stopped);
         while self.shared.stop.load(SeqCst) == one as u32 && is_alive(self.process, one) {

@@ -52,11 +52,12 @@ pub fn run(options: &Protect, targets: Targets) -> Result<u8> {
         Ok(done) => done.exit(),
         Err(error) => return Ok(start_failure(&error)),
     };
-    if let Some(keeper) = &protector.keeper {
-        let chooser = &protector.chooser;
-        tell(keeper, &chooser.left_out, Some(&chooser.isolated), options)?;
-    }
-    Ok(exit_code(exit))
+    let own = exit_code(exit);
+    let (left_out, isolated) = (&protector.chooser.left_out, &protector.chooser.isolated);
+    Ok(match &protector.keeper {
+        Some(keeper) => tell(keeper, left_out, Some(isolated), options, own),
+        None => own,
+    })
 }
 
 /// Goes along with a program.
@@ -78,6 +79,10 @@ impl Beside for Protector<'_> {
     fn load(&self) -> Option<Loaded> {
         let shared = self.shared.as_ref()?;
         Some(loaded(&self.library, shared))
+    }
+
+    fn waits_for_samples(&self) -> bool {
+        false
     }
 
     fn begins(&mut self, process: ProcessId) -> Result<()> {
@@ -108,7 +113,11 @@ impl Beside for Protector<'_> {
         let process = live.session.process(root);
         self.chooser.ask(process, keeper);
         let elapsed = live.elapsed();
-        if elapsed < self.next_look || live.first_suspect.is_none() {
+        if live.first_suspect.is_none() {
+            return;
+        }
+        keeper.expect_work();
+        if elapsed < self.next_look {
             return;
         }
         self.next_look = elapsed + LOOK_EVERY;

@@ -109,6 +109,23 @@ impl Told {
         }
     }
 
+    /// Of a program that ran natively from the beginning.
+    pub fn native(why: &str) -> Self {
+        Self {
+            pages: 0,
+            given_up: 0,
+            episodes: 0,
+            returns: Vec::new(),
+            commits: 0,
+            committed_bytes: 0,
+            shared_bytes: 0,
+            error: 0,
+            ended: Some(why.to_owned()),
+            left_out: Vec::new(),
+            objects: None,
+        }
+    }
+
     /// For people.
     pub fn line(&self) -> String {
         let ended = |text: &String| format!("; then native, since {text}");

@@ -3,15 +3,13 @@
 //! figures for the report.
 
 use crate::embed::MemoryFile;
-use crate::hooking;
 use anyhow::{Context, Result, ensure};
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use sunder_rewrite::sites::Want;
 use sunder_wire::isolation::{
     CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VERSION, MEMORY_NAME, REGISTERS, Registers,
-    SUITCASE, SUITCASES_AT,
+    SCRATCH, SCRATCH_AT, SUITCASE, SUITCASES_AT,
 };
 
 /// Both files, and our mapping of the control file.
@@ -32,8 +30,7 @@ impl Shared {
     /// If the kernel refuses.
     pub fn new() -> Result<Self> {
         const ADDRESS_SPACE: u64 = 1 << 47;
-        let plan = hooking::plan(Want::Nothing)?;
-        let control = MemoryFile::behind(c"sunder-control", CONTROL_BYTES as u64, &plan)
+        let control = MemoryFile::empty(c"sunder-control", CONTROL_BYTES as u64)
             .context("cannot make the control file")?;
         let name = std::ffi::CString::new(MEMORY_NAME).context("a constant name")?;
         let memory = MemoryFile::empty(&name, ADDRESS_SPACE)
@@ -66,6 +63,18 @@ impl Shared {
     /// Where the program finds them.
     pub fn paths(&self) -> [PathBuf; 2] {
         [self.control.path(), self.memory.path()]
+    }
+
+    /// Gives the library the plan for the hooks, or takes it away. Nobody converts memory
+    /// now.
+    ///
+    /// # Errors
+    /// If there is too much of it.
+    pub fn give_plan(&self, plan: &[u8]) -> Result<()> {
+        ensure!(plan.len() <= SCRATCH, "the plan for the hooks is too long");
+        self.control.write_at(plan, SCRATCH_AT as u64)?;
+        self.plan_bytes.store(plan.len() as u32, Ordering::Release);
+        Ok(())
     }
 
     /// The registers in the suitcase of a slot.

@@ -3,6 +3,7 @@
 //! as if nothing had been: unlike a signal, this interrupts nobody. Called by
 //! `protect`, always from the same thread.
 
+use super::waits::{Goes, Waits, Words};
 use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +55,8 @@ pub enum Stop {
 /// # Errors
 /// As the kernel says.
 pub fn request(what: u32, thread: i32, address: usize, data: usize) -> io::Result<()> {
+    #[cfg(test)]
+    mortal::step();
     // SAFETY: the callers pass what the request demands.
     let result = unsafe { libc::ptrace(what, thread, address, data) };
     if result < 0 {
@@ -72,7 +75,8 @@ impl Stopped {
             // Asked before, and ours until it has stopped.
             return Ok(Stop::NotNow);
         }
-        match request(libc::PTRACE_SEIZE, thread, 0, 0) {
+        let options = libc::PTRACE_O_TRACESYSGOOD as usize;
+        match request(libc::PTRACE_SEIZE, thread, 0, options) {
             Ok(()) => traced(|all| all.push(thread)),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(Stop::NotNow),
             Err(error) => return Err(error),
@@ -112,13 +116,20 @@ impl Stopped {
     }
 
     /// Has a call that the kernel would now end with `EINTR` made again, unless a signal
-    /// is there for it: -ERESTARTNOHAND says just that.
+    /// is there for it: -ERESTARTNOHAND says just that. A wait whose time is over has ended.
     fn keep_the_call(&mut self) {
         const RESTART_WITHOUT_HANDLER: i64 = -514;
         let number = self.registers.orig_rax as i64;
         let interrupted = self.registers.rax as i64 == -i64::from(libc::EINTR);
         if interrupted && AGAIN.contains(&number) {
-            self.registers.rax = RESTART_WITHOUT_HANDLER as u64;
+            let (thread, registers) = (self.thread, &mut self.registers);
+            let now = Instant::now();
+            let mut memory = Waiting(thread);
+            let goes = WAITS.with_borrow_mut(|w| w.stopped(thread, registers, &mut memory, now));
+            self.registers.rax = match goes {
+                Goes::On => RESTART_WITHOUT_HANDLER as u64,
+                Goes::Over(result) => i64::from(result) as u64,
+            };
             let _ = self.write();
         }
     }
@@ -173,26 +184,66 @@ impl Stopped {
     /// If that can't be done; it then goes on where it was.
     pub fn send(mut self, entry: u64, argument: u64, stack: u64) -> io::Result<()> {
         const DIRECTION_AND_TRAP: u64 = 0x500;
-        let mask = self.mask()?;
         let before = self.registers;
         self.registers.rip = entry;
         self.registers.rdi = argument;
         self.registers.rsp = stack;
         self.registers.orig_rax = u64::MAX;
         self.registers.eflags &= !DIRECTION_AND_TRAP;
+        // The mask last: with it alone, if we are killed now, the thread would stay deaf.
+        self.write()?;
         let all = u64::MAX;
-        request(SET_MASK, self.thread, 8, &raw const all as usize)?;
-        self.write().inspect_err(|_| {
+        request(SET_MASK, self.thread, 8, &raw const all as usize).inspect_err(|_| {
             self.registers = before;
             let _ = self.write();
-            let _ = request(SET_MASK, self.thread, 8, &raw const mask as usize);
         })
+    }
+
+    /// From now on it ends with us: what is done while it is stopped would go wrong if it
+    /// went on. Until it is let go.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn bind(&self) -> io::Result<()> {
+        let with_us = libc::PTRACE_O_EXITKILL as usize;
+        request(libc::PTRACE_SETOPTIONS, self.thread, 0, with_us)
     }
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
         detach(self.thread, 0);
+    }
+}
+
+/// The memory of a stopped thread.
+struct Waiting(i32);
+
+impl Waiting {
+    /// Both sides of a transfer of two words.
+    fn sides(at: u64, words: *mut [i64; 2]) -> [libc::iovec; 2] {
+        let side = |at: *mut libc::c_void| libc::iovec {
+            iov_base: at,
+            iov_len: size_of::<[i64; 2]>(),
+        };
+        [side(words.cast()), side(at as *mut libc::c_void)]
+    }
+}
+
+impl Words for Waiting {
+    fn read(&self, at: u64) -> Option<[i64; 2]> {
+        let mut words = [0; 2];
+        let [own, its] = Self::sides(at, &raw mut words);
+        // SAFETY: a place of ours; the other is the kernel's to look at.
+        let done =
+            unsafe { libc::process_vm_readv(self.0, &raw const own, 1, &raw const its, 1, 0) };
+        (done == 16).then_some(words)
+    }
+
+    fn write(&mut self, at: u64, mut words: [i64; 2]) -> bool {
+        let [own, its] = Self::sides(at, &raw mut words);
+        // SAFETY: as above.
+        16 == unsafe { libc::process_vm_writev(self.0, &raw const own, 1, &raw const its, 1, 0) }
     }
 }
 
@@ -217,6 +268,8 @@ pub fn wait(thread: i32) -> Option<i32> {
 }
 
 thread_local! {
+    /// The waits of threads that were stopped here.
+    static WAITS: RefCell<Waits> = RefCell::default();
     /// Threads that are ours still: asked to stop and not stopped yet, or killed while
     /// they were stopped and not collected yet.
     static LEFT: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
@@ -226,6 +279,7 @@ thread_local! {
 /// process can't end while a thread of it is not collected. Its status, if it has ended.
 pub fn sweep(process: i32) -> Option<i32> {
     let left = LEFT.take();
+    let asked = left.contains(&process);
     let mut ended = None;
     // The process always: a thread that we had asked to stop has its number after an
     // `exec`.
@@ -233,7 +287,7 @@ pub fn sweep(process: i32) -> Option<i32> {
         let mut status = 0;
         // SAFETY: a valid place for the status.
         let done = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) };
-        if done == 0 && thread != process {
+        if done == 0 && (thread != process || asked) {
             keep(thread);
         } else if done == thread && libc::WIFSTOPPED(status) {
             let pass_on = if status >> 16 == 0 {
@@ -335,3 +389,31 @@ fn collect_end(thread: i32) {
         gone(thread);
     }
 }
+
+/// Tests in which a process of ours is killed while it has stopped threads.
+#[cfg(test)]
+pub mod mortal {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    /// Held by tests that stop threads: a process that they fork has this one's locks.
+    pub static ALONE: Mutex<()> = Mutex::new(());
+    /// Steps that are left; never used up if there are none at first.
+    static LEFT: AtomicI64 = AtomicI64::new(0);
+
+    /// The calling process is killed before the step of this number.
+    pub fn dies_at(step: i64) {
+        LEFT.store(step, Ordering::SeqCst);
+    }
+
+    /// One that another process sees.
+    pub fn step() {
+        if LEFT.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // SAFETY: a signal to ourselves, which does not return.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

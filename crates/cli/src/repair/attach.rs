@@ -1,22 +1,31 @@
 //! `sunder attach --pid PID --repair`: what `repair` does, in a program that is running
 //! already and has never heard of us. Until Ctrl-C, the end of the time or of the program;
-//! then everything is put back and taken out. The target is never ended by us.
+//! then everything is put back and taken out. The target is never ended by us. `repair`
+//! puts its library into the program in the same way.
 
-mod check;
+mod borrowed;
+pub(crate) mod check;
+mod frame;
 mod image;
 mod inject;
+mod layout;
+mod own;
 mod plan;
 mod refuse;
-mod threads;
+pub(crate) mod threads;
 
 pub use inject::{Applied, Inside};
+pub use plan::{Plan, Stay};
+pub use refuse::unless_sound;
+pub use threads::{exit, may_trace};
 
+use super::entry::{Entry, Planned};
 use super::{Repairer, tell};
 use crate::args::Attach as Options;
 use crate::attach::Look;
+use crate::calls::Calls;
 use crate::detect::Beside;
-use crate::embed;
-use crate::output::{Output, complain, note};
+use crate::output::{Output, can_be_written, complain, note};
 use crate::status;
 use anyhow::{Context, Result};
 use inject::Left;
@@ -32,15 +41,21 @@ pub fn run(options: &Options) -> Result<u8> {
     let lines = !tell_options.quiet;
     tell_options.quiet |= tell_options.format.is_empty();
     let output = Output::new(&tell_options, false)?;
+    if let Some(path) = &options.report {
+        can_be_written(path)?;
+    }
     let process = ProcessId(options.pid);
     crate::attach::is_program(process)?;
-    refuse::unless_sound(process)?;
+    let mut calls = Calls::new(|_| true);
+    unless_sound(process, &mut calls)?;
     let mut look = Look::begin(options)?;
-    let mut repairer = Repairer::new(options.dry_run, options.chaos)?;
-    if !options.dry_run {
-        let put = Inside::put(process, embed::remap_library());
-        let (inside, file) = put.with_context(|| format!("process {process} can't be repaired"))?;
-        repairer.is_inside(inside, file);
+    let mut repairer = Repairer::new(Entry::Never, options.chaos)?;
+    if options.dry_run {
+        repairer.dry_run = true;
+    } else {
+        let planned = Planned::of(process, calls, Stay::ForAWhile);
+        let put = planned.and_then(|planned| repairer.put(process, planned));
+        put.with_context(|| format!("process {process} can't be repaired"))?;
     }
     look.live.session.process(process).stops_to_move = true;
     let looked = repairer
@@ -92,19 +107,11 @@ fn farewell(process: ProcessId, left: &Left) -> Option<String> {
 }
 
 impl Repairer {
-    /// The library has been put into the program.
-    fn is_inside(&mut self, inside: Inside, file: super::ControlFile) {
-        self.file = std::sync::Arc::new(file);
-        self.taken.extend(inside.ours());
-        self.calls.know(&[inside.code()]);
-        self.calls.begin(&sunder_access::Mappings::new());
-        self.began = true;
-        self.inside = Some(inside);
-    }
-
     /// Takes the library out, if it was put in.
     fn leave(&mut self) -> Option<Left> {
-        let inside = self.inside.take()?;
-        Some(inside.take_out(&self.file))
+        match std::mem::replace(&mut self.entry, Entry::Never) {
+            Entry::Inside(inside) => Some(inside.take_out(&self.file)),
+            _ => None,
+        }
     }
 }

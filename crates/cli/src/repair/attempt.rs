@@ -3,17 +3,18 @@
 //! wanted next. It asks no thread and judges no line itself.
 
 use super::attach::Applied;
-use super::choose::{Mark, Proposal};
+use super::choose::Proposal;
 use super::gauge::{Bytes, Gauge, Windows, gains};
 use super::layout::layout;
+use super::mark::Mark;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use sunder_access::{ProcessId, ThreadId, Time};
 use sunder_findings::MovedGroup;
 use sunder_plan::progress::{Gain, WORTH_KEEPING};
 use sunder_plan::remap::{self as plan, Ended};
 use sunder_wire::remap::{
-    ACTIVE, APPLY_AGAIN, Area, BY_FORK, BY_KERNEL, BY_MAPPING, BY_TOOL, FREE, NOTHING, REFUSED,
-    ROLL_BACK, ROLLED_BACK,
+    ACTIVE, APPLY, APPLY_AGAIN, APPLYING, Area, BY_FAULTS, BY_FORK, BY_KERNEL, BY_MAPPING, BY_TOOL,
+    FREE, NOTHING, REFUSED, ROLL_BACK, ROLLED_BACK,
 };
 
 /// Threads have found their copies of code when none has faulted for so long, in ns.
@@ -26,6 +27,8 @@ const PATIENCE: u64 = 1_000_000_000;
 const LOOK_FOR: u64 = 100_000_000;
 /// And not looked for so long between, in ns.
 const LOOK_AWAY: u64 = 400_000_000;
+/// Threads are asked in so many looks before others are moved meanwhile.
+const PATIENCE_OF_OTHERS: u32 = 20;
 /// What a fault costs its thread, in ns.
 const FAULT: u64 = 3_000;
 
@@ -96,6 +99,13 @@ pub enum Next {
     Again,
 }
 
+/// Whether a thread is to move it, or does.
+pub fn is_on_its_way(area: &Area) -> bool {
+    let state = area.state.load(Acquire);
+    let again = area.wanted.load(Acquire) == APPLY_AGAIN;
+    matches!(state, FREE | APPLYING) || again && state == ROLLED_BACK
+}
+
 /// One range of pages that was to be moved.
 pub struct Attempt {
     /// What and why.
@@ -116,6 +126,8 @@ pub struct Attempt {
     pub unmeasured: Option<&'static str>,
     before: Windows,
     phase: Phase,
+    /// So many stays were told to be over.
+    told_over: usize,
 }
 
 impl Attempt {
@@ -138,7 +150,18 @@ impl Attempt {
             unmeasured: None,
             before,
             phase: Phase::Asked,
+            told_over: 0,
         }
+    }
+
+    /// Whether its bytes have gone back since this was asked, for a reason that another
+    /// layout might not meet.
+    pub fn has_gone_back(&mut self) -> bool {
+        let mut over = self.stays.iter().filter_map(|stay| stay.back);
+        let new = over.clone().count() > self.told_over;
+        self.told_over = over.clone().count();
+        let last = over.next_back().map(|back| back.0);
+        new && matches!(last, Some(BY_TOOL | BY_FAULTS | BY_KERNEL | BY_MAPPING))
     }
 
     /// Whether something is measured, so that the next look should come soon.
@@ -234,12 +257,26 @@ impl Attempt {
         (self.proposal.page, self.proposal.len)
     }
 
-    /// No thread could be made to move it again.
+    /// Whether nothing else is to be moved before something has come of it. Threads that
+    /// are never seen to run hold up what is other threads' only for so long.
+    pub fn holds_up(&self, area: &Area) -> bool {
+        if !is_on_its_way(area) {
+            return self.is_unsettled();
+        }
+        self.asked <= PATIENCE_OF_OTHERS || area.state.load(Acquire) == APPLYING
+    }
+
+    /// No thread could be made to move it. One that begins just now wins.
     pub fn give_up(&mut self, area: &Area) {
-        let again = area
-            .wanted
-            .compare_exchange(APPLY_AGAIN, NOTHING, AcqRel, Relaxed);
-        if again.is_ok() {
+        let given_up = match area.wanted.load(Acquire) {
+            APPLY => area.state.compare_exchange(FREE, REFUSED, AcqRel, Relaxed),
+            _ => area
+                .wanted
+                .compare_exchange(APPLY_AGAIN, NOTHING, AcqRel, Relaxed),
+        };
+        if given_up.is_ok() {
+            self.hindrance
+                .get_or_insert_with(|| "none of its threads was seen to run".into());
             self.phase = Phase::Over;
         }
     }
@@ -394,6 +431,7 @@ impl Attempt {
             return Phase::Settled;
         }
         if second {
+            self.asked = 0;
             area.wanted.store(ROLL_BACK, Release);
             return Phase::Settled;
         }
@@ -460,177 +498,4 @@ impl Attempt {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::AtomicU64;
-    use sunder_plan::remap::Group;
-
-    fn attempt() -> Attempt {
-        let group = |offset, thread| Group {
-            offset,
-            size: 8,
-            threads: [thread].into(),
-        };
-        let proposal = Proposal {
-            page: 0x5000_0000,
-            len: 4096,
-            groups: vec![group(0, 1), group(8, 2)],
-            object: "counters".into(),
-            cost_share: 0.5,
-            threads: vec![ThreadId(1), ThreadId(2)],
-            code: 0,
-        };
-        Attempt::new(proposal, Vec::new(), Some(0), Time(0), Windows::new())
-    }
-
-    /// An area as the program's library leaves it.
-    fn area() -> Box<Area> {
-        // SAFETY: any bytes are atomic words, so zeroes are.
-        unsafe { Box::<Area>::new_zeroed().assume_init() }
-    }
-
-    fn moved(area: &Area, at: u64) {
-        area.applied.store(at, Relaxed);
-        area.state.store(ACTIVE, Release);
-    }
-
-    fn put_back(area: &Area, at: u64, reason: u32) {
-        area.reason.store(reason, Relaxed);
-        area.rolled_back.store(at, Relaxed);
-        area.state.store(ROLLED_BACK, Release);
-    }
-
-    fn step(attempt: &mut Attempt, area: &Area, now: u64, bytes: &[Bytes]) -> Next {
-        let own = ProcessId(std::process::id());
-        attempt.step(area, own, now, &mut |_, _| bytes.to_vec())
-    }
-
-    const SECOND: u64 = 1_000_000_000;
-
-    #[test]
-    fn what_the_kernel_needed_back_is_moved_again_after_a_pause_if_it_is_contended() {
-        let (mut attempt, area) = (attempt(), area());
-        moved(&area, SECOND);
-        assert!(matches!(
-            step(&mut attempt, &area, SECOND, &[]),
-            Next::Nothing
-        ));
-        put_back(&area, 2 * SECOND, BY_KERNEL);
-        assert!(matches!(
-            step(&mut attempt, &area, 2 * SECOND, &[]),
-            Next::Nothing
-        ));
-        assert_eq!(attempt.stays[0].back, Some((BY_KERNEL, 2 * SECOND)));
-        // The pause is over: contention is looked for, from a mark on.
-        assert!(matches!(
-            step(&mut attempt, &area, 3 * SECOND, &[]),
-            Next::Mark
-        ));
-        let mark = Mark::nothing();
-        attempt.look_from(mark, 3 * SECOND);
-        assert!(matches!(
-            step(&mut attempt, &area, 3 * SECOND + 1, &[]),
-            Next::Nothing
-        ));
-        // Threads that can't be measured (there are none of these numbers) don't keep it.
-        let bytes = [Bytes {
-            thread: ThreadId(u32::MAX >> 2),
-            original: 0x5000_0000,
-            at: 0x5000_0000,
-            len: 8,
-        }];
-        assert!(matches!(
-            step(&mut attempt, &area, 3 * SECOND + 2, &bytes),
-            Next::Again
-        ));
-        attempt.again(&area);
-        assert_eq!(area.wanted.load(Relaxed), APPLY_AGAIN);
-        moved(&area, 4 * SECOND);
-        step(&mut attempt, &area, 4 * SECOND, &[]);
-        assert_eq!(attempt.stays.len(), 2);
-        assert_eq!(attempt.stays[1].back, None);
-    }
-
-    #[test]
-    fn what_is_not_contended_any_more_stays_where_it_is() {
-        let (mut attempt, area) = (attempt(), area());
-        moved(&area, SECOND);
-        put_back(&area, 2 * SECOND, BY_KERNEL);
-        let mut now = 2 * SECOND;
-        for _ in 0..1000 {
-            now += 10_000_000;
-            match step(&mut attempt, &area, now, &[]) {
-                Next::Mark => attempt.look_from(Mark::nothing(), now),
-                Next::Again => panic!("nobody contends"),
-                Next::Nothing => {}
-            }
-        }
-        assert_eq!(attempt.stays.len(), 1);
-    }
-
-    #[test]
-    fn what_cannot_stay_away_or_has_lost_its_place_is_over() {
-        for (reason, spoilt) in [(sunder_wire::remap::BY_INSTRUCTION, 0), (BY_KERNEL, 1)] {
-            let (mut attempt, area) = (attempt(), area());
-            moved(&area, SECOND);
-            area.spoilt.store(spoilt, Relaxed);
-            put_back(&area, 2 * SECOND, reason);
-            for n in 0..1000 {
-                let next = step(&mut attempt, &area, 2 * SECOND + n * SECOND, &[]);
-                assert!(matches!(next, Next::Nothing), "{reason}");
-            }
-        }
-    }
-
-    /// A repair whose threads get on no faster is put back: the calling thread counts
-    /// at the same pace in all windows.
-    #[test]
-    fn what_does_not_help_is_put_back() {
-        let own = ProcessId(std::process::id());
-        // SAFETY: asks for a number.
-        let thread = ThreadId(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
-        let counter = AtomicU64::new(0);
-        let bytes = [Bytes {
-            thread,
-            original: counter.as_ptr() as u64,
-            at: counter.as_ptr() as u64,
-            len: 8,
-        }];
-        // Its own CPU time is the clock, so that no load of the machine matters.
-        let count = |gauge: &mut Gauge| {
-            while !gauge.is_enough() {
-                for _ in 0..20_000 {
-                    counter.fetch_add(1, Relaxed);
-                }
-                gauge.read(&bytes);
-            }
-        };
-        let Some(mut gauge) = Gauge::begin(own, &[thread]) else {
-            println!("SKIP: the kernel lets us measure no thread");
-            return;
-        };
-        count(&mut gauge);
-        let (mut attempt, area) = (attempt(), area());
-        attempt.before = gauge.end();
-        moved(&area, 0);
-        // Stands for a pace that is what it was: the same readings.
-        let same = attempt.before.clone();
-        let found = gains(&attempt.before, &same);
-        assert!(found.iter().all(|(_, gain)| gain.ratio == 1.0), "{found:?}");
-        assert_eq!(mean(&found), Some(1.0));
-        attempt.stays.push(Stay::default());
-        assert!(matches!(
-            attempt.judge(&area, own, 0, same.clone(), false),
-            Phase::Measuring { second: true, .. }
-        ));
-        assert_eq!(area.wanted.load(Relaxed), 0);
-        assert!(matches!(
-            attempt.judge(&area, own, 0, same, true),
-            Phase::Settled
-        ));
-        assert_eq!(area.wanted.load(Relaxed), ROLL_BACK);
-        put_back(&area, SECOND, BY_TOOL);
-        attempt.follow(&area, SECOND);
-        assert_eq!(attempt.past()[0].ended, Ended::Helpless);
-    }
-}
+mod tests;

@@ -25,7 +25,8 @@ pub fn has_ended(process: ProcessId) -> bool {
 }
 
 fn maps(process: ProcessId) -> String {
-    std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default()
+    let living = sunder_observe::proc::living_number(process);
+    std::fs::read_to_string(format!("/proc/{living}/maps")).unwrap_or_default()
 }
 
 /// Asks a thread to look at what is wanted.

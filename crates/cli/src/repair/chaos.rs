@@ -8,6 +8,10 @@ use sunder_access::{Mappings, ThreadId};
 use sunder_plan::remap::Group;
 use sunder_wire::remap::POOL_BYTES;
 
+/// So many pages are picked for one that may be moved: most mappings of a program are
+/// libraries' and stacks.
+const PICKS: u32 = 64;
+
 /// Random numbers that a seed repeats (xorshift64*, Marsaglia and Vigna).
 pub struct Chaos {
     state: u64,
@@ -41,11 +45,14 @@ impl Chaos {
             .iter()
             .filter(|m| m.write && !m.shared && m.span.len >= PAGE)
             .collect();
-        let mapping = likely.get(self.below(likely.len() as u64) as usize)?;
-        // The first pages of a mapping are used more than the others.
-        let pages = (mapping.span.len / PAGE).min(64);
-        let page = mapping.span.start.0 + self.below(pages) * PAGE;
-        can_be_moved(process, mappings, page, PAGE).ok()?;
+        let page = (0..PICKS).find_map(|_| {
+            let mapping = likely.get(self.below(likely.len() as u64) as usize)?;
+            // The first pages of a mapping are used more than the others.
+            let pages = (mapping.span.len / PAGE).min(64);
+            let page = mapping.span.start.0 + self.below(pages) * PAGE;
+            let can = can_be_moved(process, mappings, page, PAGE);
+            can.is_ok().then_some(page)
+        })?;
         let mut groups = Vec::new();
         let mut at = self.below(8) * 8;
         while at < PAGE - 512 && groups.len() < 16 {

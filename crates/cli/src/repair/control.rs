@@ -30,12 +30,23 @@ unsafe impl Send for ControlFile {}
 unsafe impl Sync for ControlFile {}
 
 impl ControlFile {
-    /// Makes one with the plan.
+    /// Makes one with the plan for hooks, for a program that loads the library itself.
     ///
     /// # Errors
     /// If the kernel gives no memory, or the C library can't be planned for.
-    pub fn new() -> Result<Self> {
-        let plan = hooking::plan(Want::Result)?;
+    pub fn with_plan() -> Result<Self> {
+        Self::new(&hooking::plan(Want::Result)?)
+    }
+
+    /// Makes one that no program shares yet.
+    ///
+    /// # Errors
+    /// If the kernel gives no memory.
+    pub fn unshared() -> Result<Self> {
+        Self::new(&[])
+    }
+
+    fn new(plan: &[u8]) -> Result<Self> {
         let make = || -> io::Result<File> {
             // SAFETY: the name is a C string.
             let fd = unsafe { libc::memfd_create(c"sunder-remap".as_ptr(), libc::MFD_CLOEXEC) };
@@ -45,7 +56,7 @@ impl ControlFile {
             // SAFETY: just opened, and nobody else's.
             let file = unsafe { File::from_raw_fd(fd) };
             file.set_len((TOTAL + plan.len()) as u64)?;
-            file.write_all_at(&plan, TOTAL as u64)?;
+            file.write_all_at(plan, TOTAL as u64)?;
             Ok(file)
         };
         Self::of(make().context("cannot make the file that is shared with the program")?)

@@ -32,7 +32,7 @@ pub struct Bytes {
     pub original: u64,
     /// Where they are.
     pub at: u64,
-    /// How many.
+    /// How many; 0 if only the thread is of interest.
     pub len: u64,
 }
 
@@ -84,7 +84,7 @@ impl Gauge {
                 let from = stack.saturating_sub(RED_ZONE) & !7;
                 take(from, RED_ZONE + FRAMES, Place::Stack(from));
             }
-            for bytes in moved.iter().filter(|b| b.thread == thread) {
+            for bytes in moved.iter().filter(|b| b.thread == thread && b.len > 0) {
                 take(
                     bytes.at,
                     bytes.len.clamp(8, OF_GROUP),

@@ -6,9 +6,9 @@
 use crate::fix::direct_call_site;
 use crate::naming::{name_line, show_object};
 use crate::process::Process;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sunder_findings::{Finding, Findings, Line, Object, ObjectKind, Sharing, Unrepaired};
-use sunder_plan::remap::Use;
+use sunder_plan::remap::{Count, Use};
 use sunder_sharing::Verdict;
 
 /// How an object is recognised.
@@ -39,11 +39,11 @@ pub struct Known {
 }
 
 impl Known {
-    /// The objects of a saved result that threads shared falsely.
+    /// The objects of a saved result that threads shared falsely, be it in part.
     pub fn of(findings: &Findings) -> Self {
         let mut known = Self::default();
         let program = findings.program.path.as_deref();
-        let shared = |f: &&Finding| f.sharing == Sharing::False && !f.latent;
+        let shared = |f: &&Finding| f.sharing != Sharing::True && !f.latent;
         for finding in findings.findings.iter().filter(shared) {
             let name = finding.object.short_name().to_owned();
             match identity(&finding.object, program) {
@@ -69,6 +69,9 @@ impl Known {
         if let Some(&found) = self.lines.get(&verdict.line.0) {
             return Some(found);
         }
+        // Where code and variables are, by which objects are recognised.
+        let mappings = process.mappings().clone();
+        process.names.set_mappings(mappings);
         let named = name_line(process, verdict);
         let found = named.parts.iter().find_map(|part| {
             let object = show_object(process, &part.name, None);
@@ -117,22 +120,19 @@ impl Known {
                 others.push(one.clone());
             }
             for saved in saved {
-                now.entry(saved.threads.clone())
-                    .or_default()
-                    .extend(&one.threads);
+                now.entry(saved.users()).or_default().extend(one.users());
             }
         }
         // One thread wrote them; now two use them.
         let changed = all.iter().any(|u| {
-            u.written && u.threads.len() == 1 && now.get(&u.threads).is_some_and(|n| n.len() > 1)
+            let then = u.users();
+            u.is_written() && then.len() == 1 && now.get(&then).is_some_and(|n| n.len() > 1)
         });
         if changed {
             return None;
         }
         for one in &mut all {
-            // Nobody has come to use them yet: a group of its own all the same.
-            let absent = || one.threads.iter().map(|t| t | ABSENT).collect();
-            one.threads = now.get(&one.threads).cloned().unwrap_or_else(absent);
+            one.threads = renamed(one, now.get(&one.users()));
         }
         all.extend(others);
         Some(all)
@@ -154,6 +154,18 @@ impl Known {
             reason,
         })
     }
+}
+
+/// The users of bytes in the saved run, and what they did, under the numbers of this
+/// run's. Who has not come yet to use them is one of the group all the same.
+fn renamed(saved: &Use, now: Option<&BTreeSet<u32>>) -> BTreeMap<u32, Count> {
+    let mut now = now.into_iter().flatten().copied();
+    let users = saved.users().into_iter();
+    let users = users.filter_map(|then| {
+        let name = now.next().unwrap_or(then | ABSENT);
+        Some((name, *saved.threads.get(&then)?))
+    });
+    users.collect()
 }
 
 /// No thread has such a number.
@@ -183,13 +195,20 @@ fn uses(line: &Line) -> Vec<(i64, Use)> {
     let words = line.words.iter();
     words
         .map(|word| {
-            let written = |t: &sunder_findings::ThreadUse| t.writes + t.updates > 0;
-            let used = Use {
-                offset: 0,
+            let mut used = Use {
                 size: word.size.into(),
-                threads: word.threads.iter().map(|t| t.id).collect(),
-                written: word.threads.iter().any(written),
+                ..Use::default()
             };
+            for one in &word.threads {
+                used.add(
+                    one.id,
+                    Count {
+                        reads: one.reads,
+                        writes: one.writes + one.updates,
+                        atomics: one.atomics,
+                    },
+                );
+            }
             (from + i64::from(word.offset), used)
         })
         .collect()
@@ -200,11 +219,14 @@ mod tests {
     use super::*;
 
     fn used(offset: u64, threads: &[u32]) -> Use {
+        let written = Count {
+            writes: 9,
+            ..Count::default()
+        };
         Use {
             offset,
             size: 8,
-            threads: threads.iter().copied().collect(),
-            written: true,
+            threads: threads.iter().map(|&thread| (thread, written)).collect(),
         }
     }
 
@@ -232,7 +254,8 @@ mod tests {
     fn threads_of_this_run_take_the_places_of_the_saved_ones() {
         let seen = [used(0x110, &[7]), used(0x118, &[8])];
         let all = known().uses((0, START), PAGE, &seen).expect("it fits");
-        let groups = sunder_plan::remap::groups(&all, 8).expect("three");
+        let found = sunder_plan::remap::groups(&all, 8).expect("three");
+        let groups = found.groups;
         let shown: Vec<_> = groups.iter().map(|g| (g.offset, g.size)).collect();
         assert_eq!(shown, [(0x110, 8), (0x118, 8), (0x120, 8)]);
         assert_eq!(groups[0].threads, [7].into());

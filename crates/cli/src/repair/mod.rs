@@ -4,15 +4,19 @@
 
 pub mod attach;
 mod attempt;
+mod before;
 mod bell;
 mod chaos;
 mod choose;
 mod code;
 mod control;
+mod entry;
 mod gauge;
 mod known;
 mod layout;
+mod mark;
 mod outcome;
+mod pattern;
 mod place;
 mod serve;
 mod soundness;
@@ -21,31 +25,37 @@ mod tell;
 use crate::args::Repair as Options;
 use crate::calls::Calls;
 use crate::detect::{Beside, Loaded, exit_code, observe_beside, start_failure};
-use crate::embed::MemoryFile;
 use crate::live::Live;
-use crate::output::{complain, note};
+use crate::output::{self, complain, note};
+use crate::session::Told;
 use crate::status;
 use anyhow::{Context, Result};
-use attach::Inside;
-use attempt::{Attempt, Next};
+use attempt::{Attempt, Next, is_on_its_way};
+use before::Before;
 use chaos::Chaos;
-use choose::{Chooser, Look, Mark, Proposal, can_be_moved, contended};
+use choose::{Chooser, Look, Proposal, can_be_moved, contended};
 use control::ControlFile;
-use gauge::{Bytes, Gauge, Windows};
+use entry::{Entry, Planned};
+use gauge::Windows;
 use known::Known;
 use layout::{groups_of, layout, rules};
+use mark::Mark;
 use outcome::outcome;
 use serve::Server;
 use soundness::is_sound;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
-use sunder_access::{Mappings, ProcessId, ThreadId, Time};
+use sunder_access::{Address, Mappings, ProcessId, Span, Time};
 use sunder_findings::{Findings, MovedGroup, Repair, Unrepaired};
+use sunder_observe::ObserveError;
+use sunder_observe::launch::Child;
 use sunder_observe::{monotonic_now, proc};
 use sunder_wire::remap::{
-    ACTIVE, APPLY, APPLY_AGAIN, APPLYING, AREA_BYTES, AREAS, Area, CACHE, FREE, NO_HOOKS,
-    NOT_LOADED, READY, ROLL_BACK, ROLLED_BACK,
+    ACTIVE, APPLY, APPLY_AGAIN, AREA_BYTES, AREAS, Area, CACHE, FREE, NO_HOOKS, NOT_LOADED, READY,
+    ROLL_BACK, ROLLED_BACK,
 };
 
 /// How often the lines are looked at.
@@ -62,7 +72,21 @@ const ATTEMPTS: u32 = 8;
 /// # Errors
 /// If Sunder itself failed before the program could run.
 pub fn run(options: &Options) -> Result<u8> {
-    let mut repairer = Repairer::new(options.dry_run, options.chaos)?;
+    if let Some(path) = &options.report {
+        output::can_be_written(path)?;
+    }
+    let entry = if options.dry_run {
+        Entry::Never
+    } else {
+        Entry::of_a_child()?
+    };
+    let mut repairer = Repairer::new(entry, options.chaos)?;
+    repairer.dry_run = options.dry_run;
+    repairer.teller = match &options.report {
+        Some(_) => Teller::Report,
+        None if options.quiet => Teller::Nobody,
+        None => Teller::Lines,
+    };
     if let Some(file) = &options.from {
         let saved =
             Findings::open(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -82,7 +106,9 @@ pub fn run(options: &Options) -> Result<u8> {
     };
     let mappings = repairer.mappings.clone();
     let mut repair = repairer.finish();
-    tell::name_code(&mut repair, mappings);
+    if options.report.is_some() {
+        tell::name_code(&mut repair, mappings);
+    }
     tell::name(&mut repair, &findings);
     if !options.quiet {
         for line in tell::tell(&repair) {
@@ -102,17 +128,16 @@ pub fn run(options: &Options) -> Result<u8> {
 
 fn write(path: &std::path::Path, findings: &Findings) -> Result<()> {
     let text = serde_json::to_string_pretty(findings).context("cannot show the result")?;
-    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    output::write(path, &(text + "\n"))
 }
 
 /// Goes along with a program.
 struct Repairer {
     dry_run: bool,
     file: Arc<ControlFile>,
-    library: MemoryFile,
+    /// How the library comes into the program.
+    entry: Entry,
     server: Option<Server>,
-    /// The library, where we have put it into the program ourselves.
-    inside: Option<Inside>,
     process: ProcessId,
     started: Time,
     next_look: Duration,
@@ -130,14 +155,28 @@ struct Repairer {
     hindrance: Option<String>,
     /// The library was seen in place.
     began: bool,
+    /// Its threads have been stopped, so that its end is told to who stops them.
+    stops: bool,
+    teller: Teller,
+}
+
+/// Who wants to know what was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Teller {
+    /// A report, of all of it.
+    Report,
+    /// Lines, of what was moved or left alone.
+    Lines,
+    /// Nobody.
+    Nobody,
 }
 
 impl Beside for Repairer {
     fn load(&self) -> Option<Loaded> {
-        if self.dry_run {
+        let Entry::Preloaded(library) = &self.entry else {
             return None;
-        }
-        let library = self.library.path();
+        };
+        let library = library.path();
         let mut value = library.clone().into_os_string();
         value.push(",");
         value.push(self.file.path());
@@ -148,12 +187,30 @@ impl Beside for Repairer {
         })
     }
 
+    fn waits_for_samples(&self) -> bool {
+        false
+    }
+
+    fn told(&self) -> Told {
+        match self.teller {
+            Teller::Report => Told::All,
+            Teller::Nobody => Told::Of(Vec::new()),
+            Teller::Lines => {
+                let moved = self.attempts.iter().map(|a| a.pages());
+                let moved = moved.map(|(page, len)| Span::new(Address(page), len));
+                let left = self.refused.iter().filter_map(tell::line_of);
+                Told::Of(moved.chain(left).collect())
+            }
+        }
+    }
+
     fn begins(&mut self, process: ProcessId) -> Result<()> {
         self.process = process;
         self.started = monotonic_now();
-        self.file.control().process.store(process.0, Release);
-        let server = Server::start(Arc::clone(&self.file), process);
-        self.server = Some(server.context("cannot start a thread")?);
+        if matches!(self.entry, Entry::Preloaded(_)) {
+            self.file.control().process.store(process.0, Release);
+            self.serve(process)?;
+        }
         Ok(())
     }
 
@@ -171,18 +228,31 @@ impl Beside for Repairer {
             return;
         }
         self.next_look = elapsed + LOOK_EVERY;
+        live.session.process(self.process).stops_to_move = self.stops_to_move();
         if !self.can_move() {
             return;
         }
         let now = monotonic_now();
         let unwatched = live.watch_refused.is_some();
         let process = live.session.process(self.process);
-        let measured = self.dry_run || self.gauge.is_enough();
+        let measured = self.dry_run || self.gauge.is_enough() && self.entry.is_planned();
         match self.chooser.look(process, now, unwatched, measured) {
             Look::Nothing => self.gauge = Before::Nothing,
-            Look::Gathering(bytes) => self.gauge.measure(self.process, bytes, self.dry_run),
+            Look::Gathering(bytes) => {
+                self.entry.plan(self.process);
+                self.gauge.measure(self.process, bytes, self.dry_run);
+            }
             Look::Move(proposal) => {
+                // It was shared in another way when it was left alone.
+                self.refused.retain(|r| !proposal.holds(&r.address));
                 let before = std::mem::take(&mut self.gauge).end();
+                // As it was moved before, it is not moved any more.
+                let (page, end) = (proposal.page, proposal.page + proposal.len);
+                let earlier = self.attempts.iter_mut().filter(|a| {
+                    let (from, len) = a.pages();
+                    from < end && page < from + len
+                });
+                earlier.for_each(Attempt::end);
                 self.begin(proposal, before);
             }
             Look::Leave(refused) => {
@@ -195,73 +265,30 @@ impl Beside for Repairer {
     fn patience(&self) -> Option<Duration> {
         let measuring = matches!(self.gauge, Before::Measuring(..))
             || self.attempts.iter().any(Attempt::is_measuring);
-        measuring.then_some(MEASURE_EVERY)
-    }
-}
-
-/// Whether a thread is to move it, or does.
-fn is_on_its_way(area: &Area) -> bool {
-    let state = area.state.load(Acquire);
-    let again = area.wanted.load(Acquire) == APPLY_AGAIN;
-    matches!(state, FREE | APPLYING) || again && state == ROLLED_BACK
-}
-
-/// How threads get on whose bytes may be about to be moved.
-#[derive(Default)]
-enum Before {
-    /// None are.
-    #[default]
-    Nothing,
-    /// They are measured, with these bytes.
-    Measuring(Box<Gauge>, Vec<Bytes>),
-    /// They can't be.
-    Refused,
-}
-
-impl Before {
-    fn measure(&mut self, process: ProcessId, bytes: Vec<Bytes>, dry_run: bool) {
-        if !matches!(self, Self::Nothing) || dry_run {
-            return;
-        }
-        let mut threads: Vec<ThreadId> = bytes.iter().map(|b| b.thread).collect();
-        threads.sort_unstable();
-        threads.dedup();
-        *self = match Gauge::begin(process, &threads) {
-            Some(gauge) => Self::Measuring(Box::new(gauge), bytes),
-            None => Self::Refused,
-        };
+        (measuring || self.chaos.is_some()).then_some(MEASURE_EVERY)
     }
 
-    fn read(&mut self) {
-        if let Self::Measuring(gauge, bytes) = self {
-            gauge.read(bytes);
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        if self.stops {
+            return Ok(attach::exit(self.process).map(ExitStatus::from_raw));
         }
-    }
-
-    fn is_enough(&self) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Measuring(gauge, _) => gauge.is_enough(),
-            Self::Refused => true,
-        }
-    }
-
-    fn end(self) -> Windows {
-        match self {
-            Self::Measuring(gauge, _) => gauge.end(),
-            _ => Windows::new(),
-        }
+        child.try_wait()
     }
 }
 
 impl Repairer {
-    fn new(dry_run: bool, chaos: Option<u64>) -> Result<Self> {
+    fn new(entry: Entry, chaos: Option<u64>) -> Result<Self> {
+        let file = match entry {
+            Entry::Preloaded(_) => ControlFile::with_plan()?,
+            _ => ControlFile::unshared()?,
+        };
         Ok(Self {
-            dry_run,
-            file: Arc::new(ControlFile::new()?),
-            library: MemoryFile::remap().context("cannot make the library available")?,
+            dry_run: false,
+            file: Arc::new(file),
+            entry,
             server: None,
-            inside: None,
+            stops: false,
+            teller: Teller::Report,
             process: ProcessId(0),
             started: Time(0),
             next_look: Duration::ZERO,
@@ -279,15 +306,68 @@ impl Repairer {
         })
     }
 
+    /// Begins to answer threads of the program.
+    fn serve(&mut self, process: ProcessId) -> Result<()> {
+        let server = Server::start(Arc::clone(&self.file), process);
+        self.server = Some(server.context("cannot start a thread")?);
+        Ok(())
+    }
+
+    /// Whether all threads are stopped when something is moved.
+    const fn stops_to_move(&self) -> bool {
+        matches!(self.entry, Entry::Late(_) | Entry::Inside(_))
+    }
+
+    /// Puts the library into the program.
+    fn put(&mut self, process: ProcessId, planned: Planned) -> Result<()> {
+        self.stops = true;
+        let (inside, file, mut calls) = planned.put(process)?;
+        self.file = Arc::new(file);
+        self.taken.extend(inside.ours());
+        let code: Vec<_> = inside.code().map(|(start, end)| [start, end]).collect();
+        calls.know(&code);
+        self.calls = calls;
+        self.began = true;
+        self.entry = Entry::Inside(Box::new(inside));
+        self.serve(process)
+    }
+
+    /// Puts the library into the program if it comes when there is something to move,
+    /// which is now; whether it is there.
+    fn bring_in(&mut self) -> bool {
+        match std::mem::replace(&mut self.entry, Entry::Never) {
+            Entry::Late(late) => {
+                let process = self.process;
+                let planned = late.take(process);
+                if let Err(error) = planned.and_then(|planned| self.put(process, planned)) {
+                    if !bell::has_ended(process) {
+                        self.hindrance = Some(format!("{error:#}"));
+                    }
+                    return false;
+                }
+                true
+            }
+            other => {
+                self.entry = other;
+                true
+            }
+        }
+    }
+
     /// Moves something, or puts something back.
     fn make_chaos(&mut self, live: &mut Live) {
         let process = self.process;
         let now = monotonic_now().0;
+        // Those for whom a page was chosen may be gone: any will do, at any time.
+        let there = proc::threads(process).unwrap_or_default();
         for attempt in &mut self.attempts {
+            attempt.proposal.threads.clone_from(&there);
+            attempt.asked = 0;
             if let Some(number) = attempt.area {
                 attempt.follow(&self.file.control().areas[number], now);
             }
         }
+        self.come_for_chaos();
         let Some(chaos) = &mut self.chaos else { return };
         if !self.began || chaos.below(4) > 0 {
             return;
@@ -324,6 +404,22 @@ impl Repairer {
         }
     }
 
+    /// Puts the library into the program as soon as that is possible.
+    fn come_for_chaos(&mut self) {
+        let process = self.process;
+        let is_linked = || {
+            let mappings = proc::mappings(process).unwrap_or_default();
+            let mut code = mappings.iter().filter(|m| m.execute);
+            code.any(|m| m.path.ends_with("/libc.so.6"))
+        };
+        if matches!(self.entry, Entry::Late(_)) && is_linked() {
+            self.entry.plan(process);
+            if self.entry.is_planned() {
+                self.bring_in();
+            }
+        }
+    }
+
     /// What was there when the library was put in place is its own.
     fn see_the_beginning(&mut self) {
         if self.began || self.file.control().ready.load(Acquire) != READY {
@@ -340,11 +436,19 @@ impl Repairer {
         if self.dry_run {
             return self.attempts.len() < AREAS;
         }
+        let chaos = self.chaos.is_some();
         let under_way = self.attempts.iter().any(|attempt| {
-            attempt.area.is_some_and(|n| is_on_its_way(self.area(n)))
-                || self.chaos.is_none() && attempt.is_unsettled()
+            let area = attempt.area.map(|n| self.area(n));
+            area.is_some_and(|area| {
+                if chaos {
+                    is_on_its_way(area)
+                } else {
+                    attempt.holds_up(area)
+                }
+            })
         });
-        let ready = self.file.control().ready.load(Acquire) == READY;
+        let ready = self.file.control().ready.load(Acquire) == READY
+            || matches!(self.entry, Entry::Late(_));
         ready && !under_way && self.attempts.len() < AREAS
     }
 
@@ -364,7 +468,14 @@ impl Repairer {
             self.push(proposal, groups, None, before);
             return;
         }
-        if let Err(reason) = is_sound(self.process) {
+        if !self.bring_in() {
+            if self.hindrance.is_none() {
+                let reason = "the program ended before it could be moved".into();
+                self.refused.push(refuse(&proposal, reason));
+            }
+            return;
+        }
+        if let Err(reason) = is_sound(self.process, proposal.page, proposal.len) {
             self.refused.push(refuse(&proposal, reason));
             return;
         }
@@ -402,9 +513,12 @@ impl Repairer {
             };
             let process = live.session.process(id);
             let next = attempt.step(area, id, now, &mut |proposal, mark| {
-                contended(process, proposal.page, proposal.len, mark)
+                contended(process, proposal, mark)
             });
             let (page, len) = (attempt.proposal.page, attempt.proposal.len);
+            if attempt.has_gone_back() {
+                self.chooser.went_back(page, len, Time(now));
+            }
             match next {
                 Next::Nothing => {}
                 Next::Mark => {
@@ -412,7 +526,10 @@ impl Repairer {
                     attempt.look_from(mark, now);
                 }
                 Next::Again => match self.may_again(live, page, len) {
-                    Ok(()) => self.move_again(number),
+                    Ok(()) => {
+                        self.chooser.goes_again(page, len);
+                        self.move_again(number);
+                    }
                     Err(_) => self.attempts[number].end(),
                 },
             }
@@ -422,7 +539,7 @@ impl Repairer {
     /// What was asked before the first time is asked again: the program may have
     /// changed.
     fn may_again(&mut self, live: &mut Live, page: u64, len: u64) -> Result<(), String> {
-        is_sound(self.process)?;
+        is_sound(self.process, page, len)?;
         let mappings = proc::mappings(self.process).map_err(|e| e.to_string())?;
         self.calls.all_seen(&mappings)?;
         can_be_moved(live.session.process(self.process), &mappings, page, len)
@@ -471,7 +588,7 @@ impl Repairer {
         area.groups.store(layout.len() as u32, Relaxed);
         let moved = rules(proposal, &layout, at);
         if let Some(server) = &self.server {
-            server.moves(number, moved, code);
+            server.moves(number, moved, proposal.groups.clone(), code);
         }
         Ok(at)
     }
@@ -495,21 +612,11 @@ impl Repairer {
             attempt.asked += 1;
             if attempt.asked > PATIENCE * PATIENCE {
                 attempt.give_up(area);
-                continue;
-            }
-            if let Some(inside) = &self.inside {
-                // Each attempt stops the program for a moment.
-                if attempt.asked > ATTEMPTS && !attempt.asked.is_multiple_of(ATTEMPTS) {
+                // What is to go back is asked for as long as it is away, but not so often.
+                if area.wanted.load(Acquire) != ROLL_BACK || !attempt.asked.is_multiple_of(PATIENCE)
+                {
                     continue;
                 }
-                let number = attempt.area.unwrap_or(0);
-                let done = if area.wanted.load(Acquire) == ROLL_BACK {
-                    inside.roll_back(&self.file, number)
-                } else {
-                    inside.apply(&self.file, number)
-                };
-                attempt.told(area, done, attempt.asked == PATIENCE * PATIENCE);
-                continue;
             }
             if !bell::listens(process) {
                 let became = "the program became another, into which nothing was loaded";
@@ -518,7 +625,25 @@ impl Repairer {
                 }
                 return;
             }
-            let mut threads = attempt.proposal.threads.iter();
+            if let Entry::Inside(inside) = &self.entry {
+                // Each attempt stops the program for a moment.
+                if attempt.asked > ATTEMPTS && !attempt.asked.is_multiple_of(ATTEMPTS) {
+                    continue;
+                }
+                let number = attempt.area.unwrap_or(0);
+                let done = if area.wanted.load(Acquire) == ROLL_BACK {
+                    inside.roll_back(&self.file, number)
+                } else {
+                    inside.apply(&self.file, number, &mut self.calls)
+                };
+                attempt.told(area, done, attempt.asked == PATIENCE * PATIENCE);
+                continue;
+            }
+            // One that runs but does not listen, as it keeps the signal from itself, is not
+            // asked for ever.
+            let threads = &attempt.proposal.threads;
+            let first = (attempt.asked / PATIENCE) as usize;
+            let mut threads = threads.iter().cycle().skip(first).take(threads.len());
             // Not the first thread: it alone is still there if the program becomes
             // another from now on, whose end the signal would be.
             if let Some(thread) = threads.find(|t| t.0 != process.0 && bell::runs(process, t.0)) {
@@ -530,7 +655,8 @@ impl Repairer {
     /// What was done.
     fn finish(&mut self) -> Repair {
         let ready = self.file.control().ready.load(Acquire);
-        if !self.dry_run && ready != READY && self.attempts.is_empty() {
+        let preloaded = matches!(self.entry, Entry::Preloaded(_));
+        if preloaded && ready != READY && self.attempts.is_empty() {
             self.hindrance = Some(
                 match ready {
                     NOT_LOADED => "the library was not loaded into the program",

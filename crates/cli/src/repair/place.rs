@@ -4,6 +4,8 @@ use sunder_access::Mappings;
 
 /// Space left on each side, for what the program maps later.
 const MARGIN: u64 = 1 << 20;
+/// The first thread's stack grows downwards.
+const FOR_THE_STACK: u64 = 1 << 30;
 /// The heap grows upwards.
 const FOR_THE_HEAP: u64 = 1 << 30;
 /// Displacements and branches reach 2 GiB; the rest is for their own distance.
@@ -18,7 +20,15 @@ const HIGHEST: u64 = (1 << 47) - (1 << 21);
 pub fn near(mappings: &Mappings, taken: &[(u64, u64)], near: u64, bytes: u64) -> Option<u64> {
     let mut used: Vec<(u64, u64, bool)> = mappings
         .iter()
-        .map(|m| (m.span.start.0, m.span.end().0, m.path == "[heap]"))
+        .map(|m| {
+            let below = if m.path == "[stack]" {
+                FOR_THE_STACK
+            } else {
+                0
+            };
+            let start = m.span.start.0.saturating_sub(below);
+            (start, m.span.end().0, m.path == "[heap]")
+        })
         .collect();
     used.extend(taken.iter().map(|&(start, end)| (start, end, false)));
     used.sort_unstable();
@@ -47,22 +57,27 @@ pub fn near(mappings: &Mappings, taken: &[(u64, u64)], near: u64, bytes: u64) ->
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use sunder_access::{Address, Mapping, Span};
 
+    /// Plain memory, for tests that need a program's mappings.
+    pub fn writable(start: u64, end: u64, path: &str) -> Mapping {
+        Mapping {
+            span: Span::new(Address(start), end - start),
+            file_offset: 0,
+            path: path.into(),
+            inode: 0,
+            read: true,
+            write: true,
+            execute: false,
+            shared: false,
+        }
+    }
+
     fn mapped(all: &[(u64, u64, &str)]) -> Mappings {
-        all.iter()
-            .map(|&(start, end, path)| Mapping {
-                span: Span::new(Address(start), end - start),
-                file_offset: 0,
-                path: path.into(),
-                inode: 0,
-                read: true,
-                write: true,
-                execute: false,
-                shared: false,
-            })
+        let all = all.iter();
+        all.map(|&(start, end, path)| writable(start, end, path))
             .collect()
     }
 
@@ -76,6 +91,25 @@ mod tests {
         ]);
         let at = near(&all, &[], text + 0x9000, 0x4_0000).expect("there is room");
         assert_eq!(at, text - MARGIN - 0x4_0000);
+    }
+
+    /// As most kernels have it: their own library lies just above the first stack.
+    #[test]
+    fn stacks_keep_their_room() {
+        let (stack, library) = (0x7ffd_0000_0000, 0x7ffd_0030_0000);
+        let all = mapped(&[
+            (0x7f00_0000_0000, 0x7f00_0100_0000, "/l"),
+            (stack - 0x2_0000, stack, "[stack]"),
+            (library, library + 0x2000, "[vdso]"),
+        ]);
+        let at = near(&all, &[], library, 0x1000).expect("there is room");
+        assert!(at > stack, "{at:#x}");
+        let top = mapped(&[
+            (stack - 0x2_0000, stack, "[stack]"),
+            (stack, HIGHEST, "[vdso]"),
+        ]);
+        let at = near(&top, &[], library, 0x1000).expect("and far below");
+        assert!(at + FOR_THE_STACK < stack, "{at:#x}");
     }
 
     #[test]

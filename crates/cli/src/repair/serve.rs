@@ -9,13 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use sunder_access::{Address, CodeAddress, ProcessId};
 use sunder_findings::RewrittenCode;
+use sunder_plan::remap::Group;
 use sunder_rewrite::{
-    Block, Code, Condition, Frame, Memory, MovedPage, Registers, Request, Seen, call_targets,
-    return_slot, specialise,
+    Block, Called, Code, Condition, Frame, Memory, MovedPage, Registers, Request, Seen,
+    call_targets, more_targets, return_slot, specialise, specialise_alone,
 };
-use sunder_wire::remap::{
-    ANSWERED, ASKED, CACHE, CONDITIONS, Control, ENTRIES, RESUMES, STACK, bucket,
-};
+use sunder_wire::remap::{CACHE, CONDITIONS, Control, ENTRIES, RESUMES, STACK, bucket};
 
 /// What is remembered of one thread's faults.
 const MOST_SEEN: usize = 256;
@@ -31,12 +30,23 @@ struct MovedArea {
     used: u64,
     blocks: u32,
     seen: HashMap<u32, Vec<Seen>>,
+    /// What has a line of its own, and the threads that it is for.
+    groups: Vec<Group>,
+    /// How often a thread has asked about an instruction.
+    met: HashMap<(u32, u64), u32>,
     code: BTreeMap<u64, RewrittenCode>,
     refusal: Option<String>,
 }
 
+/// So often a thread that only uses what lies beside the groups, as one that prints when
+/// the others are done, gets a copy of one instruction: most come a few times, and to look
+/// for a loop in the functions around it takes as long as so many answers, or longer.
+const PASSING: u32 = 16;
+
 /// Functions that a loop calls, and that these call, and that are copied with it.
-const MOST_CALLED: usize = 32;
+const MOST_CALLED: usize = 40;
+/// Pointers to functions that come from the code that other pointers lead to.
+const MOST_POINTERS: usize = 3;
 /// Functions around the one of an instruction in which its loop may be.
 const MOST_CALLERS: usize = 3;
 /// Bytes of such a function.
@@ -83,14 +93,17 @@ impl Server {
         })
     }
 
-    /// These pages are about to move, as area `number`; their code will lie at `at`.
-    pub fn moves(&self, number: usize, moved: MovedPage, at: u64) {
+    /// These pages are about to move, as area `number`; their code will lie at `at`. The
+    /// `groups` go to lines of their own.
+    pub fn moves(&self, number: usize, moved: MovedPage, groups: Vec<Group>, at: u64) {
         let area = MovedArea {
             moved,
+            groups,
             at,
             used: 0,
             blocks: 0,
             seen: HashMap::new(),
+            met: HashMap::new(),
             code: BTreeMap::new(),
             refusal: None,
         };
@@ -129,16 +142,10 @@ impl Shared {
             let rung = control.bell.load(Ordering::Acquire);
             let mut answered = false;
             for request in &control.requests {
-                if request.state.load(Ordering::Acquire) == ASKED {
-                    let answer = self.answer(request).unwrap_or(0);
-                    request.answer.store(answer, Ordering::Relaxed);
+                if let Some(asked) = request.question() {
+                    let answer = self.answer(request, asked).unwrap_or(0);
                     // It may have given up.
-                    let _ = request.state.compare_exchange(
-                        ASKED,
-                        ANSWERED,
-                        Ordering::AcqRel,
-                        Ordering::Relaxed,
-                    );
+                    let _ = request.answer(asked, answer);
                     wake(&request.state);
                     answered = true;
                 }
@@ -150,18 +157,29 @@ impl Shared {
     }
 
     /// Where the thread goes on; none if it can't.
-    fn answer(&self, request: &sunder_wire::remap::Request) -> Option<u64> {
+    fn answer(&self, request: &sunder_wire::remap::Request, asked: u32) -> Option<u64> {
         let number = request.area.load(Ordering::Relaxed) as usize;
         let thread = request.thread.load(Ordering::Relaxed);
         let registers = Registers {
             general: std::array::from_fn(|i| request.general[i].load(Ordering::Relaxed)),
             ip: CodeAddress(request.ip.load(Ordering::Relaxed)),
         };
+        let address = request.address.load(Ordering::Relaxed);
+        if !request.was_read(asked) {
+            return None;
+        }
         let mut state = self.lock();
         let State { code, areas } = &mut *state;
         let area = areas.get_mut(&number)?;
-        match area.block(code, thread, registers) {
-            Ok(block) => self.publish(number, area, &block),
+        // Many instructions run once, as the C library's that print a result: to look for
+        // the loops around each would keep its thread waiting for longer than they take.
+        let few = area.asks(thread, registers.ip.0) <= area.patience(thread, address);
+        let alone = few.then(|| area.block(code, thread, registers, true));
+        if let Some(Ok(block)) = alone {
+            return self.publish(number, area, &block, true);
+        }
+        match area.block(code, thread, registers, false) {
+            Ok(block) => self.publish(number, area, &block, false),
             Err(why) => {
                 area.refusal = Some(why);
                 None
@@ -170,7 +188,13 @@ impl Shared {
     }
 
     /// Puts a block into the program; where the thread that asked enters it.
-    fn publish(&self, number: usize, area: &mut MovedArea, block: &Block) -> Option<u64> {
+    fn publish(
+        &self,
+        number: usize,
+        area: &mut MovedArea,
+        block: &Block,
+        once: bool,
+    ) -> Option<u64> {
         let control = self.file.control();
         let offset = area.used;
         if area.blocks >= MOST_BLOCKS || !self.file.write_code(number, offset, &block.bytes) {
@@ -192,7 +216,9 @@ impl Shared {
         shared.resume_count.store(count, Ordering::Release);
         area.used = (offset + block.bytes.len() as u64).next_multiple_of(64);
         area.blocks += 1;
-        for entry in &block.entries {
+        // What a thread comes by once has no other way in: it is no loop yet.
+        let entries = block.entries.iter().filter(|_| !once);
+        for entry in entries {
             let target = area.at + offset + u64::from(entry.offset);
             publish_entry(control, number, block.is_loop, target, entry);
         }
@@ -201,11 +227,31 @@ impl Shared {
 }
 
 impl MovedArea {
+    /// How often the thread has asked about this instruction, with this time.
+    fn asks(&mut self, thread: u32, ip: u64) -> u32 {
+        let count = self.met.entry((thread, ip)).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// How often a thread gets copies of single instructions before loops are looked for.
+    fn patience(&self, thread: u32, address: u64) -> u32 {
+        let page = self.moved.page.start.0;
+        let on = |g: &Group| address.wrapping_sub(page).wrapping_sub(g.offset) < g.size;
+        let uses = |g: &Group| on(g) || g.threads.contains(&thread);
+        if self.groups.iter().any(uses) {
+            1
+        } else {
+            PASSING
+        }
+    }
+
     fn block(
         &mut self,
         code: &mut TargetCode,
         thread: u32,
         registers: Registers,
+        alone: bool,
     ) -> Result<Block, String> {
         let ip = registers.ip.0;
         let unreadable = || format!("the code at {ip:#x} can't be read");
@@ -218,7 +264,11 @@ impl MovedArea {
             code: own,
             ip: registers.ip,
         };
-        let calling = callers(code, own, registers);
+        let calling = if alone {
+            Vec::new()
+        } else {
+            callers(code, own, registers)
+        };
         let callers: Vec<Frame<'_>> = calling
             .iter()
             .map(|(start, bytes, back)| Frame {
@@ -229,35 +279,49 @@ impl MovedArea {
                 ip: CodeAddress(*back),
             })
             .collect();
-        let callees = called(code, frame, &callers);
-        let callees: Vec<Code<'_>> = callees
-            .iter()
-            .map(|(start, bytes)| Code {
-                start: CodeAddress(*start),
-                bytes,
-            })
-            .collect();
         let seen = self.seen.entry(thread).or_default();
-        let memory = |at: Address, width| code.number(at.0, width);
-        let request = Request {
+        let nothing = |_: Address, _| None;
+        let mut request = Request {
             frame,
             callers: &callers,
-            callees: &callees,
+            callees: &[],
             registers,
             moved: &self.moved,
             seen,
-            memory: Memory(&memory),
+            memory: Memory(&nothing),
             at: CodeAddress(self.at + self.used),
         };
-        let block = specialise(&request).map_err(|refusal| refusal.to_string())?;
-        if seen.len() < MOST_SEEN && !seen.contains(&block.seen) {
+        let callees = if alone {
+            Vec::new()
+        } else {
+            called(code, &request)
+        };
+        let callees = codes(&callees);
+        let memory = |at: Address, width| code.number(at.0, width);
+        request.callees = &callees;
+        request.memory = Memory(&memory);
+        let made = if alone {
+            specialise_alone(&request)
+        } else {
+            specialise(&request)
+        };
+        let block = made.map_err(|refusal| refusal.to_string())?;
+        // A copy of one instruction says nothing of the loop: who comes back is there for the
+        // first time, and has not come later than its neighbours.
+        if !alone && seen.len() < MOST_SEEN && !seen.contains(&block.seen) {
             seen.push(block.seen);
         }
         let told = self.code.entry(start).or_default();
         told.copies += 1;
+        if block.is_loop && told.loops == 0 {
+            (told.direct, told.guarded, told.checked) = (0, 0, 0);
+        }
         told.loops += u32::from(block.is_loop);
-        told.direct = told.direct.max(block.direct);
-        told.guarded = told.guarded.max(block.guarded);
+        if block.is_loop || told.loops == 0 {
+            told.direct = told.direct.max(block.direct);
+            told.guarded = told.guarded.max(block.guarded);
+            told.checked = told.checked.max(block.checked);
+        }
         Ok(block)
     }
 }
@@ -292,14 +356,59 @@ fn callers(code: &mut TargetCode, own: Code<'_>, registers: Registers) -> Vec<(u
     found
 }
 
-/// The functions that these call, and those that they call, if they are short.
-fn called(code: &mut TargetCode, own: Frame<'_>, callers: &[Frame<'_>]) -> Vec<(u64, Vec<u8>)> {
+/// Functions with where they begin.
+type Functions = Vec<(u64, Vec<u8>)>;
+
+fn codes(functions: &Functions) -> Vec<Code<'_>> {
+    let codes = functions.iter().map(|(start, bytes)| Code {
+        start: CodeAddress(*start),
+        bytes,
+    });
+    codes.collect()
+}
+
+/// The functions that those of a request call within its outermost loop, and those that
+/// they call, if they are short.
+fn called(code: &mut TargetCode, request: &Request<'_>) -> Functions {
+    let read = |at: Address, width| code.number(at.0, width);
+    let frames = std::iter::once(&request.frame).chain(request.callers);
+    let calls = frames.map(|frame| call_targets(frame, Memory(&read), request.moved));
+    let calls: Vec<Called> = calls.collect();
+    let outermost = calls.iter().rposition(|called| called.looped.is_some());
     let mut open: Vec<CodeAddress> = Vec::new();
-    for frame in std::iter::once(&own).chain(callers) {
-        let read = |at: Address, width| code.number(at.0, width);
-        open.extend(call_targets(frame.code, frame.ip, Memory(&read)));
+    for (depth, called) in calls.into_iter().enumerate() {
+        match outermost {
+            Some(outermost) if depth < outermost => open.extend(called.all),
+            Some(outermost) if depth == outermost => open.extend(called.looped.unwrap_or_default()),
+            _ => {}
+        }
     }
-    let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
+    let mut found = Functions::new();
+    // Where a pointer leads to may only be known from the code around another one.
+    for _ in 0..MOST_POINTERS {
+        let before = found.len();
+        add_called(code, &mut found, std::mem::take(&mut open), request.moved);
+        let callees = codes(&found);
+        let read = |at: Address, width| code.number(at.0, width);
+        open = more_targets(&Request {
+            callees: &callees,
+            memory: Memory(&read),
+            ..*request
+        });
+        if open.is_empty() || before > 0 && found.len() == before {
+            break;
+        }
+    }
+    found
+}
+
+/// Adds those at `open`, and what they call.
+fn add_called(
+    code: &mut TargetCode,
+    found: &mut Functions,
+    mut open: Vec<CodeAddress>,
+    moved: &MovedPage,
+) {
     let mut next = 0;
     while let Some(target) = open
         .get(next)
@@ -307,8 +416,10 @@ fn called(code: &mut TargetCode, own: Frame<'_>, callers: &[Frame<'_>]) -> Vec<(
         .filter(|_| found.len() < MOST_CALLED)
     {
         next += 1;
-        let known = found.iter().any(|(start, _)| *start == target.0);
-        let function = code.function(target.0).filter(|_| !known);
+        if found.iter().any(|(start, _)| *start == target.0) {
+            continue;
+        }
+        let function = code.beginning(target.0);
         let Some((start, bytes)) = function.filter(|f| f.1.len() <= LONGEST_CALLED) else {
             continue;
         };
@@ -317,10 +428,13 @@ fn called(code: &mut TargetCode, own: Frame<'_>, callers: &[Frame<'_>]) -> Vec<(
             bytes: &bytes,
         };
         let read = |at: Address, width| code.number(at.0, width);
-        open.extend(call_targets(inner, target, Memory(&read)));
+        let frame = Frame {
+            code: inner,
+            ip: target,
+        };
+        open.extend(call_targets(&frame, Memory(&read), moved).all);
         found.push((start, bytes));
     }
-    found
 }
 
 /// Makes an entry known to the program; without room it is left out, and asked for
@@ -385,3 +499,39 @@ fn wake(word: &AtomicU32) {
 }
 
 const _: () = assert!(CACHE < 1 << 31, "offsets of code are 32 bits");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_access::Span;
+
+    /// A new thread that uses what was moved is no visitor, nor is one whose own bytes are
+    /// away.
+    #[test]
+    fn only_who_uses_what_stays_gets_single_instructions_for_long() {
+        let page = 0x1000_0000;
+        let area = MovedArea {
+            moved: MovedPage {
+                page: Span::new(Address(page), 4096),
+                rules: Vec::new(),
+            },
+            at: 0,
+            used: 0,
+            blocks: 0,
+            seen: HashMap::new(),
+            groups: vec![Group {
+                offset: 0x40,
+                size: 8,
+                threads: [7].into_iter().collect(),
+            }],
+            met: HashMap::new(),
+            code: BTreeMap::new(),
+            refusal: None,
+        };
+        assert_eq!(area.patience(7, page + 0x100), 1);
+        assert_eq!(area.patience(8, page + 0x47), 1);
+        for beside in [page, page + 0x3f, page + 0x48] {
+            assert_eq!(area.patience(8, beside), PASSING);
+        }
+    }
+}

@@ -2,8 +2,8 @@
 
 use super::layout::LINE;
 use crate::output::counted;
-use sunder_access::{CodeAddress, Mappings};
-use sunder_findings::{Finding, Findings, Moved, Repair};
+use sunder_access::{Address, CodeAddress, Mappings, Span};
+use sunder_findings::{Finding, Findings, Moved, Repair, Unrepaired};
 use sunder_objects::{NameOptions, Names};
 
 /// Gives what was moved the name and the advice that its finding has: while the program
@@ -24,8 +24,8 @@ pub fn name(repair: &mut Repair, findings: &Findings) {
         }
     }
     for left in &mut repair.refused {
-        let first = number(&left.address).map(|a| a & !(LINE - 1));
-        if let Some(finding) = first.and_then(|first| on(first, first + LINE)) {
+        let line = line_of(left).map(|line| line.start.0);
+        if let Some(finding) = line.and_then(|first| on(first, first + LINE)) {
             left.object = finding.object.short_name().to_owned();
         }
     }
@@ -41,6 +41,12 @@ pub fn name_code(repair: &mut Repair, mappings: Mappings) {
         let function = frames.and_then(|all| Some(all.last()?.function.clone()));
         code.function = function.unwrap_or_else(|| code.function.clone());
     }
+}
+
+/// The line for whose sake something was left alone.
+pub fn line_of(left: &Unrepaired) -> Option<Span> {
+    let line = number(&left.address)? & !(LINE - 1);
+    Some(Span::new(Address(line), LINE))
 }
 
 fn number(text: &str) -> Option<u64> {

@@ -14,7 +14,7 @@ use super::steps::Asked;
 use crate::assemble::assemble;
 use crate::process::Process;
 use crate::result::{Building, Observed};
-use crate::session::judge_config;
+use crate::session::{Told, judge_config};
 use anyhow::Result;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
@@ -293,7 +293,7 @@ pub fn finish(
 ) -> Findings {
     let (start, end) = shares.span;
     let mut result = Building::new(observed, 0);
-    let mut assembled = assemble(&mut shares.process, start, end);
+    let mut assembled = assemble(&mut shares.process, &Told::All, start, end);
     assembled.findings.append(&mut shares.on_pages);
     for finding in &mut assembled.findings {
         finding.confirmed = true;

@@ -49,6 +49,7 @@ pub fn run(options: &Trace) -> Result<u8> {
     let launch = launch.environment("SUNDER_TRACE", Some(path.clone().into_os_string()));
     let started = launch.prepare().and_then(|prepared| {
         let pid = prepared.pid();
+        signals.forward_to(pid);
         prepared.go().map(|child| (pid, child))
     });
     let (pid, mut child) = match started {
@@ -58,7 +59,6 @@ pub fn run(options: &Trace) -> Result<u8> {
             return Ok(start_failure(&error.into()));
         }
     };
-    signals.forward_to(pid);
     if !options.quiet {
         progress::show(&mut child, &file)?;
     }

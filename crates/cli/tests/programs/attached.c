@@ -1,7 +1,8 @@
 /* Counts in threads, falsely shared, until its standard input says something; then says
  * whether all counts are right. With "calls" it does meanwhile what could see that it is
  * being repaired: signals, faults of its own, children, kernel calls with pointers to what
- * its threads write. With "no-code" and "no-room" nothing can be put into it. */
+ * its threads write. With "no-code" and "no-room" nothing can be put into it. With "apart"
+ * each thread has a page of its own. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -27,6 +28,9 @@ static struct {
     struct sigaction action;
     char rest[2048];
 } __attribute__((aligned(4096))) shared;
+
+static volatile long alone[2][512] __attribute__((aligned(4096)));
+static int apart;
 
 static volatile int stop;
 static long wanted[2];
@@ -57,9 +61,10 @@ static void on_simple(int signal) { signals += signal == SIGUSR2; }
 static void *work(void *argument) {
     long which = (long)argument;
     volatile long own[8] = {0};
+    volatile long *count = apart ? alone[which] : &shared.count[which];
     long n = 0;
     while (!stop) {
-        shared.count[which]++;
+        (*count)++;
         own[n % 8] = n;
         n++;
     }
@@ -186,10 +191,11 @@ int main(int count, char **arguments) {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
+    const char *what = count > 1 ? arguments[1] : "";
+    apart = strcmp(what, "apart") == 0;
     for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     char byte;
-    const char *what = count > 1 ? arguments[1] : "";
     if (strcmp(what, "calls") == 0) {
         disturb();
     } else {
@@ -201,7 +207,7 @@ int main(int count, char **arguments) {
     CHECK(read(0, &byte, 1) == 1);
     stop = 1;
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < 2; i++) CHECK(shared.count[i] == wanted[i]);
+    for (int i = 0; i < 2; i++) CHECK((apart ? alone[i][0] : shared.count[i]) == wanted[i]);
     printf("wrong %d\n", wrong);
     return wrong != 0;
 }

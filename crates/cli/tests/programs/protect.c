@@ -133,7 +133,7 @@ static void watch(void) {
         while (fgets(line, sizeof line, f)) found |= strstr(line, "sunder-memory") != 0;
         fclose(f); usleep(5000);
     }
-    usleep(100000); enough = 1;
+    usleep(1000000); enough = 1; /* a second: isolated threads commit even if others take most of the CPUs */
 }
 static void *pauser(void *p) { pause(); printf("paused %d\n", got); return 0; }
 int main(int c, char **v) {

@@ -12,8 +12,17 @@ pub const NOBODY: u32 = 65534;
 /// From its start on, `command` and all that it starts get `errno` from
 /// `perf_event_open`.
 pub fn refuse_perf(command: &mut Command, errno: i32) {
+    refuse(command, libc::SYS_perf_event_open, errno);
+}
+
+/// They may trace nobody, as where a container's rules or a security module forbid it.
+pub fn refuse_ptrace(command: &mut Command) {
+    refuse(command, libc::SYS_ptrace, libc::EPERM);
+}
+
+fn refuse(command: &mut Command, call: i64, errno: i32) {
     let refuse = libc::SECCOMP_RET_ERRNO | errno as u32;
-    let number = libc::SYS_perf_event_open as u32;
+    let number = call as u32;
     // SAFETY: the closure calls only `prctl`, which is async-signal-safe.
     unsafe { command.pre_exec(move || install(number, refuse)) };
 }

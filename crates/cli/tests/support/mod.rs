@@ -5,7 +5,11 @@
 
 pub mod asked;
 pub mod by_hand;
+pub mod cases;
 pub mod confine;
+pub mod installed;
+pub mod limited;
+pub mod repaired;
 pub mod replays;
 pub mod skips;
 pub mod targets;

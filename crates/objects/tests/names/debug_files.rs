@@ -3,7 +3,7 @@
 use crate::build::{Program, compile};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use sunder_objects::{NameOptions, Names, ObjectContext, ObjectKind};
+use sunder_objects::{DebugPlace, NameOptions, Names, ObjectContext, ObjectKind, debug_place};
 
 fn field_of_tag(
     program: &Program,
@@ -52,12 +52,20 @@ fn a_debug_link_is_followed_and_its_checksum_checked() {
     )
     .expect("moved");
     assert!(field_of_tag(&program, &mut program.names(), start).is_some());
+    assert_eq!(
+        debug_place(&program.file),
+        Some(DebugPlace::Separate(folder.join(".debug/program.debug")))
+    );
 
     // Another file of that name is refused.
     let mut bytes = fs::read(folder.join(".debug/program.debug")).expect("readable");
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     fs::write(folder.join(".debug/program.debug"), bytes).expect("written");
+    assert_eq!(
+        debug_place(&program.file),
+        Some(DebugPlace::Missing("program.debug".into()))
+    );
     let mut names = program.names();
     assert_eq!(field_of_tag(&program, &mut names, start), None);
     let limits = names.limits();
@@ -221,6 +229,7 @@ fn split_debug_information_is_read_where_it_is_and_missed_where_not() {
         );
         assert_eq!(names.frames(store)[0].function, "walk");
         assert!(names.limits().is_empty(), "{:?}", names.limits());
+        assert_eq!(debug_place(&program.file), Some(DebugPlace::Split));
 
         for entry in fs::read_dir(program.folder.path())
             .expect("listed")
@@ -230,6 +239,10 @@ fn split_debug_information_is_read_where_it_is_and_missed_where_not() {
                 fs::remove_file(entry.path()).expect("removed");
             }
         }
+        assert!(matches!(
+            debug_place(&program.file),
+            Some(DebugPlace::SplitMissing(_))
+        ));
         let mut names = program.names();
         let object = names.object_at(start, &ObjectContext::default());
         assert_eq!(object.name.as_deref(), Some("counters"));

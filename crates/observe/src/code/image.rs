@@ -138,6 +138,12 @@ impl Image {
         }
     }
 
+    /// The same by an address of the file's own.
+    pub(super) fn function_of(&self, address: u64) -> Option<FunctionCode> {
+        let segment = self.segment_of(address)?;
+        self.function_at(address - segment.address + segment.file_offset)
+    }
+
     fn cross_jumps(&self) -> Option<&[u64]> {
         let found = self.cross_jumps.get_or_init(|| {
             let texts = self.segments.iter().filter(|segment| segment.execute);

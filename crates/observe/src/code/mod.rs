@@ -6,6 +6,7 @@
 //! error instead of SIGBUS. It must not trust a file that is not the one
 //! mapped.
 
+mod entrances;
 mod entries;
 mod image;
 mod made;
@@ -18,6 +19,7 @@ mod vdso;
 use crate::clock::monotonic_now;
 use crate::decode::{CodeRange, CodeSource};
 use crate::{Event, ObserveError, proc};
+pub use entrances::Entrances;
 use image::Image;
 pub use module::ModuleCode;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -19,6 +19,9 @@ pub struct ModuleCode {
     pub bytes: Vec<u8>,
     /// Start and end of each function, ascending, not overlapping.
     pub functions: Vec<(u64, u64)>,
+    /// Whether functions of it may catch exceptions, so that control comes to places to which
+    /// no instruction leads.
+    pub catches: bool,
 }
 
 impl ModuleCode {
@@ -41,6 +44,7 @@ impl ModuleCode {
             address: segment.address(),
             bytes: segment.data().ok()?.to_vec(),
             functions: image::functions(&file),
+            catches: file.section_by_name(".gcc_except_table").is_some(),
         })
     }
 }

@@ -13,6 +13,7 @@ use sunder_access::{Mapping, ProcessId};
 /// more and the file is older than the observation.
 pub(super) fn find(process: ProcessId, mapping: &Mapping, begin: SystemTime) -> Option<File> {
     let path = mapping.path.as_str();
+    let process = crate::proc::living_number(process);
     let span = mapping.span;
     let places = [
         format!("/proc/{process}/root{path}"),

@@ -16,9 +16,17 @@ pub(crate) fn read(process: ProcessId, at: Address, len: usize) -> Option<Vec<u8
         iov_base: at.0 as *mut libc::c_void,
         iov_len: len,
     };
-    // SAFETY: the kernel writes at most `len` bytes to `bytes` and checks the
-    // foreign address.
-    let read = unsafe { libc::process_vm_readv(process.0 as i32, &local, 1, &foreign, 1, 0) };
+    let from = |process: ProcessId| {
+        // SAFETY: the kernel writes at most `len` bytes to `bytes` and checks the
+        // foreign address.
+        unsafe { libc::process_vm_readv(process.0 as i32, &local, 1, &foreign, 1, 0) }
+    };
+    let mut process = process;
+    let mut read = from(process);
+    if read < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
+        process = crate::proc::living_number(process);
+        read = from(process);
+    }
     let read = match usize::try_from(read) {
         Ok(read) if read > 0 => read,
         // Refused by a seccomp filter or partly unmapped: the file tells more.

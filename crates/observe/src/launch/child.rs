@@ -3,15 +3,21 @@
 //! threads of the parent may have held any lock.
 
 use super::inherited::{self, SIGNALS};
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 
 /// The exit status of a child whose observer died or gave up before the start;
 /// nobody is left to read it.
 const NOT_STARTED: i32 = 127;
 
+/// Who executes a script that does not say by whom.
+const SHELL: &CStr = c"/bin/sh";
+
+/// How much of a file is looked at to tell a script from a program of another kind.
+const LOOKED_AT: usize = 128;
+
 /// What to execute, ready for `execve`.
 pub(super) struct Plan {
-    candidates: Vec<CString>,
+    candidates: Vec<Candidate>,
     /// Own what the pointers below point to.
     _arguments: Vec<CString>,
     _environment: Vec<CString>,
@@ -22,6 +28,24 @@ pub(super) struct Plan {
     blocked: libc::sigset_t,
 }
 
+/// A path to try.
+struct Candidate {
+    path: CString,
+    /// The shell's arguments if that is a script without a first line that names its interpreter.
+    as_script: Vec<*const c_char>,
+}
+
+impl Candidate {
+    fn new(path: CString, arguments: &[CString]) -> Self {
+        let as_script = [SHELL.as_ptr(), path.as_ptr()]
+            .into_iter()
+            .chain(arguments.iter().skip(1).map(|text| text.as_ptr()))
+            .chain([std::ptr::null()])
+            .collect();
+        Self { path, as_script }
+    }
+}
+
 impl Plan {
     pub(super) fn new(
         candidates: Vec<CString>,
@@ -29,6 +53,10 @@ impl Plan {
         environment: Vec<CString>,
     ) -> Self {
         let (ignored, blocked) = inherited::at_start();
+        let candidates = candidates
+            .into_iter()
+            .map(|path| Candidate::new(path, &arguments))
+            .collect();
         Self {
             candidates,
             argument_pointers: pointers(&arguments),
@@ -123,12 +151,24 @@ unsafe fn execute(plan: &Plan) -> i32 {
         // SAFETY: null-terminated strings and arrays that `plan` owns.
         let errno = unsafe {
             libc::execve(
-                candidate.as_ptr(),
+                candidate.path.as_ptr(),
                 plan.argument_pointers.as_ptr(),
                 plan.environment_pointers.as_ptr(),
             );
             *libc::__errno_location()
         };
+        // As `execvp` and every shell do. If there is no shell, the file's own error says most.
+        // SAFETY: as above.
+        if errno == libc::ENOEXEC && unsafe { is_text(&candidate.path) } {
+            // SAFETY: as above.
+            unsafe {
+                libc::execve(
+                    SHELL.as_ptr(),
+                    candidate.as_script.as_ptr(),
+                    plan.environment_pointers.as_ptr(),
+                );
+            }
+        }
         match errno {
             libc::EACCES => worst = libc::EACCES,
             libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
@@ -137,4 +177,24 @@ unsafe fn execute(plan: &Plan) -> i32 {
     }
     // A single candidate was named by its path: its own error says most.
     worst
+}
+
+/// Whether a file begins as a text does. A shell would take the bytes of another machine's
+/// program for commands.
+///
+/// # Safety
+/// As [`run_child`].
+unsafe fn is_text(path: &CStr) -> bool {
+    let mut start = [0u8; LOOKED_AT];
+    // SAFETY: async-signal-safe calls on a path that ends with zero and a buffer of its length.
+    let read = unsafe {
+        let file = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return false;
+        }
+        let read = libc::read(file, start.as_mut_ptr().cast(), start.len());
+        libc::close(file);
+        read
+    };
+    usize::try_from(read).is_ok_and(|read| !start.iter().take(read).any(|&byte| byte == 0))
 }

@@ -131,17 +131,38 @@ pub fn probe_user_registers() -> Capability {
     probe_clock(sample::REGS_USER)
 }
 
-fn probe_clock(more: u64) -> Capability {
+/// What [`probe_user_registers`] opens, without a word about it. The first on this
+/// machine takes its time.
+pub(crate) fn open_clock() -> io::Result<PerfEvent> {
+    PerfEvent::open(&clock(sample::REGS_USER), Where::Thread(0))
+}
+
+/// Whether the kernel would open such an event, as far as it says so at once: it is
+/// asked for a thread that can't be there, which it looks for once nothing else is wrong.
+pub(crate) fn may_sample() -> bool {
+    /// Above the highest number that the kernel gives (`PID_MAX_LIMIT`, 2^22).
+    const NOBODY: u32 = 1 << 30;
+    let opened = PerfEvent::open(&clock(sample::REGS_USER), Where::Thread(NOBODY));
+    opened.is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+}
+
+fn clock(more: u64) -> Attr {
     let mut attr = Attr::new(perf_event::TYPE_SOFTWARE, perf_event::SW_CPU_CLOCK);
     attr.sample_period = 1_000_000;
     attr.sample_type = sample::IP | sample::TID | sample::TIME | more;
+    if more & sample::REGS_USER != 0 {
+        attr.sample_regs_user = perf_event::USER_REGISTERS;
+    }
+    attr
+}
+
+fn probe_clock(more: u64) -> Capability {
     let what = if more & sample::REGS_USER == 0 {
         "cpu-clock samples"
     } else {
-        attr.sample_regs_user = perf_event::USER_REGISTERS;
         "cpu-clock samples with user registers"
     };
-    match PerfEvent::open(&attr, Where::Thread(0)) {
+    match PerfEvent::open(&clock(more), Where::Thread(0)) {
         Ok(_) => Capability::yes(what),
         Err(error) => refused(what, &error),
     }

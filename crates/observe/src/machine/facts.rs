@@ -35,22 +35,21 @@ pub struct Machine {
     pub hypervisor: bool,
 }
 
+/// Where the kernel tells of its CPUs.
+const CPUS: &str = "/sys/devices/system/cpu";
+
 impl Machine {
     /// Reads the facts of the machine that this runs on. Never fails: what
     /// cannot be read has the value that its field's description names.
     pub fn read() -> Self {
-        Self::read_from(
-            Path::new("/sys/devices/system/cpu"),
-            Path::new("/proc"),
-            affinity().as_deref(),
-        )
+        Self::read_from(Path::new(CPUS), Path::new("/proc"), affinity().as_deref())
     }
 
     /// As [`read`](Self::read), from the given copies of
     /// `/sys/devices/system/cpu` and `/proc`. `affinity` is the list of the
     /// CPUs that this process may use; `None` if unknown, then all are taken.
     pub fn read_from(cpus: &Path, proc: &Path, affinity: Option<&[u32]>) -> Self {
-        let online = online_cpus(cpus);
+        let online = described(cpus);
         let allowed = match affinity {
             Some(mask) => online
                 .iter()
@@ -82,10 +81,17 @@ fn number(path: PathBuf) -> Option<u32> {
     trimmed(path)?.parse().ok()
 }
 
-fn online_cpus(root: &Path) -> Vec<Cpu> {
-    let list = trimmed(root.join("online")).unwrap_or_default();
-    let numbers = parse_cpu_list(&list);
-    numbers
+/// The kernel's numbers of the CPUs that are online, and nothing else.
+pub(crate) fn online_cpus() -> Vec<u32> {
+    numbers_of_online(Path::new(CPUS))
+}
+
+fn numbers_of_online(root: &Path) -> Vec<u32> {
+    parse_cpu_list(&trimmed(root.join("online")).unwrap_or_default())
+}
+
+fn described(root: &Path) -> Vec<Cpu> {
+    numbers_of_online(root)
         .into_iter()
         .map(|number| Cpu {
             number,

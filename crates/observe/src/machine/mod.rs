@@ -12,8 +12,9 @@ mod transfer;
 
 pub(crate) use capabilities::breakpoint;
 pub use capabilities::{Capabilities, Capability, probe_memory_events, probe_user_registers};
-pub(crate) use facts::parse_cpu_list;
+pub(crate) use capabilities::{may_sample, open_clock};
 pub use facts::{Cpu, Machine};
+pub(crate) use facts::{online_cpus, parse_cpu_list};
 pub use transfer::{
     PairCost, TYPICAL_TRANSFER_NS, TransferCost, transfer_cost, transfer_cost_between,
 };

@@ -7,6 +7,7 @@
 //! others. A set-user-id program takes itself out of observation when it is
 //! executed: the stream then ends.
 
+mod first;
 mod open;
 mod plan;
 mod record;
@@ -14,6 +15,7 @@ mod refusal;
 pub(crate) mod ring;
 mod sampler;
 
+pub use first::FirstEvent;
 pub use plan::{FrequencyPlan, MAX_FREQUENCY};
 pub use refusal::{PerfRefusal, paranoid_level};
 pub use sampler::{PerfSampler, Wait};

@@ -12,6 +12,7 @@ use crate::machine::perf_event::{
 };
 use crate::{ObserveError, PerfRefusal};
 use std::io;
+use std::time::Duration;
 use sunder_access::{ProcessId, ThreadId};
 
 /// Pages of records in a ring. 64 pages hold some 1,400 samples: a third of a
@@ -33,6 +34,10 @@ pub(super) struct Recipe {
     pub on_exec: bool,
     /// Whether this kernel knows `inherit_thread`.
     inherit_thread: bool,
+    /// Each set that samples has one of these.
+    frequencies: Vec<u32>,
+    /// The set that samples first.
+    first: usize,
 }
 
 /// The events on one thread; `sets[0]` is always enabled and carries the
@@ -51,14 +56,26 @@ impl Recipe {
         follow_children: bool,
         on_exec: bool,
     ) -> Self {
-        Self {
+        let mut recipe = Self {
             process,
-            plan,
+            plan: plan.clone(),
             cpus,
             follow_children,
             on_exec,
             inherit_thread: !follow_children,
-        }
+            frequencies: Vec::new(),
+            first: 0,
+        };
+        recipe.begin_with(plan, None);
+        recipe
+    }
+
+    /// Takes `plan`, of which `hz` comes first, or what it begins with.
+    pub(super) fn begin_with(&mut self, plan: FrequencyPlan, hz: Option<u32>) {
+        let first = hz.unwrap_or_else(|| plan.frequency(plan.first_phase(), Duration::ZERO));
+        self.frequencies = plan.frequencies();
+        self.plan = plan;
+        self.first = self.set_of(first);
     }
 
     /// How many descriptors each observed thread takes.
@@ -67,15 +84,19 @@ impl Recipe {
     }
 
     fn sets(&self) -> usize {
-        match self.plan.steps().len() {
+        match self.frequencies.len() {
             1 => 1,
-            steps => steps + 1,
+            frequencies => frequencies + 1,
         }
     }
 
-    /// Which set samples in `step`.
-    pub(super) fn set_of_step(&self, step: usize) -> usize {
-        if self.sets() == 1 { 0 } else { step + 1 }
+    /// Which set samples with `hz`.
+    pub(super) fn set_of(&self, hz: u32) -> usize {
+        if self.sets() == 1 {
+            return 0;
+        }
+        let found = self.frequencies.iter().position(|&f| f == hz);
+        found.map_or(0, |at| at + 1)
     }
 
     fn attributes(&self, set: usize) -> Attr {
@@ -90,16 +111,16 @@ impl Recipe {
         }
         attr.wakeup = (RING_PAGES * super::ring::PAGE / 4) as u32;
         if samples {
-            let step = set.saturating_sub(1);
-            attr.sample_period = period_ns(self.plan.steps()[step].1);
+            let hz = self.frequencies[set.saturating_sub(1)];
+            attr.sample_period = period_ns(hz);
         }
         if set == 0 {
             attr.flags |= flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK;
         }
-        let at_once = !samples || (set <= 1 && !self.on_exec);
+        let at_once = !samples || (set == self.first && !self.on_exec);
         if at_once {
             attr.flags &= !flag::DISABLED;
-        } else if set <= 1 {
+        } else if set == self.first {
             attr.flags |= flag::ENABLE_ON_EXEC;
         }
         attr

@@ -9,39 +9,66 @@ pub const MAX_FREQUENCY: u32 = 100_000;
 /// Sampling frequencies over the time of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrequencyPlan {
-    /// From which time on (after the program started, ascending, the first 0)
-    /// how many samples a second of CPU time a thread gives.
+    /// From which time on (ascending, the first 0) how many samples a second of CPU
+    /// time a thread gives, since something is in doubt.
     steps: Vec<(Duration, u32)>,
+    /// The same since the program has several threads, while nothing is in doubt; as
+    /// [`Self::steps`] if empty.
+    calm: Vec<(Duration, u32)>,
+    /// While the program has one thread, which contends with nobody; as if it had
+    /// several if `None`.
+    alone: Option<u32>,
 }
 
 impl Default for FrequencyPlan {
-    /// 4000 Hz for the first 50 ms, so that a program of 100 ms gives some 250
-    /// samples a thread; 997 Hz up to 0.3 s, which short programs do not outlast;
-    /// then 99 Hz. What a sample costs is the timer's interrupt: some microseconds
-    /// on bare metal, 35 measured in a virtual machine, where 250 Hz would take 1%
-    /// of the program's time for as long as it runs. The lower two are not in step
-    /// with what a program or the kernel does every millisecond or every ten.
+    /// For who wants to know all: with one thread, 99 Hz, which only say how its time is
+    /// spent. From the moment when there are several, 4000 Hz for 50 ms, so that a program
+    /// of 100 ms gives some 250 samples a thread, 997 Hz up to 0.3 s, which short programs
+    /// do not outlast, then 99 Hz. What a sample costs is the timer's interrupt: some
+    /// microseconds on bare metal, 20 to 35 measured in virtual machines, where 250 Hz
+    /// would take up to 1% of the program's time for as long as it runs. The lower two are
+    /// not in step with what a program or the kernel does every millisecond or every ten.
     fn default() -> Self {
+        let ms = Duration::from_millis;
         Self {
-            steps: vec![
-                (Duration::ZERO, 4000),
-                (Duration::from_millis(50), 997),
-                (Duration::from_millis(300), 99),
-            ],
+            steps: vec![(ms(0), 4000), (ms(50), 997), (ms(300), 99)],
+            calm: Vec::new(),
+            alone: Some(99),
         }
     }
+}
+
+/// What is known of the program, on which the frequency depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It has one thread.
+    Alone,
+    /// It has several, and nothing is in doubt.
+    Calm,
+    /// Something is.
+    Alert,
 }
 
 impl FrequencyPlan {
     /// One frequency for the whole run.
     pub fn fixed(hz: u32) -> Self {
+        Self::of(vec![(Duration::ZERO, hz.clamp(1, MAX_FREQUENCY))])
+    }
+
+    /// For who only wants to know of what costs much: the steps of the default plan begin
+    /// when a line is in doubt ([`PerfSampler::alert`](super::PerfSampler::alert)). Before
+    /// that, with several threads, 997 Hz for 20 ms, in which a line that costs much is
+    /// seen by some samples of each, 251 Hz up to 0.3 s, then 99 Hz.
+    pub fn watchful() -> Self {
+        let ms = Duration::from_millis;
         Self {
-            steps: vec![(Duration::ZERO, hz.clamp(1, MAX_FREQUENCY))],
+            calm: vec![(ms(0), 997), (ms(20), 251), (ms(300), 99)],
+            ..Self::default()
         }
     }
 
-    /// A plan of `steps`: from when, how often. They are sorted; what is before
-    /// the first has its frequency; frequencies are limited to 1 ..=
+    /// A plan of `steps`: from when, how often, whatever is seen. They are sorted; what is
+    /// before the first has its frequency; frequencies are limited to 1 ..=
     /// [`MAX_FREQUENCY`]. Without steps, the default plan.
     pub fn new(mut steps: Vec<(Duration, u32)>) -> Self {
         steps.sort_by_key(|step| step.0);
@@ -52,32 +79,90 @@ impl FrequencyPlan {
             Some(first) => first.0 = Duration::ZERO,
             None => return Self::default(),
         }
-        Self { steps }
+        Self::of(steps)
     }
 
-    /// The steps, ascending in time; never empty.
+    const fn of(steps: Vec<(Duration, u32)>) -> Self {
+        Self {
+            steps,
+            calm: Vec::new(),
+            alone: None,
+        }
+    }
+
+    /// The steps when something is in doubt, ascending in time; never empty.
     pub fn steps(&self) -> &[(Duration, u32)] {
         &self.steps
     }
 
-    /// Which step holds at `elapsed`.
-    pub fn step_at(&self, elapsed: Duration) -> usize {
-        self.steps
-            .partition_point(|step| step.0 <= elapsed)
-            .saturating_sub(1)
+    /// All frequencies, each once, the highest first.
+    pub fn frequencies(&self) -> Vec<u32> {
+        let steps = self.steps.iter().chain(&self.calm).map(|step| step.1);
+        let mut all: Vec<u32> = steps.chain(self.alone).collect();
+        all.sort_unstable_by_key(|&hz| std::cmp::Reverse(hz));
+        all.dedup();
+        all
+    }
+
+    /// How a run begins.
+    pub(crate) const fn first_phase(&self) -> Phase {
+        match self.alone {
+            Some(_) => Phase::Alone,
+            None => self.phase_of_several(),
+        }
+    }
+
+    /// What follows once there are several threads.
+    pub(crate) const fn phase_of_several(&self) -> Phase {
+        if self.calm.is_empty() {
+            Phase::Alert
+        } else {
+            Phase::Calm
+        }
+    }
+
+    /// The frequency `elapsed` after `phase` began.
+    pub(crate) fn frequency(&self, phase: Phase, elapsed: Duration) -> u32 {
+        let steps = self.steps_of(phase);
+        let alone = self.alone.filter(|_| phase == Phase::Alone);
+        alone.unwrap_or_else(|| steps[step_at(steps, elapsed)].1)
+    }
+
+    /// Samples that the step which holds `elapsed` after `phase` began gives before the
+    /// next begins: a program that mostly sleeps costs nothing at a high frequency, and at
+    /// a low one its threads would never use up a whole period.
+    pub(crate) fn enough(&self, phase: Phase, elapsed: Duration) -> u64 {
+        const ENOUGH: u64 = 200;
+        if phase != Phase::Calm {
+            return ENOUGH;
+        }
+        let step = step_at(&self.calm, elapsed);
+        let next = self.calm.get(step + 1).map_or(Duration::MAX, |s| s.0);
+        let length = next.saturating_sub(self.calm[step].0).as_secs_f64();
+        // Of two threads; what is too much to be counted is limited by the cast.
+        let of_two = 2.0 * length * f64::from(self.calm[step].1);
+        (of_two as u64).min(ENOUGH)
+    }
+
+    fn steps_of(&self, phase: Phase) -> &[(Duration, u32)] {
+        match phase {
+            Phase::Calm if !self.calm.is_empty() => &self.calm,
+            _ => &self.steps,
+        }
     }
 
     /// The plan with only its last, cheapest step.
     pub(crate) fn last_only(&self) -> Self {
-        Self {
-            steps: self
-                .steps
-                .last()
-                .map(|step| (Duration::ZERO, step.1))
-                .into_iter()
-                .collect(),
-        }
+        let last = self.steps.last().map_or(1, |step| step.1);
+        Self::of(vec![(Duration::ZERO, last)])
     }
+}
+
+/// Which step holds at `elapsed`.
+fn step_at(steps: &[(Duration, u32)], elapsed: Duration) -> usize {
+    steps
+        .partition_point(|step| step.0 <= elapsed)
+        .saturating_sub(1)
 }
 
 /// The sampling period of a frequency, in nanoseconds.
@@ -93,11 +178,34 @@ mod tests {
     fn a_step_holds_until_the_next_begins() {
         let ms = Duration::from_millis;
         let plan = FrequencyPlan::new(vec![(Duration::ZERO, 400), (ms(200), 100), (ms(3000), 25)]);
-        let at = |millis| plan.steps()[plan.step_at(ms(millis))].1;
+        let at = |millis| plan.frequency(Phase::Alert, ms(millis));
         assert_eq!(
             [at(0), at(199), at(200), at(2999), at(3000), at(100_000)],
             [400, 400, 100, 100, 25, 25]
         );
+        assert_eq!(plan.frequencies(), [400, 100, 25]);
+        // Whatever is known of the program.
+        assert_eq!(plan.first_phase(), Phase::Alert);
+    }
+
+    #[test]
+    fn samples_are_dense_only_when_there_is_something_to_learn() {
+        let ms = Duration::from_millis;
+        let all = FrequencyPlan::default();
+        assert_eq!(all.first_phase(), Phase::Alone);
+        assert_eq!(all.phase_of_several(), Phase::Alert);
+        let plan = FrequencyPlan::watchful();
+        assert_eq!(plan.first_phase(), Phase::Alone);
+        assert_eq!(plan.phase_of_several(), Phase::Calm);
+        for elapsed in [0, 10, 100, 1000] {
+            let of = |phase| plan.frequency(phase, ms(elapsed));
+            assert!(of(Phase::Alone) <= of(Phase::Calm));
+            assert!(of(Phase::Calm) <= of(Phase::Alert));
+        }
+        // Two threads that compute give a calm step its samples in its time.
+        assert_eq!(plan.enough(Phase::Calm, ms(0)), 39);
+        assert_eq!(plan.enough(Phase::Calm, ms(1000)), 200);
+        assert_eq!(plan.enough(Phase::Alert, ms(0)), 200);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! order of time.
 
 use super::open::{Recipe, TaskEvents};
-use super::plan::FrequencyPlan;
+use super::plan::{FrequencyPlan, Phase};
 use super::record::{self, Parsed};
 use super::ring::Ring;
 use crate::clock::monotonic_now;
@@ -20,11 +20,6 @@ const SETTLE_NS: u64 = 1_000_000;
 
 /// How often `attach` looks for threads that began while it looked.
 const ATTACH_PASSES: usize = 20;
-
-/// Samples that a step of the plan gives before the next one begins: a program
-/// that mostly sleeps costs nothing at a high frequency, and at a low one its
-/// threads would never use up a whole period.
-const ENOUGH_SAMPLES: u64 = 200;
 
 /// Descriptors that `attach` leaves to everybody else.
 const SPARE_DESCRIPTORS: usize = 128;
@@ -49,9 +44,14 @@ pub struct PerfSampler {
     rings: Vec<Ring>,
     /// The first of `tasks` that has not ended as far as is known.
     watched: usize,
-    step: usize,
+    phase: Phase,
+    /// When the phase began; `None` before the first record.
+    since: Option<Instant>,
+    /// The frequency that samples are taken with, since it was last changed so many.
+    hz: u32,
     samples_in_step: u64,
-    started: Option<Instant>,
+    /// So many of them before the next step of the phase.
+    enough: u64,
     bytes: Vec<u8>,
     parsed: Parsed,
     pending: Vec<(Time, Event)>,
@@ -101,8 +101,16 @@ impl PerfSampler {
         let mut threads = proc::threads(process)?;
         let budget = descriptor_budget();
         if threads.len() * recipe.descriptors_per_thread() > budget {
-            recipe.plan = recipe.plan.last_only();
+            let last = recipe.plan.last_only();
+            recipe.begin_with(last, None);
         }
+        let phase = if threads.len() > 1 {
+            recipe.plan.phase_of_several()
+        } else {
+            recipe.plan.first_phase()
+        };
+        let hz = recipe.plan.frequency(phase, Duration::ZERO);
+        recipe.begin_with(recipe.plan.clone(), Some(hz));
         let room = (budget / recipe.descriptors_per_thread().max(1)).max(1);
         if threads.len() > room {
             proc::busiest_first(process, &mut threads);
@@ -118,7 +126,8 @@ impl PerfSampler {
         }
         let first = first.ok_or(ObserveError::NoSuchProcess(process))?;
         let mut sampler = Self::with_first(recipe, first)?;
-        sampler.started = Some(Instant::now());
+        (sampler.phase, sampler.hz) = (phase, hz);
+        sampler.since = Some(Instant::now());
         sampler.add_threads(threads, known, room)?;
         sampler.synthesize(begin)?;
         Ok(sampler)
@@ -126,14 +135,17 @@ impl PerfSampler {
 
     fn with_first(recipe: Recipe, first: TaskEvents) -> Result<Self, ObserveError> {
         let rings = first.map_rings()?;
+        let phase = recipe.plan.first_phase();
         Ok(Self {
+            phase,
+            enough: recipe.plan.enough(phase, Duration::ZERO),
+            hz: recipe.plan.frequency(phase, Duration::ZERO),
             recipe,
             tasks: vec![first],
             rings,
             watched: 0,
-            step: 0,
+            since: None,
             samples_in_step: 0,
-            started: None,
             bytes: Vec::new(),
             parsed: Parsed::default(),
             pending: Vec::new(),
@@ -239,8 +251,28 @@ impl PerfSampler {
 
     /// The frequency that samples are taken with now, per second of a thread's
     /// CPU time.
-    pub fn frequency(&self) -> u32 {
-        self.recipe.plan.steps()[self.step].1
+    pub const fn frequency(&self) -> u32 {
+        self.hz
+    }
+
+    /// Something is in doubt: the plan's steps for that begin, unless they have.
+    pub fn alert(&mut self) {
+        if self.phase != Phase::Alert {
+            self.enter(Phase::Alert);
+        }
+    }
+
+    /// For how long something has been in doubt, if it is; plans that do not ask are
+    /// always in doubt.
+    pub fn alerted(&self) -> Option<Duration> {
+        let since = self.since.filter(|_| self.phase == Phase::Alert);
+        since.map(|since| since.elapsed())
+    }
+
+    /// For how long the program has had several threads and nothing was in doubt, if so.
+    pub fn calm(&self) -> Option<Duration> {
+        let since = self.since.filter(|_| self.phase == Phase::Calm);
+        since.map(|since| since.elapsed())
     }
 
     /// Threads that [`Self::attach`] could not observe for want of descriptors.
@@ -301,22 +333,46 @@ impl PerfSampler {
     }
 
     fn follow_plan(&mut self) {
-        if self.started.is_none() && !self.pending.is_empty() {
-            self.started = Some(Instant::now());
+        if self.since.is_none() && !self.pending.is_empty() {
+            self.since = Some(Instant::now());
         }
-        let Some(started) = self.started else { return };
-        let step = self.recipe.plan.step_at(started.elapsed());
-        if step != self.step && self.samples_in_step >= ENOUGH_SAMPLES {
-            let (from, to) = (
-                self.recipe.set_of_step(self.step),
-                self.recipe.set_of_step(step),
-            );
+        if self.phase == Phase::Alone && self.has_company() {
+            self.enter(self.recipe.plan.phase_of_several());
+        }
+        let Some(since) = self.since else { return };
+        let plan = &self.recipe.plan;
+        let wanted = plan.frequency(self.phase, since.elapsed());
+        if wanted != self.hz && self.samples_in_step >= self.enough {
+            self.change(wanted);
+            self.enough = self.recipe.plan.enough(self.phase, since.elapsed());
+        }
+    }
+
+    /// Whether what has come tells of more than one thread.
+    fn has_company(&self) -> bool {
+        let first = self.recipe.process.0;
+        let starts = |(_, event): &(Time, Event)| matches!(event, Event::ThreadStart { thread, .. } if thread.0 != first);
+        self.pending.iter().any(starts)
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.since = Some(Instant::now());
+        let plan = &self.recipe.plan;
+        let hz = plan.frequency(phase, Duration::ZERO);
+        self.enough = plan.enough(phase, Duration::ZERO);
+        self.change(hz);
+    }
+
+    fn change(&mut self, hz: u32) {
+        let (from, to) = (self.recipe.set_of(self.hz), self.recipe.set_of(hz));
+        if from != to {
             for task in &self.tasks {
                 task.switch(from, to);
             }
-            self.step = step;
-            self.samples_in_step = 0;
         }
+        self.hz = hz;
+        self.samples_in_step = 0;
     }
 
     /// Sleeps until there is something to drain, all observed threads have
@@ -385,11 +441,7 @@ fn poll(events: &[PerfEvent], timeout: Duration) -> Result<Vec<i16>, ObserveErro
 
 /// The CPUs on which a thread can run.
 fn online_cpus() -> Vec<u32> {
-    let cpus: Vec<u32> = crate::machine::Machine::read()
-        .online
-        .iter()
-        .map(|cpu| cpu.number)
-        .collect();
+    let cpus = crate::machine::online_cpus();
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 

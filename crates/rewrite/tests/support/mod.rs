@@ -3,6 +3,8 @@
 
 #![allow(dead_code, missing_docs)]
 
+pub mod framed;
+
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -80,6 +82,18 @@ pub fn moved() -> MovedPage {
             rule(from + len, PAGE + 4096, UNDERLAY + (from + len - PAGE)),
         ],
     }
+}
+
+/// Registers of these numbers, and control at `at` bytes from the start; the others are 0.
+pub fn registers_at(at: u64, values: &[(usize, u64)]) -> Registers {
+    let mut registers = Registers {
+        ip: CodeAddress(TEXT + at),
+        ..Registers::default()
+    };
+    for &(number, value) in values {
+        registers.general[number] = value;
+    }
+    registers
 }
 
 /// Asks about `code` with these registers.

@@ -2,31 +2,9 @@
 //! `errno` stays as the program left it and no wait is a cancellation point.
 //! Async-signal-safe throughout.
 
-use core::arch::asm;
 use core::ptr::NonNull;
-
-/// A system call; a negative result is an error number.
-///
-/// # Safety
-/// As the call demands of its arguments.
-#[inline]
-unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
-    let result: isize;
-    let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the kernel changes rax, rcx and r11 only; the caller answers for
-    // the arguments.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") a, in("rsi") b, in("rdx") c,
-            in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
+use sunder_kernel::call;
+pub use sunder_kernel::{close, give_way, process_id, thread_id};
 
 /// Fresh zeroed memory at a multiple of `alignment` (a power of two, at least a
 /// page). A forked child finds it zeroed.
@@ -90,12 +68,6 @@ pub unsafe fn can_execute(folder: i32, name: *const core::ffi::c_char) -> bool {
         libc::EBADF,
     ];
     !refused.iter().any(|&error| result == -(error as isize))
-}
-
-/// Closes a descriptor of ours.
-pub fn close(fd: i32) {
-    // SAFETY: takes one integer.
-    unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// The same file by a number of at least `least`, closed on exec.
@@ -211,24 +183,6 @@ pub fn limits() -> (u64, u64) {
         limit.rlim_cur
     };
     (soft(libc::RLIMIT_FSIZE), soft(libc::RLIMIT_NOFILE))
-}
-
-/// The calling thread's number.
-pub fn thread_id() -> u32 {
-    // SAFETY: no arguments.
-    unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
-}
-
-/// The calling process's number.
-pub fn process_id() -> u32 {
-    // SAFETY: no arguments.
-    unsafe { call(libc::SYS_getpid, [0; 6]) as u32 }
-}
-
-/// Lets others run.
-pub fn give_way() {
-    // SAFETY: no arguments.
-    unsafe { call(libc::SYS_sched_yield, [0; 6]) };
 }
 
 /// The processors that this process may run on.

@@ -5,7 +5,6 @@
 use super::plan::Plan;
 use super::threads::{Memory, World};
 use crate::protect::trace::Stopped;
-use std::ops::Range;
 use sunder_access::{Address, Mappings};
 
 const PAGE: u64 = 4096;
@@ -32,14 +31,14 @@ pub enum Obstacle {
 
 /// Where threads stand: each one's `ip`, and those of code that signals have
 /// interrupted, by the frames on its stack.
-pub fn stands(
-    world: &World,
+pub fn stands<'a>(
+    threads: impl IntoIterator<Item = &'a Stopped>,
     memory: &Memory,
     mappings: &Mappings,
     restorers: &[u64],
 ) -> Option<Vec<u64>> {
     let mut all = Vec::new();
-    for thread in world.threads() {
+    for thread in threads {
         let registers = thread.registers();
         all.push(registers.rip);
         let stack = mappings.at(Address(registers.rsp))?;
@@ -60,11 +59,11 @@ pub fn obstacle(
     memory: &Memory,
     mappings: &Mappings,
     plan: &Plan,
-    ours: &Range<u64>,
+    ours: &dyn Fn(u64) -> bool,
     restorers: &[u64],
     (page, len): (u64, u64),
 ) -> Option<Obstacle> {
-    let Some(places) = stands(world, memory, mappings, restorers) else {
+    let Some(places) = stands(world.threads(), memory, mappings, restorers) else {
         return Some(Obstacle::Passing("a thread's stack can't be read"));
     };
     for thread in world.threads() {
@@ -86,7 +85,7 @@ pub fn obstacle(
             ));
         }
     }
-    let between = |ip: &u64| ours.contains(ip) || plan.is_before_a_call(*ip);
+    let between = |ip: &u64| ours(*ip) || plan.is_before_a_call(*ip);
     places
         .iter()
         .any(between)
@@ -136,6 +135,8 @@ fn is_in_the_way(memory: &Memory, registers: &libc::user_regs_struct, page: u64,
     let masks = |at: u64| at != 0;
     let near = arguments.iter().any(|&start| meets(start, SMALL));
     match registers.orig_rax as i64 {
+        // What their registers have means nothing.
+        libc::SYS_sched_yield | libc::SYS_pause => false,
         libc::SYS_futex
         | libc::SYS_nanosleep
         | libc::SYS_clock_nanosleep
@@ -146,8 +147,6 @@ fn is_in_the_way(memory: &Memory, registers: &libc::user_regs_struct, page: u64,
         | libc::SYS_waitid
         | libc::SYS_accept
         | libc::SYS_accept4
-        | libc::SYS_pause
-        | libc::SYS_sched_yield
         | libc::SYS_restart_syscall
         | libc::SYS_rt_sigtimedwait => near,
         libc::SYS_ppoll => near || masks(d),

@@ -24,6 +24,28 @@ pub struct Image {
     pub table: Table<u64>,
 }
 
+impl Image {
+    /// Runs of its pages that are not empty, and where they begin: what is fresh in a
+    /// program is empty, and takes memory only once it is written to.
+    pub fn contents(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        const BYTES: usize = PAGE as usize;
+        let pages: Vec<&[u8]> = self.bytes.chunks(BYTES).collect();
+        let is_empty = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+        let runs = pages.chunk_by(|a, b| is_empty(a) == is_empty(b));
+        let mut at = 0;
+        let runs: Vec<_> = runs
+            .map(|run| {
+                let (start, len) = (at, run.iter().map(|page| page.len()).sum::<usize>());
+                at += len;
+                (start, len)
+            })
+            .collect();
+        let all = runs.into_iter();
+        all.map(|(start, len)| (start as u64, &self.bytes[start..start + len]))
+            .filter(move |(_, bytes)| !is_empty(bytes))
+    }
+}
+
 /// Bytes that the library takes.
 ///
 /// # Errors
@@ -172,4 +194,36 @@ fn word(bytes: &[u8], at: u64) -> Option<u64> {
     let at = usize::try_from(at).ok()?;
     let bytes = bytes.get(at..at.checked_add(8)?)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_with_contents_are_written() {
+        const BYTES: usize = PAGE as usize;
+        let mut bytes = vec![0; 5 * BYTES + 9];
+        bytes[2 * BYTES - 1] = 1;
+        bytes[2 * BYTES] = 2;
+        bytes[5 * BYTES + 8] = 3;
+        let table = Table {
+            magic: MAGIC,
+            begin: 0,
+            end: 0,
+            apply: 0,
+            roll_back: 0,
+            instead: 0,
+            failed: 0,
+            before: 0,
+        };
+        let image = Image {
+            bytes,
+            parts: Vec::new(),
+            table,
+        };
+        let runs = image.contents().map(|(at, bytes)| (at, bytes.len()));
+        let wanted = [(PAGE, 2 * BYTES), (5 * PAGE, 9)];
+        assert_eq!(runs.collect::<Vec<_>>(), wanted);
+    }
 }

@@ -4,19 +4,23 @@
 //! written into fresh memory, and hooks are written into the C library's code by the way
 //! that debuggers take. Called by `attach`.
 
+use super::borrowed::{Borrowed, Gate, STUB};
 use super::check::{Obstacle, obstacle, stands};
 use super::image::{self, Image};
+use super::layout::{DESK, FRAME, Layout, PAGE};
 use super::plan::Plan;
-use super::threads::{Borrowed, Memory, StopError, World, set_mask};
+use super::threads::{Memory, StopError, World, set_mask};
+use crate::calls::Calls;
+use crate::protect::trace::{Collector, Stopped};
 use crate::repair::control::ControlFile;
-use crate::repair::place;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
-use sunder_access::ProcessId;
-use sunder_hooks::{Entries, SIZE, Trampoline, jump, overwritten};
+use sunder_access::{Address, Mappings, ProcessId};
+use sunder_hooks::{Entries, Trampoline, jump, overwritten};
 use sunder_observe::proc;
 use sunder_wire::attach::{Begin, Table};
 use sunder_wire::remap::{
@@ -24,53 +28,12 @@ use sunder_wire::remap::{
 };
 use sunder_wire::sites::{COPIED, Patch};
 
-const PAGE: u64 = 4096;
-/// Bytes for what functions of the library get: a page and a place for each thread's
-/// stack for signals.
-const DESK: u64 = 16 * PAGE;
-/// Bytes of a stack for the library's functions.
-const STACK: u64 = 16 * PAGE;
 /// Another moment is waited for no longer than this.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a thread that stands in the wrong place is given.
 const PAUSE: Duration = Duration::from_millis(3);
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1);
 const NOP: u8 = 0x90;
-const TRAP: u8 = 0xcc;
-
-/// Where everything of ours lies in the program.
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    start: u64,
-    trampolines: u64,
-    trap: u64,
-    /// A page that forked children find empty.
-    alive: u64,
-    desk: u64,
-    /// The upper end.
-    stack: u64,
-}
-
-impl Layout {
-    fn new(start: u64, image: u64, trampolines: usize) -> Self {
-        let first = start + image;
-        let trap = first + (trampolines * SIZE) as u64;
-        let alive = (trap + 1).next_multiple_of(PAGE);
-        let desk = alive + PAGE;
-        Self {
-            start,
-            trampolines: first,
-            trap,
-            alive,
-            desk,
-            stack: desk + DESK + STACK,
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        self.stack - self.start
-    }
-}
 
 /// The library in a program.
 pub struct Inside {
@@ -80,13 +43,15 @@ pub struct Inside {
     layout: Layout,
     table: Table<u64>,
     /// Where the program sees the shared file.
-    control: u64,
-    /// A kernel call of the C library's.
-    entry: u64,
+    control: Cell<u64>,
+    gate: Gate,
     /// What signal handlers return to.
     restorers: Vec<u64>,
     /// Threads that blocked the signal that faults make, and what they blocked.
     opened: Vec<(i32, u64)>,
+    /// While threads are being stopped the program may execute another, which waits for
+    /// those that are ours.
+    _collector: Collector,
 }
 
 /// What became of an attempt to move.
@@ -111,37 +76,37 @@ pub enum Left {
 }
 
 impl Inside {
-    /// Puts `library` into the process, and the shared file.
+    /// Puts `library` into the process, and the shared file, with hooks by this plan for
+    /// what it has mapped now.
     ///
     /// # Errors
     /// Says why the program is as it was.
-    pub fn put(process: ProcessId, library: &[u8]) -> Result<(Self, ControlFile)> {
-        let mappings = proc::mappings(process)?;
-        let plan = Plan::new(process, &mappings)?;
+    pub fn put(
+        process: ProcessId,
+        library: &[u8],
+        plan: Plan,
+        mappings: &Mappings,
+    ) -> Result<(Self, ControlFile)> {
         let memory = Memory::of(process).context("its memory can't be written to")?;
-        let entry = plan
-            .entry()
-            .context("its C library makes no kernel calls")?;
-        let bytes = Layout::new(0, image::size(library)?, plan.count()).bytes();
-        let (text, end) = plan.extent();
-        let start = place::near(&mappings, &[], text, bytes)
-            .filter(|&at| at.abs_diff(text) < REACH && (at + bytes).abs_diff(end) < REACH)
-            .context("there is no room near its C library in the address space")?;
-        let layout = Layout::new(start, image::size(library)?, plan.count());
-        let image = image::image(library, start)?;
+        let gate = plan
+            .gate()
+            .context("its C library makes no kernel calls of the kind that is needed")?;
+        let layout = Layout::new(&plan, image::size(library)?, mappings)?;
+        let image = image::image(library, layout.start)?;
         let mut inside = Self {
             process,
             memory,
             layout,
             table: image.table,
-            control: 0,
-            entry,
+            control: Cell::new(0),
+            gate,
             restorers: plan
                 .modules
                 .iter()
                 .flat_map(|m| m.restorers.clone())
                 .collect(),
             opened: Vec::new(),
+            _collector: Collector::start(process.0 as i32),
             plan,
         };
         inside.is_as_planned()?;
@@ -208,7 +173,8 @@ impl Inside {
             let found = self.memory.read(at, wanted.len())?;
             ensure!(
                 found == wanted,
-                "something else has changed the code of its C library"
+                "something else has changed the code of its C library, or of another that makes kernel \
+                 calls"
             );
         }
         Ok(())
@@ -216,61 +182,70 @@ impl Inside {
 
     fn stands(&self, world: &World) -> Option<Vec<u64>> {
         let mappings = proc::mappings(self.process).ok()?;
-        stands(world, &self.memory, &mappings, &self.restorers)
+        stands(world.threads(), &self.memory, &mappings, &self.restorers)
     }
 
     /// Everything that needs the program's help. What was done is undone if not all can
     /// be.
-    fn enter(&mut self, world: &World, image: &Image) -> Result<ControlFile> {
-        let worker = Borrowed::new(world.worker())?;
+    fn enter(&self, world: &World, image: &Image) -> Result<ControlFile> {
+        let worker = self.lend(world)?;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let fixed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        let at = self.layout.start;
-        let got = self.map(&worker, at, self.layout.bytes(), rights, fixed, -1)?;
-        if got != at {
-            self.unmap(&worker, got, self.layout.bytes());
-            bail!("the kernel does not give memory near its C library");
-        }
-        let entered = self.fill(world, &worker, image);
+        let mut made = Vec::new();
+        let mapped = self.code().try_for_each(|(at, end)| {
+            let got = self.map(&worker, at, end - at, rights, fixed, -1)?;
+            made.push((got, end - at));
+            ensure!(got == at, "the kernel does not give memory near its code");
+            Ok(())
+        });
+        let entered = mapped.and_then(|()| self.fill(world, &worker, image));
         if entered.is_err() {
-            if self.control != 0 {
-                self.unmap(&worker, self.control, TOTAL as u64);
+            if self.control.get() != 0 {
+                self.unmap(&worker, self.control.get(), TOTAL as u64);
             }
-            self.unmap(&worker, at, self.layout.bytes());
+            for (at, bytes) in made {
+                self.unmap(&worker, at, bytes);
+            }
         }
         entered
     }
 
-    fn fill(&mut self, world: &World, worker: &Borrowed<'_>, image: &Image) -> Result<ControlFile> {
+    fn fill(&self, world: &World, worker: &Borrowed<'_>, image: &Image) -> Result<ControlFile> {
         let file = self.share(worker)?;
-        let layout = self.layout;
-        self.memory.write(layout.start, &image.bytes)?;
+        let layout = &self.layout;
+        for (at, bytes) in image.contents() {
+            self.memory.write(layout.start + at, bytes)?;
+        }
         for (i, (base, patch)) in self.plan.patches().enumerate() {
             let at = self.trampoline(i);
             let code = Trampoline::new(patch, base as usize, at as usize, self.entries())
                 .context("its C library is out of reach")?;
             self.memory.write(at, &code.bytes)?;
         }
-        self.memory.write(layout.trap, &[TRAP])?;
+        self.memory.write(layout.stub, &STUB)?;
         let code = (
             layout.trampolines - layout.start,
             layout.alive - layout.trampolines,
             libc::PROT_READ | libc::PROT_EXEC,
         );
-        for &(from, len, rights) in image.parts.iter().chain([&code]) {
-            let arguments = [layout.start + from, len, rights as u64, 0, 0, 0];
-            self.done(worker.call(self.entry, libc::SYS_mprotect, arguments)?)
+        let parts = image.parts.iter().chain([&code]);
+        let parts = parts.map(|&(from, len, rights)| (layout.start + from, len, rights));
+        let far = layout.far.iter();
+        let far = far.map(|&(at, end)| (at, end - at, libc::PROT_READ | libc::PROT_EXEC));
+        for (at, len, rights) in parts.chain(far) {
+            let arguments = [at, len, rights as u64, 0, 0, 0];
+            self.done(worker.call(libc::SYS_mprotect, arguments)?)
                 .context("the kernel does not let it have code that is no file's")?;
         }
         /// `MADV_WIPEONFORK`.
         const WIPED: u64 = 18;
         let wiped = [layout.alive, PAGE, WIPED, 0, 0, 0];
-        self.done(worker.call(self.entry, libc::SYS_madvise, wiped)?)
+        self.done(worker.call(libc::SYS_madvise, wiped)?)
             .context("the kernel can't keep memory from its children")?;
         self.memory.write(layout.alive, &1u64.to_le_bytes())?;
         let stacks = self.stacks(world, worker)?;
         let begin = Begin {
-            control: self.control,
+            control: self.control.get(),
             alive: layout.alive,
             stacks: layout.desk + PAGE,
             stack_count: stacks,
@@ -291,24 +266,25 @@ impl Inside {
 
     /// Has the program make the file that we share with it, so that it need not be able
     /// to open ours.
-    fn share(&mut self, worker: &Borrowed<'_>) -> Result<ControlFile> {
+    fn share(&self, worker: &Borrowed<'_>) -> Result<ControlFile> {
         self.memory.write(self.layout.desk, b"sunder-remap\0")?;
         let name = [self.layout.desk, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0];
-        let fd = worker.call(self.entry, libc::SYS_memfd_create, name)?;
+        let fd = worker.call(libc::SYS_memfd_create, name)?;
         let fd = self.done(fd).context("it can't make a file in memory")?;
         let made = self.open_and_map(worker, fd);
-        worker.call(self.entry, libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        worker.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
         made
     }
 
-    fn open_and_map(&mut self, worker: &Borrowed<'_>, fd: u64) -> Result<ControlFile> {
+    fn open_and_map(&self, worker: &Borrowed<'_>, fd: u64) -> Result<ControlFile> {
         let path = format!("/proc/{}/fd/{fd}", self.process);
         let mut options = File::options();
         let file = options.read(true).write(true).open(path);
         let file = ControlFile::of(file.context("what it makes can't be opened")?)?;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let bytes = TOTAL as u64;
-        self.control = self.map(worker, 0, bytes, rights, libc::MAP_SHARED, fd as i64)?;
+        let at = self.map(worker, 0, bytes, rights, libc::MAP_SHARED, fd as i64)?;
+        self.control.set(at);
         Ok(file)
     }
 
@@ -320,14 +296,14 @@ impl Inside {
         let mut count = 0;
         for thread in world.threads() {
             let one;
-            let borrowed = if thread.thread() == world.worker().thread() {
+            let borrowed = if thread.thread() == worker.thread() {
                 worker
             } else {
-                one = Borrowed::new(thread)?;
+                one = self.borrow(thread)?;
                 &one
             };
             let ask = [0, scratch, 0, 0, 0, 0];
-            self.done(borrowed.call(self.entry, libc::SYS_sigaltstack, ask)?)?;
+            self.done(borrowed.call(libc::SYS_sigaltstack, ask)?)?;
             let told = self.memory.words(scratch, 3)?;
             if told[1] as i32 & libc::SS_DISABLE == 0 {
                 ensure!(
@@ -342,6 +318,25 @@ impl Inside {
         Ok(count)
     }
 
+    /// A thread that is brought back from its own stack: as long as nothing of ours is there
+    /// to do it from, or not for long any more.
+    fn lend<'a>(&'a self, world: &'a World) -> Result<Borrowed<'a>> {
+        let mappings = proc::mappings(self.process)?;
+        let has_room = |t: &&Stopped| {
+            let rsp = t.registers().rsp;
+            let stack = mappings.at(Address(rsp));
+            stack.is_some_and(|m| m.write && rsp - m.span.start.0 > FRAME)
+        };
+        let worker = world.workers().find(has_room);
+        let worker = worker.context("no thread of it has room on its stack")?;
+        Ok(Borrowed::new(worker, &self.memory, self.gate)?)
+    }
+
+    /// A thread that is brought back from our memory in the program.
+    fn borrow<'a>(&'a self, thread: &'a Stopped) -> io::Result<Borrowed<'a>> {
+        Borrowed::below(thread, &self.memory, self.gate, self.layout.frames)
+    }
+
     fn entries(&self) -> Entries {
         Entries {
             instead: self.table.instead as usize,
@@ -351,17 +346,13 @@ impl Inside {
     }
 
     fn trampoline(&self, number: usize) -> u64 {
-        self.layout.trampolines + (number * SIZE) as u64
+        self.layout.places[number]
     }
 
     /// Puts jumps to the trampolines into the C library's code.
     fn divert(&self) -> Result<()> {
         for (i, (base, patch)) in self.plan.patches().enumerate() {
-            let (start, end) = overwritten(patch).context("a plan contradicts itself")?;
-            let at = base + start as u64;
-            let to = jump(at as usize, self.trampoline(i) as usize);
-            let mut bytes = vec![NOP; end - start];
-            bytes[..5].copy_from_slice(&to.context("its C library is out of reach")?);
+            let (at, bytes) = self.hook(i, base, patch)?;
             self.memory
                 .write(at, &bytes)
                 .context("the code of its C library can't be changed")?;
@@ -369,20 +360,45 @@ impl Inside {
         Ok(())
     }
 
-    /// Puts the C library's own code back, where it is not.
+    /// What is put into the code for the patch of this number, and where.
+    fn hook(&self, number: usize, base: u64, patch: &Patch) -> Result<(u64, Vec<u8>)> {
+        let (start, end) = overwritten(patch).context("a plan contradicts itself")?;
+        let at = base + start as u64;
+        let to = jump(at as usize, self.trampoline(number) as usize);
+        let mut bytes = vec![NOP; end - start];
+        bytes[..5].copy_from_slice(&to.context("its C library is out of reach")?);
+        Ok((at, bytes))
+    }
+
+    /// Whether what was put into the code for the patch of this number is there.
+    fn has_hook(&self, number: usize, base: u64, patch: &Patch) -> bool {
+        let hook = self.hook(number, base, patch);
+        hook.is_ok_and(|(at, bytes)| self.memory.read(at, bytes.len()).is_ok_and(|b| b == bytes))
+    }
+
+    /// Whether all modules that may come and go have their hooks: one that was unloaded may
+    /// have been loaded anew.
+    fn has_own_hooks(&self) -> bool {
+        let of_its_own = self.plan.own_patches().count();
+        let all = self.plan.patches().enumerate();
+        let mut own = all.skip(self.plan.count() - of_its_own);
+        own.all(|(i, (base, patch))| self.has_hook(i, base, patch))
+    }
+
+    /// Puts the libraries' own code back, where hooks are: one may have been unloaded, and
+    /// something else lie in its place.
     fn restore(&self) {
-        for (base, patch) in self.plan.patches() {
-            let (at, bytes) = original(base, patch);
-            // The program may be gone.
-            if self.memory.read(at, bytes.len()).is_ok_and(|b| b != bytes) {
+        for (i, (base, patch)) in self.plan.patches().enumerate() {
+            if self.has_hook(i, base, patch) {
+                let (at, bytes) = original(base, patch);
+                // The program may be gone.
                 let _ = self.memory.write(at, &bytes);
             }
         }
     }
 
     fn library(&self, worker: &Borrowed<'_>, function: u64, argument: u64) -> io::Result<u64> {
-        let (stack, trap) = (self.layout.stack, self.layout.trap);
-        worker.function(&self.memory, function, argument, stack, trap)
+        worker.function(function, argument, self.layout.stack, self.layout.stub)
     }
 
     fn map(
@@ -395,31 +411,28 @@ impl Inside {
         fd: i64,
     ) -> Result<u64> {
         let arguments = [at, bytes, rights as u64, flags as u64, fd as u64, 0];
-        let got = worker.call(self.entry, libc::SYS_mmap, arguments)?;
+        let got = worker.call(libc::SYS_mmap, arguments)?;
         self.done(got).context("the kernel gives it no memory")
     }
 
     fn unmap(&self, worker: &Borrowed<'_>, at: u64, bytes: u64) {
         // It is there, or the program is gone.
-        let _ = worker.call(self.entry, libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]);
+        let _ = worker.call(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]);
     }
 
     fn done(&self, result: i64) -> Result<u64> {
         u64::try_from(result).map_err(|_| anyhow!(io::Error::from_raw_os_error(-result as i32)))
     }
 
-    /// Where code lies that is no file's: from where to where.
-    pub fn code(&self) -> [u64; 2] {
-        [self.layout.start, self.layout.start + self.layout.bytes()]
+    /// Where code lies that is no file's: starts and ends.
+    pub fn code(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.layout.parts()
     }
 
     /// Our memory in the program, but for the areas.
-    pub fn ours(&self) -> [(u64, u64); 2] {
-        let end = |(at, bytes): (u64, u64)| (at, at + bytes);
-        [
-            end((self.layout.start, self.layout.bytes())),
-            end((self.control, TOTAL as u64)),
-        ]
+    pub fn ours(&self) -> impl Iterator<Item = (u64, u64)> {
+        let control = self.control.get();
+        self.code().chain([(control, control + TOTAL as u64)])
     }
 
     /// Whether the program is still the one that it was put into.
@@ -427,10 +440,17 @@ impl Inside {
         super::super::bell::listens(self.process)
     }
 
-    /// Has the library move the area, if nothing is in the way.
-    pub fn apply(&self, file: &ControlFile, number: usize) -> Applied {
+    /// Has the library move the area, if nothing is in the way. Code that has come since
+    /// `calls` looked at it last is looked at before.
+    pub fn apply(&self, file: &ControlFile, number: usize, calls: &mut Calls) -> Applied {
         let area = &file.control().areas[number];
         let pages = (area.page.load(Acquire), area.len.load(Acquire));
+        if let Ok(mappings) = proc::mappings(self.process)
+            && !calls.have_seen(&mappings)
+            && let Err(why) = calls.all_seen(&mappings)
+        {
+            return Applied::Never(why);
+        }
         let world = match World::stop(self.process) {
             Ok(world) => world,
             Err(error) => return Applied::NotNow(error.to_string()),
@@ -438,7 +458,14 @@ impl Inside {
         let Ok(mappings) = proc::mappings(self.process) else {
             return Applied::NotNow("its mappings can't be read".into());
         };
-        let ours = self.layout.start..self.layout.start + self.layout.bytes();
+        if !calls.have_seen(&mappings) {
+            return Applied::NotNow("it has just loaded code".into());
+        }
+        if !self.has_own_hooks() {
+            let why = "a module that makes kernel calls of its own has been loaded anew";
+            return Applied::Never(why.into());
+        }
+        let ours = |ip| self.layout.has(ip);
         let (plan, restorers) = (&self.plan, &self.restorers);
         match obstacle(
             &world,
@@ -469,7 +496,8 @@ impl Inside {
     }
 
     fn ask(&self, world: &World, function: u64, argument: u64) -> Applied {
-        let asked = Borrowed::new(world.worker())
+        let asked = self
+            .borrow(world.worker())
             .and_then(|worker| self.library(&worker, function, argument));
         match asked {
             Ok(_) => Applied::Done,
@@ -503,7 +531,7 @@ impl Inside {
     /// With all threads stopped.
     fn leave(&self, world: &mut World, file: &ControlFile) -> Result<()> {
         ensure!(!is_on_its_way(file), "bytes are on their way back");
-        let worker = Borrowed::new(world.worker())?;
+        let worker = self.borrow(world.worker())?;
         for (number, area) in file.control().areas.iter().enumerate() {
             if area.state.load(Acquire) == ACTIVE {
                 self.library(&worker, self.table.roll_back, number as u64)?;
@@ -530,28 +558,27 @@ impl Inside {
         }
         let within = |ip: u64, at: u64, bytes: u64| ip.wrapping_sub(at) < bytes;
         let stays = places.iter().any(|&ip| {
-            within(ip, self.layout.start, self.layout.bytes())
+            self.layout.has(ip)
                 || self.plan.is_inside(ip)
                 || used().any(|a| within(ip, a.code.load(Acquire), CACHE))
         });
         ensure!(!stays, "a thread of it stays in code of ours");
-        let worker = Borrowed::new(world.worker())?;
+        let worker = self.lend(world)?;
         self.library(&worker, self.table.end, 0)?;
         self.restore();
         for area in used() {
             self.unmap(&worker, area.at.load(Acquire), AREA_BYTES);
             self.unmap(&worker, area.code.load(Acquire), CACHE);
         }
-        self.unmap(&worker, self.control, TOTAL as u64);
-        self.unmap(&worker, self.layout.start, self.layout.bytes());
+        self.unmap(&worker, self.control.get(), TOTAL as u64);
+        for (at, end) in self.code() {
+            self.unmap(&worker, at, end - at);
+        }
         drop(worker);
         self.close(world);
         Ok(())
     }
 }
-
-/// Jumps reach 2 GiB; the rest is for the parts' own sizes.
-const REACH: u64 = (1 << 31) - (1 << 26);
 
 fn original(base: u64, patch: &Patch) -> (u64, Vec<u8>) {
     const _: () = assert!(COPIED >= 5);

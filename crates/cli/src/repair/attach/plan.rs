@@ -1,19 +1,23 @@
 //! Which kernel calls of a running program's C library are led through hooks, and how:
-//! more than in a program that we start, since nothing is interposed in a running one.
+//! more than in a program that we start, since nothing is interposed in a running one; and
+//! those of modules that make some of their own (`own`).
 //! The plan is for the very files that the program has mapped. Called by `inject`.
 
-use crate::calls::is_covered;
+use super::borrowed::Gate;
+use super::own;
+use crate::calls::{Own, is_covered};
+use crate::hooking::{RESTORES, base, is_inside, restorers};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::PathBuf;
-use sunder_access::{Mapping, Mappings, ProcessId};
-use sunder_hooks::overwritten;
+use sunder_access::{Address, Mapping, Mappings, ProcessId};
 use sunder_observe::code::ModuleCode;
-use sunder_rewrite::sites::{self, Function, Number, Want};
+use sunder_rewrite::is_harmless;
+use sunder_rewrite::sites::{self, Entering, Function, Number, Want};
 use sunder_wire::sites::{BEFORE, Patch};
 
 /// Calls that are seen in their place: they change the address space or how signals are
 /// handled, and never wait.
-const INSTEAD: [i64; 10] = [
+pub(super) const INSTEAD: [i64; 12] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mprotect,
@@ -21,6 +25,8 @@ const INSTEAD: [i64; 10] = [
     libc::SYS_madvise,
     libc::SYS_brk,
     libc::SYS_shmat,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_sigaltstack,
@@ -28,7 +34,7 @@ const INSTEAD: [i64; 10] = [
 
 /// Calls before which bytes may have to go back, and which may wait, return twice or not
 /// at all.
-const BEFORE_THEM: [i64; 31] = [
+pub(super) const BEFORE_THEM: [i64; 31] = [
     libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_fork,
@@ -62,9 +68,11 @@ const BEFORE_THEM: [i64; 31] = [
     libc::SYS_remap_file_pages,
 ];
 
-/// The end of a signal handler, as the C library has it: it stays as it is, since
-/// unwinders know it by its bytes.
-const RESTORES: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
+/// Modules that lie so near to each other have room for hooks in one place.
+const NEAR: u64 = 1 << 30;
+
+/// The kernel's own library in every program, as its mappings name it.
+const KERNELS: &str = "[vdso]";
 
 /// Bytes before a call in a loop in which its number is loaded.
 const LOOP: u64 = 64;
@@ -77,32 +85,92 @@ pub struct Module {
     pub patches: Vec<Patch>,
     /// Where its code returns from signal handlers.
     pub restorers: Vec<u64>,
-    path: String,
-    code: (u64, u64),
+    /// A kernel call with a return behind it that no patch changes.
+    pub(super) call: Option<u64>,
+    pub(super) path: String,
+    pub(super) code: (u64, u64),
+}
+
+impl Module {
+    /// Whether it is none of those that every program has from its beginning to its end.
+    fn may_go(&self) -> bool {
+        !is_covered(&self.path) && self.path != KERNELS
+    }
+}
+
+/// For how long hooks stay in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// They are taken out again: no thread may wait in one.
+    ForAWhile,
+    /// As long as the program itself.
+    ToTheEnd,
 }
 
 /// See the module's head.
 pub struct Plan {
-    /// The C library and the dynamic linker.
+    /// The C library, the dynamic linker and the kernel's own, then those that make calls of
+    /// their own.
     pub modules: Vec<Module>,
+    /// Those.
+    own: Vec<Own>,
 }
 
 impl Plan {
-    /// For what `process` has mapped.
+    /// For what `process` has mapped, with hooks that stay for so long, and with those in
+    /// the modules `own` beside the C library's.
     ///
     /// # Errors
     /// Says in a sentence's second half what stands against it.
-    pub fn new(process: ProcessId, mappings: &Mappings) -> Result<Self> {
-        let code = mappings.iter().filter(|m| m.execute && m.is_file());
-        let covered = code.filter(|m| is_covered(&m.path));
-        let modules: Vec<Module> = covered.map(|m| module(process, m)).collect::<Result<_>>()?;
+    pub fn new(process: ProcessId, mappings: &Mappings, stay: Stay, own: Vec<Own>) -> Result<Self> {
+        let code = || mappings.iter().filter(|m| m.execute && m.is_file());
+        let covered = code().filter(|m| is_covered(&m.path));
+        let mut modules: Vec<Module> = covered
+            .map(|m| module(process, m, stay))
+            .collect::<Result<_>>()?;
         let has = |name: &str| modules.iter().any(|m| m.path.ends_with(name));
         ensure!(
             has("/libc.so.6"),
             "it does not use the C library that hooks are made for (it is linked statically, or \
              with another)"
         );
-        Ok(Self { modules })
+        for mapping in mappings.iter().filter(|m| m.execute && m.path == KERNELS) {
+            modules.push(own::kernels(process, mapping)?);
+        }
+        for mapping in code() {
+            let is_it = |o: &&Own| o.path == mapping.path && o.start == mapping.span.start.0;
+            if own.iter().any(|o| is_it(&o)) {
+                modules.push(own::module(process, mapping)?);
+            }
+        }
+        ensure!(
+            modules.iter().filter(|m| m.may_go()).count() == own.len(),
+            "a module of it that makes kernel calls of its own is gone"
+        );
+        Ok(Self { modules, own })
+    }
+
+    /// The modules beside the C library whose calls are led through hooks.
+    pub fn own(&self) -> &[Own] {
+        &self.own
+    }
+
+    /// All patches of these, with what their addresses are counted from.
+    pub fn own_patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
+        let own = self.modules.iter().filter(|m| m.may_go());
+        own.flat_map(|m| m.patches.iter().map(|p| (m.base, p)))
+    }
+
+    /// Whether it is for what a process has mapped there.
+    pub fn is_for(&self, mappings: &Mappings) -> bool {
+        self.modules.iter().all(|module| {
+            let (start, end) = module.code;
+            mappings.at(Address(start)).is_some_and(|m| {
+                m.execute
+                    && m.path == module.path
+                    && (m.span.start.0, m.span.end().0) == (start, end)
+            })
+        })
     }
 
     /// How many patches there are.
@@ -116,27 +184,35 @@ impl Plan {
         all.flat_map(|m| m.patches.iter().map(|p| (m.base, p)))
     }
 
-    /// First and last (exclusive) address of the code.
+    /// First and last (exclusive) address of the code that is near the C library's.
     pub fn extent(&self) -> (u64, u64) {
-        let all = self.modules.iter().map(|m| m.code);
-        all.fold((u64::MAX, 0), |(s, e), (a, b)| (s.min(a), e.max(b)))
+        let near = self.modules.iter().filter(|m| !self.is_far(m));
+        near.map(|m| m.code)
+            .fold((u64::MAX, 0), |(s, e), (a, b)| (s.min(a), e.max(b)))
     }
 
-    /// A `syscall` instruction that stays.
-    pub fn entry(&self) -> Option<u64> {
-        let mut all = self.patches();
-        let found = all.find(|(_, p)| p.flags & BEFORE != 0);
-        found.map(|(base, p)| base + p.entry)
+    /// Whether a jump from a module may not reach what lies beside the C library: a program's
+    /// own code, or that of the kernel.
+    pub fn is_far(&self, module: &Module) -> bool {
+        let may_be = !is_covered(&module.path);
+        let mut first = self.modules.iter().filter(|m| is_covered(&m.path));
+        may_be && first.any(|m| m.code.0.abs_diff(module.code.0) > NEAR)
+    }
+
+    /// Code by which a thread makes kernel calls for us, and which stays.
+    pub fn gate(&self) -> Option<Gate> {
+        let restore = self.modules.iter().find_map(|m| m.restorers.first());
+        Some(Gate {
+            call: self.modules.iter().find_map(|m| m.call)?,
+            restore: *restore?,
+        })
     }
 
     /// Whether a thread must not stand there while code is changed: inside of what is
     /// overwritten.
     pub fn is_inside(&self, ip: u64) -> bool {
-        self.patches().any(|(base, patch)| {
-            let at = ip.wrapping_sub(base);
-            overwritten(patch)
-                .is_some_and(|(start, end)| (start as u64 + 1..end as u64).contains(&at))
-        })
+        self.patches()
+            .any(|(base, patch)| is_inside(patch, ip.wrapping_sub(base)))
     }
 
     /// Whether a thread there has been through a hook and not yet made its call.
@@ -146,7 +222,7 @@ impl Plan {
     }
 }
 
-fn module(process: ProcessId, mapping: &Mapping) -> Result<Module> {
+fn module(process: ProcessId, mapping: &Mapping, stay: Stay) -> Result<Module> {
     let path = &mapping.path;
     let file = PathBuf::from(format!("/proc/{process}/root{path}"));
     let code =
@@ -160,11 +236,18 @@ fn module(process: ProcessId, mapping: &Mapping) -> Result<Module> {
         let offset = usize::try_from(address.checked_sub(code.address)?).ok()?;
         code.bytes.get(offset..)
     };
-    let first = sites::plan(&code.bytes, code.address, &functions, needed);
+    let entering = Entering::of(&code.bytes, code.address, &functions);
+    let first = entering.plan(|_, number| needed(number));
+    let mut reads = Vec::new();
     for refused in &first.refused {
-        // `read` of a program with one thread; see docs/design/remap.md.
-        let may_be_left = refused.number == Number::Always(libc::SYS_read as u32)
-            || refused.number == Number::Any
+        // `read` of a program with one thread; see docs/design/attach.md.
+        let reads_alone = refused.number == Number::Always(libc::SYS_read as u32);
+        if reads_alone && stay == Stay::ToTheEnd {
+            reads.push(refused.entry);
+        }
+        let may_be_left = reads_alone
+            || refused.number == Number::Always(libc::SYS_exit_group as u32)
+            || matches!(refused.number, Number::Any | Number::In(_))
                 && at(refused.entry - LOOP).is_some_and(|b| ends_it(&b[..LOOP as usize]));
         if !may_be_left {
             bail!(
@@ -186,45 +269,64 @@ fn module(process: ProcessId, mapping: &Mapping) -> Result<Module> {
         .filter(|p| !ends_handler(p))
         .cloned()
         .collect();
-    let second = sites::plan(&code.bytes, code.address, &functions, |number| {
-        if needed(number) == Want::Call {
+    let second = entering.plan(|entry, number| {
+        if reads.contains(&entry) {
+            Want::Call
+        } else if needed(number) == Want::Call || is_without_pointers(number) {
             Want::Nothing
         } else {
             Want::Result
         }
     });
+    if let Some(read) = second.refused.iter().find(|r| reads.contains(&r.entry)) {
+        let (entry, reason) = (read.entry, read.reason);
+        bail!("`read` at {entry:#x} in {path} can't be led through a hook: {reason}");
+    }
     for patch in second.patches {
         let apart = |p: &sites::Patch| {
             p.from + p.length as u64 <= patch.from || patch.from + patch.length as u64 <= p.from
         };
         if patches.iter().all(apart) && !ends_handler(&&patch) {
             patches.push(patch);
+        } else {
+            ensure!(
+                !reads.contains(&patch.entry),
+                "`read` at {:#x} in {path} can't be led through a hook",
+                patch.entry
+            );
         }
     }
-    let base = mapping
-        .span
-        .start
-        .0
-        .checked_sub(code.address & !0xfff)
-        .context("a library lies where it can't")?;
-    let restorers = code
-        .bytes
-        .windows(RESTORES.len())
-        .enumerate()
-        .filter(|(_, bytes)| *bytes == RESTORES)
-        .map(|(i, _)| base + code.address + i as u64)
-        .collect();
+    let base = base(mapping, code.address).context("a library lies where it can't")?;
+    let restorers = restorers(&code).map(|at| base + at).collect();
+    let call = plain_call(&code, &patches).map(|at| base + at);
     Ok(Module {
         base,
         patches: patches.iter().map(Patch::from).collect(),
         restorers,
+        call,
         path: path.clone(),
         code: (mapping.span.start.0, mapping.span.end().0),
     })
 }
 
-/// The end of a thread or of the program, in a loop: its number was loaded before. So
-/// there are no bytes that could be lost.
+/// The address in the file of a kernel call with a return behind it, as in `getpid`, none of
+/// which any patch changes.
+fn plain_call(code: &ModuleCode, patches: &[sites::Patch]) -> Option<u64> {
+    const CALL_AND_RETURN: [u8; 3] = [0x0f, 0x05, 0xc3];
+    let len = CALL_AND_RETURN.len() as u64;
+    let is_patched = |at: u64| {
+        let mut patches = patches.iter();
+        patches.any(|p| p.from < at + len && at < p.from + p.length as u64)
+    };
+    let places = code.bytes.windows(CALL_AND_RETURN.len()).enumerate();
+    places
+        .filter(|(_, bytes)| *bytes == CALL_AND_RETURN)
+        .map(|(i, _)| code.address + i as u64)
+        .find(|&at| !is_patched(at))
+}
+
+/// The end of a thread or of the program, in a loop: its number was loaded before. As with
+/// that of the program where it is known, there are no bytes that could be lost.
 fn ends_it(before: &[u8]) -> bool {
     let constants = [libc::SYS_exit as u32, libc::SYS_exit_group as u32];
     let constants = constants.map(u32::to_le_bytes);
@@ -233,11 +335,17 @@ fn ends_it(before: &[u8]) -> bool {
         .any(|word| constants.iter().any(|c| c == word))
 }
 
-fn needed(number: Number) -> Want {
+/// Copies of code make such calls too, and then overlook hooks only where they take one
+/// instruction's place.
+fn is_without_pointers(number: Number) -> bool {
+    matches!(number, Number::Always(number) if is_harmless(number))
+}
+
+pub(super) fn needed(number: Number) -> Want {
     match number {
         Number::Always(n) if INSTEAD.contains(&n.into()) => Want::Call,
         Number::Always(n) if BEFORE_THEM.contains(&n.into()) => Want::Before,
-        Number::Any => Want::Before,
+        Number::Any | Number::In(_) => Want::Before,
         Number::Always(_) => Want::Nothing,
     }
 }

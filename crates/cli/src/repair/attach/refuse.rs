@@ -11,10 +11,11 @@ use sunder_access::ProcessId;
 use sunder_observe::proc;
 
 /// Says why the library can't be put into `process`, if so. The process is not touched.
+/// `calls` remembers what its modules hold.
 ///
 /// # Errors
 /// If it can't.
-pub fn unless_sound(process: ProcessId) -> Result<()> {
+pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
     let text = status(&process.to_string())?;
     let own = status("self")?;
     let tracer = field(&text, "TracerPid");
@@ -29,6 +30,11 @@ pub fn unless_sound(process: ProcessId) -> Result<()> {
     );
     may_attach(process)?;
     is_of_this_machine(process)?;
+    ensure!(
+        proc::living_number(process) == process,
+        "the first thread of process {process} has ended, whose number leads to its memory and files, \
+         so that nothing can be moved in it"
+    );
     let mappings = proc::mappings(process)?;
     ensure!(
         !mappings
@@ -57,14 +63,9 @@ pub fn unless_sound(process: ProcessId) -> Result<()> {
         !field(&text, "x86_Thread_features").contains("shstk"),
         "process {process} has shadow stacks, which can't be led around moved bytes"
     );
-    let ignored = u64::from_str_radix(field(&text, "SigIgn"), 16).unwrap_or(0);
-    ensure!(
-        ignored >> (libc::SIGTRAP - 1) & 1 == 0,
-        "process {process} ignores SIGTRAP, which the kernel would change while Sunder works in it"
-    );
-    let mut calls = Calls::new(|_| true);
     calls.begin(&sunder_access::Mappings::new());
-    if let Err(why) = calls.all_seen(&mappings) {
+    // Those of its own modules are planned for, or not, when all else is known.
+    if let Err(why) = calls.own(&mappings) {
         bail!("nothing can be moved in process {process}: {why}");
     }
     Ok(())
@@ -105,7 +106,8 @@ fn is_of_this_machine(process: ProcessId) -> Result<()> {
     const CLASS_64: u8 = 2;
     const X86_64: [u8; 2] = [62, 0];
     let mut head = [0; 20];
-    File::open(format!("/proc/{process}/exe"))
+    let living = proc::living_number(process);
+    File::open(format!("/proc/{living}/exe"))
         .and_then(|mut file| file.read_exact(&mut head))
         .with_context(|| format!("the program of process {process} can't be read"))?;
     ensure!(
@@ -115,7 +117,7 @@ fn is_of_this_machine(process: ProcessId) -> Result<()> {
     );
     let space = |p: &str| std::fs::read_link(format!("/proc/{p}/ns/mnt")).ok();
     ensure!(
-        space(&process.to_string()) == space("self"),
+        space(&living.to_string()) == space("self"),
         "process {process} lives in a container with files of its own; run sunder in there"
     );
     Ok(())

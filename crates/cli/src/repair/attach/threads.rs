@@ -1,10 +1,9 @@
-//! All threads of a running program, stopped with `ptrace`, and one of them made to do
-//! something for us: a kernel call, or a call of a function. Nothing is executed that is
-//! not there already: kernel calls are made by single steps over an instruction of the C
-//! library. Whatever a thread waited for, it goes on waiting for. Called by `inject`,
-//! always from the same thread.
+//! All threads of a running program, stopped with `ptrace`, and the program's memory.
+//! Whatever a thread waited for, it goes on waiting for. Called by `inject`, always from
+//! the same thread.
 
-use crate::protect::trace::{Stop, Stopped, request, sweep, wait};
+use crate::protect::trace::{Stop, Stopped, request, sweep};
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -40,7 +39,9 @@ impl World {
     /// # Errors
     /// See [`StopError`]; those that had been stopped go on.
     pub fn stop(process: ProcessId) -> Result<Self, StopError> {
-        sweep(process.0 as i32);
+        if exit(process).is_some() {
+            return Err(StopError::Ended);
+        }
         let mut world = Self {
             threads: Vec::new(),
         };
@@ -55,7 +56,10 @@ impl World {
                         world.threads.push(*stopped);
                         any = true;
                     }
-                    Ok(Stop::Ended(_)) => return Err(StopError::Ended),
+                    Ok(Stop::Ended(status)) => {
+                        has_ended(thread as i32, status);
+                        return Err(StopError::Ended);
+                    }
                     _ if is_over(process, thread) => {}
                     Ok(Stop::NotNow) => return Err(StopError::NotNow),
                     Err(error) => return Err(StopError::Refused(error)),
@@ -82,10 +86,62 @@ impl World {
         &mut self.threads
     }
 
-    /// The thread that does things for us: rather one that computes.
+    /// The thread that does things for us, in our memory.
     pub fn worker(&self) -> &Stopped {
-        let computes = self.threads.iter().find(|t| t.computing_at().is_some());
-        computes.unwrap_or(&self.threads[0])
+        self.workers().next().unwrap_or(&self.threads[0])
+    }
+
+    /// The threads that may do things for us: rather those that compute.
+    pub fn workers(&self) -> impl Iterator<Item = &Stopped> {
+        let computes = |t: &&Stopped| t.computing_at().is_some();
+        let others = self.threads.iter().filter(move |t| !computes(t));
+        self.threads.iter().filter(computes).chain(others)
+    }
+}
+
+thread_local! {
+    /// The last thread whose end was learned of here, and its status.
+    static ENDED: Cell<Option<(i32, i32)>> = const { Cell::new(None) };
+}
+
+/// That a thread has ended was learned with this status.
+pub(super) fn has_ended(thread: i32, status: i32) {
+    ENDED.set(Some((thread, status)));
+}
+
+/// The status of `process`, a child of ours, if it has ended. Who stops threads is told of
+/// their ends too, and the kernel tells of each once. To be called again and again; see
+/// [`sweep`].
+pub fn exit(process: ProcessId) -> Option<i32> {
+    let process = process.0 as i32;
+    if let Some(status) = sweep(process) {
+        has_ended(process, status);
+    }
+    ENDED
+        .get()
+        .and_then(|(thread, status)| (thread == process).then_some(status))
+}
+
+/// Whether the kernel lets us stop a child of ours, as far as can be told before there
+/// is one: another, which shares our memory for the moment, asks to be stopped by us.
+pub fn may_trace() -> bool {
+    extern "C" fn ask(_: *mut libc::c_void) -> i32 {
+        // SAFETY: takes no pointers.
+        i32::from(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } < 0)
+    }
+    const BYTES: usize = 16 << 10;
+    let mut stack = vec![0u128; BYTES / 16];
+    let top = stack.as_mut_ptr_range().end;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let mut status = 0;
+    // SAFETY: the stack is aligned and lives until the child has ended, for which this
+    // thread waits; the child changes nothing but that stack and `errno`.
+    unsafe {
+        let child = libc::clone(ask, top.cast(), flags, std::ptr::null_mut());
+        child > 0
+            && libc::waitpid(child, &raw mut status, libc::__WALL) == child
+            && libc::WIFEXITED(status)
+            && libc::WEXITSTATUS(status) == 0
     }
 }
 
@@ -108,7 +164,7 @@ impl Memory {
     /// # Errors
     /// If we may not look into it.
     pub fn of(process: ProcessId) -> io::Result<Self> {
-        let path = format!("/proc/{process}/mem");
+        let path = format!("/proc/{}/mem", proc::living_number(process));
         let mut options = std::fs::OpenOptions::new();
         Ok(Self(options.read(true).write(true).open(path)?))
     }
@@ -138,134 +194,9 @@ impl Memory {
     /// # Errors
     /// If nothing can be written there.
     pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        #[cfg(test)]
+        crate::protect::trace::mortal::step();
         self.0.write_all_at(bytes, at)
-    }
-}
-
-/// A stopped thread while it does something for us; dropped, it is as it was.
-pub struct Borrowed<'a> {
-    thread: &'a Stopped,
-    mask: u64,
-    float: Box<libc::user_fpregs_struct>,
-}
-
-impl<'a> Borrowed<'a> {
-    /// Remembers its state, and blocks its signals.
-    ///
-    /// # Errors
-    /// As the kernel says.
-    pub fn new(thread: &'a Stopped) -> io::Result<Self> {
-        let mask = thread.mask()?;
-        // SAFETY: plain data, for which zeroes are valid.
-        let mut float: Box<libc::user_fpregs_struct> = Box::new(unsafe { std::mem::zeroed() });
-        let place = &raw mut *float as usize;
-        request(libc::PTRACE_GETFPREGS, thread.thread(), 0, place)?;
-        // A trap that is blocked takes the program's handler for it away.
-        let all = !(1u64 << (libc::SIGTRAP - 1));
-        set_mask(thread, all)?;
-        Ok(Self {
-            thread,
-            mask,
-            float,
-        })
-    }
-
-    /// Makes a kernel call by the `syscall` instruction at `entry`; a negative result is
-    /// an error number.
-    ///
-    /// # Errors
-    /// If the thread does not come back.
-    pub fn call(&self, entry: u64, number: i64, arguments: [u64; 6]) -> io::Result<i64> {
-        let mut registers = self.fresh();
-        registers.rip = entry;
-        registers.rax = number as u64;
-        [
-            registers.rdi,
-            registers.rsi,
-            registers.rdx,
-            registers.r10,
-            registers.r8,
-            registers.r9,
-        ] = arguments;
-        let after = self.go(registers, libc::PTRACE_SINGLESTEP, entry + 2)?;
-        Ok(after.rax as i64)
-    }
-
-    /// Calls the function at `function` on the stack that ends at `stack`; it returns to
-    /// the trap at `trap`.
-    ///
-    /// # Errors
-    /// If the thread does not come back.
-    pub fn function(
-        &self,
-        memory: &Memory,
-        function: u64,
-        argument: u64,
-        stack: u64,
-        trap: u64,
-    ) -> io::Result<u64> {
-        let mut registers = self.fresh();
-        // As after a call.
-        let top = (stack & !15) - 8;
-        memory.write(top, &trap.to_le_bytes())?;
-        registers.rip = function;
-        registers.rsp = top;
-        registers.rdi = argument;
-        let after = self.go(registers, libc::PTRACE_CONT, trap + 1)?;
-        Ok(after.rax)
-    }
-
-    /// Its registers, in no kernel call and with plain flags.
-    fn fresh(&self) -> libc::user_regs_struct {
-        const DIRECTION_AND_TRAP: u64 = 0x500;
-        let mut registers = *self.thread.registers();
-        registers.orig_rax = u64::MAX;
-        registers.eflags &= !DIRECTION_AND_TRAP;
-        registers
-    }
-
-    /// Lets it go with these registers until it traps at `end`.
-    fn go(
-        &self,
-        registers: libc::user_regs_struct,
-        how: u32,
-        end: u64,
-    ) -> io::Result<libc::user_regs_struct> {
-        /// Stops that are not the one that is waited for: of the whole process, mostly.
-        const MOST_STOPS: u32 = 50;
-        let thread = self.thread.thread();
-        set(thread, &registers)?;
-        request(how, thread, 0, 0)?;
-        for _ in 0..MOST_STOPS {
-            let Some(status) = wait(thread) else {
-                request(libc::PTRACE_INTERRUPT, thread, 0, 0)?;
-                continue;
-            };
-            if !libc::WIFSTOPPED(status) {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            let now = get(thread)?;
-            if libc::WSTOPSIG(status) == libc::SIGTRAP && status >> 16 == 0 && now.rip == end {
-                return Ok(now);
-            }
-            request(how, thread, 0, 0)?;
-        }
-        Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
-    }
-}
-
-impl Drop for Borrowed<'_> {
-    fn drop(&mut self) {
-        let thread = self.thread.thread();
-        // If these fail the thread has been killed.
-        let _ = request(
-            libc::PTRACE_SETFPREGS,
-            thread,
-            0,
-            &raw const *self.float as usize,
-        );
-        let _ = set(thread, self.thread.registers());
-        let _ = set_mask(self.thread, self.mask);
     }
 }
 
@@ -276,16 +207,4 @@ impl Drop for Borrowed<'_> {
 /// As the kernel says.
 pub fn set_mask(thread: &Stopped, mask: u64) -> io::Result<()> {
     request(SET_MASK, thread.thread(), 8, &raw const mask as usize)
-}
-
-fn set(thread: i32, registers: &libc::user_regs_struct) -> io::Result<()> {
-    let place = &raw const *registers as usize;
-    request(libc::PTRACE_SETREGS, thread, 0, place)
-}
-
-fn get(thread: i32) -> io::Result<libc::user_regs_struct> {
-    // SAFETY: plain data, for which zeroes are valid.
-    let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-    request(libc::PTRACE_GETREGS, thread, 0, &raw mut registers as usize)?;
-    Ok(registers)
 }

@@ -1,0 +1,176 @@
+//! Pages of code with instructions that order memory, of which isolated threads may execute
+//! loops without one: small programs have all of their code on such a page. Looked at when
+//! a thread is met there, since it means to read functions' bounds from the file. Called
+//! by `keeper`; which instructions those are is for `sunder_rewrite::closed_points` to say.
+//!
+//! The page in the program's memory must be as in the file; what of it threads find
+//! there when they are at home is not touched. Workers, which are processes of their own, put
+//! `int3` into their copy.
+
+use super::image::is_systems;
+use super::shared::Shared;
+use object::elf::PF_X;
+use object::{Object, ObjectSection, ObjectSegment, SegmentFlags};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use sunder_access::{Mapping, ProcessId};
+use sunder_observe::proc;
+use sunder_rewrite::Function;
+use sunder_wire::isolation::{GUARDED, Guarded};
+use sunder_wire::tracking::mode;
+
+const PAGE: u64 = 4096;
+/// Larger files are not looked at: that would take too long.
+const LARGEST: u64 = 64 << 20;
+/// Pages that are looked at in one run.
+const MOST: usize = 256;
+
+/// Which pages were asked for.
+#[derive(Debug, Default)]
+pub struct Guards {
+    asked: BTreeSet<u64>,
+}
+
+impl Guards {
+    /// A thread has stood on the page of this address, or has come home for it: it is guarded
+    /// from now on if that can be done. Not where pages are found by faults: there
+    /// everything that two threads write is private.
+    pub fn ask(&mut self, process: i32, shared: &Shared, address: u64) {
+        let page = address & !(PAGE - 1);
+        if page == 0 || shared.tracking.mode.load(Relaxed) != mode::OFF {
+            return;
+        }
+        let place = shared.guarded_count.load(Relaxed) as usize;
+        let Some(kept) = shared.guarded.get(place).filter(|_| place < GUARDED) else {
+            return;
+        };
+        if self.asked.len() >= MOST || !self.asked.insert(page) {
+            return;
+        }
+        let Some(points) = points(process, page) else {
+            return;
+        };
+        kept.address.store(page, Relaxed);
+        for (to, from) in kept.points.iter().zip(points) {
+            to.store(from, Relaxed);
+        }
+        // Workers look at it last.
+        shared.guarded_count.store(place as u32 + 1, SeqCst);
+    }
+}
+
+/// Whether an isolated thread may execute the instruction at this address, on a guarded page.
+pub fn is_open(shared: &Shared, address: u64) -> bool {
+    let count = shared.guarded_count.load(Relaxed) as usize;
+    let at = address % PAGE;
+    let open = |page: &Guarded| {
+        let bits = page.points.get((at / 64) as usize);
+        bits.is_some_and(|bits| bits.load(Relaxed) >> (at % 64) & 1 == 0)
+    };
+    let page = address - at;
+    let pages = shared.guarded.iter().take(count);
+    pages.filter(|g| g.address.load(Relaxed) == page).any(open)
+}
+
+/// What of a page must not be executed; none if that is all of it.
+fn points(process: i32, page: u64) -> Option<[u64; 64]> {
+    let process = ProcessId(process.unsigned_abs());
+    let mappings = proc::mappings(process).ok()?;
+    let contains = |m: &&Mapping| {
+        let start = m.span.start.0;
+        (start..start + m.span.len).contains(&page)
+    };
+    let mapping = mappings.iter().find(contains)?;
+    let path = Path::new(&mapping.path);
+    let is_fit = mapping.execute && !mapping.write && path.is_absolute() && !is_systems(path);
+    if !is_fit || fs::metadata(path).ok()?.len() > LARGEST {
+        return None;
+    }
+    let offset = mapping.file_offset + (page - mapping.span.start.0);
+    let bytes = fs::read(path).ok()?;
+    let as_it_is = memory(process, page)?;
+    let in_file = bytes.get(usize::try_from(offset).ok()?..)?;
+    if in_file.get(..PAGE as usize)? != as_it_is {
+        return None;
+    }
+    in_the_file(&bytes, offset)
+}
+
+/// The same for the page at an offset of a file.
+fn in_the_file(bytes: &[u8], offset: u64) -> Option<[u64; 64]> {
+    let file = object::File::parse(bytes).ok()?;
+    // Sequences that the kernel restarts depend on the thread's CPU.
+    if file.section_by_name("__rseq_cs").is_some() {
+        return None;
+    }
+    let is_code =
+        |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags.contains(PF_X));
+    let (start, first, length) = file
+        .segments()
+        .filter(|s| is_code(s.flags()))
+        .map(|s| (s.address(), s.file_range().0, s.file_range().1))
+        .find(|(_, first, length)| offset + PAGE > *first && offset < first + length)?;
+    let page = start.wrapping_add(offset.wrapping_sub(first));
+    let end = start.checked_add(length)?;
+    let mut functions = Vec::new();
+    for [from, to] in functions_of(&file)? {
+        if from >= page + PAGE || to <= page {
+            continue;
+        }
+        if from < start || to > end {
+            return None;
+        }
+        let at = (first + (from - start)) as usize;
+        functions.push(Function {
+            address: from,
+            code: bytes.get(at..at + (to - from) as usize)?,
+        });
+    }
+    let on_page = bytes.get(offset as usize..(offset + PAGE) as usize)?;
+    sunder_rewrite::closed_points(page, on_page, &functions)
+}
+
+/// The functions that unwinding information knows: starts and ends. None if it is damaged.
+fn functions_of(file: &object::File<'_>) -> Option<Vec<[u64; 2]>> {
+    use gimli::UnwindSection;
+    let section = file.section_by_name(".eh_frame")?;
+    let data = section.data().ok()?;
+    let frames = gimli::EhFrame::new(data, gimli::LittleEndian);
+    let bases = gimli::BaseAddresses::default().set_eh_frame(section.address());
+    let mut entries = frames.entries(&bases);
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next().ok()? {
+        if let gimli::CieOrFde::Fde(partial) = entry {
+            let fde = partial.parse(gimli::EhFrame::cie_from_offset).ok()?;
+            found.push([fde.initial_address(), fde.end_address()]);
+        }
+    }
+    Some(found)
+}
+
+/// The page as the program has it.
+fn memory(process: ProcessId, page: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0u8; PAGE as usize];
+    let local = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: page as *mut _,
+        iov_len: bytes.len(),
+    };
+    // SAFETY: the local part is valid; the remote one is checked by the kernel.
+    let read = unsafe {
+        libc::process_vm_readv(
+            process.0 as i32,
+            &raw const local,
+            1,
+            &raw const remote,
+            1,
+            0,
+        )
+    };
+    (read == bytes.len() as isize).then_some(bytes)
+}

@@ -1,0 +1,155 @@
+//! Waits of a child that is stopped all the time.
+
+use super::{Stop, Stopped};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// Waits, and says whether it ended as without us; none if there is no such call.
+type Wait = fn() -> Option<bool>;
+
+const LIMIT: Duration = Duration::from_millis(300);
+/// The status of a child that has no such call.
+const NONE: i32 = 77;
+
+/// Waits for 300 ms for what never comes.
+const WAITS: [(&str, Wait); 5] = [
+    ("epoll_wait", || {
+        let mut event = nothing::<libc::epoll_event>();
+        // SAFETY: places of ours.
+        let count = unsafe { libc::epoll_wait(libc::epoll_create1(0), &raw mut event, 1, 300) };
+        Some(count == 0)
+    }),
+    ("epoll_pwait2", || {
+        let mut event = nothing::<[u64; 2]>();
+        // SAFETY: takes no pointers.
+        let (queue, none) = (unsafe { libc::epoll_create1(0) }, 0usize);
+        let (call, at) = (libc::SYS_epoll_pwait2, &raw mut event);
+        // SAFETY: places of ours.
+        let done = unsafe { libc::syscall(call, queue, at, 1, &raw const TIME, none, 8usize) };
+        // Kernels before 5.11 have none.
+        (done == 0 || error() != libc::ENOSYS).then_some(done == 0)
+    }),
+    ("rt_sigtimedwait", || {
+        let set = 1u64 << (libc::SIGUSR1 - 1);
+        let (at, none) = (&raw const set, 0usize);
+        let call = libc::SYS_rt_sigtimedwait;
+        // SAFETY: places of ours.
+        let done = unsafe { libc::syscall(call, at, none, &raw const TIME, 8usize) };
+        Some(done == -1 && error() == libc::EAGAIN)
+    }),
+    ("semtimedop", || {
+        let mut down = libc::sembuf {
+            sem_num: 0,
+            sem_op: -1,
+            sem_flg: 0,
+        };
+        // SAFETY: places of ours, and a semaphore that is removed again.
+        unsafe {
+            let all = libc::semget(libc::IPC_PRIVATE, 1, 0o600);
+            let call = libc::SYS_semtimedop;
+            let at = &raw mut down;
+            let done = libc::syscall(call, all, at, 1usize, &raw const TIME);
+            let why = error();
+            libc::semctl(all, 0, libc::IPC_RMID);
+            (all >= 0).then_some(done == -1 && why == libc::EAGAIN)
+        }
+    }),
+    ("io_getevents", || {
+        let mut queue = 0usize;
+        let mut event = nothing::<[u64; 4]>();
+        let (one, at) = (1usize, &raw mut event);
+        // SAFETY: places of ours.
+        unsafe {
+            if libc::syscall(libc::SYS_io_setup, one, &raw mut queue) != 0 {
+                return None;
+            }
+            let call = libc::SYS_io_getevents;
+            Some(libc::syscall(call, queue, one, one, at, &raw const TIME) == 0)
+        }
+    }),
+];
+/// Constant: nobody may write there.
+static TIME: libc::timespec = libc::timespec {
+    tv_sec: 0,
+    tv_nsec: 300_000_000,
+};
+
+fn nothing<T>() -> T {
+    // SAFETY: for plain data only.
+    unsafe { std::mem::zeroed() }
+}
+
+fn error() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// A process that waits so, and ends with 0 if all was as it would be alone.
+fn waiting(wait: Wait) -> i32 {
+    // SAFETY: what the child does between `fork` and its end needs no lock and no memory of
+    // the other threads'.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let start = Instant::now();
+            libc::_exit(match wait() {
+                None => NONE,
+                Some(good) => i32::from(!good || start.elapsed() < LIMIT),
+            });
+        }
+        child
+    }
+}
+
+/// Without what is left of its time each stop would begin a wait anew, as long as it ever was.
+#[test]
+fn a_wait_that_is_stopped_all_the_time_ends() {
+    let _alone = super::mortal::ALONE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    for (name, wait) in WAITS {
+        ends_in_its_time(name, wait);
+    }
+}
+
+fn ends_in_its_time(name: &str, wait: Wait) {
+    const HANGS: Duration = Duration::from_secs(60);
+    let start = Instant::now();
+    let child = waiting(wait);
+    assert!(child > 0, "no child");
+    let status = loop {
+        match Stopped::stop(child, child) {
+            Ok(Stop::Stopped(stopped)) => drop(stopped),
+            Ok(Stop::Ended(status)) => break Some(status),
+            Ok(Stop::NotNow) => {
+                if let Some(status) = super::sweep(child) {
+                    break Some(status);
+                }
+            }
+            // Who has ended can't be stopped either.
+            Err(error) => {
+                let ended = super::wait(child);
+                if ended.is_none() {
+                    println!("SKIP: a child can't be stopped: {error}");
+                }
+                break ended;
+            }
+        }
+        if start.elapsed() > HANGS {
+            break Some(-1);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    if status.is_none_or(|status| status == -1) {
+        // SAFETY: a child of ours that has not ended.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        let _ = super::wait(child);
+    }
+    if let Some(status) = status {
+        assert_ne!(status, -1, "{name} waits still");
+        if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == NONE {
+            println!("SKIP: {name}: the kernel has no such call");
+            return;
+        }
+        assert_eq!(status, 0, "{name}");
+    }
+}

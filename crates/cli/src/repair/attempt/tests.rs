@@ -1,0 +1,232 @@
+//! Repairs as they live, on areas that stand for a program's: no program runs.
+
+use super::*;
+use std::sync::atomic::AtomicU64;
+use sunder_plan::remap::Group;
+
+fn attempt() -> Attempt {
+    let group = |offset, thread| Group {
+        offset,
+        size: 8,
+        threads: [thread].into(),
+    };
+    let proposal = Proposal {
+        page: 0x5000_0000,
+        len: 4096,
+        groups: vec![group(0, 1), group(8, 2)],
+        object: "counters".into(),
+        cost_share: 0.5,
+        threads: vec![ThreadId(1), ThreadId(2)],
+        code: 0,
+    };
+    Attempt::new(proposal, Vec::new(), Some(0), Time(0), Windows::new())
+}
+
+/// An area as the program's library leaves it.
+fn area() -> Box<Area> {
+    // SAFETY: any bytes are atomic words, so zeroes are.
+    unsafe { Box::<Area>::new_zeroed().assume_init() }
+}
+
+fn moved(area: &Area, at: u64) {
+    area.applied.store(at, Relaxed);
+    area.state.store(ACTIVE, Release);
+}
+
+fn put_back(area: &Area, at: u64, reason: u32) {
+    area.reason.store(reason, Relaxed);
+    area.rolled_back.store(at, Relaxed);
+    area.state.store(ROLLED_BACK, Release);
+}
+
+fn step(attempt: &mut Attempt, area: &Area, now: u64, bytes: &[Bytes]) -> Next {
+    let own = ProcessId(std::process::id());
+    attempt.step(area, own, now, &mut |_, _| bytes.to_vec())
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn what_the_kernel_needed_back_is_moved_again_after_a_pause_if_it_is_contended() {
+    let (mut attempt, area) = (attempt(), area());
+    moved(&area, SECOND);
+    assert!(matches!(
+        step(&mut attempt, &area, SECOND, &[]),
+        Next::Nothing
+    ));
+    put_back(&area, 2 * SECOND, BY_KERNEL);
+    assert!(matches!(
+        step(&mut attempt, &area, 2 * SECOND, &[]),
+        Next::Nothing
+    ));
+    assert_eq!(attempt.stays[0].back, Some((BY_KERNEL, 2 * SECOND)));
+    // The pause is over: contention is looked for, from a mark on.
+    assert!(matches!(
+        step(&mut attempt, &area, 3 * SECOND, &[]),
+        Next::Mark
+    ));
+    let mark = Mark::nothing();
+    attempt.look_from(mark, 3 * SECOND);
+    assert!(matches!(
+        step(&mut attempt, &area, 3 * SECOND + 1, &[]),
+        Next::Nothing
+    ));
+    // Threads that can't be measured (there are none of these numbers) don't keep it.
+    let bytes = [Bytes {
+        thread: ThreadId(u32::MAX >> 2),
+        original: 0x5000_0000,
+        at: 0x5000_0000,
+        len: 8,
+    }];
+    assert!(matches!(
+        step(&mut attempt, &area, 3 * SECOND + 2, &bytes),
+        Next::Again
+    ));
+    attempt.again(&area);
+    assert_eq!(area.wanted.load(Relaxed), APPLY_AGAIN);
+    moved(&area, 4 * SECOND);
+    step(&mut attempt, &area, 4 * SECOND, &[]);
+    assert_eq!(attempt.stays.len(), 2);
+    assert_eq!(attempt.stays[1].back, None);
+}
+
+#[test]
+fn what_is_not_contended_any_more_stays_where_it_is() {
+    let (mut attempt, area) = (attempt(), area());
+    moved(&area, SECOND);
+    put_back(&area, 2 * SECOND, BY_KERNEL);
+    let mut now = 2 * SECOND;
+    for _ in 0..1000 {
+        now += 10_000_000;
+        match step(&mut attempt, &area, now, &[]) {
+            Next::Mark => attempt.look_from(Mark::nothing(), now),
+            Next::Again => panic!("nobody contends"),
+            Next::Nothing => {}
+        }
+    }
+    assert_eq!(attempt.stays.len(), 1);
+}
+
+#[test]
+fn what_cannot_stay_away_or_has_lost_its_place_is_over() {
+    for (reason, spoilt) in [(sunder_wire::remap::BY_INSTRUCTION, 0), (BY_KERNEL, 1)] {
+        let (mut attempt, area) = (attempt(), area());
+        moved(&area, SECOND);
+        area.spoilt.store(spoilt, Relaxed);
+        put_back(&area, 2 * SECOND, reason);
+        for n in 0..1000 {
+            let next = step(&mut attempt, &area, 2 * SECOND + n * SECOND, &[]);
+            assert!(matches!(next, Next::Nothing), "{reason}");
+        }
+    }
+}
+
+/// Its area is free and move is wanted, or it was put back and is wanted away again; asked
+/// so often.
+fn asked(again: bool, times: u32) -> (Attempt, Box<Area>) {
+    let (mut attempt, area) = (attempt(), area());
+    if again {
+        moved(&area, SECOND);
+        step(&mut attempt, &area, SECOND, &[]);
+        put_back(&area, 2 * SECOND, BY_KERNEL);
+        step(&mut attempt, &area, 2 * SECOND, &[]);
+        attempt.again(&area);
+    } else {
+        area.wanted.store(APPLY, Relaxed);
+    }
+    attempt.asked = times;
+    (attempt, area)
+}
+
+#[test]
+fn what_no_thread_takes_holds_up_others_for_a_while_only() {
+    for again in [false, true] {
+        let (attempt, area) = asked(again, 1);
+        assert!(attempt.holds_up(&area), "it was asked for just now");
+        let (mut attempt, area) = asked(again, PATIENCE_OF_OTHERS + 1);
+        assert!(!attempt.holds_up(&area));
+        // It is taken after all, and measured.
+        moved(&area, 3 * SECOND);
+        step(&mut attempt, &area, 3 * SECOND, &[]);
+        assert!(attempt.holds_up(&area), "threads find their way");
+    }
+}
+
+#[test]
+fn what_is_given_up_is_not_moved_by_who_comes_later() {
+    let (mut attempt, area) = asked(false, 400);
+    attempt.give_up(&area);
+    assert!(!attempt.holds_up(&area) && !is_on_its_way(&area));
+    assert_eq!(area.state.load(Relaxed), REFUSED, "nobody finds it free");
+    assert!(attempt.hindrance.is_some(), "it is told");
+    let (mut attempt, area) = asked(true, 400);
+    attempt.give_up(&area);
+    assert!(!attempt.holds_up(&area) && !is_on_its_way(&area));
+    assert_eq!(area.wanted.load(Relaxed), NOTHING);
+    assert_eq!(area.state.load(Relaxed), ROLLED_BACK);
+}
+
+/// The bytes are on their way as patience ends: what comes of it is followed.
+#[test]
+fn who_begins_as_it_is_given_up_wins() {
+    let (mut attempt, area) = asked(false, 400);
+    area.state.store(APPLYING, Relaxed);
+    attempt.give_up(&area);
+    assert!(attempt.holds_up(&area));
+    assert_eq!(area.state.load(Relaxed), APPLYING);
+    moved(&area, 3 * SECOND);
+    step(&mut attempt, &area, 3 * SECOND, &[]);
+    assert_eq!(attempt.stays.len(), 1);
+}
+
+/// A repair whose threads get on no faster is put back: the calling thread counts
+/// at the same pace in all windows.
+#[test]
+fn what_does_not_help_is_put_back() {
+    let own = ProcessId(std::process::id());
+    // SAFETY: asks for a number.
+    let thread = ThreadId(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
+    let counter = AtomicU64::new(0);
+    let bytes = [Bytes {
+        thread,
+        original: counter.as_ptr() as u64,
+        at: counter.as_ptr() as u64,
+        len: 8,
+    }];
+    // Its own CPU time is the clock, so that no load of the machine matters.
+    let count = |gauge: &mut Gauge| {
+        while !gauge.is_enough() {
+            for _ in 0..20_000 {
+                counter.fetch_add(1, Relaxed);
+            }
+            gauge.read(&bytes);
+        }
+    };
+    let Some(mut gauge) = Gauge::begin(own, &[thread]) else {
+        println!("SKIP: the kernel lets us measure no thread");
+        return;
+    };
+    count(&mut gauge);
+    let (mut attempt, area) = (attempt(), area());
+    attempt.before = gauge.end();
+    moved(&area, 0);
+    // Stands for a pace that is what it was: the same readings.
+    let same = attempt.before.clone();
+    let found = gains(&attempt.before, &same);
+    assert!(found.iter().all(|(_, gain)| gain.ratio == 1.0), "{found:?}");
+    assert_eq!(mean(&found), Some(1.0));
+    attempt.stays.push(Stay::default());
+    assert!(matches!(
+        attempt.judge(&area, own, 0, same.clone(), false),
+        Phase::Measuring { second: true, .. }
+    ));
+    assert_eq!(area.wanted.load(Relaxed), 0);
+    assert!(matches!(
+        attempt.judge(&area, own, 0, same, true),
+        Phase::Settled
+    ));
+    assert_eq!(area.wanted.load(Relaxed), ROLL_BACK);
+    put_back(&area, SECOND, BY_TOOL);
+    attempt.follow(&area, SECOND);
+    assert_eq!(attempt.past()[0].ended, Ended::Helpless);
+}

@@ -1,0 +1,221 @@
+//! `repair` and `attach --repair` end in ways that nobody is prepared for: killed or stopped at
+//! any moment, also while they have threads of the program do something for them, and without
+//! room for what they write. The program does what it would do alone.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::limited::limited;
+use support::{Ended, c_program, plain_sunder, targets};
+
+/// How often each is done here; `SUNDER_KILLS` says otherwise.
+const TIMES: u64 = 5;
+
+fn times() -> u64 {
+    let told = std::env::var("SUNDER_KILLS").ok();
+    told.and_then(|t| t.parse().ok()).unwrap_or(TIMES)
+}
+
+/// Milliseconds of the whole life of what is done, in no order (a multiplicative sequence).
+fn moment(round: u64, life: u64) -> Duration {
+    Duration::from_micros((round + 1) * 618_034 % (life * 1000))
+}
+
+fn program() -> PathBuf {
+    c_program("attached", &[]).expect("it compiles")
+}
+
+/// The program's ends of its pipes: it counts until the first says something, and then says
+/// whether all was right.
+struct Pipes {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Pipes {
+    fn of(child: &mut Child) -> Self {
+        let input = child.stdin.take().expect("piped");
+        let output = child.stdout.take().expect("piped");
+        let mut output = BufReader::new(output);
+        let mut line = String::new();
+        output.read_line(&mut line).expect("readable");
+        assert_eq!(line, "ready\n");
+        Self { input, output }
+    }
+
+    /// What it says in the end.
+    fn end(mut self) -> String {
+        // If it has died, the text says so.
+        let _ = self.input.write_all(b"x");
+        drop(self.input);
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).expect("readable");
+        text
+    }
+}
+
+fn piped(command: &mut Command) -> &mut Command {
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+}
+
+fn signal(process: u32, signal: i32) {
+    // SAFETY: takes two integers.
+    unsafe { libc::kill(process as i32, signal) };
+}
+
+fn attach(to: &str, duration: &str, seed: u64) -> Ended {
+    let mut command = plain_sunder();
+    command
+        .args(["attach", "--repair", "--quiet", "--chaos"])
+        .arg(seed.to_string())
+        .args(["--duration", duration, "--pid", to])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Ended::new(&mut command)
+}
+
+/// Waits until none of its threads is stopped by the tool. Who kills the tool while they are
+/// lets them run where they never do otherwise, and some programs then go wrong
+/// (`docs/design/attach.md`, "Limits").
+fn settle(process: u32) {
+    let traced = || {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+        let mut threads = threads.into_iter().flatten().flatten();
+        threads.any(|thread| {
+            let told = std::fs::read_to_string(thread.path().join("status"));
+            told.is_ok_and(|told| !told.contains("TracerPid:\t0\n"))
+        })
+    };
+    while traced() {
+        std::thread::yield_now();
+    }
+}
+
+/// What a process has started.
+fn child_of(process: u32) -> Option<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let children = threads.flatten().filter_map(|thread| {
+        let told = std::fs::read_to_string(thread.path().join("children"));
+        told.ok()?.split_whitespace().next()?.parse().ok()
+    });
+    children.into_iter().next()
+}
+
+/// At any moment it is not ended by a trap of ours, and ends; killed while it stops nobody, all
+/// that the program does is right.
+#[test]
+fn a_program_outlives_who_is_attached_to_it() {
+    let _alone = targets::alone();
+    let program = program();
+    for round in 0..times() {
+        // While it comes and moves, and around its going.
+        for (duration, settled) in [
+            ("60s", true),
+            ("200ms", true),
+            ("60s", false),
+            ("200ms", false),
+        ] {
+            let mut target = Ended::new(piped(Command::new(&program).arg("calls")));
+            let pipes = Pipes::of(target.child());
+            let mut sunder = attach(&target.id(), duration, round);
+            std::thread::sleep(moment(round, 900));
+            if settled {
+                settle(target.child().id());
+            }
+            signal(sunder.child().id(), libc::SIGKILL);
+            let _ = sunder.child().wait();
+            // Whoever asks for moved bytes puts them back itself.
+            std::thread::sleep(Duration::from_millis(20));
+            let said = pipes.end();
+            let status = target.child().wait().expect("waited for");
+            let what = format!("round {round} of {duration}, settled {settled}: {status}");
+            assert_ne!(status.signal(), Some(libc::SIGTRAP), "{what}");
+            if settled {
+                assert_eq!(said, "wrong 0\n", "{what}");
+                assert!(status.success(), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_program_outlives_who_started_it() {
+    let _alone = targets::alone();
+    let program = program();
+    for round in 0..times() {
+        let mut command = plain_sunder();
+        command.args(["repair", "--quiet", "--chaos"]);
+        command.arg(round.to_string()).arg("--").arg(&program);
+        let mut sunder = Ended::new(piped(command.arg("calls")));
+        let pipes = Pipes::of(sunder.child());
+        std::thread::sleep(moment(round, 900));
+        settle(child_of(sunder.child().id()).expect("it runs"));
+        signal(sunder.child().id(), libc::SIGKILL);
+        let _ = sunder.child().wait();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(pipes.end(), "wrong 0\n", "round {round}");
+    }
+}
+
+/// As by Ctrl-Z, a debugger, or a machine that has no time.
+#[test]
+fn who_is_stopped_for_a_while_goes_on() {
+    let _alone = targets::alone();
+    let program = program();
+    for round in 0..times().div_ceil(2) {
+        let mut target = Ended::new(piped(Command::new(&program).arg("calls")));
+        let pipes = Pipes::of(target.child());
+        let mut sunder = attach(&target.id(), "700ms", round);
+        std::thread::sleep(moment(round, 900));
+        signal(sunder.child().id(), libc::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(1500));
+        signal(sunder.child().id(), libc::SIGCONT);
+        assert_eq!(status(&mut sunder), Some(0), "round {round}");
+        assert_eq!(pipes.end(), "wrong 0\n", "round {round}");
+    }
+}
+
+/// Its status, if it ends.
+fn status(sunder: &mut Ended) -> Option<i32> {
+    const HANGS: Duration = Duration::from_secs(60);
+    let begun = Instant::now();
+    while begun.elapsed() < HANGS {
+        if let Some(status) = sunder.child().try_wait().expect("a child") {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+/// The report can't be written, nobody reads what is told, or there is nothing to read from: the
+/// program's output and status are its own all the same.
+#[test]
+fn what_sunder_can_not_write_is_not_the_programs_loss() {
+    let _alone = targets::alone();
+    let program = c_program("fibers", &[]).expect("it compiles");
+    for how in ["exec \"$@\"", "exec \"$@\" 2>&- <&-"] {
+        for report in [false, true] {
+            let mut command = Command::new("sh");
+            command.args(["-c", how, "sh"]);
+            command.arg(plain_sunder().get_program());
+            command.args(["repair", "--quiet"]);
+            if report {
+                command.args(["--report", "/dev/full"]);
+            }
+            command.arg("--").arg(&program).arg("2000");
+            let seen = limited(&command).output().expect("timeout runs");
+            let said = String::from_utf8_lossy(&seen.stderr);
+            assert_eq!(String::from_utf8_lossy(&seen.stdout), "wrong 0\n", "{said}");
+            let wanted = if report { 125 } else { 0 };
+            assert_eq!(seen.status.code(), Some(wanted), "{how} {report}: {said}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A terminal's job control: Ctrl-Z stops the program and Sunder as a shell's job, isolated
+//! threads included, `fg` lets all go on, and Ctrl-C ends both with the program's status.
+//! Whatever a person at the terminal sees is what there is to see without Sunder.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Compiles `tests/programs/NAME.c`.
+fn compiled(name: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let aside = program.with_extension(format!("{:?}", std::thread::current().id()));
+    let compiled = Command::new("gcc")
+        .args(["-O1", "-w", "-pthread", "-o"])
+        .arg(&aside)
+        .arg(source.join(name).with_extension("c"))
+        .arg("-lutil")
+        .status()
+        .expect("gcc is needed, as the README says");
+    assert!(compiled.success(), "{name} compiles");
+    std::fs::rename(&aside, &program).expect("same folder");
+    program
+}
+
+/// What happens at the terminal with these words as the job, and the program's own behind
+/// them.
+fn seen(sunder: &[&str], own: &[&str]) -> String {
+    support::usual_signals();
+    let mut command = Command::new(compiled("terminal"));
+    if own[0] == "ignores" {
+        command.arg("unstoppable");
+    }
+    if !sunder.is_empty() {
+        command.arg(env!("CARGO_BIN_EXE_sunder")).args(sunder);
+        command.arg("--");
+    }
+    let output = command
+        .arg(compiled("job"))
+        .args(own)
+        .stdin(Stdio::null())
+        .output()
+        .expect("it was just compiled");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The program alone, and how it is under these commands. One that isolates threads waits
+/// until somebody is, as far as that can be.
+fn is_as_natively(how: &str) {
+    let _alone = support::targets::alone();
+    let native = seen(&[], &[how]);
+    let stops = native.contains("all are stopped: 1\n");
+    assert_ne!(stops, how == "ignores", "{native}");
+    assert!(native.contains("right\n") || native.contains("ended with 130\n"));
+    let protect = ["protect", "--quiet", "--isolate-global", "shared"];
+    assert_eq!(seen(&protect, &[how, "sunder-memory"]), native, "protect");
+    assert_eq!(seen(&["protect", "--quiet"], &[how]), native, "protect");
+    assert_eq!(seen(&["repair", "--quiet"], &[how]), native, "repair");
+    assert_eq!(seen(&["detect", "--quiet"], &[how]), native, "detect");
+}
+
+#[test]
+fn a_job_is_stopped_goes_on_and_is_interrupted() {
+    is_as_natively("plain");
+}
+
+#[test]
+fn a_job_that_handles_its_stops_and_its_interrupt_does_so() {
+    is_as_natively("handles");
+}
+
+/// The terminal stays the program's.
+#[test]
+fn a_job_that_does_not_stop_goes_on() {
+    is_as_natively("ignores");
+}

@@ -1,0 +1,80 @@
+/* Two threads share a line falsely, and after a while other bytes of the same object: the
+ * second phase begins when the bytes of the first have been moved, which the program sees
+ * by the code that is mapped for it, with a call that needs the object where it was.
+ * It ends when the bytes have been moved in another way, or after some seconds. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Microseconds. */
+#define STEP 5000
+#define A_WHILE 400000
+/* Seconds. */
+#define AT_MOST 8
+
+static struct {
+    volatile long word[8];
+    char text[512];
+} __attribute__((aligned(4096))) shared;
+
+/* 0 and 1; 2 is the end. */
+static volatile int phase __attribute__((aligned(4096)));
+static long done[2][2];
+
+static void *work(void *argument) {
+    long which = (long)argument, mine[2] = {0};
+    volatile long own[8] = {0};
+    for (int now; (now = phase) < 2; mine[now] += 10000) {
+        volatile long *word = &shared.word[4 * now + which];
+        for (long i = 0; i < 10000; i++) {
+            (*word)++;
+            own[i % 8] = i;
+        }
+    }
+    memcpy(done[which], mine, sizeof mine);
+    return NULL;
+}
+
+/* How many areas have code of their own. */
+static int areas(void) {
+    char line[512];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        count += strstr(line, "r-xs") && strstr(line, "sunder-remap");
+    if (maps) fclose(maps);
+    return count;
+}
+
+static long seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+/* Until there are so many, and a while longer. */
+static int wait_for(int wanted) {
+    long end = seconds() + AT_MOST;
+    int there;
+    while (!(there = areas() >= wanted) && seconds() < end) usleep(STEP);
+    if (there) usleep(A_WHILE);
+    return there;
+}
+
+int main(void) {
+    pthread_t threads[2];
+    int ends[2], wrong = pipe(ends) != 0;
+    for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
+    if (wait_for(1)) {
+        phase = 1;
+        wrong += write(ends[1], shared.text, 64) != 64;
+        wait_for(2);
+    }
+    phase = 2;
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++) wrong += shared.word[4 * (i / 2) + i % 2] != done[i % 2][i / 2];
+    printf("wrong %d\n", wrong);
+    return 0;
+}

@@ -1,0 +1,110 @@
+//! Which bytes `sunder repair` takes apart: by who uses them, be some shared truly, and
+//! never what only true sharing would gain by. Judged by what was moved and by the
+//! program's output, never by time.
+
+mod support;
+
+use sunder_findings::Moved;
+use support::repaired::{Run, repaired, strings, until_moved, workload};
+use support::targets;
+
+/// One workload: its threads, and where on a line the bytes lie that stay where they are.
+/// What nobody uses may go along with its neighbours.
+struct Case {
+    name: &'static str,
+    threads: u32,
+    stays: std::ops::Range<u64>,
+    /// Whether all its threads contend all the time, on two CPUs too.
+    always: bool,
+}
+
+const CASES: [Case; 5] = [
+    // The limits that the others read stay; the progress goes.
+    Case {
+        name: "single_writer",
+        threads: 2,
+        stays: 0..16,
+        always: true,
+    },
+    Case {
+        name: "flag_beside_counter",
+        threads: 2,
+        stays: 8..9,
+        always: true,
+    },
+    // The settings stay; the counters go, be they one writer's or two writers'.
+    Case {
+        name: "fs_mixed",
+        threads: 2,
+        stays: 0..16,
+        always: true,
+    },
+    Case {
+        name: "fs_mixed",
+        threads: 4,
+        stays: 0..16,
+        always: false,
+    },
+    // Two words, each of a writer and a reader; before them lies the allocator's.
+    Case {
+        name: "listing_a1_v5",
+        threads: 4,
+        stays: 0..16,
+        always: false,
+    },
+];
+
+fn number(text: &str) -> u64 {
+    let digits = text.strip_prefix("0x").expect("an address");
+    u64::from_str_radix(digits, 16).expect("an address")
+}
+
+impl Case {
+    fn run(&self, times: u64) -> Run {
+        let (arguments, native) = workload(self.name, self.threads, 2 * times);
+        let name = format!("{}-{}", self.name, self.threads);
+        let run = repaired(&name, &[], &strings(&arguments));
+        assert_eq!(run.stdout, native, "{name}: {}", run.stderr);
+        assert_eq!(run.status, Some(0), "{name}: {}", run.stderr);
+        run
+    }
+
+    /// The groups are those that who uses them makes.
+    fn check(&self, moved: &Moved) {
+        for group in &moved.groups {
+            let from = number(&group.from) % 64;
+            let stay = from >= self.stays.end || from + group.bytes <= self.stays.start;
+            assert!(stay, "{}: {moved:#?}", self.name);
+        }
+        // No two groups on one line.
+        let mut lines: Vec<u64> = moved.groups.iter().map(|g| number(&g.to) / 64).collect();
+        lines.dedup();
+        assert_eq!(lines.len(), moved.groups.len(), "{moved:#?}");
+    }
+}
+
+#[test]
+fn what_different_threads_use_comes_apart_beside_what_they_share() {
+    let _alone = targets::alone();
+    for case in &CASES {
+        let what = format!("{} of {} threads", case.name, case.threads);
+        let run = until_moved(&what, case.always, |times| case.run(times));
+        let Some(run) = run else { continue };
+        println!("{what}: {}", run.stderr.trim());
+        let moved = &run.repair().moved;
+        moved.iter().for_each(|moved| case.check(moved));
+    }
+}
+
+/// Bits of one byte, one word of all: nothing that bytes could mend.
+#[test]
+fn true_sharing_is_left_alone() {
+    let _alone = targets::alone();
+    for name in ["bitmask", "true_share", "true_sharing"] {
+        let (arguments, native) = workload(name, 2, 1);
+        let run = repaired(name, &[], &strings(&arguments));
+        assert_eq!(run.stdout, native, "{name}: {}", run.stderr);
+        assert_eq!(run.status, Some(0), "{name}: {}", run.stderr);
+        assert!(run.repair().moved.is_empty(), "{name}: {}", run.stderr);
+    }
+}

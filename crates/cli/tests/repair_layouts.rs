@@ -1,0 +1,62 @@
+//! Bytes that went back may be moved in another way, if more is known of them by then: in
+//! `phases.c` threads use other bytes of an object than those for which it was taken apart
+//! first. Judged by what was moved and by the program's output, never by time.
+
+mod support;
+
+use std::ops::Range;
+use sunder_findings::Moved;
+use support::repaired::{MOST_BUSY_RUNS, repaired};
+use support::{c_program, targets};
+
+/// Runs side by side that may miss the second way.
+const MOST_MISSED: u32 = 3;
+
+/// First and last byte of each group, from the first page that moved.
+fn groups(moved: &Moved) -> Vec<Range<u64>> {
+    let number = |text: &str| {
+        let digits = text.strip_prefix("0x").expect("an address");
+        u64::from_str_radix(digits, 16).expect("an address")
+    };
+    let page = number(&moved.address);
+    let groups = moved.groups.iter();
+    groups
+        .map(|g| number(&g.from) - page..number(&g.from) - page + g.bytes)
+        .collect()
+}
+
+/// Whether the words with these numbers, which lie at the beginning of the page, are in
+/// different groups.
+fn takes_apart(moved: &Moved, one: u64, other: u64) -> bool {
+    let groups = groups(moved);
+    let of = |word: u64| groups.iter().position(|group| group.contains(&(8 * word)));
+    of(one) != of(other)
+}
+
+#[test]
+fn what_other_bytes_are_used_of_is_moved_in_another_way() {
+    let _alone = targets::alone();
+    let program = c_program("phases", &[]).expect("it compiles");
+    let program = program.to_str().expect("our own path");
+    let mut missed = 0;
+    for _ in 0..MOST_BUSY_RUNS {
+        let run = repaired("phases", &[], &[program]);
+        assert_eq!(String::from_utf8_lossy(&run.stdout), "wrong 0\n");
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        println!("{}", run.stderr.trim());
+        let moved = &run.repair().moved;
+        // In the first phase the words of the second were not seen.
+        let first = moved.first().filter(|first| takes_apart(first, 0, 1));
+        if let Some(last) = first.and(moved.get(1..)).and_then(<[Moved]>::last) {
+            assert!(takes_apart(last, 4, 5), "{moved:#?}");
+            assert_ne!(groups(last), groups(&moved[0]));
+            assert!(moved[0].rolled_back.is_some(), "{moved:#?}");
+            return;
+        }
+        // Threads that ran one after the other do not contend, and beside other programs it
+        // may look as if the first way did help.
+        missed += u32::from(run.side_by_side());
+        assert!(missed < MOST_MISSED, "{:#?}", run.repair());
+    }
+    println!("SKIP: its threads did not run side by side");
+}

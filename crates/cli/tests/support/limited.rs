@@ -1,0 +1,34 @@
+//! Programs that must end: whoever runs one here gets its output, or that it was killed.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+
+/// The command without input and with a limit that only a hang reaches.
+pub fn limited(command: &Command) -> Command {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let mut limited = Command::new("timeout");
+    limited.args(["-s", "KILL", "120"]).args(words);
+    limited.stdin(Stdio::null());
+    limited
+}
+
+/// Runs it so.
+pub fn output(command: &Command) -> Output {
+    limited(command).output().expect("timeout runs")
+}
+
+/// Its status; for a death by signal a shell's number.
+pub fn status(output: &Output) -> Option<i32> {
+    let signal = output.status.signal().map(|signal| 128 + signal);
+    output.status.code().or(signal)
+}
+
+/// Whether threads can be stopped here, as `sunder protect` needs it; says so if not.
+pub fn can_stop_threads(protected: &Output) -> bool {
+    let said = String::from_utf8_lossy(&protected.stderr);
+    let refused = said.contains("can't be stopped");
+    if refused {
+        println!("SKIP: {said}");
+    }
+    !refused
+}

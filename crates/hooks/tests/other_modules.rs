@@ -1,0 +1,46 @@
+//! Libraries of this machine that make kernel calls of their own: whether all of them are found
+//! and can be led through hooks.
+
+use std::path::Path;
+use sunder_observe::code::{Entrances, ModuleCode};
+use sunder_rewrite::sites::{Entering, Function, Number, Plan, Want};
+
+/// Plans for a file in which all calls are to have their results seen, and to be looked at before;
+/// none if it is not there.
+fn plans(file: &Path) -> Option<[Plan; 2]> {
+    let code = ModuleCode::read(file)?;
+    let bounds = |&(start, end): &(u64, u64)| Function { start, end };
+    let functions: Vec<_> = code.functions.iter().map(bounds).collect();
+    let mut entering = Entering::of(&code.bytes, code.address, &functions);
+    assert_eq!(entering.unexplained(), None);
+    if !code.catches {
+        entering.catches_nothing();
+    }
+    let entrances = Entrances::read(file)?;
+    let starts: Vec<u64> = entering.functions().iter().map(|f| f.start).collect();
+    for start in starts {
+        entering.come_also(entrances.of(start).expect("it has no jumps to anywhere"));
+    }
+    Some([Want::Result, Want::Before].map(|want| entering.plan(|_, _| want)))
+}
+
+/// OpenMP's threads wait by calls of their own, some of which are behind loops that spin.
+#[test]
+fn all_calls_of_openmps_library_are_known_and_can_be_led_through_hooks() {
+    let library = Path::new("/usr/lib/x86_64-linux-gnu/libgomp.so.1");
+    let Some([behind, before]) = plans(library) else {
+        println!("SKIP: there is no {}", library.display());
+        return;
+    };
+    let futex = Number::Always(libc::SYS_futex as u32);
+    assert!(behind.entries > 10, "{} calls", behind.entries);
+    for patch in behind.patches.iter().chain(&before.patches) {
+        assert_eq!(patch.number, futex, "{patch:x?}");
+    }
+    for refused in &behind.refused {
+        let other = before.patches.iter().find(|p| p.entry == refused.entry);
+        assert!(other.is_some(), "{refused:x?}");
+    }
+    let (calls, seen) = (behind.entries, behind.patches.len());
+    println!("{calls} calls, of which {seen} can have their result seen");
+}

@@ -1,0 +1,190 @@
+//! The program's arguments and environment, where the kernel reads them for `ps` and
+//! `/proc/PID/cmdline`: from private memory only. When the memory that holds them is made sharable, the
+//! kernel is told of a copy. Contexts: a thread in [`crate::convert`], with everybody else
+//! stopped.
+
+use crate::system;
+
+const PAGE: usize = 4096;
+/// More is not copied: the kernel itself takes less as a rule.
+const LARGEST: usize = 8 << 20;
+
+/// What the kernel knows of a program's parts, as `prctl` takes it all at once, which
+/// needs no privilege.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Parts {
+    start_code: u64,
+    end_code: u64,
+    start_data: u64,
+    end_data: u64,
+    start_brk: u64,
+    brk: u64,
+    start_stack: u64,
+    arg_start: u64,
+    arg_end: u64,
+    env_start: u64,
+    env_end: u64,
+    /// None: that stays.
+    auxiliary: u64,
+    auxiliary_bytes: u32,
+    /// None: that stays.
+    executable: i32,
+}
+
+impl Parts {
+    /// From the text of `/proc/PID/stat` (see its manual), but for the break.
+    fn parse(text: &[u8]) -> Option<Self> {
+        // The name of the program, in parentheses, may hold anything.
+        let behind = text.iter().rposition(|b| *b == b')')?;
+        let rest = text.get(behind + 2..)?;
+        let mut words = rest.split(|b| *b == b' ');
+        let mut last = 2;
+        // Fields are counted from 1, and the first here is the third.
+        let mut field = |number: usize| {
+            let skipped = number - last - 1;
+            last = number;
+            decimal(words.nth(skipped)?)
+        };
+        let parts = Self {
+            start_code: field(26)?,
+            end_code: field(27)?,
+            start_stack: field(28)?,
+            start_data: field(45)?,
+            end_data: field(46)?,
+            start_brk: field(47)?,
+            arg_start: field(48)?,
+            arg_end: field(49)?,
+            env_start: field(50)?,
+            env_end: field(51)?,
+            executable: -1,
+            ..Self::default()
+        };
+        let ordered = [
+            parts.arg_start,
+            parts.arg_end,
+            parts.env_start,
+            parts.env_end,
+        ]
+        .is_sorted();
+        (ordered && parts.arg_start != 0).then_some(parts)
+    }
+}
+
+fn decimal(word: &[u8]) -> Option<u64> {
+    let digits = word.trim_ascii_end();
+    let mut value = 0u64;
+    for digit in digits {
+        let digit = (*digit as char).to_digit(10)?;
+        value = value.checked_mul(10)?.checked_add(digit.into())?;
+    }
+    (!digits.is_empty()).then_some(value)
+}
+
+/// Memory from `start` to `end` is no longer private: if the kernel reads the arguments
+/// there, it reads a copy from now on. Where it does not let us tell it, they are empty.
+pub fn keep(start: usize, end: usize) {
+    let Some(mut parts) = read() else {
+        return;
+    };
+    let (from, to) = (parts.arg_start as usize, parts.env_end as usize);
+    if from < start || to > end || to - from > LARGEST {
+        return;
+    }
+    // The same place within its page, so that the copy need be no longer.
+    let within = from % PAGE;
+    let bytes = (within + (to - from)).next_multiple_of(PAGE);
+    // SAFETY: new memory, as long as what is copied there; the kernel is told of it once it
+    // is complete.
+    unsafe {
+        parts.brk = system::call(libc::SYS_brk, [0; 6]) as u64;
+        let own = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let copy = system::map(0, bytes, rights, own, -1, 0);
+        if copy <= 0 {
+            return;
+        }
+        let copy = copy as usize;
+        core::ptr::copy_nonoverlapping(from as *const u8, (copy + within) as *mut u8, to - from);
+        // What can't be written is never made sharable.
+        system::call(
+            libc::SYS_mprotect,
+            [copy, bytes, libc::PROT_READ as usize, 0, 0, 0],
+        );
+        let moved = ((copy + within) as u64).wrapping_sub(parts.arg_start);
+        for place in [
+            &mut parts.arg_start,
+            &mut parts.arg_end,
+            &mut parts.env_start,
+            &mut parts.env_end,
+        ] {
+            *place = place.wrapping_add(moved);
+        }
+        let what = libc::PR_SET_MM as usize;
+        let map = libc::PR_SET_MM_MAP as usize;
+        let at = &raw const parts as usize;
+        let told = system::call(libc::SYS_prctl, [what, map, at, size_of::<Parts>(), 0, 0]);
+        if told < 0 {
+            system::call(libc::SYS_munmap, [copy, bytes, 0, 0, 0, 0]);
+        }
+    }
+}
+
+/// What the kernel knows now, by way of the thread: the process's first one may have ended.
+fn read() -> Option<Parts> {
+    let mut buffer = [0u8; 1024];
+    // SAFETY: a C string.
+    let fd = unsafe { system::open(c"/proc/thread-self/stat".as_ptr().cast(), false) }?;
+    let length = system::read(fd, &mut buffer);
+    system::close(fd);
+    Parts::parse(buffer.get(..length)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line with field `n` of value `n`, up to the 52nd.
+    fn line(name: &str) -> String {
+        let fields: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
+        format!("1 ({name}) R {}\n", fields.join(" "))
+    }
+
+    #[test]
+    fn fields_are_found_behind_any_name() {
+        for name in ["a", "a b", ") R 7 8 (", ""] {
+            let parts = Parts::parse(line(name).as_bytes()).expect("a whole line");
+            let expected = Parts {
+                start_code: 26,
+                end_code: 27,
+                start_stack: 28,
+                start_data: 45,
+                end_data: 46,
+                start_brk: 47,
+                arg_start: 48,
+                arg_end: 49,
+                env_start: 50,
+                env_end: 51,
+                executable: -1,
+                ..Parts::default()
+            };
+            assert_eq!(parts, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_out_of_order_is_none() {
+        let whole = line("a");
+        let cut = whole.find(" 51").expect("it is there");
+        assert_eq!(Parts::parse(&whole.as_bytes()[..cut]), None);
+        for wrong in [
+            whole.replace(" 49 ", " 47 "),
+            whole.replace(" 48 ", " x "),
+            whole.replace(" 51 ", " 99999999999999999999999 "),
+            whole.replace(" 48 ", " 0 "),
+            String::new(),
+        ] {
+            assert_eq!(Parts::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! An episode in its worker: what happens between a thread's way into isolation and its
+//! way home, for whichever tool ([`crate::tool`]). Called by [`crate::worker`]; must
+//! not know what the tool is for. Contexts: [`Episode::add`] and [`Episode::begin`] in the worker before
+//! it computes; the others in its signal handler, where no code of the C library may
+//! be executed.
+
+use crate::memory::{Memory, Own};
+use crate::system;
+use crate::tool::{Committed, Fault, Page, Place, Policy, Private, Tool};
+use core::sync::atomic::Ordering::Relaxed;
+use sunder_transaction as transaction;
+use sunder_wire::isolation::{Control, Slot};
+
+/// See the module.
+pub struct Episode<'a, T> {
+    control: &'a Control,
+    slot: &'a Slot,
+    memory: &'a Memory,
+    tool: T,
+}
+
+impl<'a, T: Tool> Episode<'a, T> {
+    /// That of a thread with this slot.
+    pub const fn new(control: &'a Control, slot: &'a Slot, memory: &'a Memory, tool: T) -> Self {
+        Self {
+            control,
+            slot,
+            memory,
+            tool,
+        }
+    }
+
+    /// Adds sharable memory that the program may write: its named pages become private.
+    /// `stack` is the thread's stack pointer. False if the kernel refused.
+    pub fn add(&self, start: usize, end: usize, stack: usize) -> bool {
+        if self.tool.watches() {
+            self.memory.add(start, end, stack);
+        }
+        self.tool
+            .named()
+            .filter(|page| (start..end).contains(&page.address) && self.is_private(*page))
+            .all(|page| self.memory.take(page, None))
+    }
+
+    fn is_private(&self, page: Page) -> bool {
+        self.tool.policy(page) == Policy::Private
+    }
+
+    /// The thread will go on from `place`, in the memory that was added. False if it can't.
+    pub fn begin(&self, place: &Place) -> bool {
+        self.tool.thread_start(place, self.memory)
+    }
+
+    /// A write met memory that may not be written; whether the thread may go on with it.
+    pub fn on_write(&self, fault: &Fault) -> bool {
+        let at = fault.page();
+        if !self.memory.can_be_watched(at) {
+            return false;
+        }
+        if self.memory.is_private(at) {
+            return self.memory.open(at);
+        }
+        let known = self.tool.fault(fault, self.memory);
+        // Writable first: what keeps the shared page elsewhere inherits that.
+        if !self.memory.open(at) {
+            return false;
+        }
+        if let Some(page) = known.filter(|page| page.address == at && self.is_private(*page)) {
+            // Or it stays shared, in this episode.
+            self.memory.take(page, Some(*fault));
+        }
+        true
+    }
+
+    /// Commits all pages and, if wanted, takes over what others wrote. False if a page is
+    /// not to be private any more.
+    pub fn commit(&self, refresh: bool) -> bool {
+        let time = system::worker_clock(libc::CLOCK_MONOTONIC);
+        let (mut sound, mut bytes) = (true, 0);
+        for own in self.memory.private() {
+            let of = Private {
+                page: own.page(),
+                first: own.first(),
+                time,
+            };
+            let came_to = self.commit_one(own, &of, refresh);
+            bytes += u64::from(came_to.written.bytes);
+            self.tool.commit(&of, &came_to);
+            sound &= self.is_private(of.page);
+        }
+        if bytes > 0 {
+            self.slot.written.fetch_add(bytes, Relaxed);
+            self.control.committed_bytes.fetch_add(bytes, Relaxed);
+            self.control.commits.fetch_add(1, Relaxed);
+        }
+        sound
+    }
+
+    fn commit_one(&self, own: &Own, of: &Private, refresh: bool) -> Committed {
+        let meant = self.tool.meant(of.page);
+        own.with(|page, twin, shared| {
+            let mut came_to = Committed::default();
+            came_to.written = transaction::commit_each(page, twin, shared, meant, |change| {
+                came_to.contended |= change.both != 0;
+                self.tool.change(of, &change);
+            });
+            if refresh {
+                came_to.read = transaction::refresh(page, twin, shared, meant);
+            }
+            came_to
+        })
+    }
+
+    /// All pages were committed and refreshed; whether the thread goes on from `place`.
+    pub fn on_tick(&self, place: &Place) -> bool {
+        self.tool.tick(place, self.memory)
+    }
+
+    /// All pages were committed, and the thread goes home.
+    pub fn end(&self) {
+        self.tool.thread_end();
+    }
+}
+
+#[cfg(test)]
+mod tests;

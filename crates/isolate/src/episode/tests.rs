@@ -1,0 +1,322 @@
+//! The framework, driven by a tool that is neither of the two: it counts. The memory is
+//! real, with the same kernel calls as in a worker, but in this process.
+
+use super::*;
+use crate::testing::{self, Program};
+use proptest::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use sunder_transaction::{Change, PAGE};
+
+const HERE: Place = Place([7; 17]);
+/// Where the "instruction" of all writes is.
+const INSTRUCTION: usize = 0x1234;
+
+/// Counts what it is told, and has these pages private.
+#[derive(Default)]
+struct Counts {
+    named: Vec<usize>,
+    private: RefCell<BTreeSet<usize>>,
+    starts: Cell<u32>,
+    faults: RefCell<Vec<Fault>>,
+    changes: RefCell<Vec<(Private, Change)>>,
+    commits: RefCell<Vec<(Page, Committed)>>,
+    ticks: Cell<u32>,
+    ends: Cell<u32>,
+}
+
+fn numbered(address: usize) -> Page {
+    Page {
+        address,
+        number: address / PAGE,
+    }
+}
+
+impl Tool for &Counts {
+    fn watches(&self) -> bool {
+        true
+    }
+
+    fn named(&self) -> impl Iterator<Item = Page> {
+        self.named.iter().copied().map(numbered)
+    }
+
+    fn policy(&self, page: Page) -> Policy {
+        assert_eq!(page, numbered(page.address), "its own number comes back");
+        if self.private.borrow().contains(&page.address) {
+            Policy::Private
+        } else {
+            Policy::Shared
+        }
+    }
+
+    fn thread_start(&self, place: &Place, memory: &Memory) -> bool {
+        assert_eq!(*place, HERE);
+        self.starts.set(self.starts.get() + 1);
+        memory.watch_all()
+    }
+
+    fn fault(&self, fault: &Fault, _memory: &Memory) -> Option<Page> {
+        self.faults.borrow_mut().push(*fault);
+        Some(numbered(fault.page()))
+    }
+
+    fn change(&self, of: &Private, change: &Change) {
+        self.changes.borrow_mut().push((*of, *change));
+    }
+
+    fn commit(&self, of: &Private, came_to: &Committed) {
+        self.commits.borrow_mut().push((of.page, *came_to));
+    }
+
+    fn tick(&self, place: &Place, memory: &Memory) -> bool {
+        assert_eq!(*place, HERE);
+        self.ticks.set(self.ticks.get() + 1);
+        memory.watch_all()
+    }
+
+    fn thread_end(&self) {
+        self.ends.set(self.ends.get() + 1);
+    }
+}
+
+/// As the worker does: a write that meets a page which may not be written is a fault.
+fn write(episode: &Episode<'_, &Counts>, program: &Program, at: usize, byte: u8) {
+    if !program.write(at, byte) {
+        let fault = Fault {
+            address: program.page(0) + at,
+            instruction: INSTRUCTION,
+        };
+        assert!(episode.on_write(&fault), "the page is watched");
+        assert!(program.write(at, byte), "and open from then on");
+    }
+}
+
+/// As the worker does every 10 ms.
+fn tick(episode: &Episode<'_, &Counts>) -> bool {
+    episode.commit(true) && episode.on_tick(&HERE)
+}
+
+#[test]
+fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
+    let (control, memory, program) = (testing::control(), Memory::new(), Program::new(4));
+    let slot = &control.slots[0];
+    // The first page is shared, the second private after a fault, the third from the start.
+    // The fourth is named, but the policy is another.
+    let counts = Counts {
+        named: vec![program.page(2), program.page(3)],
+        private: RefCell::new([program.page(1), program.page(2)].into()),
+        ..Counts::default()
+    };
+    let episode = Episode::new(&control, slot, &memory, &counts);
+    let (start, end) = program.range();
+    program.write_as_others(2 * PAGE + 9, 4);
+    assert!(episode.add(start, end, 0) && episode.begin(&HERE));
+    let private: Vec<usize> = memory.private().map(|p| p.page().address).collect();
+    assert_eq!((private, counts.starts.get()), (vec![program.page(2)], 1));
+
+    for (at, byte) in [(8, 1), (16, 2), (PAGE + 8, 3), (PAGE + 17, 3)] {
+        write(&episode, &program, at, byte);
+    }
+    write(&episode, &program, 2 * PAGE + 8, 5);
+    write(&episode, &program, 3 * PAGE, 6);
+    let met: Vec<usize> = counts.faults.borrow().iter().map(|f| f.address).collect();
+    // Once a page, and never on the page that is private from the start.
+    let expected = [8, PAGE + 8, 3 * PAGE].map(|at| start + at);
+    assert_eq!(met, expected);
+    let seen = |at| program.read_as_others(at);
+    assert_eq!((seen(8), seen(16), seen(3 * PAGE)), (1, 2, 6), "shared");
+    assert_eq!(
+        (seen(PAGE + 8), seen(PAGE + 17), seen(2 * PAGE + 8)),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        program.read(PAGE + 8),
+        3,
+        "but the thread sees what it wrote"
+    );
+    assert_eq!(program.read(2 * PAGE + 9), 4, "and what was there before");
+    assert!(counts.changes.borrow().is_empty() && counts.commits.borrow().is_empty());
+
+    program.write_as_others(PAGE + 9, 7);
+    program.write_as_others(PAGE + 17, 8);
+    assert_eq!(program.read(PAGE + 9), 0, "not before the next refresh");
+    assert!(tick(&episode));
+    assert_eq!(program.read(PAGE + 9), 7);
+    assert_eq!(
+        (seen(PAGE + 8), seen(PAGE + 17), seen(2 * PAGE + 8)),
+        (3, 3, 5)
+    );
+    let told: Vec<_> = counts
+        .changes
+        .borrow()
+        .iter()
+        .map(|(of, change)| (of.page.address, of.first, *change))
+        .collect();
+    let first = Fault {
+        address: program.page(1) + 8,
+        instruction: INSTRUCTION,
+    };
+    let change = |word, bytes, both| Change { word, bytes, both };
+    let expected = [
+        (program.page(2), None, change(1, 1, 0)),
+        (program.page(1), Some(first), change(1, 1, 0)),
+        (program.page(1), Some(first), change(2, 2, 2)),
+    ];
+    assert_eq!(told, expected);
+    let contended: Vec<_> = counts
+        .commits
+        .borrow()
+        .iter()
+        .map(|(page, c)| (page.address, c.written.bytes, c.contended))
+        .collect();
+    assert_eq!(
+        contended,
+        [(program.page(2), 1, false), (program.page(1), 2, true)]
+    );
+    assert_eq!(control.committed_bytes.load(Relaxed), 3);
+    assert_eq!((control.commits.load(Relaxed), counts.ticks.get()), (1, 1));
+
+    // The tick has watched all pages anew; those that are private need not be.
+    write(&episode, &program, 24, 9);
+    write(&episode, &program, PAGE + 24, 9);
+    assert_eq!(counts.faults.borrow().len(), 4);
+    // The tool has changed its mind: the page is committed, and the episode is over.
+    counts.private.borrow_mut().remove(&program.page(1));
+    assert!(!tick(&episode), "the thread has to go home");
+    assert_eq!(seen(PAGE + 24), 9);
+    episode.end();
+    assert_eq!(
+        (counts.starts.get(), counts.ticks.get(), counts.ends.get()),
+        (1, 1, 1)
+    );
+}
+
+#[test]
+fn what_is_not_watched_is_nobodys_fault() {
+    let (control, memory, program) = (testing::control(), Memory::new(), Program::new(1));
+    let counts = Counts::default();
+    let episode = Episode::new(&control, &control.slots[0], &memory, &counts);
+    let fault = Fault {
+        address: program.page(0),
+        instruction: INSTRUCTION,
+    };
+    assert!(!episode.on_write(&fault));
+    assert!(counts.faults.borrow().is_empty());
+}
+
+#[test]
+fn the_threads_own_stack_is_never_watched() {
+    let memory = Memory::new();
+    let (start, end) = (0x7000_0000, 0x7000_0000 + (64 << 20));
+    let stack = 0x7000_0000 + (16 << 20);
+    memory.add(start, end, stack);
+    for (address, watched) in [
+        (start, true),
+        (stack - (1 << 20) - PAGE, true),
+        (stack - (1 << 20), false),
+        (stack, false),
+        (stack + (8 << 20) - PAGE, false),
+        (stack + (8 << 20), true),
+        (end - PAGE, true),
+        (end, false),
+    ] {
+        assert_eq!(memory.can_be_watched(address), watched, "{address:x}");
+    }
+}
+
+/// What happens to some pages.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Write(usize, u8),
+    Others(usize, u8),
+    Tick,
+    Commit,
+}
+
+const PAGES: usize = 3;
+
+/// The thread writes even bytes and the others odd ones: they share falsely, at most.
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let place = || (0..PAGES, 0..40usize).prop_map(|(page, at)| page * PAGE + at * 2);
+    let act = prop_oneof![
+        6 => (place(), any::<u8>()).prop_map(|(at, byte)| Act::Write(at, byte)),
+        4 => (place(), any::<u8>()).prop_map(|(at, byte)| Act::Others(at + 1, byte)),
+        1 => Just(Act::Tick),
+        1 => Just(Act::Commit),
+    ];
+    proptest::collection::vec(act, 0..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_policy_that_never_says_private_commits_nothing(acts in acts()) {
+        let (control, memory, program) = (testing::control(), Memory::new(), Program::new(PAGES));
+        let counts = Counts { named: vec![program.page(1)], ..Counts::default() };
+        let episode = Episode::new(&control, &control.slots[0], &memory, &counts);
+        let (start, end) = program.range();
+        prop_assert!(episode.add(start, end, 0) && episode.begin(&HERE));
+        for act in acts {
+            match act {
+                Act::Write(at, byte) => {
+                    write(&episode, &program, at, byte);
+                    prop_assert_eq!(program.read_as_others(at), byte, "seen at once");
+                }
+                Act::Others(at, byte) => {
+                    program.write_as_others(at, byte);
+                    prop_assert_eq!(program.read(at), byte);
+                }
+                Act::Tick => prop_assert!(tick(&episode)),
+                Act::Commit => prop_assert!(episode.commit(false)),
+            }
+        }
+        episode.end();
+        prop_assert_eq!(memory.private().count(), 0);
+        prop_assert!(counts.changes.borrow().is_empty() && counts.commits.borrow().is_empty());
+        prop_assert_eq!(control.committed_bytes.load(Relaxed), 0);
+        prop_assert_eq!(control.commits.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn whatever_the_policy_says_no_write_is_lost(
+        acts in acts(),
+        named in any::<[bool; PAGES]>(),
+        private in any::<[bool; PAGES]>(),
+    ) {
+        let (control, memory, program) = (testing::control(), Memory::new(), Program::new(PAGES));
+        let these = |which: [bool; PAGES]| {
+            (0..PAGES).filter(move |page| which[*page]).map(|page| program.page(page))
+        };
+        let counts = Counts {
+            named: these(named).collect(),
+            private: RefCell::new(these(private).collect()),
+            ..Counts::default()
+        };
+        let episode = Episode::new(&control, &control.slots[0], &memory, &counts);
+        let (start, end) = program.range();
+        prop_assert!(episode.add(start, end, 0) && episode.begin(&HERE));
+        let mut expected = vec![0; PAGES * PAGE];
+        for act in acts {
+            match act {
+                Act::Write(at, byte) => {
+                    write(&episode, &program, at, byte);
+                    prop_assert_eq!(program.read(at), byte, "the thread sees its own");
+                    expected[at] = byte;
+                }
+                Act::Others(at, byte) => {
+                    program.write_as_others(at, byte);
+                    expected[at] = byte;
+                }
+                Act::Tick => prop_assert!(tick(&episode)),
+                Act::Commit => prop_assert!(episode.commit(false)),
+            }
+        }
+        prop_assert!(episode.commit(true));
+        for (at, byte) in expected.iter().enumerate() {
+            prop_assert_eq!(program.read_as_others(at), *byte, "{}", at);
+            prop_assert_eq!(program.read(at), *byte, "{}", at);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A worker's memory, as far as it is not simply the program's: ranges whose first writes
+//! can be watched, and the pages that it has for itself (its copy at the page's own
+//! address, the twin of that, and the shared page elsewhere). Knows of no tool; asks and
+//! tells nothing. Contexts: a worker before it computes, and its signal handler, where
+//! no code of the C library may be executed.
+
+use crate::system;
+use crate::tool::{Fault, Page};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+use sunder_transaction::{self as transaction, PAGE, Shared};
+use sunder_wire::isolation::PAGES;
+use sunder_wire::tracking::SHARED;
+
+/// As many pages as can be private at a time.
+const MOST: usize = PAGES + SHARED;
+/// Ranges that can be watched; what is beyond is shared.
+const RANGES: usize = 256;
+/// Of the mapping that the stack pointer lies in, what is taken for the thread's stack.
+const BELOW: usize = 1 << 20;
+/// See [`BELOW`]: the C library's threads have 8 MiB, and their thread-local data above.
+const ABOVE: usize = 8 << 20;
+const READ: i32 = libc::PROT_READ;
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// A private page.
+pub struct Own {
+    address: AtomicUsize,
+    number: AtomicUsize,
+    twin: AtomicUsize,
+    shared: AtomicUsize,
+    /// The write that made it private, and its instruction; 0 for none.
+    written: AtomicUsize,
+    by: AtomicUsize,
+}
+
+impl Own {
+    const fn none() -> Self {
+        Self {
+            address: AtomicUsize::new(0),
+            number: AtomicUsize::new(0),
+            twin: AtomicUsize::new(0),
+            shared: AtomicUsize::new(0),
+            written: AtomicUsize::new(0),
+            by: AtomicUsize::new(0),
+        }
+    }
+
+    /// Which page it is.
+    pub fn page(&self) -> Page {
+        Page {
+            address: self.address.load(Relaxed),
+            number: self.number.load(Relaxed),
+        }
+    }
+
+    /// The write that made it private.
+    pub fn first(&self) -> Option<Fault> {
+        let fault = Fault {
+            address: self.written.load(Relaxed),
+            instruction: self.by.load(Relaxed),
+        };
+        (fault.address != 0).then_some(fault)
+    }
+
+    /// Its own copy, the twin and the shared page.
+    pub fn with<R>(
+        &self,
+        act: impl FnOnce(&mut transaction::Page, &mut transaction::Page, &Shared) -> R,
+    ) -> R {
+        // SAFETY: the three are mapped, whole pages, and different; the first two are this
+        // process's own, and whatever the thread did to them, it is not running now.
+        unsafe {
+            act(
+                &mut *(self.address.load(Relaxed) as *mut transaction::Page),
+                &mut *(self.twin.load(Relaxed) as *mut transaction::Page),
+                &*(self.shared.load(Relaxed) as *const Shared),
+            )
+        }
+    }
+}
+
+/// See the module. There is one in a process that computes.
+pub struct Memory {
+    starts: [AtomicUsize; RANGES],
+    ends: [AtomicUsize; RANGES],
+    ranges: AtomicUsize,
+    own: [Own; MOST],
+    count: AtomicUsize,
+}
+
+impl Memory {
+    /// Nothing is watched, and nothing private.
+    pub const fn new() -> Self {
+        Self {
+            starts: [const { AtomicUsize::new(0) }; RANGES],
+            ends: [const { AtomicUsize::new(0) }; RANGES],
+            ranges: AtomicUsize::new(0),
+            own: [const { Own::none() }; MOST],
+            count: AtomicUsize::new(0),
+        }
+    }
+
+    /// Adds sharable memory that the program may write, but for the thread's own stack:
+    /// `stack` is its stack pointer.
+    pub fn add(&self, start: usize, end: usize, stack: usize) {
+        if (start..end).contains(&stack) {
+            let low = (stack.saturating_sub(BELOW) & !(PAGE - 1)).max(start);
+            let high = (stack.saturating_add(ABOVE) & !(PAGE - 1)).min(end);
+            self.put(start, low);
+            self.put(high, end);
+        } else {
+            self.put(start, end);
+        }
+    }
+
+    fn put(&self, start: usize, end: usize) {
+        let count = self.ranges.load(Relaxed);
+        if start < end
+            && let (Some(from), Some(to)) = (self.starts.get(count), self.ends.get(count))
+        {
+            from.store(start, Relaxed);
+            to.store(end, Relaxed);
+            self.ranges.store(count + 1, Relaxed);
+        }
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.starts
+            .iter()
+            .zip(&self.ends)
+            .take(self.ranges.load(Relaxed))
+            .map(|(start, end)| (start.load(Relaxed), end.load(Relaxed)))
+    }
+
+    /// Whether first writes to the page at this address can be watched.
+    pub fn can_be_watched(&self, page: usize) -> bool {
+        self.ranges()
+            .any(|(start, end)| (start..end).contains(&page))
+    }
+
+    /// The next write to each page is a fault, but for private ones. False if the kernel
+    /// refused.
+    pub fn watch_all(&self) -> bool {
+        self.ranges().all(|(start, end)| protect(start, end, READ))
+            // Commits write them.
+            && self
+                .private()
+                .map(|own| own.address.load(Relaxed))
+                .filter(|at| self.can_be_watched(*at))
+                .all(|at| self.open(at))
+    }
+
+    /// Nobody's writes are watched any more. False if the kernel refused.
+    pub fn open_all(&self) -> bool {
+        self.ranges()
+            .all(|(start, end)| protect(start, end, READ_WRITE))
+    }
+
+    /// The next write to this page is a fault, unless it is private or can't be watched.
+    /// False if the kernel refused.
+    pub fn watch(&self, page: usize) -> bool {
+        !self.can_be_watched(page) || self.is_private(page) || protect(page, page + PAGE, READ)
+    }
+
+    /// Writes to this page are not watched any more. False if the kernel refused.
+    pub fn open(&self, page: usize) -> bool {
+        protect(page, page + PAGE, READ_WRITE)
+    }
+
+    /// The private pages.
+    pub fn private(&self) -> impl Iterator<Item = &Own> {
+        self.own.iter().take(self.count.load(Relaxed))
+    }
+
+    /// Whether the page at this address is private.
+    pub fn is_private(&self, page: usize) -> bool {
+        self.private().any(|own| own.address.load(Relaxed) == page)
+    }
+
+    /// Makes a page private, which lies in sharable memory and can be written; whether that
+    /// worked. `first` is the write that it is done for.
+    pub fn take(&self, page: Page, first: Option<Fault>) -> bool {
+        const NEW: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let Some(own) = self.own.get(self.count.load(Relaxed)) else {
+            return false;
+        };
+        let at = page.address;
+        // SAFETY: a second mapping of shared pages (an old size of 0), a new one, and one in
+        // place of the first, which the second keeps.
+        unsafe {
+            let may_move = libc::MREMAP_MAYMOVE as usize;
+            let map = |at: usize, flags: i32| {
+                let arguments = [at, PAGE, READ_WRITE as usize, flags as usize, usize::MAX, 0];
+                system::worker_call(libc::SYS_mmap, arguments)
+            };
+            let shared = system::worker_call(libc::SYS_mremap, [at, 0, PAGE, may_move, 0, 0]);
+            let twin = map(0, NEW);
+            if shared <= 0 || twin <= 0 || map(at, NEW | libc::MAP_FIXED) != at as isize {
+                return false;
+            }
+            own.address.store(at, Relaxed);
+            own.number.store(page.number, Relaxed);
+            own.twin.store(twin as usize, Relaxed);
+            own.shared.store(shared as usize, Relaxed);
+            own.written.store(first.map_or(0, |f| f.address), Relaxed);
+            own.by.store(first.map_or(0, |f| f.instruction), Relaxed);
+        }
+        self.count.fetch_add(1, Relaxed);
+        own.with(|page, twin, shared| {
+            transaction::refresh(page, twin, shared, &crate::tool::ALL);
+        });
+        true
+    }
+}
+
+fn protect(start: usize, end: usize, protection: i32) -> bool {
+    let arguments = [start, end - start, protection as usize, 0, 0, 0];
+    // SAFETY: memory of the program, whose contents stay; a fault is ours to handle.
+    unsafe { system::worker_call(libc::SYS_mprotect, arguments) == 0 }
+}

@@ -1,0 +1,158 @@
+//! The tool of `sunder protect`: pages that the control file names are private, from each
+//! episode's start. Certain bytes of them are meant; if others change beside those, the
+//! page is shared again for good. Decides nothing about threads: that is done outside.
+
+use crate::tool::{Committed, Page, Policy, Private, Tool};
+use core::sync::atomic::Ordering::Relaxed;
+use sunder_transaction::Mask;
+use sunder_wire::isolation::{Control, PAGES, Wanted};
+
+/// See the module. The number of a page is its place in [`Control::pages`].
+pub struct Named<'a> {
+    pages: &'a [Wanted; PAGES],
+    count: usize,
+}
+
+impl<'a> Named<'a> {
+    /// The pages that the control file names now.
+    pub fn new(control: &'a Control) -> Self {
+        Self {
+            pages: &control.pages,
+            count: control.page_count.load(Relaxed) as usize,
+        }
+    }
+}
+
+/// Whether a named page of the range is to be private.
+pub fn any_private(named: &Named<'_>, start: usize, bytes: usize) -> bool {
+    named
+        .named()
+        .any(|page| page.is_in(start, bytes) && named.policy(page) == Policy::Private)
+}
+
+impl Tool for Named<'_> {
+    fn named(&self) -> impl Iterator<Item = Page> {
+        let pages = self.pages.iter().take(self.count).enumerate();
+        pages.map(|(number, page)| Page {
+            address: page.address.load(Relaxed) as usize,
+            number,
+        })
+    }
+
+    fn policy(&self, page: Page) -> Policy {
+        match self.pages.get(page.number) {
+            Some(wanted) if wanted.given_up.load(Relaxed) == 0 => Policy::Private,
+            _ => Policy::Shared,
+        }
+    }
+
+    fn meant(&self, page: Page) -> &Mask {
+        match self.pages.get(page.number) {
+            // SAFETY: both are 512 bytes, and nobody writes the mask once it is there.
+            Some(wanted) => unsafe { &*(&raw const wanted.bytes).cast::<Mask>() },
+            None => &crate::tool::ALL,
+        }
+    }
+
+    fn commit(&self, of: &Private, came_to: &Committed) {
+        let beside = came_to.written.beside + came_to.read.beside;
+        if let Some(wanted) = self.pages.get(of.page.number)
+            && beside > 0
+        {
+            wanted.given_up.store(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use sunder_transaction::Moved;
+
+    fn named(control: &Control) -> Vec<Page> {
+        let tool = Named::new(control);
+        let private = tool.named().filter(|p| tool.policy(*p) == Policy::Private);
+        private.collect()
+    }
+
+    fn of(page: Page) -> Private {
+        Private {
+            page,
+            first: None,
+            time: 1,
+        }
+    }
+
+    #[test]
+    fn named_pages_are_private_until_bytes_beside_the_meant_ones_change() {
+        let control = testing::control();
+        for (page, address) in control.pages.iter().zip([0x5000, 0x9000]) {
+            page.address.store(address, Relaxed);
+            page.bytes[0].store(0xff, Relaxed);
+        }
+        control.page_count.store(2, Relaxed);
+        let [first, second] = named(&control)[..] else {
+            panic!("two are named");
+        };
+        assert_eq!((first.address, second.address), (0x5000, 0x9000));
+        let tool = Named::new(&control);
+        assert_eq!(tool.meant(first)[..2], [0xff, 0]);
+        let meant = Moved {
+            bytes: 8,
+            beside: 0,
+        };
+        let both = Committed {
+            written: meant,
+            read: meant,
+            contended: true,
+        };
+        tool.commit(&of(first), &both);
+        assert_eq!(
+            tool.policy(first),
+            Policy::Private,
+            "what is meant may change"
+        );
+        for (page, beside) in [
+            (
+                first,
+                Committed {
+                    written: Moved {
+                        bytes: 1,
+                        beside: 1,
+                    },
+                    ..Committed::default()
+                },
+            ),
+            (
+                second,
+                Committed {
+                    read: Moved {
+                        bytes: 1,
+                        beside: 1,
+                    },
+                    ..Committed::default()
+                },
+            ),
+        ] {
+            tool.commit(&of(page), &beside);
+            assert_eq!(tool.policy(page), Policy::Shared, "{beside:?}");
+        }
+        assert_eq!(named(&control), []);
+    }
+
+    #[test]
+    fn ranges_with_a_page_that_may_be_private_are_known_to_the_byte() {
+        let control = testing::control();
+        control.pages[0].address.store(0x5000, Relaxed);
+        control.page_count.store(1, Relaxed);
+        let any = |start, bytes| any_private(&Named::new(&control), start, bytes);
+        assert!(any(0x4000, 0x1001) && any(0x5fff, 1) && any(0, usize::MAX));
+        assert!(!any(0x4000, 0x1000) && !any(0x6000, 0x1000));
+        // Of another number than there are: the file is only as good as who wrote it.
+        control.page_count.store(u32::MAX, Relaxed);
+        assert_eq!(Named::new(&control).named().count(), PAGES);
+        control.pages[0].given_up.store(2, Relaxed);
+        assert!(!any(0x5000, 0x1000));
+    }
+}

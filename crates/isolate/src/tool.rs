@@ -1,0 +1,233 @@
+//! What a tool decides and is told: the interface between the framework, by which threads
+//! have pages for themselves ([`crate::episode`], [`crate::worker`]), and the tools on it
+//! ([`Protect`], [`Detect`]). SHERIFF (OOPSLA 2011) has the same division in its sections
+//! 3, 4 and 5.
+//!
+//! The framework asks [`Tool::policy`] of single pages, and nothing is private without it.
+//! It tells when a thread's episode starts and ends, when a write meets a page that is
+//! watched, what each commit found changed, and when an interval is over. A tool acts by
+//! its answers and through [`Memory`], and by nothing else.
+//!
+//! Contexts: [`Tool::named`] and [`Tool::thread_start`] in a worker before it computes;
+//! all others in its signal handler, where no code of the C library may be executed: no
+//! allocation, no locks, no panics, system calls by [`crate::system::worker_call`] alone.
+//! What a tool keeps must lie in the control file, or in the worker's own memory, which
+//! ends with the episode. Tools are chosen by a `match` ([`Chosen`]), not by pointers to
+//! functions, which a broken program could have written to.
+
+use crate::memory::Memory;
+use crate::{named, tracking};
+use core::sync::atomic::Ordering::Relaxed;
+use sunder_transaction::{Change, Mask, Moved, PAGE, WORDS};
+use sunder_wire::isolation::{Control, Slot};
+use sunder_wire::tracking::mode;
+
+pub use crate::named::Named as Protect;
+pub use crate::tracking::Tracked as Detect;
+
+/// All bytes of a page.
+pub static ALL: Mask = [u8::MAX; WORDS];
+
+/// What is done with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// All threads have it in common, as natively.
+    Shared,
+    /// Each isolated thread has it for itself, between commits.
+    Private,
+}
+
+/// A page that a tool knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Its address, a multiple of [`PAGE`].
+    pub address: usize,
+    /// The tool's own number for it, which it gets back.
+    pub number: usize,
+}
+
+impl Page {
+    /// Whether bytes of it lie in a range.
+    pub const fn is_in(&self, start: usize, bytes: usize) -> bool {
+        self.address < start.saturating_add(bytes) && start < self.address + PAGE
+    }
+}
+
+/// A write that met a watched page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The address that is written.
+    pub address: usize,
+    /// Where the instruction is that writes.
+    pub instruction: usize,
+}
+
+impl Fault {
+    /// The address of the page.
+    pub const fn page(&self) -> usize {
+        self.address & !(PAGE - 1)
+    }
+}
+
+/// A private page, when it is committed.
+#[derive(Clone, Copy, Debug)]
+pub struct Private {
+    /// The page.
+    pub page: Page,
+    /// The write that made it private, if one did.
+    pub first: Option<Fault>,
+    /// When the commit began (monotonic clock, ns).
+    pub time: u64,
+}
+
+/// What a commit came to, for one page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// What the thread had written.
+    pub written: Moved,
+    /// What others had written, if that was looked for.
+    pub read: Moved,
+    /// Bytes that both had: the threads did not synchronise as a worker could see it.
+    pub contended: bool,
+}
+
+/// Where a thread is: the instruction and the general registers in the order of their
+/// numbers (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(pub [u64; 17]);
+
+/// A tool on the framework.
+pub trait Tool {
+    /// Whether first writes to all sharable memory may be watched ([`Memory::watch_all`],
+    /// [`Memory::watch`]). Without it only named pages can be private.
+    fn watches(&self) -> bool {
+        false
+    }
+
+    /// The pages that may be private from an episode's start. They are so if the policy
+    /// says it.
+    fn named(&self) -> impl Iterator<Item = Page>;
+
+    /// What is to be done with a page: asked at an episode's start of the named ones, after
+    /// each fault, and of each private page after each commit. A private page that is to
+    /// be shared ends the episode.
+    fn policy(&self, page: Page) -> Policy;
+
+    /// Which bytes of a page are meant. Changes of others are committed too, but counted
+    /// as [`Moved::beside`].
+    fn meant(&self, _page: Page) -> &Mask {
+        &ALL
+    }
+
+    /// A thread's episode begins, in which it goes on from `place`. The named pages are
+    /// private. False ends it before anything was computed.
+    fn thread_start(&self, _place: &Place, _memory: &Memory) -> bool {
+        true
+    }
+
+    /// The thread's first write to a watched page, which can be written from then on. The
+    /// value is the page if it may become private; the policy is asked then.
+    fn fault(&self, _fault: &Fault, _memory: &Memory) -> Option<Page> {
+        None
+    }
+
+    /// A commit writes a word that the thread has changed. Called for each such word of a
+    /// page, before [`Tool::commit`].
+    fn change(&self, _of: &Private, _change: &Change) {}
+
+    /// A page has been committed.
+    fn commit(&self, _of: &Private, _came_to: &Committed) {}
+
+    /// All pages were committed and refreshed, and the thread goes on from `place`.
+    /// False ends the episode.
+    fn tick(&self, _place: &Place, _memory: &Memory) -> bool {
+        true
+    }
+
+    /// The episode ends; all pages have been committed.
+    fn thread_end(&self) {}
+}
+
+/// The tool that the control file asks for.
+pub enum Chosen<'a> {
+    /// `sunder protect`.
+    Protect(Protect<'a>),
+    /// `sunder detect --observer isolate`, and `sunder protect --eager`, which finds pages
+    /// in the same way.
+    Detect(Detect<'a>),
+}
+
+impl<'a> Chosen<'a> {
+    /// The tool for the episode of a thread with this slot.
+    pub fn new(control: &'a Control, slot: &'a Slot) -> Self {
+        if tracks(control) {
+            Self::Detect(Detect::new(control, slot, &tracking::OWN))
+        } else {
+            Self::Protect(Protect::new(control))
+        }
+    }
+}
+
+fn tracks(control: &Control) -> bool {
+    control.tracking.mode.load(Relaxed) != mode::OFF
+}
+
+/// Whether a worker may have a page of this range for itself. Called at home.
+pub fn may_be_private(control: &Control, start: usize, bytes: usize) -> bool {
+    tracks(control) || named::any_private(&Protect::new(control), start, bytes)
+}
+
+macro_rules! of_chosen {
+    ($chosen:expr, $tool:ident => $act:expr) => {
+        match $chosen {
+            Chosen::Protect($tool) => $act,
+            Chosen::Detect($tool) => $act,
+        }
+    };
+}
+
+impl Tool for Chosen<'_> {
+    fn watches(&self) -> bool {
+        of_chosen!(self, tool => tool.watches())
+    }
+
+    fn named(&self) -> impl Iterator<Item = Page> {
+        let named = match self {
+            Self::Protect(named) => named,
+            Self::Detect(tracked) => tracked.names(),
+        };
+        named.named()
+    }
+
+    fn policy(&self, page: Page) -> Policy {
+        of_chosen!(self, tool => tool.policy(page))
+    }
+
+    fn meant(&self, page: Page) -> &Mask {
+        of_chosen!(self, tool => tool.meant(page))
+    }
+
+    fn thread_start(&self, place: &Place, memory: &Memory) -> bool {
+        of_chosen!(self, tool => tool.thread_start(place, memory))
+    }
+
+    fn fault(&self, fault: &Fault, memory: &Memory) -> Option<Page> {
+        of_chosen!(self, tool => tool.fault(fault, memory))
+    }
+
+    fn change(&self, of: &Private, change: &Change) {
+        of_chosen!(self, tool => tool.change(of, change));
+    }
+
+    fn commit(&self, of: &Private, came_to: &Committed) {
+        of_chosen!(self, tool => tool.commit(of, came_to));
+    }
+
+    fn tick(&self, place: &Place, memory: &Memory) -> bool {
+        of_chosen!(self, tool => tool.tick(place, memory))
+    }
+
+    fn thread_end(&self) {
+        of_chosen!(self, tool => tool.thread_end());
+    }
+}

@@ -1,0 +1,148 @@
+//! A program whose own `malloc` and others stand in front of the C library's, as those of
+//! our libraries do: many threads look many functions up at once for the first time, and
+//! every call must reach its function. It has no harness, which would look before us.
+
+use core::ffi::{c_char, c_int, c_void};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use sunder_next::early;
+
+/// A set of functions with slots of their own: each can be looked up for the first time
+/// once more.
+macro_rules! sets {
+    ($($set:ident)*) => {
+        $(mod $set {
+            use super::{c_char, c_int, c_void};
+            sunder_next::functions! {
+                all look_all_up;
+                abs: fn(c_int) -> c_int;
+                labs: fn(i64) -> i64;
+                atoi: fn(*const c_char) -> c_int;
+                atol: fn(*const c_char) -> i64;
+                strlen: fn(*const c_char) -> usize;
+                toupper: fn(c_int) -> c_int;
+                tolower: fn(c_int) -> c_int;
+                getpid: fn() -> c_int;
+                getppid: fn() -> c_int;
+                sched_yield: fn() -> c_int;
+                /// Not there: the linker allocates a message, and frees it later.
+                sunder_has_no_such_function: fn() -> c_int;
+                memcmp: fn(*const c_void, *const c_void, usize) -> c_int;
+            }
+
+            /// Calls all of them, from the `first`th on; how many did not what they do.
+            pub fn wrong(first: usize) -> usize {
+                let digits = c"42".as_ptr();
+                let here = || std::process::id() as c_int;
+                // SAFETY: as their manuals say.
+                let calls: [&dyn Fn() -> bool; 12] = unsafe { [
+                    &|| abs().is_some_and(|f| f(-3) == 3),
+                    &|| labs().is_some_and(|f| f(-4) == 4),
+                    &|| atoi().is_some_and(|f| f(digits) == 42),
+                    &|| atol().is_some_and(|f| f(digits) == 42),
+                    &|| strlen().is_some_and(|f| f(digits) == 2),
+                    &|| toupper().is_some_and(|f| f(97) == 65),
+                    &|| tolower().is_some_and(|f| f(65) == 97),
+                    &|| getpid().is_some_and(|f| f() == here()),
+                    &|| getppid().is_some_and(|f| f() > 0),
+                    &|| sched_yield().is_some_and(|f| f() == 0),
+                    &|| sunder_has_no_such_function().is_none(),
+                    &|| memcmp().is_some_and(|f| f(digits.cast(), digits.cast(), 2) == 0),
+                ] };
+                let order = calls.iter().cycle().skip(first).take(calls.len());
+                order.filter(|call| !call()).count()
+            }
+        })*
+
+        /// What each set's functions are called by, and what looks all of a set up.
+        const SETS: &[(fn(usize) -> usize, fn())] = &[$(($set::wrong, $set::look_all_up)),*];
+    };
+}
+
+sets! { a b c d e f g h i j k l m n o p }
+
+mod heap {
+    use super::c_void;
+    sunder_next::functions! {
+        malloc: fn(usize) -> *mut c_void;
+        calloc: fn(usize, usize) -> *mut c_void;
+        realloc: fn(*mut c_void, usize) -> *mut c_void;
+        free: fn(*mut c_void);
+    }
+}
+
+/// Calls that went through ours.
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+/// See the manual, as all of these.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
+    ALLOCATED.fetch_add(1, Ordering::Relaxed);
+    match heap::malloc() {
+        // SAFETY: handed on, here and below.
+        Some(real) => unsafe { real(size) },
+        None => early::allocate(size, 1).cast(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut c_void {
+    match heap::calloc() {
+        // SAFETY: see `malloc`.
+        Some(real) => unsafe { real(count, size) },
+        None => early::allocate(count.saturating_mul(size), 1).cast(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+    match heap::realloc() {
+        // SAFETY: see `malloc`.
+        Some(real) if !early::owns(block) => unsafe { real(block, size) },
+        _ => core::ptr::null_mut(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn free(block: *mut c_void) {
+    if early::owns(block) {
+        return;
+    }
+    if let Some(real) = heap::free() {
+        // SAFETY: see `malloc`.
+        unsafe { real(block) }
+    }
+}
+
+fn main() {
+    assert!(
+        ALLOCATED.load(Ordering::Relaxed) > 0,
+        "the standard library has allocated"
+    );
+    // More threads than there are places for look-ups.
+    const THREADS: usize = 24;
+    for (number, (wrong, look_all_up)) in SETS.iter().enumerate() {
+        let together = Barrier::new(THREADS);
+        let count: usize = std::thread::scope(|scope| {
+            let run = |thread: usize| {
+                let together = &together;
+                move || {
+                    together.wait();
+                    wrong(thread)
+                }
+            };
+            let threads: Vec<_> = (0..THREADS).map(|t| scope.spawn(run(t))).collect();
+            threads
+                .into_iter()
+                .map(|t| t.join().expect("it does not panic"))
+                .sum()
+        });
+        assert_eq!(
+            count, 0,
+            "calls of set {number} that did not reach their function"
+        );
+        look_all_up();
+        assert_eq!(wrong(0), 0, "set {number}, looked up once more");
+    }
+    println!("every one of {} functions was reached", SETS.len() * 12);
+}

@@ -1,0 +1,31 @@
+//! Where control may come into functions of one ELF file other than at their start, for
+//! those who plan changes of them.
+
+use super::image::Image;
+use std::fs::File;
+use std::path::Path;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Entrances {
+    image: Image,
+}
+
+impl Entrances {
+    /// Reads the file; `None` if it is no ELF file for x86-64.
+    #[must_use]
+    pub fn read(file: &Path) -> Option<Self> {
+        let image = Image::from_file(File::open(file).ok()?)?;
+        Some(Self { image })
+    }
+
+    /// Addresses in the function that begins at `start`, to which other functions or tables
+    /// lead; `None` if it has jumps of which is not known where they lead.
+    #[must_use]
+    pub fn of(&self, start: u64) -> Option<Vec<u64>> {
+        let function = self.image.function_of(start)?;
+        let known = function.tables_known && function.exact_start;
+        let entries = function.entries.iter();
+        known.then(|| entries.map(|&entry| start + u64::from(entry)).collect())
+    }
+}

@@ -1,0 +1,253 @@
+//! Tables of uses and what becomes of them.
+
+use super::*;
+
+const fn reads(reads: u64) -> Count {
+    Count {
+        reads,
+        writes: 0,
+        atomics: 0,
+    }
+}
+
+const fn writes(writes: u64) -> Count {
+    Count {
+        reads: 0,
+        writes,
+        atomics: 0,
+    }
+}
+
+const fn locked(atomics: u64) -> Count {
+    Count {
+        reads: 0,
+        writes: atomics,
+        atomics,
+    }
+}
+
+fn used(offset: u64, size: u64, threads: &[(u32, Count)]) -> Use {
+    Use {
+        offset,
+        size,
+        threads: threads.iter().copied().collect(),
+    }
+}
+
+/// Words of eight bytes, one after the other.
+fn words(all: &[&[(u32, Count)]]) -> Vec<Use> {
+    let all = all.iter().enumerate();
+    all.map(|(n, threads)| used(8 * n as u64, 8, threads))
+        .collect()
+}
+
+fn moved(uses: &[Use]) -> Result<Vec<(u64, u64)>, Unmoved> {
+    let found = groups(uses, 8)?;
+    Ok(found.groups.iter().map(|g| (g.offset, g.size)).collect())
+}
+
+fn apart_of(uses: &[Use]) -> f64 {
+    groups(uses, 8).map_or(0.0, |found| found.apart)
+}
+
+#[test]
+fn neighbouring_words_of_one_thread_are_one_group_with_what_is_between() {
+    let uses = [
+        used(0, 8, &[(1, writes(9))]),
+        used(24, 8, &[(1, writes(9))]),
+        used(16, 8, &[(1, reads(9))]),
+        used(32, 8, &[(2, writes(9))]),
+    ];
+    assert_eq!(moved(&uses), Ok(vec![(0, 32), (32, 8)]));
+    assert_eq!(apart_of(&uses), 1.0);
+}
+
+#[test]
+fn what_is_only_read_stays() {
+    let uses = words(&[
+        &[(1, writes(9))],
+        &[(1, reads(9)), (2, reads(9))],
+        &[(2, writes(9))],
+    ]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (16, 8)]));
+}
+
+/// Plastic's fs_mixed: the range that is read and written goes, the range that is read
+/// stays, and the writers' true sharing remains.
+#[test]
+fn a_range_that_several_write_leaves_the_range_that_others_read() {
+    let settings = &[(2, reads(100)), (4, reads(100))][..];
+    let counters = &[(1, locked(100)), (3, locked(100))][..];
+    let uses = words(&[settings, settings, counters, counters]);
+    assert_eq!(moved(&uses), Ok(vec![(16, 16)]));
+    let found = groups(&uses, 8).expect("one group moves");
+    assert_eq!(found.groups[0].threads, [1, 3].into());
+    // Accesses: 200 of each of four threads. Of the six pairs of threads only the
+    // readers' does not conflict, so five conflict, and one of these is the writers'.
+    assert!((found.apart - 0.8).abs() < 1e-9, "{}", found.apart);
+}
+
+/// Listing A.1, variant 5: a writer and a reader of each word.
+#[test]
+fn words_of_different_pairs_of_threads_come_apart() {
+    let uses = words(&[
+        &[(0, writes(50)), (1, reads(50))],
+        &[(2, writes(50)), (3, reads(50))],
+    ]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
+    // Six pairs of threads, of which the readers' does not conflict; 01 and 23 remain.
+    assert!((apart_of(&uses) - 0.6).abs() < 1e-9);
+}
+
+#[test]
+fn a_single_writer_leaves_those_who_read_beside_it() {
+    let limits = &[(2, reads(80)), (3, reads(80))][..];
+    let uses = words(&[limits, limits, &[(1, writes(80))]]);
+    assert_eq!(moved(&uses), Ok(vec![(16, 8)]));
+    assert_eq!(apart_of(&uses), 1.0);
+}
+
+#[test]
+fn the_same_bytes_and_nothing_else_are_left_alone() {
+    for one in [locked(100), writes(100)] {
+        let all = [(1, one), (2, one)];
+        assert_eq!(moved(&words(&[&all])), Err(Unmoved::OneGroup));
+        // Several words of the same threads change hands together.
+        assert_eq!(moved(&words(&[&all, &all])), Err(Unmoved::OneGroup));
+    }
+    assert_eq!(moved(&[]), Err(Unmoved::OneGroup));
+    let one = words(&[&[(1, writes(9))], &[(1, reads(9))]]);
+    assert_eq!(moved(&one), Err(Unmoved::OneGroup));
+    let read = words(&[&[(1, reads(9))], &[(2, reads(9))]]);
+    assert_eq!(moved(&read), Err(Unmoved::OneGroup));
+}
+
+/// What is expected comes only from bytes that come apart.
+#[test]
+fn a_little_false_sharing_beside_much_true_sharing_is_worth_little() {
+    let both = [(1, locked(990)), (2, locked(990))];
+    let uses = words(&[&both, &[(1, writes(10))]]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
+    // 1000 * 990 pairs, of which 990 * 990 remain.
+    assert!((apart_of(&uses) - 0.01).abs() < 1e-9);
+}
+
+/// A queue: each side's index, which the other reads when the queue seems full or empty,
+/// and its last view of the other's.
+#[test]
+fn who_uses_bytes_seldom_does_not_own_them() {
+    let both = |own: u32, other: u32| [(own, writes(1000)), (other, reads(4))];
+    let uses = words(&[
+        &both(1, 2),
+        &[(1, reads(1000))],
+        &both(2, 1),
+        &[(2, reads(1000))],
+        &[(1, reads(900)), (2, reads(900))],
+    ]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 16), (16, 16)]));
+    // What is written seldom stays beside what is read.
+    let flag = [(1, reads(500)), (2, reads(500)), (3, writes(1))];
+    let uses = words(&[&flag, &[(3, writes(700))]]);
+    assert_eq!(moved(&uses), Ok(vec![(8, 8)]));
+    // One's own, mostly read, into which another looks once.
+    let own = Count {
+        reads: 500,
+        ..writes(5)
+    };
+    let uses = words(&[&[(1, own), (2, reads(1))], &[(2, writes(700))]]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
+}
+
+/// The same accessors, but not the same variable.
+#[test]
+fn bytes_of_the_same_threads_come_apart_by_who_writes_and_how() {
+    // Each writes what the other reads as often.
+    let uses = words(&[
+        &[(1, writes(90)), (2, reads(90))],
+        &[(2, writes(90)), (1, reads(90))],
+    ]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
+    // A lock beside the data that it guards.
+    let lock = &[(1, locked(90)), (2, locked(90))][..];
+    let data = &[(1, writes(90)), (2, writes(90))][..];
+    let uses = words(&[lock, data, data]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 16)]));
+    // What all read beside what all count.
+    let read = &[(1, reads(90)), (2, reads(90))][..];
+    assert_eq!(moved(&words(&[read, lock])), Ok(vec![(8, 8)]));
+}
+
+#[test]
+fn few_observations_do_not_tear_shared_bytes_apart() {
+    // The first word was seen written by one of the two only, as often as not by chance.
+    let uses = words(&[
+        &[(1, writes(3)), (2, reads(3))],
+        &[(1, writes(40)), (2, writes(40))],
+    ]);
+    assert_eq!(moved(&uses), Err(Unmoved::OneGroup));
+    // The slots of a queue: what one side writes the other reads, each a few times.
+    let slot = |n: u64| used(8 * n, 8, &[(1, writes(5 + n)), (2, reads(5 + n))]);
+    let slots: Vec<Use> = (0..8).map(slot).collect();
+    assert_eq!(moved(&slots), Err(Unmoved::OneGroup));
+    // What was seldom seen goes with its neighbours, and alone where no other does.
+    let few = [(1, writes(2)), (2, reads(2))];
+    let uses = words(&[&few, &[(1, writes(90)), (2, reads(90))], &[(3, writes(90))]]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 16), (16, 8)]));
+    let uses = words(&[&few, &[(3, writes(90))]]);
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
+}
+
+/// A lock beside five sums that its holder adds to: of one only one thread was seen, once.
+#[test]
+fn an_element_seen_with_one_of_its_threads_only_stays_with_its_neighbours() {
+    let both = |n: u64| [(1, writes(n)), (2, writes(n + 3))];
+    let lock = used(0, 4, &[(1, locked(80)), (2, locked(60))]);
+    for (nth, few) in [(1, 1), (3, 1), (5, 7), (3, 30)] {
+        let mut uses = vec![lock.clone()];
+        uses.extend((1..6).map(|n| match n == nth {
+            true => used(8 * n, 8, &[(2, writes(few))]),
+            false => used(8 * n, 8, &both(20)),
+        }));
+        assert_eq!(moved(&uses), Ok(vec![(0, 4), (8, 40)]), "{nth}");
+    }
+    // A thread that does not share the others' has its own, and so has one that was seen
+    // there as often as need be.
+    let uses = [used(0, 8, &both(20)), used(8, 8, &[(3, writes(2))])];
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
+    let uses = [used(0, 8, &both(50)), used(8, 8, &[(1, writes(40))])];
+    assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
+}
+
+#[test]
+fn overlapping_uses_of_different_threads_are_not_taken_apart() {
+    let uses = [used(0, 8, &[(1, writes(9))]), used(4, 8, &[(2, writes(9))])];
+    assert_eq!(moved(&uses), Err(Unmoved::TooMany));
+}
+
+#[test]
+fn no_more_groups_than_there_is_room_for() {
+    let uses: Vec<Use> = (0..9)
+        .map(|n| used(n * 8, 8, &[(n as u32, writes(9))]))
+        .collect();
+    assert_eq!(moved(&uses), Err(Unmoved::TooMany));
+}
+
+#[test]
+fn groups_do_not_take_apart_what_is_used_in_another_way() {
+    let one = words(&[&[(1, writes(9))], &[(2, writes(9))]]);
+    let mut moved = groups(&one, 8).expect("two groups").groups;
+    assert!((apart_by(&one, &moved) - 1.0).abs() < 1e-9);
+    // The second goes as far as its object does; then threads use other words of it.
+    moved[1].size = 56;
+    let other = [
+        used(32, 8, &[(1, writes(9))]),
+        used(40, 8, &[(2, writes(9))]),
+    ];
+    assert_eq!(apart_by(&other, &moved), 0.0);
+    // Who comes out of the second group comes apart from what stays in it.
+    let third = [
+        used(40, 8, &[(2, writes(9))]),
+        used(0, 8, &[(3, writes(9))]),
+    ];
+    assert!((apart_by(&third, &moved) - 1.0).abs() < 1e-9);
+}

@@ -1,0 +1,227 @@
+//! Stacks that the program makes for itself and enters by the C library's `setcontext` and
+//! `swapcontext` (`makecontext`): a thread that comes to one on moved bytes could not even
+//! be told so, since the kernel has no room there for a signal's frame. Both functions set
+//! the mask of signals that belongs to the stack before they go there, which the hook
+//! sees: what lies there is put back, and never moved again. Contexts: normal, signal; all
+//! in which SIGSEGV is open and ours.
+
+use crate::{area, shared};
+use core::mem::offset_of;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU64, fence};
+use sunder_wire::remap::BY_SIGNALS;
+
+/// What is remembered is in blocks of so many bytes.
+const BLOCK: u64 = 16 << 10;
+/// Blocks that can be remembered, a power of two: 128 MiB of stacks.
+const MOST: usize = 8192;
+/// As far as a block is looked for from where it should be.
+const FAR: usize = 64;
+/// A longer stack is taken for none.
+const LONGEST: u64 = 64 << 20;
+/// Of a stack whose bounds are not known, below and above where a thread comes to it.
+const BELOW: u64 = 256 << 10;
+const ABOVE: u64 = 64 << 10;
+
+/// Numbers of blocks, of which none is 0.
+static BLOCKS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+/// Stacks that are remembered as a whole, some of them: where each begins and how long it is.
+static STACKS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+
+/// The thread sets its mask to the one at `mask`: perhaps of a context. Reads by `word`.
+pub fn sets_mask(mask: u64, word: impl Fn(u64) -> Option<u64>) {
+    let Some((start, len)) = stack_of(mask, word) else {
+        return;
+    };
+    let sum = mixed(start ^ len << 40);
+    let known = STACKS.get((sum >> 54) as usize);
+    if known.is_some_and(|k| k.load(Relaxed) == sum) {
+        return;
+    }
+    if !remember(start, len) {
+        shared::withdraw();
+    }
+    // Whoever moves says so before it looks for blocks.
+    fence(SeqCst);
+    area::roll_back_in(start, len, BY_SIGNALS);
+    if let Some(known) = known {
+        known.store(sum, Relaxed);
+    }
+}
+
+/// A thread has come to a stack there in another way, and had one for signals.
+pub fn is_entered(stack_pointer: u64) {
+    let from = stack_pointer.saturating_sub(BELOW);
+    if !remember(from, BELOW + ABOVE) {
+        shared::withdraw();
+    }
+}
+
+/// The stack of the context that has its mask there; none if it is no context's.
+fn stack_of(mask: u64, word: impl Fn(u64) -> Option<u64>) -> Option<(u64, u64)> {
+    let context = mask.checked_sub(offset_of!(libc::ucontext_t, uc_sigmask) as u64)?;
+    /// Of `mxcsr`, from the beginning of what a context has of its own there.
+    const MXCSR: u64 = 24;
+    /// Its bits of exceptions that are not to be, nearly always all.
+    const EXCEPTIONS: u32 = 0x1f80;
+    let general = offset_of!(libc::ucontext_t, uc_mcontext) as u64;
+    let registers = |c: u64| c + general + 23 * 8;
+    let own = (offset_of!(libc::ucontext_t, uc_sigmask) + size_of::<libc::sigset_t>()) as u64;
+    // Masks lie among other things too, and not every number is to be followed.
+    let control = word(context + own + MXCSR)? as u32;
+    if control >> 16 != 0 || control & EXCEPTIONS == 0 {
+        return None;
+    }
+    // A context points into itself, or, copied, into the one that it was copied from.
+    let points = word(registers(context))?;
+    let origin = points.checked_sub(own).filter(|o| o.is_multiple_of(8))?;
+    if origin != context && word(registers(origin))? != points {
+        return None;
+    }
+    let rsp = word(context + general + 8 * libc::REG_RSP as u64)?;
+    let stack = context + offset_of!(libc::ucontext_t, uc_stack) as u64;
+    let (start, len) = (
+        word(stack + offset_of!(libc::stack_t, ss_sp) as u64)?,
+        word(stack + offset_of!(libc::stack_t, ss_size) as u64)?,
+    );
+    let is_there = len <= LONGEST && rsp.wrapping_sub(start) <= len;
+    Some(if is_there {
+        (start, len)
+    } else {
+        let from = rsp.saturating_sub(BELOW) & !(BLOCK - 1);
+        (from, BELOW + ABOVE)
+    })
+}
+
+fn blocks(start: u64, len: u64) -> impl Iterator<Item = u64> {
+    (start / BLOCK..=start.saturating_add(len.saturating_sub(1)) / BLOCK).map(|b| b + 1)
+}
+
+/// Where a block is, if it is remembered, and where it may go.
+fn places(block: u64) -> impl Iterator<Item = &'static AtomicU64> {
+    let first = (mixed(block) >> 51) as usize;
+    (first..first + FAR).filter_map(|place| BLOCKS.get(place % MOST))
+}
+
+/// Whether there was room.
+fn remember(start: u64, len: u64) -> bool {
+    blocks(start, len).all(|block| {
+        places(block).any(
+            |place| match place.compare_exchange(0, block, SeqCst, SeqCst) {
+                Ok(_) => true,
+                Err(there) => there == block,
+            },
+        )
+    })
+}
+
+/// Whether a part of such a stack lies there.
+pub fn any_in(start: u64, len: u64) -> bool {
+    fence(SeqCst);
+    blocks(start, len).any(|block| {
+        let there = places(block).map(|place| place.load(SeqCst));
+        there.take_while(|&b| b != 0).any(|b| b == block)
+    })
+}
+
+/// The upper bits depend on all of them.
+const fn mixed(number: u64) -> u64 {
+    (number ^ number >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words of the program, by their addresses.
+    fn memory(words: &[(u64, u64)]) -> impl Fn(u64) -> Option<u64> {
+        move |at| Some(words.iter().find(|w| w.0 == at).map_or(0, |w| w.1))
+    }
+
+    const MASK: u64 = offset_of!(libc::ucontext_t, uc_sigmask) as u64;
+
+    /// Where the C library's own code has these parts (`swapcontext`).
+    const RSP: u64 = 0xa0;
+    const POINTS: u64 = 0xe0;
+    const OWN: u64 = 0x1a8;
+    const START: u64 = 16;
+    const LEN: u64 = 32;
+    const CONTROL: u64 = 0x1c0;
+
+    #[test]
+    fn contexts_are_what_the_c_librarys_code_takes_for_them() {
+        assert_eq!(MASK, 0x128);
+        let (at, copy) = (0x10000, 0x20000);
+        let words = [
+            (at + POINTS, at + OWN),
+            (at + CONTROL, 0x1f80),
+            (at + RSP, 0x7_3000),
+            (at + START, 0x7_0000),
+            (at + LEN, 0x4000),
+            (copy + POINTS, at + OWN),
+            (copy + CONTROL, 0xffff_ffff_0000_1fa0),
+            (copy + RSP, 0x7_3000),
+            (copy + START, 0x7_0000),
+            (copy + LEN, 0x4000),
+        ];
+        for context in [at, copy] {
+            let stack = stack_of(context + MASK, memory(&words));
+            assert_eq!(stack, Some((0x7_0000, 0x4000)), "{context:#x}");
+        }
+    }
+
+    #[test]
+    fn masks_of_other_kinds_are_none() {
+        let at = 0x10000;
+        assert_eq!(stack_of(at + MASK, memory(&[])), None);
+        assert_eq!(stack_of(8, memory(&[])), None, "too low");
+        // A pointer to something else.
+        let mut words = [
+            (at + POINTS, 0x5_0000),
+            (at + RSP, 0x7_3000),
+            (at + CONTROL, 0x1f80),
+        ];
+        assert_eq!(stack_of(at + MASK, memory(&words)), None);
+        // It is not followed where the rest is not as in a context.
+        words[2].1 = 0x7f12_3456_7890;
+        let read = memory(&words);
+        let stack = stack_of(at + MASK, |place| {
+            assert!(place.abs_diff(at) < 0x1000, "followed to {place:#x}");
+            read(place)
+        });
+        assert_eq!(stack, None);
+        assert_eq!(stack_of(at + MASK, |_| None), None, "it can't be read");
+    }
+
+    #[test]
+    fn of_an_unknown_stack_what_is_around_the_pointer_is_taken() {
+        let (at, rsp) = (0x10000, 0x7f00_0012_3458);
+        let words = [
+            (at + POINTS, at + OWN),
+            (at + CONTROL, 0x1f80),
+            (at + RSP, rsp),
+            (at + START, 0x7_0000),
+            (at + LEN, 0x4000),
+        ];
+        let (start, len) = stack_of(at + MASK, memory(&words)).expect("a context");
+        assert!(start + 200_000 < rsp && rsp + 30_000 < start + len);
+    }
+
+    #[test]
+    fn what_was_entered_is_remembered() {
+        let start = 0x7000_0000_0000;
+        assert!(!any_in(start, 4096));
+        assert!(remember(start + 100, 40_000));
+        for (at, wanted) in [(0, true), (32_768, true), (49_152, false), (65_536, false)] {
+            assert_eq!(any_in(start + at, 4096), wanted, "{at}");
+        }
+        assert!(!any_in(start - 4096, 4096));
+        assert!(any_in(start - 4096, 8192));
+        // Many of them.
+        for stack in 0..1000 {
+            assert!(remember(start + stack * 65_536, 65_536));
+        }
+        assert!((0..1000).all(|stack| any_in(start + stack * 65_536, 65_536)));
+        assert!(!any_in(start + 1000 * 65_536, 65_536));
+    }
+}

@@ -1,0 +1,214 @@
+//! What becomes of one operand: another displacement, or bounds of its registers under
+//! which it goes to one place. Called by the planner; knows nothing of loops.
+
+use crate::effects::State;
+use crate::operand::Operand;
+use crate::registers::Register;
+use crate::request::{MovedPage, Place, Rule, Seen};
+use crate::values::Values;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Different places that one guarded operand may go to.
+const MOST_ALTERNATIVES: usize = 4;
+
+/// A register is at least `low` and at most `high`; the guard need not look where
+/// the facts say so already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub register: Register,
+    pub low: u64,
+    pub high: u64,
+    pub test_low: bool,
+    pub test_high: bool,
+}
+
+/// Bounds of registers under which an operand goes to one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Alternative {
+    pub bounds: Vec<Bound>,
+    /// What the copy has for a displacement.
+    pub displacement: u64,
+}
+
+/// What becomes of an operand. Operands without a plan stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// The facts say that it always goes to one place.
+    Direct(u64),
+    /// Tried in this order.
+    Guarded(Vec<Alternative>),
+}
+
+/// What becomes of an operand, and the registers whose facts this builds on. Its base
+/// `varies` if the loop makes another of it in each round.
+pub(crate) fn plan(
+    moved: &MovedPage,
+    operand: &Operand,
+    state: &State,
+    seen: &[Seen],
+    varies: impl Fn(Register) -> bool,
+) -> (Option<Plan>, u32) {
+    let addresses = operand.addresses(state);
+    if let Some(all) = addresses {
+        let place = moved.place_each(all, operand.width);
+        match place {
+            Place::In(rule) => {
+                let plan = operand.displaced(rule.delta).map(Plan::Direct);
+                return (plan, operand.registers());
+            }
+            Place::Elsewhere => return (None, 0),
+            // It will fault, and be refused.
+            Place::Straddles if all.only().is_some() => return (None, 0),
+            Place::Straddles => {}
+        }
+    }
+    let (base, index) = operand.single(state);
+    let mut alternatives: Vec<Alternative> = Vec::new();
+    let mut add = |new: Option<Alternative>| {
+        if let Some(new) = new
+            && alternatives.len() < MOST_ALTERNATIVES
+            && !alternatives.contains(&new)
+        {
+            alternatives.push(new);
+        }
+    };
+    for one in seen {
+        let fits = base.is_none_or(|b| b == one.base) && index.is_none_or(|i| i == one.index);
+        let place = moved.place(operand.address(one.base, one.index), operand.width);
+        let (true, Place::In(rule)) = (fits, place) else {
+            continue;
+        };
+        // One value of the base so far: it is compared with that alone, which takes
+        // half as long. Others make it bounds, be they only to be expected.
+        let others = || {
+            seen.iter()
+                .any(|s| s.base != one.base && in_rule(moved, operand, s, &rule))
+        };
+        let exact = operand.index.is_none()
+            && addresses.is_none()
+            && !others()
+            && !operand.base.is_some_and(&varies);
+        add(alternative(operand, state, one, &rule, exact));
+    }
+    if let Some(all) = addresses.filter(|all| all.high - all.low < moved.page.len) {
+        for rule in &moved.rules {
+            add(part_of(operand, state, all, rule));
+        }
+    }
+    let mut registers = 0;
+    for (register, single) in [(operand.base, base), (operand.index, index)] {
+        if let Some(register) = register
+            && (single.is_some() || alternatives.iter().any(|a| a.leaves_out(register)))
+        {
+            registers |= register.bit();
+        }
+    }
+    let plan = (!alternatives.is_empty()).then_some(Plan::Guarded(alternatives));
+    (plan, registers)
+}
+
+impl Alternative {
+    /// Whether a register is not fully tested.
+    fn leaves_out(&self, register: Register) -> bool {
+        let mut bounds = self.bounds.iter().filter(|b| b.register == register);
+        bounds.any(|b| !b.test_low || !b.test_high)
+    }
+}
+
+impl Bound {
+    fn of(register: Register, low: u64, high: u64, state: &State) -> Self {
+        let known = state[register.index()];
+        Self {
+            register,
+            low,
+            high,
+            test_low: known.is_none_or(|k| k.low < low),
+            test_high: known.is_none_or(|k| k.high > high),
+        }
+    }
+}
+
+/// Whether the operand went to this rule when it was seen.
+fn in_rule(moved: &MovedPage, operand: &Operand, seen: &Seen, rule: &Rule) -> bool {
+    let address = operand.address(seen.base, seen.index);
+    moved.place(address, operand.width) == Place::In(*rule)
+}
+
+/// The bounds of the unknown registers around `seen` within which the operand stays
+/// in `rule`; if `exact`, what was seen and nothing else.
+fn alternative(
+    operand: &Operand,
+    state: &State,
+    seen: &Seen,
+    rule: &Rule,
+    exact: bool,
+) -> Option<Alternative> {
+    let (base, index) = operand.single(state);
+    let address = operand.address(seen.base, seen.index);
+    let below = address.wrapping_sub(rule.bytes.start.0);
+    let above = rule
+        .bytes
+        .len
+        .checked_sub(below)?
+        .checked_sub(operand.width)?;
+    let only = |register, value| Bound::of(register, value, value, state);
+    let around = |register, value: u64, scale: u64| {
+        if exact {
+            return only(register, value);
+        }
+        // Where a bound would be beyond zero or the highest number, nothing beyond it
+        // is left.
+        let low = value.saturating_sub(below / scale);
+        let high = value.saturating_add(above / scale);
+        Bound::of(register, low, high, state)
+    };
+    let mut bounds = Vec::new();
+    match (operand.base, operand.index) {
+        // One register in two roles does not stay on one side.
+        (Some(b), Some(i)) if b == i => bounds.push(only(b, seen.base)),
+        (b, i) => {
+            let index_varies = i.filter(|_| index.is_none());
+            if let Some(b) = b.filter(|_| base.is_none()) {
+                bounds.push(if index_varies.is_some() {
+                    only(b, seen.base)
+                } else {
+                    around(b, seen.base, 1)
+                });
+            }
+            if let Some(i) = index_varies {
+                bounds.push(around(i, seen.index, operand.scale.max(1)));
+            }
+        }
+    }
+    Some(Alternative {
+        bounds,
+        displacement: operand.displaced(rule.delta)?,
+    })
+}
+
+/// The part of an operand's addresses that lies in `rule`, if one register alone
+/// makes them.
+fn part_of(operand: &Operand, state: &State, all: Values, rule: &Rule) -> Option<Alternative> {
+    let (base, index) = operand.single(state);
+    let (register, scale) = match (operand.base, operand.index) {
+        (Some(b), Some(i)) if b == i => return None,
+        (Some(b), _) if base.is_none() && index.is_some() => (b, 1),
+        (_, Some(i)) if index.is_none() && base.is_some() => (i, operand.scale.max(1)),
+        _ => return None,
+    };
+    let known = state[register.index()]?;
+    let last = rule.bytes.len.checked_sub(operand.width)?;
+    let (first, last) = (rule.bytes.start.0, rule.bytes.start.0.checked_add(last)?);
+    let low = known
+        .low
+        .checked_add(first.saturating_sub(all.low).div_ceil(scale))?;
+    let high = known
+        .high
+        .checked_sub(all.high.saturating_sub(last).div_ceil(scale))?;
+    known.within(low, high)?;
+    Some(Alternative {
+        bounds: vec![Bound::of(register, low, high, state)],
+        displacement: operand.displaced(rule.delta)?,
+    })
+}

@@ -1,0 +1,108 @@
+//! What a copy does where the original calls and jumps through pointers, calls the kernel, or
+//! reaches for what is too far from the copy. Part of putting it together.
+
+use super::{Emitter, Target, displaced};
+use crate::calls::slot;
+use crate::plan::{Plan, Way};
+use crate::reach::{by_register, is_far};
+use crate::registers::Register;
+use iced_x86::{Code, Instruction, MemoryOperand, Register as Iced};
+
+impl Emitter<'_> {
+    /// Whether a jump through a pointer goes on in the copy: nobody guards the pointer, and
+    /// the comparison may change flags.
+    pub(super) fn leads_on(&self, way: Way, n: usize) -> bool {
+        let guarded = matches!(self.plans(way).plans.get(&n), Some(Plan::Guarded(_)));
+        let chosen = self.chosen;
+        chosen.graph.through.contains_key(&n) && !guarded && !chosen.wanted.contains(&n)
+    }
+
+    /// A call or jump through a pointer, with that where it is now.
+    pub(super) fn through(&self, way: Way, n: usize) -> Instruction {
+        let i = self.chosen.graph.nodes[n].instruction;
+        match (self.plans(way).plans.get(&n), slot(&i, Some(self.moved))) {
+            (Some(Plan::Direct(displacement)), _) => displaced(i, *displacement),
+            (_, Some(slot)) => displaced(i, slot.0),
+            _ => i,
+        }
+    }
+
+    pub(super) fn jump(&mut self, way: Way, n: usize, next: Option<usize>) {
+        let graph = &self.chosen.graph;
+        let Some(&target) = graph.through.get(&n) else {
+            return;
+        };
+        let instance = graph.nodes[n].instance;
+        // Marks that the other way is wanted; its place is set when it is emitted.
+        self.labels.insert(Target::Astray(way, n), usize::MAX);
+        self.look(way, n, Target::Astray(way, n));
+        self.go_on(way, instance, target, next);
+    }
+
+    /// Compares the pointer of a call or jump with where it is expected to lead. In memory
+    /// by halves, which needs no register: another thread would have to change it in
+    /// between, from one function to another one 4 GiB away, for this to see a third.
+    pub(super) fn look(&mut self, way: Way, n: usize, elsewhere: Target) {
+        let graph = &self.chosen.graph;
+        let i = self.through(way, n);
+        let Some(&target) = graph.through.get(&n) else {
+            self.failed = true;
+            return;
+        };
+        if let Some(register) = Register::whole(i.op0_register()) {
+            self.compare(register, target, i.ip());
+            self.branch(Code::Jne_rel32_64, elsewhere, i.ip());
+            return;
+        }
+        for (offset, half) in [(0, target as u32), (4, (target >> 32) as u32)] {
+            let place = MemoryOperand::new(
+                i.memory_base(),
+                i.memory_index(),
+                i.memory_index_scale(),
+                i.memory_displacement64().wrapping_add(offset) as i64,
+                8,
+                false,
+                Iced::None,
+            );
+            self.put_made(
+                Instruction::with2(Code::Cmp_rm32_imm32, place, half),
+                i.ip(),
+            );
+            self.branch(Code::Jne_rel32_64, elsewhere, i.ip());
+        }
+    }
+
+    /// The kernel leaves where the copy goes on in rcx, which is nothing that the program
+    /// could know.
+    pub(super) fn kernel_call(
+        &mut self,
+        way: Way,
+        n: usize,
+        call: &Instruction,
+        next: Option<usize>,
+    ) {
+        let after = call.next_ip();
+        self.put(*call, call.ip());
+        let place = MemoryOperand::with_base_displ(Iced::RIP, self.literal(after) as i64);
+        self.put_made(
+            Instruction::with2(Code::Mov_r64_rm64, Iced::RCX, place),
+            after,
+        );
+        self.go_on(way, self.chosen.graph.nodes[n].instance, after, next);
+    }
+
+    /// An instruction whose operand may be too far from here.
+    pub(super) fn put_reaching(&mut self, instruction: Instruction, resume: u64) {
+        let far = is_far(&instruction, self.at).then(|| by_register(&instruction));
+        match far.flatten() {
+            Some(Ok((first, second))) => {
+                self.put(first, resume);
+                if let Some(second) = second {
+                    self.put(second, resume);
+                }
+            }
+            Some(Err(_)) => self.failed = true,
+            None => self.put(instruction, resume),
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Which kernel call a `syscall` instruction makes: what `eax` holds there. The straight line
+//! before it tells of most; where a loop or a branch comes between the number and the
+//! call, as in loops that spin and then wait, the whole function is looked through. For
+//! [`crate::sites`]; what several ways make different is not known.
+
+use crate::sites::{Number, is_padding, target};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use iced_x86::{
+    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+
+/// General registers that a function called may change, by number.
+const CHANGED_BY_CALLS: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+/// General registers that a kernel call changes.
+const CHANGED_BY_KERNEL: [usize; 3] = [0, 1, 11];
+
+/// What the straight line before entry `i` leaves in `eax`: a constant, or what another
+/// register has. `targets` are where branches lead, ascending.
+pub fn before(instructions: &[Instruction], i: usize, targets: &[u64]) -> Number {
+    let is_target = |n: usize| targets.binary_search(&instructions[n].ip()).is_ok();
+    let mut next = i;
+    while next > 0 && !is_target(next) {
+        let before = &instructions[next - 1];
+        if before.next_ip() != instructions[next].ip() || before.flow_control() != FlowControl::Next
+        {
+            break;
+        }
+        if let Some((Register::RAX, number)) = constant(before) {
+            return Number::Always(number);
+        }
+        if writes(before, Register::RAX) {
+            return match kept(before) {
+                Some(register) if !instructions[next..i].iter().any(|j| writes(j, register)) => {
+                    Number::In(register.number() as u8)
+                }
+                _ => Number::Any,
+            };
+        }
+        next -= 1;
+    }
+    Number::Any
+}
+
+/// The lower halves of the general registers where control comes to an instruction, as far
+/// as they are constant.
+type State = [Option<u32>; 16];
+/// Nothing is known.
+const UNKNOWN: State = [None; 16];
+
+/// By the number of the instruction, what `eax` holds at each `syscall` of a function
+/// whichever way control came there. Nothing if there are jumps whose targets the code does not tell.
+/// With `catches` exceptions may be caught in it.
+pub fn of(instructions: &[Instruction], targets: &[u64], catches: bool) -> BTreeMap<usize, u32> {
+    let Some(ways) = Ways::of(instructions, targets, catches) else {
+        return BTreeMap::new();
+    };
+    let mut states: Vec<Option<State>> = vec![None; instructions.len()];
+    let mut open: Vec<usize> = Vec::new();
+    for &n in &ways.unknown {
+        meet(&mut states, &mut open, n, &UNKNOWN);
+    }
+    while let Some(n) = open.pop() {
+        let Some(state) = states.get(n).copied().flatten() else {
+            continue;
+        };
+        let after = apply(&instructions[n], state);
+        for &next in &ways.next[n] {
+            meet(&mut states, &mut open, next, &after);
+        }
+    }
+    let calls = instructions.iter().zip(&states).enumerate();
+    let calls = calls.filter(|(_, (i, _))| i.code() == Code::Syscall);
+    calls
+        .filter_map(|(n, (_, state))| Some((n, (*state)?.first().copied().flatten()?)))
+        .collect()
+}
+
+/// Where control goes from each instruction of a function.
+struct Ways {
+    next: Vec<Vec<usize>>,
+    /// Where control comes from somewhere else.
+    unknown: BTreeSet<usize>,
+}
+
+impl Ways {
+    fn of(instructions: &[Instruction], targets: &[u64], catches: bool) -> Option<Self> {
+        let ends = |i: &Instruction| {
+            matches!(
+                i.flow_control(),
+                FlowControl::Return
+                    | FlowControl::UnconditionalBranch
+                    | FlowControl::IndirectBranch
+                    | FlowControl::Exception
+            )
+        };
+        let index = |address: u64| instructions.binary_search_by_key(&address, |i| i.ip()).ok();
+        let mut next = vec![Vec::new(); instructions.len()];
+        let mut inside = BTreeSet::new();
+        let mut unknown = BTreeSet::from([0]);
+        let (first, last) = (instructions.first()?, instructions.last()?);
+        for (n, i) in instructions.iter().enumerate() {
+            match i.flow_control() {
+                FlowControl::XbeginXabortXend => return None,
+                // Through the linker's slot it is the end of the function.
+                FlowControl::IndirectBranch if !i.is_ip_rel_memory_operand() => return None,
+                _ => {}
+            }
+            if let Some(to) = target(i).filter(|_| !i.is_call_near()) {
+                match index(to) {
+                    Some(to) => {
+                        next[n].push(to);
+                        inside.insert(to);
+                    }
+                    // Between two instructions.
+                    None if (first.ip()..last.next_ip()).contains(&to) => return None,
+                    None => {}
+                }
+            }
+            if !ends(i) {
+                next[n].extend((n + 1 < instructions.len()).then_some(n + 1));
+                continue;
+            }
+            // What fills the gap before a branch's target is never executed.
+            let behind = instructions.iter().enumerate().skip(n + 1);
+            unknown.extend(
+                behind
+                    .map(|(n, i)| (n, is_padding(i)))
+                    .find(|b| !b.1)
+                    .map(|b| b.0),
+            );
+        }
+        unknown.retain(|n| *n == 0 || !inside.contains(n));
+        // Branches of other functions.
+        let others = targets.iter().filter_map(|&to| index(to));
+        unknown.extend(others.filter(|n| !inside.contains(n)));
+        // An exception that a call throws may be caught wherever a branch leads to.
+        for (n, i) in instructions.iter().enumerate().filter(|_| catches) {
+            if i.code() != Code::Syscall
+                && matches!(
+                    i.flow_control(),
+                    FlowControl::Call | FlowControl::IndirectCall
+                )
+            {
+                next[n].extend(&inside);
+            }
+        }
+        Some(Self { next, unknown })
+    }
+}
+
+/// Control comes to instruction `n` with this too.
+fn meet(states: &mut [Option<State>], open: &mut Vec<usize>, n: usize, with: &State) {
+    let Some(place) = states.get_mut(n) else {
+        return;
+    };
+    let met = match *place {
+        None => *with,
+        Some(mut known) => {
+            for (known, new) in known.iter_mut().zip(with) {
+                *known = known.filter(|known| Some(*known) == *new);
+            }
+            known
+        }
+    };
+    if *place != Some(met) {
+        *place = Some(met);
+        open.push(n);
+    }
+}
+
+/// What the registers hold behind the instruction.
+fn apply(i: &Instruction, mut state: State) -> State {
+    let forget = |state: &mut State, registers: &[usize]| {
+        for &register in registers {
+            state[register] = None;
+        }
+    };
+    if i.code() == Code::Syscall {
+        forget(&mut state, &CHANGED_BY_KERNEL);
+        return state;
+    }
+    match i.flow_control() {
+        FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt => {
+            forget(&mut state, &CHANGED_BY_CALLS);
+            return state;
+        }
+        _ => {}
+    }
+    if let Some((register, value)) = constant(i) {
+        state[register.number()] = Some(value);
+        return state;
+    }
+    let moved = copied(i).map(|from| state[from.number()]);
+    let mut factory = InstructionInfoFactory::new();
+    for used in factory.info(i).used_registers() {
+        let register = used.register().full_register();
+        let reads = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
+        if register.is_gpr64() && !reads {
+            state[register.number()] = None;
+        }
+    }
+    if let Some(value) = moved {
+        state[i.op0_register().full_register().number()] = value;
+    }
+    state
+}
+
+/// The register whose lower half the instruction moves to that of another.
+fn copied(i: &Instruction) -> Option<Register> {
+    let moves = matches!(
+        i.code(),
+        Code::Mov_r32_rm32 | Code::Mov_rm32_r32 | Code::Mov_r64_rm64 | Code::Mov_rm64_r64
+    );
+    let registers = i.op0_kind() == OpKind::Register && i.op1_kind() == OpKind::Register;
+    (moves && registers).then(|| i.op1_register().full_register())
+}
+
+/// The register to whose lower half the instruction moves a constant, and which.
+fn constant(instruction: &Instruction) -> Option<(Register, u32)> {
+    let to = instruction.op0_register();
+    if instruction.op0_kind() != OpKind::Register || !(to.is_gpr32() || to.is_gpr64()) {
+        return None;
+    }
+    let value = match (instruction.mnemonic(), instruction.op1_kind()) {
+        (Mnemonic::Mov, OpKind::Immediate32 | OpKind::Immediate32to64) => instruction.immediate32(),
+        (Mnemonic::Xor, OpKind::Register) if instruction.op1_register() == to => 0,
+        _ => return None,
+    };
+    Some((to.full_register(), value))
+}
+
+/// The register whose lower half the instruction moves to `eax`, if a kernel call leaves it
+/// alone.
+fn kept(instruction: &Instruction) -> Option<Register> {
+    let to_eax = instruction.op0_register() == Register::EAX;
+    let from = copied(instruction).filter(|_| to_eax)?;
+    let changed = [Register::RAX, Register::RCX, Register::RSP, Register::R11];
+    (!changed.contains(&from)).then_some(from)
+}
+
+fn writes(instruction: &Instruction, register: Register) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(instruction);
+    info.used_registers().iter().any(|used| {
+        used.register().full_register() == register
+            && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    const AT: u64 = 0x1000;
+    const FUTEX: u32 = 202;
+    const SYSCALL: &[u8] = &[0x0f, 0x05];
+    const MOV_R13D_FUTEX: &[u8] = &[0x41, 0xbd, 202, 0, 0, 0];
+    const MOV_EAX_R13D: &[u8] = &[0x44, 0x89, 0xe8];
+    const MOV_EAX_FUTEX: &[u8] = &[0xb8, 202, 0, 0, 0];
+    /// Of a function that is somewhere else.
+    const CALL: &[u8] = &[0xe8, 0, 0x10, 0, 0];
+    const RET: &[u8] = &[0xc3];
+
+    /// The numbers of the calls that the code makes, in their order; none for one that is not
+    /// known.
+    fn numbers(parts: &[&[u8]]) -> Vec<Option<u32>> {
+        numbers_if(true, parts)
+    }
+
+    fn numbers_if(catches: bool, parts: &[&[u8]]) -> Vec<Option<u32>> {
+        let bytes = parts.concat();
+        let decoder = Decoder::with_ip(64, &bytes, AT, DecoderOptions::NONE);
+        let instructions: Vec<Instruction> = decoder.into_iter().collect();
+        let mut targets: Vec<u64> = instructions.iter().filter_map(target).collect();
+        targets.sort_unstable();
+        let known = of(&instructions, &targets, catches);
+        let calls = instructions.iter().enumerate();
+        calls
+            .filter(|(_, i)| i.code() == Code::Syscall)
+            .map(|(n, _)| known.get(&n).copied())
+            .collect()
+    }
+
+    /// As libgomp waits for a barrier: the number lies in a register from before the loop, and
+    /// the call is made once more without the flag that old kernels do not know.
+    #[test]
+    fn a_number_that_is_loaded_before_a_loop_is_known_in_it() {
+        let (mov_r9d, mov_ebp) = ([0x41, 0xb9, 202, 0, 0, 0], [0xbd, 202, 0, 0, 0]);
+        let (mov_eax_r9d, mov_eax_ebp) = ([0x44, 0x89, 0xc8], [0x89, 0xe8]);
+        let (cmp_rax, cmp_edi) = ([0x48, 0x83, 0xf8, 0xda], [0x83, 0xff, 1]);
+        let found = numbers(&[
+            &mov_r9d,
+            &mov_ebp,
+            // The loop begins here, 20 bytes before its end.
+            &mov_eax_r9d,
+            SYSCALL,
+            &cmp_rax,
+            &[0x75, 4],
+            &mov_eax_ebp,
+            SYSCALL,
+            &cmp_edi,
+            &[0x75, (-20_i8) as u8],
+            RET,
+        ]);
+        assert_eq!(found, [Some(FUTEX), Some(FUTEX)]);
+    }
+
+    #[test]
+    fn what_two_ways_make_different_is_not_known() {
+        let (mov_eax_1, mov_eax_2) = ([0xb8, 1, 0, 0, 0], [0xb8, 2, 0, 0, 0]);
+        let (je_over_7, jmp_over_5) = ([0x74, 7], [0xeb, 5]);
+        let made = [SYSCALL, RET].concat();
+        let ways = |first: &[u8], other: &[u8]| {
+            numbers(&[&[0x85, 0xff], &je_over_7, first, &jmp_over_5, other, &made])
+        };
+        assert_eq!(ways(&mov_eax_1, &mov_eax_2), [None]);
+        assert_eq!(ways(&mov_eax_2, &mov_eax_2), [Some(2)]);
+        // The kernel's result is no number.
+        assert_eq!(
+            numbers(&[&mov_eax_1, SYSCALL, SYSCALL, RET]),
+            [Some(1), None]
+        );
+    }
+
+    #[test]
+    fn calls_change_some_registers_and_exceptions_come_from_them() {
+        let (mov_r8d, mov_eax_r8d) = ([0x41, 0xb8, 202, 0, 0, 0], [0x44, 0x89, 0xc0]);
+        let found = numbers(&[
+            MOV_R13D_FUTEX,
+            &mov_r8d,
+            CALL,
+            MOV_EAX_R13D,
+            SYSCALL,
+            &mov_eax_r8d,
+            SYSCALL,
+            RET,
+        ]);
+        assert_eq!(found, [Some(FUTEX), None]);
+        // The register is changed behind a call; what that throws may be caught where the jump
+        // leads to.
+        let mov_r13d_1 = [0x41, 0xbd, 1, 0, 0, 0];
+        let back = [0xeb, (-7_i8) as u8];
+        let code = [MOV_R13D_FUTEX, MOV_EAX_R13D, SYSCALL, &back];
+        assert_eq!(numbers(&code), [Some(FUTEX)]);
+        let code = [&[&mov_r13d_1[..], CALL][..], &code].concat();
+        assert_eq!(numbers(&code), [None]);
+        assert_eq!(numbers_if(false, &code), [Some(FUTEX)]);
+    }
+
+    #[test]
+    fn with_jumps_to_anywhere_nothing_is_known() {
+        let jmp_rdi = [0xff, 0xe7];
+        assert_eq!(numbers(&[MOV_EAX_FUTEX, SYSCALL, RET]), [Some(FUTEX)]);
+        assert_eq!(numbers(&[MOV_EAX_FUTEX, SYSCALL, &jmp_rdi]), [None]);
+    }
+
+    /// What follows a return is reached from somewhere else.
+    #[test]
+    fn what_comes_from_elsewhere_knows_nothing() {
+        let found = numbers(&[MOV_R13D_FUTEX, RET, MOV_EAX_R13D, SYSCALL, RET]);
+        assert_eq!(found, [None]);
+        // But not what fills a gap: the branch over it leads to the call.
+        let (je_over_2, nop) = ([0x74, 2], [0x90]);
+        let found = numbers(&[
+            MOV_R13D_FUTEX,
+            &je_over_2,
+            RET,
+            &nop,
+            MOV_EAX_R13D,
+            SYSCALL,
+            RET,
+        ]);
+        assert_eq!(found, [Some(FUTEX)]);
+    }
+}

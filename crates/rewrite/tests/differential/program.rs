@@ -1,0 +1,281 @@
+//! The programs that the test executes: where all their memory lies, the steps that
+//! loops and functions are made of, and the text of the whole. Used by `machine.rs`, which
+//! executes them, and the tests. Nothing here knows of copies.
+
+use crate::support::framed::{SLOTS, step as framed_step};
+
+/// All memory of a run: code, its copies, the page, what it moves to, and memory
+/// that stays.
+pub const BASE: u64 = 0x1_2000_0000;
+pub const BYTES: u64 = 0x40_0000;
+pub const LOOP: u64 = BASE + 0x200;
+pub const LEAF: u64 = BASE + 0x1000;
+pub const INNER: u64 = BASE + 0x1800;
+/// What pointers of calls may lead to instead, a linker's stub, and its slot.
+pub const OTHER: u64 = BASE + 0x1a00;
+pub const STUB: u64 = BASE + 0x1b00;
+pub const SLOT: u64 = PRIVATE + 0x1000 - 112;
+pub const END: u64 = BASE + 0x1c00;
+pub const SAVES: u64 = BASE + 0x2000;
+pub const CONTEXT: u64 = BASE + 0x3000;
+pub const PAGE: u64 = BASE + 0x1_0000;
+pub const PRIVATE: u64 = BASE + 0x2_0000;
+pub const STACK: u64 = BASE + 0x3f_0000;
+pub const UNDERLAY: u64 = BASE + 0x5_0000;
+pub const POOL: u64 = BASE + 0x6_0000;
+pub const CACHE: u64 = BASE + 0x10_0000;
+/// The group that moves away from the rest of the page.
+pub const GROUP: u64 = 0x40;
+pub const GROUP_BYTES: u64 = 0x20;
+
+/// One instruction of a loop, or a few that belong together.
+fn step(kind: u32, offset: u32, scratch: u32) -> String {
+    let r = ["rax", "rdx", "r8", "r9", "r10", "r11"][scratch as usize % 6];
+    let r32 = ["eax", "edx", "r8d", "r9d", "r10d", "r11d"][scratch as usize % 6];
+    let word = offset % 4 * 8;
+    let far = 0x100 + offset % 64 * 8;
+    match kind {
+        // Through the invariant pointer, on the group.
+        0 => format!("add qword ptr [rdi+{word}], {r}"),
+        1 => format!("mov {r}, [rdi+{word}]"),
+        2 => format!("mov [rdi+{word}], {r}"),
+        3 => format!("lock xadd [rdi+{word}], {r}"),
+        4 => format!("inc dword ptr [rdi+{word}]"),
+        5 => format!(
+            "movups xmm0, [rdi+{}]\n movups [rsi+{far}], xmm0",
+            word % 16
+        ),
+        // A copy of the pointer.
+        6 => format!("mov r13, r12\n add [r13+{word}], {r32}"),
+        7 => format!("lea r13, [rdi+8]\n imul {r}, [r13+{}]", offset % 3 * 8),
+        // A pointer from memory.
+        8 => format!("mov r13, [rbp-8]\n add {r}, [r13+{word}]"),
+        9 => format!("mov r13, [rbp-16]\n mov byte ptr [r13+{word}], 7"),
+        // An index that varies.
+        10 => format!("mov r13, rcx\n and r13, 3\n mov {r}, [rdi+r13*8]"),
+        11 => format!("mov r13, rcx\n and r13, 3\n add [rdi+r13*8], {r}"),
+        // Elsewhere on the page, and beside it.
+        12 => format!("mov {r}, [rdi+{far}]"),
+        13 => format!("xor [rdi+{far}], {r}"),
+        14 => format!("mov [rsi+{far}], {r}"),
+        15 => format!("mov {r}, [rsi+rcx*8]"),
+        16 => format!("add {r}, rcx"),
+        17 => format!("push {r}\n pop r14"),
+        // A branch over an access.
+        18 => format!("test rcx, 1\n jz 7f\n add [rdi+{word}], {r}\n7:"),
+        // Flags that live across an access.
+        19 => format!("cmp {r}, rcx\n mov r13, [rbp-8]\n mov r13, [r13+{word}]\n adc {r}, 1"),
+        20 => format!("shl {r}, 3\n rol {r32}, 5"),
+        21 => format!("mov {r}, [rip+page+{}]", GROUP + u64::from(word)),
+        22 => format!("add qword ptr [rip+page+{}], 5", 0x200 + word),
+        23 => format!("cmp byte ptr [rdi+{word}], 9\n setb al"),
+        // A pointer to a pointer, and one that the loop itself puts there.
+        24 => format!("mov r13, [rbp-24]\n mov r13, [r13]\n add [r13+{word}], {r}"),
+        25 => format!("mov [rbp-32], rdi\n mov r13, [rbp-32]\n sub [r13+{word}], {r}"),
+        // One that changes between rounds, to elsewhere and back.
+        26 => format!(
+            "mov r13, [rbp-40]\n xor [r13+{word}], {r}\n mov r14, rcx\n and r14, 1\n mov r13, [rbp+r14*8-72]\n mov [rbp-40], r13"
+        ),
+        // An index in memory; one of 32 bits; one that is computed.
+        27 => format!("movsxd r13, dword ptr [rbp-48]\n add [rdi+r13*8], {r}"),
+        28 => format!("mov r13d, [rbp-48]\n lea r13, [rdi+r13*4+4]\n mov [r13], {r32}"),
+        29 => format!(
+            "movzx r13d, cl\n and r13d, 1\n shl r13, 4\n mov {r}, [r12+r13+{}]",
+            offset % 2 * 8
+        ),
+        30 => format!(
+            "mov r13, rdi\n imul r13, r13, 3\n sub r13, rdi\n shr r13, 1\n add [r13+{word}], {r}"
+        ),
+        31 => "mov rax, r12\n mov r13, [rbp-56]\n mul r13\n mov [rax+8], rcx".to_owned(),
+        // Inner loops over the group and over more than it.
+        32 => format!(
+            "mov r13, rdi\n lea r14, [rdi+32]\n6: add [r13], {r}\n add r13, 8\n cmp r13, r14\n jne 6b"
+        ),
+        33 => format!(
+            "xor r13d, r13d\n6: inc dword ptr [rdi+r13*4]\n inc r13\n cmp r13d, {}\n jl 6b",
+            1 + offset % 12
+        ),
+        34 => format!(
+            "mov r13d, {}\n6: mov {r}, [rdi+r13*8]\n sub r13, 1\n jnz 6b",
+            1 + offset % 9
+        ),
+        35 => format!("mov r13, rcx\n and r13, 7\n add [rdi+r13*8], {r}"),
+        // Two operands through one pointer, one of them conditional.
+        36 => format!(
+            "mov r13, [rbp-8]\n test rcx, 2\n jz 7f\n add [r13], {r}\n7: add [r13+{word}], rcx"
+        ),
+        37 => format!("mov r13, [rbp-8]\n cmp rcx, 4\n cmovb r13, r12\n add [r13+{word}], {r}"),
+        // The index is bounded by a comparison before.
+        38 => format!(
+            "mov r13, rcx\n cmp r13, {}\n ja 7f\n add [rdi+r13*8], {r}\n7:",
+            offset % 8
+        ),
+        // Two cases of a switch, as compilers make it: the table lies behind a jump.
+        40 => format!(
+            "mov r13, rcx\n and r13d, 1\n lea {r}, [rip+8f]\n movsxd r13, dword ptr [{r}+r13*4]\n add r13, {r}\n jmp r13\n5: add qword ptr [rdi+{word}], rcx\n jmp 7f\n6: sub qword ptr [rdi+{word}], rcx\n jmp 7f\n8: .long 5b-8b, 6b-8b\n7:"
+        ),
+        // A kernel call that tells the same each time, and leaves flags in r11.
+        KERNEL => "mov r13, rcx\n mov eax, 39\n syscall\n mov rcx, r13\n xor r11d, r11d".to_owned(),
+        // Where calls go through pointers: they lead to another function, and back.
+        CHANGES => {
+            "mov r13, rcx\n and r13, 1\n mov r13, [rbp+r13*8-136]\n mov [rbp-112], r13".to_owned()
+        }
+        // Functions only: return to themselves, by the address on the stack and by a
+        // pointer to it.
+        RETURNS => {
+            "mov r14, [rsp]\n lea r13, [rip+5f]\n mov [rsp], r13\n ret\n5: push r14".to_owned()
+        }
+        RETURNS_BY_POINTER => format!(
+            "mov [rbp-96], rsp\n mov {r}, rcx\n mov r8, [rbp-96]\n mov r14, [r8]\n lea r13, [rip+5f]\n mov [r8], r13\n ret\n5: push r14"
+        ),
+        // Stores of a function.
+        STORES => format!(
+            "mov r13, rcx\n and r13, 63\n mov [rsi+r13*8], {r}\n mov [rsp-{}], {r}",
+            8 + word
+        ),
+        _ => format!(
+            "mov r13, rcx\n neg r13\n and r13d, 3\n lea r13, [rdi+r13*8]\n lock add [r13], {r}"
+        ),
+    }
+}
+
+/// Kinds of steps that only functions have.
+pub const KERNEL: u32 = 41;
+pub const CHANGES: u32 = 42;
+pub const RETURNS: u32 = 43;
+pub const RETURNS_BY_POINTER: u32 = 44;
+pub const STORES: u32 = 45;
+pub const OF_FUNCTIONS: u32 = 46;
+
+pub type Step = (u32, u32, u32);
+
+/// How the loop calls its function, and that the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Direct,
+    /// Through the linker's stub and its slot.
+    Stub,
+    /// Through the slot itself.
+    Slot,
+    Register,
+    /// As virtual functions are called.
+    Table,
+    /// Only at a function's end: what it ends in returns for it.
+    Ends,
+    EndsThroughSlot,
+}
+
+pub const WAYS: [Way; 7] = [
+    Way::Direct,
+    Way::Stub,
+    Way::Slot,
+    Way::Register,
+    Way::Table,
+    Way::Ends,
+    Way::EndsThroughSlot,
+];
+
+/// Pointers lead where the slot does: the loop to its leaf, that to the inner function.
+fn call(way: Way, function: &str) -> String {
+    match way {
+        Way::Direct => format!("call {function}\n"),
+        Way::Stub => "call .Lstub\n".to_owned(),
+        Way::Slot => "call [rip+slot]\n".to_owned(),
+        Way::Register => "mov r13, [rip+slot]\n call r13\n".to_owned(),
+        Way::Table => "lea r13, [rbp-128]\n call [r13+16]\n".to_owned(),
+        Way::Ends => format!("jmp {function}\n"),
+        Way::EndsThroughSlot => "jmp .Lstub\n".to_owned(),
+    }
+}
+
+const NAMES: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+
+/// Up to the loop, with the registers as they are to be.
+fn before() -> String {
+    let mut text = String::new();
+    text += &format!(".set page, .Lbase + {:#x}\n.Lbase:\n", PAGE - BASE);
+    for name in ["rbx", "rbp", "r12", "r13", "r14", "r15"] {
+        text += &format!("push {name}\n");
+    }
+    text += &format!(".set saves, .Lbase + {:#x}\n", SAVES - BASE);
+    text += &format!(".set context, .Lbase + {:#x}\n", CONTEXT - BASE);
+    text += "mov [rip+saves+256], rsp\n";
+    for (number, name) in NAMES.iter().enumerate() {
+        text += &format!("mov {name}, [rip+context+{}]\n", 8 * number);
+    }
+    text
+}
+
+/// Behind the loop.
+fn behind() -> String {
+    let mut text = format!(".org {:#x}\n.Lend:\n", END - BASE);
+    for (number, name) in NAMES.iter().enumerate() {
+        text += &format!("mov [rip+saves+{}], {name}\n", 8 * number);
+    }
+    text += "pushfq\n pop qword ptr [rip+saves+128]\n mov rsp, [rip+saves+256]\n";
+    for name in ["r15", "r14", "r13", "r12", "rbp", "rbx"] {
+        text += &format!("pop {name}\n");
+    }
+    text + "ret\n"
+}
+
+/// A function that keeps what it uses in its frame.
+pub fn framed(steps: &[Step], rounds: u32) -> String {
+    let mut text = before();
+    text += &format!(
+        "call .Lloop\n jmp .Lend\n.org {:#x}\n.Lloop:\n",
+        LOOP - BASE
+    );
+    text += &format!("push rbp\n mov rbp, rsp\n sub rsp, 80\n mov rcx, {rounds}\n");
+    text += "lea rbx, [rsi+0x800]\n";
+    for (at, register) in SLOTS {
+        text += &format!("mov [rbp-{at}], {register}\n");
+    }
+    text += ".Lagain:\n";
+    for &(kind, offset, scratch) in steps {
+        text += &framed_step(kind, offset, scratch);
+        text += "\n";
+    }
+    text += &format!(
+        "sub rcx, 1\n jnz .Lagain\n leave\n ret\n.org {:#x}, 0x90\n",
+        LEAF - BASE
+    );
+    text + &behind()
+}
+
+pub fn program([steps, leaf, inner]: [&[Step]; 3], [way, within]: [Way; 2], rounds: u32) -> String {
+    let mut text = before();
+    text += &format!("jmp .Lloop\n.org {:#x}\n.Lloop:\n", LOOP - BASE);
+    text += &format!("mov rcx, {rounds}\n.Lagain:\n");
+    for &(kind, offset, scratch) in steps {
+        text += &step(kind, offset, scratch);
+        text += "\n";
+    }
+    text += &format!(".set slot, .Lbase + {:#x}\n", SLOT - BASE);
+    if !leaf.is_empty() {
+        // The slot is the loop's, unless that needs none: then it is the leaf's.
+        text += &call(way, ".Lleaf");
+    }
+    text += "sub rcx, 1\n jnz .Lagain\n jmp .Lend\n";
+    text += &format!(".org {:#x}\n.Lleaf:\n", LEAF - BASE);
+    for &(kind, offset, scratch) in leaf {
+        text += &step(kind, offset, scratch);
+        text += "\n";
+    }
+    if !inner.is_empty() && matches!(within, Way::Ends | Way::EndsThroughSlot) {
+        text += &call(within, ".Linner");
+    } else if !inner.is_empty() {
+        text += &format!("push rbx\n{}pop rbx\n", call(within, ".Linner"));
+    }
+    text += &format!("ret\n.org {:#x}\n.Linner:\n", INNER - BASE);
+    for &(kind, offset, scratch) in inner {
+        text += &step(kind, offset, scratch);
+        text += "\n";
+    }
+    text += &format!("ret\n.org {:#x}\nadd rbx, 3\n ret\n", OTHER - BASE);
+    text += &format!(".org {:#x}\n.Lstub: jmp [rip+slot]\n", STUB - BASE);
+    text + &behind()
+}

@@ -1,0 +1,82 @@
+//! One touch of a line, as the judge hands it down, and the small form in which those
+//! of a complete stream wait for each other. It knows nothing of lines.
+
+use crate::footprint::Footprint;
+use crate::stretch::{ANY_CPU, Class};
+use sunder_access::{CodeAddress, Kind, ThreadId};
+
+/// One touch, as the judge hands it down.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch {
+    pub time: u64,
+    pub thread: ThreadId,
+    pub footprint: Footprint,
+    pub instruction: CodeAddress,
+    pub class: Class,
+    pub spent_ns: f32,
+    pub count: u32,
+    /// Whether it is the sample's first on this line.
+    pub opens_visit: bool,
+    pub cpu: u16,
+}
+
+/// A touch of a complete stream, in little space.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    time: u64,
+    instruction: CodeAddress,
+    thread: ThreadId,
+    start: u8,
+    len: u8,
+    kind: Kind,
+}
+
+impl Waiting {
+    pub const NONE: Self = Self {
+        time: 0,
+        instruction: CodeAddress(0),
+        thread: ThreadId(0),
+        start: 0,
+        len: 0,
+        kind: Kind::Read,
+    };
+
+    /// The touch, if it is one of those that may wait.
+    #[inline]
+    pub fn of(touch: &Touch) -> Option<Self> {
+        let plain = touch.class == Class::Exact
+            && touch.opens_visit
+            && touch.count == 1
+            && touch.spent_ns == 0.0
+            && touch.cpu == ANY_CPU;
+        let Footprint { start, len, kind } = touch.footprint;
+        Some(Self {
+            time: touch.time,
+            instruction: touch.instruction,
+            thread: touch.thread,
+            start: u8::try_from(start).ok()?,
+            len: u8::try_from(len).ok()?,
+            kind,
+        })
+        .filter(|_| plain)
+    }
+
+    #[inline]
+    pub const fn touch(&self) -> Touch {
+        Touch {
+            time: self.time,
+            thread: self.thread,
+            footprint: Footprint {
+                start: self.start as u16,
+                len: self.len as u16,
+                kind: self.kind,
+            },
+            instruction: self.instruction,
+            class: Class::Exact,
+            spent_ns: 0.0,
+            count: 1,
+            opens_visit: true,
+            cpu: ANY_CPU,
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The tool's side of the registry: keeps segments ready for the images that come, and
+//! finds those that have claimed one.
+
+use super::{BYTES, MAGIC, OPTION_FOLLOW, PLACES, Place, RegistryView};
+use crate::environment::{Change, changes};
+use crate::layout::VERSION;
+use crate::segment::{forbid_file_limit, memory_file};
+use crate::{Error, Result, Segment, SegmentOptions};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use sunder_access::{ProcessId, Time};
+
+/// How an image came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It executed a program.
+    Program,
+    /// It was forked from another image, whose blocks it has.
+    Fork {
+        /// The other image.
+        image: u32,
+        /// The epoch of that image's segment that began with the fork: blocks
+        /// that were live before it are in the new image too.
+        epoch: u32,
+    },
+}
+
+/// An image that has claimed a segment.
+#[derive(Clone)]
+pub struct Claim {
+    /// Its number; ever new.
+    pub image: u32,
+    /// Its process.
+    pub process: ProcessId,
+    /// The process that it has as its parent.
+    pub parent: ProcessId,
+    /// When it claimed: after its `exec` or fork.
+    pub time: Time,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Its records.
+    pub segment: Rc<Segment>,
+    /// Whether it could not have the segment after all, and is passive.
+    pub refused: bool,
+}
+
+/// A place that was published.
+struct Published {
+    serial: u32,
+    segment: Rc<Segment>,
+}
+
+/// The tool's side.
+pub struct Registry {
+    file: File,
+    view: RegistryView,
+    options: SegmentOptions,
+    /// How many places are kept ready.
+    spare: u32,
+    waiting: Vec<Published>,
+    /// By place: segments that somebody may still use.
+    held: Vec<Option<Rc<Segment>>>,
+    /// The places where there are any.
+    given: Vec<usize>,
+    published: u32,
+}
+
+impl Registry {
+    /// Makes a registry. With `follow`, children get segments as well; `spare`
+    /// are kept ready, each for a descriptor and 11 GB of address space.
+    ///
+    /// # Errors
+    /// If the kernel refuses a memory file or a mapping.
+    pub fn create(options: SegmentOptions, follow: bool, spare: u32) -> Result<Self> {
+        forbid_file_limit()?;
+        let file = memory_file(c"sunder-registry", BYTES)?;
+        let base = crate::segment::map(&file, BYTES)?;
+        let mut registry = Self {
+            file,
+            // SAFETY: just mapped; unmapped only when the registry is dropped.
+            view: unsafe { RegistryView::new(base) },
+            options,
+            spare: spare.clamp(1, PLACES / 2),
+            waiting: Vec::new(),
+            held: (0..PLACES).map(|_| None).collect(),
+            given: Vec::new(),
+            published: 0,
+        };
+        let header = registry.view.header();
+        let options = if follow { OPTION_FOLLOW } else { 0 };
+        header.options.store(options, Ordering::Relaxed);
+        header.tool.store(std::process::id(), Ordering::Relaxed);
+        header.total.store(BYTES as u64, Ordering::Relaxed);
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        // One is needed; the others can be had later.
+        registry.publish()?;
+        registry.refill();
+        Ok(registry)
+    }
+
+    /// The process that the tool started.
+    pub fn set_root(&self, root: ProcessId) {
+        self.view.header().root.store(root.0, Ordering::Release);
+    }
+
+    /// The mapped registry, for tests and the runtime's own tools.
+    pub const fn view(&self) -> &RegistryView {
+        &self.view
+    }
+
+    /// Where another process of the same user finds it.
+    pub fn fd_path(&self) -> PathBuf {
+        let fd = self.file.as_raw_fd();
+        format!("/proc/{}/fd/{fd}", std::process::id()).into()
+    }
+
+    /// What to change in the target's environment; see
+    /// [`Segment::environment`].
+    pub fn environment(&self, runtime: &Path, user_preload: Option<&OsStr>) -> Vec<Change> {
+        changes(runtime, user_preload, self.fd_path())
+    }
+
+    /// Images that found no segment ready.
+    pub fn missed(&self) -> u32 {
+        self.view.header().missed.load(Ordering::Relaxed)
+    }
+
+    /// Images whose process number here is not known.
+    pub fn foreign(&self) -> u32 {
+        self.view.header().foreign.load(Ordering::Relaxed)
+    }
+
+    /// The images that came since the last call, and new segments for the next
+    /// ones. A segment that nobody holds any more is given up.
+    pub fn poll(&mut self) -> Vec<Claim> {
+        let view = self.view;
+        let mut claims = Vec::new();
+        self.waiting.retain(|published| {
+            let place = view.place(published.serial);
+            let process = place.process.load(Ordering::Acquire);
+            if process == 0 {
+                return true;
+            }
+            // Who has it mapped needs the descriptor no more.
+            published.segment.close_file();
+            claims.push(claim_of(place, published, process));
+            false
+        });
+        claims.sort_by_key(|c| c.time);
+        // This is done hundreds of times a second: only places that were given are
+        // looked at, not all.
+        let held = &mut self.held;
+        self.given.retain(|&index| {
+            let Some(place) = held.get_mut(index) else {
+                return false;
+            };
+            if place.as_ref().is_some_and(|s| Rc::strong_count(s) == 1) {
+                *place = None;
+            }
+            place.is_some()
+        });
+        self.refill();
+        claims
+    }
+
+    fn refill(&mut self) {
+        loop {
+            let next = self.view.header().next.load(Ordering::Acquire);
+            let spare = self.published.wrapping_sub(next);
+            // A target that writes nonsense into the counter gets no more.
+            if spare >= self.spare || self.publish().is_err() {
+                return;
+            }
+        }
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        let serial = self.published;
+        let index = (serial % PLACES) as usize;
+        let Some(held @ None) = self.held.get_mut(index) else {
+            return Err(Error::NoPlace);
+        };
+        let segment = Rc::new(Segment::create(&self.options)?);
+        let place = self.view.place(serial);
+        place.process.store(0, Ordering::Relaxed);
+        place.refused.store(0, Ordering::Relaxed);
+        place.origin.store(0, Ordering::Relaxed);
+        let descriptor = segment.descriptor().unwrap_or(0);
+        place.descriptor.store(descriptor, Ordering::Relaxed);
+        *held = Some(Rc::clone(&segment));
+        self.given.push(index);
+        self.waiting.push(Published { serial, segment });
+        self.published = serial.wrapping_add(1);
+        let ready = &self.view.header().ready;
+        ready.store(self.published, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made in `create`; views of it are only
+        // lent out by reference.
+        unsafe { libc::munmap(self.view.base().as_ptr().cast(), BYTES) };
+    }
+}
+
+fn claim_of(place: &Place, published: &Published, process: u32) -> Claim {
+    let origin = place.origin.load(Ordering::Relaxed);
+    Claim {
+        image: published.serial,
+        process: ProcessId(process),
+        parent: ProcessId(place.parent.load(Ordering::Relaxed)),
+        time: Time(place.time.load(Ordering::Relaxed)),
+        origin: match origin.checked_sub(1) {
+            Some(image) => Origin::Fork {
+                image,
+                epoch: place.epoch.load(Ordering::Relaxed),
+            },
+            None => Origin::Program,
+        },
+        segment: Rc::clone(&published.segment),
+        refused: place.refused.load(Ordering::Relaxed) != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry(spare: u32) -> Registry {
+        Registry::create(SegmentOptions::default(), true, spare).expect("memory files")
+    }
+
+    fn take(registry: &Registry, process: u32) -> u32 {
+        let serial = registry.view().claim().expect("ready");
+        let place = registry.view().place(serial);
+        place.process.store(process, Ordering::Release);
+        serial
+    }
+
+    #[test]
+    fn each_claim_gets_a_segment_of_its_own_and_is_told_once() {
+        let mut registry = registry(2);
+        let (first, second) = (take(&registry, 11), take(&registry, 12));
+        assert_ne!(first, second);
+        assert_eq!(registry.view().claim(), None, "two were ready");
+        assert_eq!(registry.missed(), 1);
+        let claims = registry.poll();
+        let seen: Vec<_> = claims.iter().map(|c| (c.image, c.process.0)).collect();
+        assert_eq!(seen, [(first, 11), (second, 12)]);
+        assert!(!Rc::ptr_eq(&claims[0].segment, &claims[1].segment));
+        assert!(registry.poll().is_empty());
+        take(&registry, 13);
+        assert_eq!(registry.poll().len(), 1, "more were made ready");
+    }
+
+    #[test]
+    fn a_claim_that_was_cut_short_is_not_believed() {
+        let mut registry = registry(2);
+        let _killed = registry.view().claim().expect("ready");
+        take(&registry, 12);
+        let claims = registry.poll();
+        assert_eq!(claims.len(), 1);
+        assert_eq!(claims[0].process.0, 12);
+    }
+
+    #[test]
+    fn places_are_used_again_but_never_while_somebody_holds_the_segment() {
+        let mut registry = registry(1);
+        let mut kept = None;
+        for i in 0..2 * PLACES {
+            if registry.view().claim().is_none() {
+                // The place of the kept segment: nothing more is published.
+                assert_eq!(i, PLACES + 1);
+                break;
+            }
+            let place = registry.view().place(i);
+            place.process.store(1, Ordering::Release);
+            let mut claims = registry.poll();
+            assert_eq!(claims.len(), 1);
+            if i == 1 {
+                kept = claims.pop();
+            }
+        }
+        assert_eq!(kept.expect("kept").image, 1);
+    }
+
+    #[test]
+    fn nonsense_in_the_counter_makes_no_endless_segments() {
+        let mut registry = registry(1);
+        let next = &registry.view().header().next;
+        next.store(u32::MAX - 5, Ordering::Relaxed);
+        registry.poll();
+        assert!(registry.published <= PLACES);
+    }
+}

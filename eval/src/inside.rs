@@ -1,0 +1,124 @@
+//! What a remedy that comes into a running program takes of its memory: the difference
+//! between just before and a moment after. Called by `repair`, for runs whose time does not
+//! count. It looks only at what the kernel tells of the program's mappings.
+
+use anyhow::{Context, Result};
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often the program is looked at.
+const EVERY: Duration = Duration::from_millis(20);
+/// So long after something was moved threads have found their copies of code; what the
+/// program itself takes more by then is little.
+const SETTLED: Duration = Duration::from_millis(200);
+
+/// What one look at a program's mappings tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    /// Memory that is its own, of whatever mapping, and what it shares with the tool.
+    kib: u64,
+    /// Whether the remedy is there: the file that is shared is mapped.
+    came: bool,
+    /// Whether something was moved: copies of code lie in what is shared.
+    moved: bool,
+}
+
+/// Runs a command that starts a program, and tells what it writes to standard error and the
+/// KiB that it puts into the program; none if nothing was moved, or it ended too early.
+///
+/// # Errors
+/// If it can't be run.
+pub fn run(command: &mut Command) -> Result<(String, Option<u64>)> {
+    let piped = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut tool = piped.spawn().context("the command can't be started")?;
+    let (mut before, mut moved, mut more) = (None, None, None);
+    while tool.try_wait()?.is_none() {
+        match look(tool.id()) {
+            Some(look) if !look.came => before = Some(look.kib),
+            Some(look) if look.moved => {
+                let since = *moved.get_or_insert_with(Instant::now);
+                if more.is_none() && since.elapsed() >= SETTLED {
+                    more = before.map(|before: u64| look.kib.saturating_sub(before));
+                }
+            }
+            _ => {}
+        }
+        std::thread::sleep(EVERY);
+    }
+    let mut told = String::new();
+    // It has ended and told little: all of it is in the pipe.
+    let mut pipe = tool.stderr.take().context("it has a pipe")?;
+    pipe.read_to_string(&mut told)?;
+    Ok((told, more))
+}
+
+/// The program that the tool has started, as it is now.
+fn look(tool: u32) -> Option<Look> {
+    let children = format!("/proc/{tool}/task/{tool}/children");
+    let children = std::fs::read_to_string(children).ok()?;
+    let program = children.split_whitespace().next()?;
+    let text = std::fs::read_to_string(format!("/proc/{program}/smaps")).ok()?;
+    (!text.is_empty()).then(|| tell(&text))
+}
+
+/// What the kernel's list of mappings says.
+fn tell(text: &str) -> Look {
+    let mut told = Look {
+        kib: 0,
+        came: false,
+        moved: false,
+    };
+    let mut shared = false;
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let (first, second) = (words.next().unwrap_or_default(), words.next());
+        let number = || second.and_then(|n| n.parse().ok()).unwrap_or(0);
+        match first {
+            "Anonymous:" => told.kib += number(),
+            "Rss:" if shared => told.kib += number(),
+            name if name.ends_with(':') => {}
+            _ => {
+                shared = line.contains("sunder-remap");
+                told.came |= shared;
+                told.moved |= shared && second == Some("r-xs");
+            }
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_own_memory_and_what_is_shared_with_the_tool_count() {
+        let before = "5000-6000 r-xp 00000000 00:00 1 /usr/bin/program\n\
+                      Size: 4 kB\nRss: 4 kB\nAnonymous: 0 kB\nVmFlags: rd ex\n\
+                      7000-9000 rw-p 00000000 00:00 0 [heap]\n\
+                      Rss: 8 kB\nAnonymous: 8 kB\n";
+        let own = Look {
+            kib: 8,
+            came: false,
+            moved: false,
+        };
+        assert_eq!(tell(before), own);
+        let shared = "a000-b000 rw-s 00000000 00:01 9 /memfd:sunder-remap (deleted)\n\
+                      Rss: 44 kB\nAnonymous: 0 kB\n";
+        let come = Look {
+            kib: 52,
+            came: true,
+            moved: false,
+        };
+        assert_eq!(tell(&format!("{before}{shared}")), come);
+        let code = "c000-d000 r-xs 00000000 00:01 9 /memfd:sunder-remap (deleted)\n\
+                    Rss: 4 kB\nAnonymous: 0 kB\n";
+        let moved = Look {
+            kib: 56,
+            came: true,
+            moved: true,
+        };
+        assert_eq!(tell(&format!("{before}{shared}{code}")), moved);
+    }
+}

@@ -1,0 +1,238 @@
+//! Runs a program that may hang, or leave processes behind, and tells what it did. For
+//! benchmarks that prove something by many runs; how long a run takes does not count here.
+
+use anyhow::{Context, Result};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What one run gave.
+#[derive(Debug)]
+pub struct Ran {
+    /// How it ended; none if it had to be ended.
+    pub status: Option<ExitStatus>,
+    /// What it wrote to standard output.
+    pub stdout: Vec<u8>,
+    /// What it wrote to standard error.
+    pub stderr: String,
+    /// Seconds.
+    pub wall: f64,
+    /// The processes of its group and what each of their threads waited for: at the
+    /// limit, or, if it ended, those that outlived it. They have been ended since.
+    pub left: String,
+}
+
+impl Ran {
+    /// What is wrong with this run, beside one that is right; none if nothing is.
+    /// `compares` is whether the output counts.
+    pub fn wrong(&self, right: &Self, compares: bool) -> Option<&'static str> {
+        if self.status.is_none() {
+            return Some("hung");
+        }
+        if !self.left.is_empty() {
+            return Some("left processes behind");
+        }
+        // A shell's number stands for a death by signal: Sunder ends by its own status.
+        let shown = |s: ExitStatus| s.code().or(s.signal().map(|s| 128 + s));
+        if self.status.and_then(shown) != right.status.and_then(shown) {
+            return Some("other status");
+        }
+        (compares && self.stdout != right.stdout).then_some("other output")
+    }
+}
+
+/// A folder for files of one's own, that is removed with all that is in it.
+pub struct Folder(std::path::PathBuf);
+
+impl Folder {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// If it can't be made.
+    pub fn new() -> Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let name = format!("sunder-eval-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `command` without input in a process group of its own, which is ended at `limit`.
+///
+/// # Errors
+/// If it can't be started, or its output can't be kept.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Ran> {
+    // Files, not pipes: who outlives the program can't keep us waiting.
+    let folder = Folder::new()?;
+    let kept = |name: &str| folder.path().join(name);
+    let start = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(File::create(kept("stdout"))?)
+        .stderr(File::create(kept("stderr"))?)
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    let group = i32::try_from(child.id())?;
+    let status = wait(&mut child, limit)?;
+    let wall = start.elapsed().as_secs_f64();
+    let left = if status.is_none() || outlived(group) {
+        let left = processes(group);
+        end(group);
+        left
+    } else {
+        String::new()
+    };
+    child.wait()?;
+    Ok(Ran {
+        status,
+        stdout: fs::read(kept("stdout"))?,
+        stderr: String::from_utf8_lossy(&fs::read(kept("stderr"))?).into_owned(),
+        wall,
+        left,
+    })
+}
+
+/// Its status, if it ends in time.
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() >= limit {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Ends all processes of the group.
+pub fn end(group: i32) {
+    // SAFETY: takes integers; the group is one that we made, and it still has a process
+    // that we have not waited for, or one that was just seen.
+    unsafe { libc::kill(-group, libc::SIGKILL) };
+}
+
+/// Whether the group has processes a second after its first has ended: those that die
+/// with it take a moment.
+fn outlived(group: i32) -> bool {
+    for _ in 0..100 {
+        // SAFETY: takes integers; signal 0 only asks.
+        if unsafe { libc::kill(-group, 0) } != 0 || processes(group).is_empty() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+/// The live processes of a group, a line for each of their threads.
+fn processes(group: i32) -> String {
+    let mut all = String::new();
+    let Ok(folder) = fs::read_dir("/proc") else {
+        return all;
+    };
+    for process in folder.flatten().map(|entry| entry.path()) {
+        // After the name, which may hold anything: state, parent, group.
+        let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split(' ');
+        let state = fields.nth(1).unwrap_or_default();
+        let own = fields.nth(1).and_then(|field| field.parse().ok());
+        if own != Some(group) || matches!(state, "Z" | "X") {
+            continue;
+        }
+        for thread in fs::read_dir(process.join("task")).into_iter().flatten() {
+            let Ok(thread) = thread else { continue };
+            let read = |name: &str| {
+                let text = fs::read_to_string(thread.path().join(name));
+                text.unwrap_or_default().trim().to_owned()
+            };
+            let _ = writeln!(
+                all,
+                "{} {} state {} waits in {} call {}",
+                thread.path().display(),
+                read("comm"),
+                state,
+                read("wchan"),
+                read("syscall")
+            );
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration) -> Ran {
+        run(Command::new("sh").args(["-c", script]), limit).expect("sh runs")
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_run_that_ends_is_told_whole() {
+        let right = shell("echo out; echo error >&2; exit 3", LONG);
+        assert_eq!(right.stdout, b"out\n");
+        assert_eq!(right.stderr, "error\n");
+        assert_eq!(right.status.and_then(|s| s.code()), Some(3));
+        assert_eq!(right.left, "");
+        assert_eq!(right.wrong(&right, true), None);
+        let other = shell("echo other; exit 3", LONG);
+        assert_eq!(other.wrong(&right, true), Some("other output"));
+        assert_eq!(other.wrong(&right, false), None);
+        let status = shell("echo out; exit 4", LONG);
+        assert_eq!(status.wrong(&right, true), Some("other status"));
+    }
+
+    #[test]
+    fn a_death_by_signal_is_that_of_a_shell() {
+        let died = shell("kill -TERM $$", LONG);
+        let told = shell("exit 143", LONG);
+        assert_eq!(told.wrong(&died, true), None);
+    }
+
+    #[test]
+    fn what_hangs_is_ended_and_told() {
+        let hung = shell("sleep 1000", Duration::from_millis(300));
+        assert!(hung.status.is_none());
+        assert!(hung.left.contains(" state "), "{}", hung.left);
+        let right = shell("true", LONG);
+        assert_eq!(hung.wrong(&right, true), Some("hung"));
+    }
+
+    #[test]
+    fn who_outlives_the_program_is_told_and_ended() {
+        let ran = shell("sleep 1000 & echo $!", LONG);
+        assert!(ran.left.contains(" state "), "{}", ran.left);
+        assert_eq!(ran.wrong(&ran, true), Some("left processes behind"));
+        let sleeper = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
+        let lives = || {
+            let stat = fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
+            // Who inherits it may not have waited for it yet.
+            !stat.is_empty() && !stat.contains(") Z ") && !stat.contains(") X ")
+        };
+        while lives() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
