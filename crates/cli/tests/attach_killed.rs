@@ -81,10 +81,10 @@ fn attach(to: &str, duration: &str, seed: u64) -> Ended {
     Ended::new(&mut command)
 }
 
-/// Waits until none of its threads is stopped by the tool. Who kills the tool while they are
-/// lets them run where they never do otherwise, and some programs then go wrong
+/// Stops the tool where none of the program's threads is stopped by it. Who kills the tool
+/// while they are lets them run where they never do otherwise, and some programs then go wrong
 /// (`docs/design/attach.md`, "Limits").
-fn settle(process: u32) {
+fn settle(sunder: u32, process: u32) {
     let traced = || {
         let threads = std::fs::read_dir(format!("/proc/{process}/task"));
         let mut threads = threads.into_iter().flatten().flatten();
@@ -93,7 +93,19 @@ fn settle(process: u32) {
             told.is_ok_and(|told| !told.contains("TracerPid:\t0\n"))
         })
     };
-    while traced() {
+    loop {
+        signal(sunder, libc::SIGSTOP);
+        // SAFETY: plain data, for which zeroes are valid, as a place for the answer.
+        let stopped = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let options = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+            libc::waitid(libc::P_PID, sunder, &raw mut info, options) == 0
+                && info.si_code == libc::CLD_STOPPED
+        };
+        if !stopped || !traced() {
+            return;
+        }
+        signal(sunder, libc::SIGCONT);
         std::thread::yield_now();
     }
 }
@@ -127,7 +139,7 @@ fn a_program_outlives_who_is_attached_to_it() {
             let mut sunder = attach(&target.id(), duration, round);
             std::thread::sleep(moment(round, 900));
             if settled {
-                settle(target.child().id());
+                settle(sunder.child().id(), target.child().id());
             }
             signal(sunder.child().id(), libc::SIGKILL);
             let _ = sunder.child().wait();
@@ -156,7 +168,8 @@ fn a_program_outlives_who_started_it() {
         let mut sunder = Ended::new(piped(command.arg("calls")));
         let pipes = Pipes::of(sunder.child());
         std::thread::sleep(moment(round, 900));
-        settle(child_of(sunder.child().id()).expect("it runs"));
+        let process = child_of(sunder.child().id()).expect("it runs");
+        settle(sunder.child().id(), process);
         signal(sunder.child().id(), libc::SIGKILL);
         let _ = sunder.child().wait();
         std::thread::sleep(Duration::from_millis(20));

@@ -3,7 +3,7 @@
 use crate::kernel;
 use crate::trampoline::Entries;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// A kernel call as a hook sees it, and may change it.
 #[repr(C)]
@@ -39,9 +39,18 @@ pub struct Hooks {
     pub failed: unsafe extern "C" fn(&mut Call),
 }
 
-static INSTEAD: AtomicUsize = AtomicUsize::new(0);
-static FAILED: AtomicUsize = AtomicUsize::new(0);
-static BEFORE: AtomicUsize = AtomicUsize::new(0);
+/// Until something else is said, and if the one who was to say it has died, trampolines do
+/// what was there before.
+static INSTEAD: AtomicPtr<()> = AtomicPtr::new(make as *const () as *mut ());
+static FAILED: AtomicPtr<()> = AtomicPtr::new(nothing as *const () as *mut ());
+static BEFORE: AtomicPtr<()> = AtomicPtr::new(nothing as *const () as *mut ());
+
+unsafe extern "C" fn make(call: &mut Call) {
+    // SAFETY: the program's own call.
+    unsafe { call.make() };
+}
+
+const unsafe extern "C" fn nothing(_: &mut Call) {}
 
 /// What is called before a call: it may change number and arguments, not the result.
 /// As [`Hooks`] otherwise.
@@ -51,7 +60,7 @@ pub type Before = unsafe extern "C" fn(&mut Call);
 /// that is running already, the tool writes them.
 pub fn lead_to(hooks: Hooks, before: Before) {
     hooks.set();
-    BEFORE.store(before as usize, Ordering::Release);
+    BEFORE.store(before as *mut (), Ordering::Release);
 }
 
 /// Where trampolines enter; for that tool.
@@ -60,8 +69,8 @@ pub const ENTRIES: [unsafe extern "C" fn(); 3] = [enter_instead, enter_failed, e
 impl Hooks {
     /// From now on trampolines lead to these.
     pub(crate) fn set(self) {
-        INSTEAD.store(self.instead as usize, Ordering::Release);
-        FAILED.store(self.failed as usize, Ordering::Release);
+        INSTEAD.store(self.instead as *mut (), Ordering::Release);
+        FAILED.store(self.failed as *mut (), Ordering::Release);
     }
 }
 

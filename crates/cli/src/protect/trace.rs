@@ -3,7 +3,10 @@
 //! as if nothing had been: unlike a signal, this interrupts nobody. Called by
 //! `protect`, always from the same thread.
 
+mod pending;
+
 use super::waits::{Goes, Waits, Words};
+use pending::has_fault;
 use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,7 +86,7 @@ impl Stopped {
         }
         // If this fails, the thread is about to end, which is waited for.
         let _ = request(libc::PTRACE_INTERRUPT, thread, 0, 0);
-        let Some(status) = wait(thread) else {
+        let Some(status) = stops(thread) else {
             keep(thread);
             return Ok(Stop::NotNow);
         };
@@ -97,7 +100,7 @@ impl Stopped {
         }
         let event = status >> 16;
         let signal = libc::WSTOPSIG(status);
-        if event != libc::PTRACE_EVENT_STOP || signal != libc::SIGTRAP {
+        if !is_by_us(status) || has_fault(thread) {
             // About to get a signal, or stopped as a whole.
             let pass_on = if event == 0 { signal } else { 0 };
             detach(thread, pass_on);
@@ -245,6 +248,40 @@ impl Words for Waiting {
         // SAFETY: as above.
         16 == unsafe { libc::process_vm_writev(self.0, &raw const own, 1, &raw const its, 1, 0) }
     }
+}
+
+/// Waits for a thread that was asked to stop, or for its end; the status.
+///
+/// The kernel stops a thread also between a fault and its signal. What is done to the thread
+/// or its handlers then would meet a signal about an instruction that it no longer stands at;
+/// so it gets the signal first, and stops where its handler begins.
+fn stops(thread: i32) -> Option<i32> {
+    /// Faults in a row.
+    const MOST: u32 = 8;
+    let mut status = wait(thread)?;
+    for _ in 0..MOST {
+        if !is_by_us(status) || !has_fault(thread) {
+            break;
+        }
+        // If these fail it has been killed.
+        let _ = request(libc::PTRACE_CONT, thread, 0, 0);
+        status = wait(thread)?;
+        if !libc::WIFSTOPPED(status) || status >> 16 != 0 {
+            break;
+        }
+        let signal = libc::WSTOPSIG(status);
+        let _ = request(libc::PTRACE_INTERRUPT, thread, 0, 0);
+        let _ = request(libc::PTRACE_CONT, thread, 0, signal as usize);
+        status = wait(thread)?;
+    }
+    Some(status)
+}
+
+/// Whether a thread has stopped because we asked it to.
+fn is_by_us(status: i32) -> bool {
+    libc::WIFSTOPPED(status)
+        && status >> 16 == libc::PTRACE_EVENT_STOP
+        && libc::WSTOPSIG(status) == libc::SIGTRAP
 }
 
 /// Waits for the thread to stop or end; the status.

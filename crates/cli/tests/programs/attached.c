@@ -39,7 +39,7 @@ static int wrong;
 static sigjmp_buf back;
 static volatile sig_atomic_t faults, signals;
 
-#define CHECK(what) do { if (!(what)) { wrong++; fprintf(stderr, "wrong: %s (errno %d)\n", #what, errno); } } while (0)
+#define CHECK(what) do { if (!(what)) { wrong++; dprintf(1, "wrong: %s (errno %d)\n", #what, errno); } } while (0)
 
 static void on_fault(int signal, siginfo_t *info, void *context) {
     (void)signal, (void)context;

@@ -100,6 +100,80 @@ fn waiting(wait: Wait) -> i32 {
     }
 }
 
+/// Faults again and again, each time at the same instruction, which its handler goes past.
+fn faulting() -> ! {
+    extern "C" fn past(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        const BYTES: i64 = 2;
+        // SAFETY: the kernel passes a context.
+        let state = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+        state.uc_mcontext.gregs[libc::REG_RIP as usize] += BYTES;
+    }
+    let mut action = nothing::<libc::sigaction>();
+    action.sa_sigaction = past as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO;
+    // SAFETY: a valid action; the load of two bytes faults and leaves `eax` as it is.
+    unsafe {
+        libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
+        loop {
+            std::arch::asm!("xor eax, eax", ".byte 0x8b, 0x00", out("rax") _);
+        }
+    }
+}
+
+/// Whatever is then done to handlers or to the thread's place, no signal comes that is about
+/// another place. Of stops wherever the kernel allows them nearly half were before one.
+#[test]
+fn no_thread_is_stopped_between_a_fault_and_its_signal() {
+    const STOPS: u32 = 500;
+    const MOST_TRIES: u32 = 100 * STOPS;
+    let _alone = super::mortal::ALONE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the child only computes and handles its faults.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        faulting();
+    }
+    assert!(child > 0, "no child");
+    let mut stops = 0;
+    let mut between = 0;
+    let mut refused = None;
+    for _ in 0..MOST_TRIES {
+        match Stopped::stop(child, child) {
+            Ok(Stop::Stopped(_stopped)) => {
+                stops += 1;
+                between += u32::from(pending(child) >> (libc::SIGSEGV - 1) & 1 != 0);
+            }
+            Ok(Stop::Ended(status)) => panic!("it has ended with {status}"),
+            Ok(Stop::NotNow) => {
+                super::sweep(child);
+            }
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+        if stops == STOPS {
+            break;
+        }
+    }
+    // SAFETY: a child of ours.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    while super::wait(child).is_some_and(|status| libc::WIFSTOPPED(status)) {}
+    if let Some(error) = refused {
+        println!("SKIP: a child can't be stopped: {error}");
+        return;
+    }
+    assert_eq!((stops, between), (STOPS, 0));
+}
+
+/// The signals that a process of one thread is still to get, without those for it as a whole.
+fn pending(process: i32) -> u64 {
+    let told = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it is there");
+    let line = told.lines().find_map(|l| l.strip_prefix("SigPnd:"));
+    u64::from_str_radix(line.expect("Linux says so").trim(), 16).expect("a mask")
+}
+
 /// Without what is left of its time each stop would begin a wait anew, as long as it ever was.
 #[test]
 fn a_wait_that_is_stopped_all_the_time_ends() {

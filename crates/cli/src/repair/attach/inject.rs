@@ -132,8 +132,10 @@ impl Inside {
                 std::thread::sleep(PAUSE);
                 continue;
             }
-            let file = inside.enter(&world, &image)?;
+            // First: what is left of us if we are killed must not fault where that is blocked.
             inside.open(&world);
+            let entered = inside.enter(&world, &image);
+            let file = entered.inspect_err(|_| inside.close(&world))?;
             return Ok((inside, file));
         }
     }
