@@ -1,9 +1,10 @@
 //! The library in a program that was running already. The tool has put it there, where
 //! the program's loader does not know of it: nothing is interposed, so the hooks around
 //! the C library's kernel calls see what elsewhere [`crate::signals`], [`crate::calls`],
-//! [`crate::spawn`] and [`crate::raw`] see. The tool calls [`begin`], [`end`], [`apply`]
-//! and [`roll_back`] in one thread while all threads are stopped; pages are only moved so,
-//! and only when no thread is between a hook and its call. Contexts: all.
+//! [`crate::spawn`] and [`crate::raw`] see. The tool calls [`lead`], [`begin`], [`end`],
+//! [`apply`] and [`roll_back`] in one thread while all threads are stopped; pages are only
+//! moved so, and only when no thread is between a hook and its call. If the tool is killed
+//! meanwhile, the thread finishes what it was called for while the others run. Contexts: all.
 
 use crate::program::{self, Action, BIT};
 use crate::shared::{control, set_alive, set_control, withdraw};
@@ -27,6 +28,7 @@ unsafe impl Sync for Offered {}
 #[unsafe(no_mangle)]
 static SUNDER_ATTACH: Offered = Offered(Table {
     magic: MAGIC,
+    lead: lead as *const (),
     begin: begin as *const (),
     end: end as *const (),
     apply: apply as *const (),
@@ -40,20 +42,24 @@ static SUNDER_ATTACH: Offered = Offered(Table {
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// Where the program's handlers return to, as the C library has it.
 static RESTORER: AtomicUsize = AtomicUsize::new(0);
+/// Hooks lead here, or are about to be written.
+static HERE: AtomicBool = AtomicBool::new(false);
 /// The kernel has our handlers in place of the program's.
 static OURS: AtomicBool = AtomicBool::new(false);
 
 const RESTORES: u64 = 0x0400_0000;
 
+/// Comes before hooks are written, so that none is met by a thread that does not know yet
+/// whose process this is, and none blocks SIGSEGV from the first of them on.
+///
 /// # Safety
 /// `with` and all that it names are there and stay; all other threads are stopped.
-unsafe extern "C" fn begin(with: &Begin) -> i64 {
+unsafe extern "C" fn lead(with: &Begin) -> i64 {
     // SAFETY: by the caller.
-    let (stacks, mapped) = unsafe {
+    let stacks = unsafe {
         set_alive(with.alive as *mut AtomicU32);
         let count = with.stack_count as usize;
-        let stacks = core::slice::from_raw_parts(with.stacks as *const [u64; 2], count);
-        (stacks, with.control)
+        core::slice::from_raw_parts(with.stacks as *const [u64; 2], count)
     };
     for &[at, len] in stacks {
         if !stacks::add(at, len) {
@@ -61,7 +67,15 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
         }
     }
     is_this();
+    HERE.store(true, Ordering::SeqCst);
     lead_to(hooks::HOOKS, before);
+    0
+}
+
+/// # Safety
+/// As [`lead`], which has come before.
+unsafe extern "C" fn begin(with: &Begin) -> i64 {
+    let mapped = with.control;
     let Some(own) = handlers::ask(libc::SIGSEGV as usize) else {
         return libc::EPERM.into();
     };
@@ -88,6 +102,7 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
         end();
         return libc::EPERM.into();
     }
+    peek::open();
     let mapped = mapped as *mut Control;
     // SAFETY: the tool has mapped the whole file there, and it stays.
     unsafe {
@@ -130,6 +145,7 @@ unsafe extern "C" fn restore() {
 /// Gives the program's handlers back. From here on nothing of ours does anything. As in
 /// [`begin`], other threads may run meanwhile: until all is given back they are answered.
 extern "C" fn end() {
+    peek::close();
     for signal in handlers::all() {
         if handlers::ask(signal).is_some_and(|a| handlers::is_ours(&a)) {
             handlers::tell(signal, &handlers::get(signal));
@@ -149,6 +165,7 @@ extern "C" fn end() {
     OURS.store(false, Ordering::SeqCst);
     // SAFETY: null is allowed.
     unsafe { set_control(null_mut()) };
+    HERE.store(false, Ordering::SeqCst);
 }
 
 extern "C" fn apply(number: u64) {
@@ -169,7 +186,13 @@ extern "C" fn roll_back(number: u64) {
 /// Whether this is another process in our memory for the moment, a `vfork`'s, which has
 /// actions of its own. A forked child is none: it has its own memory too.
 pub fn is_guest() -> bool {
-    control().is_some() && kernel::process() != PROCESS.load(Ordering::Relaxed)
+    is_here() && kernel::process() != PROCESS.load(Ordering::Relaxed)
+}
+
+/// Whether anything is asked of us, from before there is anything to move: not in forked
+/// children.
+fn is_here() -> bool {
+    control().is_some() || HERE.load(Ordering::Acquire) && shared::is_alive()
 }
 
 /// Calls about signals, which [`hooks`] hands on.
@@ -315,7 +338,7 @@ unsafe fn mask(call: &mut Call) {
     if how == libc::SIG_SETMASK as usize && new != 0 && control().is_some() && !is_guest() {
         contexts::sets_mask(new as u64, word);
     }
-    let passes = new == 0 || how == libc::SIG_UNBLOCK as usize || control().is_none() || is_guest();
+    let passes = new == 0 || how == libc::SIG_UNBLOCK as usize || !is_here() || is_guest();
     let wanted = if passes { None } else { word(new as u64) };
     let open;
     if let Some(wanted) = wanted

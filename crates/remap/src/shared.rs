@@ -18,12 +18,18 @@ static ALWAYS: AtomicU32 = AtomicU32::new(1);
 /// What the tool wrote; none before the constructor and in forked children.
 #[inline]
 pub fn control() -> Option<&'static Control> {
-    // SAFETY: a word that stays.
-    if unsafe { (*ALIVE.load(Ordering::Acquire)).load(Ordering::Relaxed) } == 0 {
+    if !is_alive() {
         return None;
     }
     // SAFETY: null, or a mapping of the whole file that stays.
     unsafe { CONTROL.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether this is the program that the tool knows, as far as [`set_alive`]'s word says.
+#[inline]
+pub fn is_alive() -> bool {
+    // SAFETY: a word that stays.
+    unsafe { (*ALIVE.load(Ordering::Acquire)).load(Ordering::Relaxed) != 0 }
 }
 
 /// # Safety

@@ -1,7 +1,7 @@
 //! The constructor. Context: normal, before `main`, one thread.
 
 use crate::shared::{Hold, control, set_control};
-use crate::{area, attached, environment, fault, hooks, kernel, program, real};
+use crate::{area, attached, environment, fault, hooks, kernel, peek, program, real};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::mem::MaybeUninit;
@@ -131,6 +131,7 @@ fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
     if !take_signal() {
         return;
     }
+    peek::open();
     #[cfg(not(test))]
     crate::raw::prepare();
     // SAFETY: functions of the demanded types, in a library that stays; the mapping

@@ -18,7 +18,9 @@ pub const ABSENT: &str = "sunder_plain_absent";
 pub struct Table<T> {
     /// [`MAGIC`].
     pub magic: u64,
-    /// Takes a [`Begin`]; 0 or an error number.
+    /// Takes a [`Begin`], before hooks are written; 0 or an error number.
+    pub lead: T,
+    /// The same, when they are.
     pub begin: T,
     /// Gives the program's handlers of signals back.
     pub end: T,

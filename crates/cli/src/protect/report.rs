@@ -152,13 +152,20 @@ impl Told {
         } else {
             String::new()
         };
+        let written = if self.commits == 0 {
+            ", for nothing: no thread wrote there before it had to come back".to_owned()
+        } else {
+            format!(
+                ", {} of {}",
+                counted(self.commits as usize, "commit"),
+                counted(self.committed_bytes as usize, "byte")
+            )
+        };
         format!(
-            "isolated {}{}{given_up} in {}, {} of {}{ended}{left_out}",
+            "isolated {}{}{given_up} in {}{written}{ended}{left_out}",
             self.named(),
             counted(self.pages as usize, "page"),
             counted(self.episodes as usize, "episode"),
-            counted(self.commits as usize, "commit"),
-            counted(self.committed_bytes as usize, "byte")
         )
     }
 
@@ -221,5 +228,23 @@ impl Told {
             "objects": objects,
         });
         format!("{report:#}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who reads "isolated" alone takes it for a gain.
+    #[test]
+    fn a_line_says_when_nobody_wrote_in_isolation() {
+        let mut told = Told::native("");
+        told.ended = None;
+        (told.pages, told.episodes) = (2, 3);
+        let nothing = "isolated 2 pages in 3 episodes, for nothing: no thread wrote there before it had to come back";
+        assert_eq!(told.line(), nothing);
+        (told.commits, told.committed_bytes) = (1, 8);
+        let some = "isolated 2 pages in 3 episodes, 1 commit of 8 bytes";
+        assert_eq!(told.line(), some);
     }
 }

@@ -72,8 +72,10 @@ static void *work(void *argument) {
     return NULL;
 }
 
+/* What it writes is its own: to add nothing to another's count would take back what that
+ * one has counted meanwhile. */
 static void *short_life(void *argument) {
-    shared.count[0] += 0 * (long)argument;
+    shared.text[60]++;
     return argument;
 }
 

@@ -91,11 +91,22 @@ pub fn image(file: &[u8], base: u64) -> Result<Image> {
     let symbols = Symbols::new(header, endian, file)?;
     relocate(&mut bytes, base, header, endian, file, &symbols)?;
     let table = symbols.own(TABLE).context("it lacks its table")?;
-    let words: Vec<u64> = (0..8)
+    let words: Vec<u64> = (0..size_of::<Table<u64>>() as u64 / 8)
         .map(|i| word(&bytes, table + 8 * i))
         .collect::<Option<_>>()
         .context("its table is cut off")?;
-    let &[magic, begin, end, apply, roll_back, instead, failed, before] = &words[..] else {
+    let &[
+        magic,
+        lead,
+        begin,
+        end,
+        apply,
+        roll_back,
+        instead,
+        failed,
+        before,
+    ] = &words[..]
+    else {
         bail!("its table is cut off");
     };
     ensure!(magic == MAGIC, "its table is another's");
@@ -104,6 +115,7 @@ pub fn image(file: &[u8], base: u64) -> Result<Image> {
         parts,
         table: Table {
             magic,
+            lead,
             begin,
             end,
             apply,
@@ -209,6 +221,7 @@ mod tests {
         bytes[5 * BYTES + 8] = 3;
         let table = Table {
             magic: MAGIC,
+            lead: 0,
             begin: 0,
             end: 0,
             apply: 0,

@@ -255,15 +255,19 @@ impl Inside {
         let words = [begin.control, begin.alive, begin.stacks, begin.stack_count];
         let words: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         self.memory.write(layout.desk, &words)?;
-        self.divert().inspect_err(|_| self.restore())?;
-        let began = self.library(worker, self.table.begin, layout.desk);
-        let failure = match began {
-            Ok(0) => return Ok(file),
-            Ok(error) => io::Error::from_raw_os_error(error as i32),
-            Err(error) => error,
+        let asked = |function| match self.library(worker, function, layout.desk) {
+            Ok(0) => Ok(()),
+            Ok(error) => Err(io::Error::from_raw_os_error(error as i32)),
+            Err(error) => Err(error),
         };
-        self.restore();
-        Err(anyhow!(failure).context("the library can't begin in it"))
+        let begun = asked(self.table.lead)
+            .map_err(anyhow::Error::new)
+            .and_then(|()| self.divert())
+            .and_then(|()| Ok(asked(self.table.begin)?));
+        begun
+            .inspect_err(|_| self.restore())
+            .context("the library can't begin in it")?;
+        Ok(file)
     }
 
     /// Has the program make the file that we share with it, so that it need not be able
