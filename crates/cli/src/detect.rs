@@ -305,6 +305,8 @@ pub fn accompany(
     follow_children: bool,
     beside: &mut dyn Beside,
 ) -> Result<Accompanied> {
+    // Before the threads that open the first event and measure: some live on beside the program.
+    let mut signals = Signals::hold_stops();
     let machine = Machine::read();
     let line = options.line_size.map_or(machine.line.bytes(), u64::from);
     let mut limits = Vec::new();
@@ -327,7 +329,7 @@ pub fn accompany(
     let mut config = judge_config(line, transfer)?;
     let library = MemoryFile::runtime().context("cannot make the runtime library available")?;
     // The target's own dispositions are those that we were started with.
-    let signals = Signals::hold();
+    signals.hold_ends();
     let Started {
         prepared,
         sampler,

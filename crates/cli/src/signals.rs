@@ -44,18 +44,30 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on signals do not end us.
+    /// From now on signals do not end us. Only for a process with one thread.
     pub fn hold() -> Self {
-        let mut old = Vec::new();
+        let mut held = Self::hold_stops();
+        held.hold_ends();
+        held
+    }
+
+    /// From now on Ctrl-Z does not stop us before the program; what ends us still does. Only
+    /// for a process with one thread: those that come inherit that stops are not for them, and
+    /// any other would take one and stop us all.
+    pub fn hold_stops() -> Self {
+        Self {
+            old: Vec::new(),
+            stops: Stops::hold(),
+        }
+    }
+
+    /// From now on signals do not end us either.
+    pub fn hold_ends(&mut self) {
         for signal in FROM_TERMINAL {
-            old.extend(set(signal, stay).map(|o| (signal, o)));
+            self.old.extend(set(signal, stay).map(|o| (signal, o)));
         }
         for signal in PASSED_ON {
-            old.extend(set(signal, pass_on).map(|o| (signal, o)));
-        }
-        Self {
-            old,
-            stops: Stops::hold(),
+            self.old.extend(set(signal, pass_on).map(|o| (signal, o)));
         }
     }
 

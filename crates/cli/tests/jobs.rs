@@ -75,3 +75,54 @@ fn a_job_that_handles_its_stops_and_its_interrupt_does_so() {
 fn a_job_that_does_not_stop_goes_on() {
     is_as_natively("ignores");
 }
+
+/// Any other that took one would stop all of Sunder while the program goes on: the terminal
+/// would be the shell's, and the program stop when it next reads.
+#[test]
+fn only_one_thread_takes_stops() {
+    for words in [
+        &["protect"][..],
+        &["protect", "--eager"],
+        &["repair"],
+        &["detect"],
+        &["detect", "--observer", "isolate"],
+    ] {
+        let mut sunder = support::plain_sunder()
+            .args(words)
+            .args(["--quiet", "--", "sleep", "0.2"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it was built");
+        let process = sunder.id();
+        let mut held = false;
+        while sunder.try_wait().expect("a child of ours").is_none() {
+            for (thread, name, takes) in threads_and_stops(process) {
+                held |= name == "stops";
+                // The first one takes them before and after that.
+                let may = thread == process || name == "stops";
+                assert!(may || !takes, "{words:?}: {name}");
+            }
+        }
+        assert!(held, "{words:?}");
+    }
+}
+
+/// The threads of a process with their names, and whether each takes a stop from a terminal.
+fn threads_and_stops(process: u32) -> Vec<(u32, String, bool)> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
+        return Vec::new();
+    };
+    let told = threads.flatten().filter_map(|thread| {
+        let number = thread.file_name().to_str()?.parse().ok()?;
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
+        let word = |key: &str| {
+            let mut lines = status.lines();
+            lines.find_map(|line| Some(line.strip_prefix(key)?.trim()))
+        };
+        let blocked = u64::from_str_radix(word("SigBlk:")?, 16).ok()?;
+        let takes = blocked >> (libc::SIGTSTP - 1) & 1 == 0;
+        Some((number, word("Name:")?.to_owned(), takes))
+    });
+    told.collect()
+}
