@@ -34,7 +34,8 @@ static void stop(int number) {
     signal(SIGTSTP, stop);
 }
 
-/* Whoever waits for a line, or is about to, waits no more. */
+/* The first thread, which gets this, waits for a line or is about to, and then waits no more:
+ * its call is interrupted, or finds nothing to read from. */
 static void end(int number) { enough = 1; close(0); }
 
 int main(int words, char **word) {
@@ -49,13 +50,15 @@ int main(int words, char **word) {
         action.sa_handler = end;
         sigaction(SIGINT, &action, 0);
     }
-    /* Stops are the first thread's: it says nothing before it has handled one to the end. */
-    sigset_t stop_signal;
-    sigemptyset(&stop_signal);
-    sigaddset(&stop_signal, SIGTSTP);
-    if (handles) pthread_sigmask(SIG_BLOCK, &stop_signal, 0);
+    /* Signals are the first thread's: it says nothing before it has handled a stop to the end,
+     * and nobody else interrupts its reading. */
+    sigset_t handled;
+    sigemptyset(&handled);
+    sigaddset(&handled, SIGTSTP);
+    sigaddset(&handled, SIGINT);
+    if (handles) pthread_sigmask(SIG_BLOCK, &handled, 0);
     for (long i = 0; i < 2; i++) pthread_create(&threads[i], 0, count, (void *)i);
-    if (handles) pthread_sigmask(SIG_UNBLOCK, &stop_signal, 0);
+    if (handles) pthread_sigmask(SIG_UNBLOCK, &handled, 0);
     for (int round = 0, found = words < 3; round < 4000 && !found; round++) {
         FILE *maps = fopen("/proc/self/maps", "r");
         while (fgets(line, sizeof line, maps)) found |= strstr(line, word[2]) != 0;
