@@ -71,7 +71,8 @@ impl Signals {
         }
     }
 
-    /// The program that is meant: before it begins, or Ctrl-Z would find us alone.
+    /// The program that is meant, a child of ours: before it begins, or Ctrl-Z would find us
+    /// alone.
     pub fn forward_to(&self, process: ProcessId) {
         TARGET.store(process.0 as i32, Ordering::Relaxed);
     }
@@ -82,6 +83,7 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
+        // Before the program is forgotten.
         self.stops = None;
         TARGET.store(0, Ordering::Relaxed);
         for (signal, old) in &self.old {
@@ -173,6 +175,10 @@ impl Drop for Stops {
             unsafe { libc::pthread_kill(thread.as_pthread_t(), WAKES) };
             let _ = thread.join();
         }
+        if TARGET.load(Ordering::Relaxed) > 0 {
+            // One that nobody has taken yet was the program's, which has ended.
+            wait(Some(Duration::ZERO));
+        }
         let none = std::ptr::null_mut();
         // SAFETY: the mask is as the kernel told it.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.blocked, none) };
@@ -205,16 +211,14 @@ fn wait(limit: Option<Duration>) -> bool {
 }
 
 /// Waits until the program has stopped, and stops. It need not come: a program may do
-/// something else when Ctrl-Z is pressed.
+/// something else when Ctrl-Z is pressed, or end.
 fn stop_with_the_program(over: &AtomicBool) {
     let mut pause = SOON;
-    let mut known = false;
     while !over.load(Ordering::Acquire) {
         match is_stopped(TARGET.load(Ordering::Relaxed)) {
-            Some(false) => known = true,
-            // It has ended meanwhile.
-            None if known => return,
-            Some(true) | None => return stop(),
+            Some(false) => {}
+            Some(true) => return stop(),
+            None => return,
         }
         wait(Some(pause));
         pause = (pause * 2).min(LATER);
@@ -232,11 +236,11 @@ fn stop() {
     }
 }
 
-/// Whether the program has stopped as a whole; `None` if we can't know, since it is no child
-/// of ours.
+/// Whether the program has stopped as a whole or has not begun, so that nobody is to be waited
+/// for; `None` if it has ended, as its end was collected.
 fn is_stopped(process: i32) -> Option<bool> {
     if process <= 0 {
-        return None;
+        return Some(true);
     }
     // SAFETY: plain data, for which zeroes are valid, as a place for the answer. Nothing is
     // collected: whoever waits for the program does that.

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -105,6 +106,44 @@ fn only_one_thread_takes_stops() {
             }
         }
         assert!(held, "{words:?}");
+    }
+}
+
+/// A program that does not stop, and ends before anybody has looked at it.
+#[test]
+fn a_stop_at_the_end_of_a_program_stops_nobody() {
+    const TIMES: usize = 50;
+    for words in [
+        &["run"][..],
+        &["protect", "--quiet"],
+        &["repair", "--quiet"],
+        &["detect", "--quiet"],
+    ] {
+        for time in 0..TIMES {
+            // A group whose parent is in another of the session: the kernel does stop it.
+            let mut sunder = support::plain_sunder()
+                .args(words)
+                .args(["--", "sh", "-c", "trap '' TSTP; kill -TSTP 0; exit 3"])
+                .process_group(0)
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it was built");
+            // SAFETY: plain data, for which zeroes are valid, as a place for the answer about a
+            // child of ours that has not been collected, and is not here.
+            let stopped = unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                let options = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+                let done = libc::waitid(libc::P_PID, sunder.id(), &raw mut info, options);
+                done == 0 && info.si_code == libc::CLD_STOPPED
+            };
+            if stopped {
+                // SAFETY: integers; the group is our child's.
+                unsafe { libc::kill(-sunder.id().cast_signed(), libc::SIGKILL) };
+            }
+            let ended = sunder.wait().expect("a child of ours");
+            assert_eq!(ended.code(), Some(3), "{words:?}, time {time}");
+        }
     }
 }
 
