@@ -179,7 +179,10 @@ fn held(path: &str, harmful: fn(Number) -> bool) -> Held {
         seen.set(seen.get() || harmful(number));
         Want::Nothing
     });
-    if seen.get() {
+    if seen.get() && code.segments.len() > 1 {
+        let why = "makes kernel calls of its own, and its code lies in several places";
+        Held::Unknown(format!("{path} {why}"))
+    } else if seen.get() {
         Held::Calls
     } else {
         Held::Nothing

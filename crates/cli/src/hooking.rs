@@ -150,6 +150,8 @@ pub fn restorers(code: &ModuleCode) -> impl Iterator<Item = u64> {
 fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
     let code = ModuleCode::read(path.as_ref())
         .with_context(|| format!("cannot read the code of {path}"))?;
+    // A preloaded library finds the module by it.
+    ensure!(!code.build_id.is_empty(), "{path} has no build identifier");
     let functions: Vec<_> = code
         .functions
         .iter()

@@ -28,7 +28,11 @@ impl Target {
         // Once: what is compiled anew would no longer be the file of those that run.
         static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
         let compiled = || c_program("attached", &[]).expect("it compiles");
-        let mut command = Command::new(PROGRAM.get_or_init(compiled));
+        Self::of(PROGRAM.get_or_init(compiled), arguments)
+    }
+
+    fn of(program: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
         command
             .args(arguments)
             .stdin(Stdio::piped())
@@ -193,6 +197,19 @@ fn it_may_come_again() {
         assert_eq!(target.state(), before, "{told}");
     }
     assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+/// Not every linker writes one unasked, and nothing here depends on it.
+#[test]
+fn programs_without_a_build_identifier_are_repaired_too() {
+    let _alone = targets::alone();
+    let program = c_program("attached", &["-Wl,--build-id=none"]).expect("it compiles");
+    let target = Target::of(&program, &["calls"]);
+    let file = report("unidentified");
+    let told = attach(&target, &["--chaos", "4"], "1s", &file);
+    assert!(told.contains("nothing of ours is left in it"), "{told}");
+    assert_eq!(repair(&file).hindrance, None, "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true), "{told}");
 }
 
 #[test]

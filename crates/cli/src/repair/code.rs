@@ -107,7 +107,8 @@ impl TargetCode {
         let module = module.or_insert_with(|| ModuleCode::read(mapping.path.as_ref()));
         let module = module.as_ref()?;
         let address = module.address;
-        let base = mapping.span.start.0.checked_sub(address & !0xfff)?;
+        let first = module.address_at(mapping.file_offset)?;
+        let base = mapping.span.start.0.checked_sub(first)?;
         let at = ip.checked_sub(base)?;
         let after = module.functions.partition_point(|f| f.0 <= at);
         let (start, end) = *module.functions.get(after.checked_sub(1)?)?;

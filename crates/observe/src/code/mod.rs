@@ -21,7 +21,7 @@ use crate::decode::{CodeRange, CodeSource};
 use crate::{Event, ObserveError, proc};
 pub use entrances::Entrances;
 use image::Image;
-pub use module::ModuleCode;
+pub use module::{CodeSegment, ModuleCode};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;

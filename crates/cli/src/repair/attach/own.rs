@@ -59,6 +59,7 @@ fn image(process: ProcessId, mapping: &Mapping) -> Result<MemoryFile> {
 fn plan(file: &Path, mapping: &Mapping) -> Result<Module> {
     let path = &mapping.path;
     let code = ModuleCode::read(file).context("its code can't be read")?;
+    ensure!(code.segments.len() == 1, "its code lies in several places");
     let patches = patches(&code, file)?;
     let base = base(mapping, code.address).context("it lies where it can't")?;
     let restorers = restorers(&code).map(|at| base + at).collect();

@@ -227,6 +227,10 @@ fn module(process: ProcessId, mapping: &Mapping, stay: Stay) -> Result<Module> {
     let file = PathBuf::from(format!("/proc/{process}/root{path}"));
     let code =
         ModuleCode::read(&file).with_context(|| format!("the code of {path} can't be read"))?;
+    ensure!(
+        code.segments.len() == 1,
+        "the code of {path} lies in several places"
+    );
     let functions: Vec<Function> = code
         .functions
         .iter()
