@@ -9,7 +9,7 @@ use sunder_findings::{Finding, Findings, ObjectKind, Sharing};
 use sunder_workloads::Variant;
 use support::confine::refuse_perf;
 use support::targets::{
-    alone, as_expected, build, falsely_shared, global, open, side_by_side, workload,
+    alone, as_expected, build, falsely_shared, global, in_a_row, open, side_by_side, workload,
 };
 use support::{c_program, plain_sunder};
 
@@ -70,7 +70,7 @@ fn a_script_that_starts_a_program_twice_gives_a_finding_for_each() {
         workload("thread_stats").size
     );
     std::fs::write(&script, line.repeat(2)).expect("written");
-    side_by_side("twice", || {
+    in_a_row("twice", 2, || {
         let result = detect(
             &["--follow-children"],
             Path::new("sh"),

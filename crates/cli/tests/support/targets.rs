@@ -82,7 +82,14 @@ pub fn has_two_cpus<T>(run: impl FnOnce() -> T) -> (T, bool) {
 /// children together only where it tells nothing of it: those of other tests are
 /// among them. On a machine that is too busy for that the test says `SKIP:`, and the
 /// file's run fails if half of its checks are skipped so ([`super::skips`]).
-pub fn side_by_side(what: &str, mut run: impl FnMut() -> Result<(), String>) {
+pub fn side_by_side(what: &str, run: impl FnMut() -> Result<(), String>) {
+    in_a_row(what, 1, run);
+}
+
+/// The same of so many programs of two threads, each as long as the others: of two CPUs all
+/// together used so much that none can have used less than 1.5.
+pub fn in_a_row(what: &str, programs: u32, mut run: impl FnMut() -> Result<(), String>) {
+    let needed = 2.0 - 0.5 / f64::from(programs);
     super::skips::begun();
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("SKIP: {what}: one CPU: no line moves between cores");
@@ -104,7 +111,7 @@ pub fn side_by_side(what: &str, mut run: impl FnMut() -> Result<(), String>) {
         };
         let all = (children_cpu() - cpu, start.elapsed().as_secs_f64());
         let (cpu, wall) = OPENED.take().unwrap_or(all);
-        assert!(cpu < 1.5 * wall, "{what}: {wrong}");
+        assert!(cpu < needed * wall, "{what}: {wrong}");
         complaint = wrong;
     }
     super::skips::too_busy();
