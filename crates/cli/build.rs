@@ -42,7 +42,8 @@ fn main() {
         ("remap", "libsunder_remap.so", "SUNDER_REMAP_LIBRARY"),
     ] {
         let library = ready(variable).unwrap_or_else(|| {
-            let target = out.join(name);
+            // One folder: what several of them need is built once.
+            let target = out.join("nested");
             run(&mut nested(&crates.join(name), &target));
             target.join("release").join(file)
         });
