@@ -144,7 +144,9 @@ fn records_become_events_and_the_hitm_event_marks_its_accesses() {
     let Some(mut sampler) = opened(&target, events) else {
         return;
     };
+    // It has sampled since it was opened, and looked at what came.
     sampler.pending.clear();
+    let discarded = sampler.discarded();
     sampler.by_id = [(50, 0), (51, 1)].into();
     let task = u64::from(target.id().0) | 77 << 32;
     let other = 1 | 1 << 32;
@@ -182,5 +184,5 @@ fn records_become_events_and_the_hitm_event_marks_its_accesses() {
         [(20, 0x8008, true), (30, 0x8000, false), (40, 77, false)]
     );
     // The kernel's sample; that of the other process is only left out.
-    assert_eq!(sampler.discarded(), 1);
+    assert_eq!(sampler.discarded() - discarded, 1);
 }
