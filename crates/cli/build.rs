@@ -3,8 +3,9 @@
 //! and the runtime of instrumented programs, which is linked (`trace/compile.rs`). So one `cargo run`
 //! yields one self-contained program.
 //!
-//! The nested build has a target folder of its own: with the outer one it would
-//! wait forever for the lock that the outer cargo holds.
+//! The nested builds have folders of their own beside those of the outer build's profiles,
+//! which all of these share, as lints and tests do: what is built is the same for all.
+//! With the outer build's they would wait forever for the lock that its cargo holds.
 
 use std::path::{Path, PathBuf};
 use std::{env, process::Command};
@@ -13,6 +14,7 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let crates = here.parent().expect("the crate lies in crates/");
+    let shared = shared(&out);
     for part in [
         "runtime",
         "wire",
@@ -43,7 +45,7 @@ fn main() {
     ] {
         let library = ready(variable).unwrap_or_else(|| {
             // One folder: what several of them need is built once.
-            let target = out.join("nested");
+            let target = shared.join("nested");
             run(&mut nested(&crates.join(name), &target));
             target.join("release").join(file)
         });
@@ -55,12 +57,20 @@ fn main() {
         copy(&library, &out.join(file));
     }
     let injected = ready("SUNDER_INJECTED_LIBRARY").unwrap_or_else(|| {
-        let target = out.join("injected");
+        let target = shared.join("injected");
         let machine = env::var("TARGET").expect("cargo sets TARGET");
         run(&mut injected(&crates.join("remap"), &target, &machine));
         target.join(machine).join("release/libsunder_remap.so")
     });
     copy(&injected, &out.join("libsunder_injected.so"));
+}
+
+/// The folder in which the folders of profiles lie, `target` unless told otherwise; the
+/// build script's own folder `out` if cargo has arranged them in another way.
+fn shared(out: &Path) -> PathBuf {
+    let builds = out.ancestors().find(|folder| folder.ends_with("build"));
+    let target = builds.and_then(|builds| builds.parent()?.parent());
+    target.unwrap_or(out).to_path_buf()
 }
 
 /// A library that has been built before, which the variable names.
