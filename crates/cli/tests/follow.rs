@@ -128,7 +128,8 @@ fn in_a_child(result: &Findings, finding: &Finding) -> Result<(), String> {
     let [process] = &finding.processes[..] else {
         return Err(format!("processes: {:?}", finding.processes));
     };
-    let known = result.processes.iter().find(|p| p.id == process.id);
+    // As it was last: what it was before it executed another program has the same number.
+    let known = result.processes.iter().rfind(|p| p.id == process.id);
     let known = known.ok_or("the process is not among those of the run")?;
     if process.name.as_deref() != Some("forks") || known.parent.is_none() || known.threads != 3 {
         return Err(format!("{known:?}"));

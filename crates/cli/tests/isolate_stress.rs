@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::limited::{can_stop_threads, output};
-use support::{Ended, c_program, plain_sunder};
+use support::{Ended, c_program, copy_program, plain_sunder};
 
 fn program() -> PathBuf {
     c_program("stress", &["-w"]).expect("gcc is there")
@@ -107,7 +107,7 @@ impl Copy {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let program = folder.path().join("stress");
-        std::fs::copy(self::program(), &program).expect("copied");
+        copy_program(&self::program(), &program);
         let program = program.canonicalize().expect("it is there");
         Self {
             program,
@@ -153,11 +153,12 @@ fn started(program: &Path, case: &[&str], output: Stdio) -> Option<(Ended, i32)>
         let maps = std::fs::read_to_string(format!("/proc/{process}/maps"));
         maps.is_ok_and(|maps| maps.contains("sunder-memory"))
     };
+    let group = sunder.id().parse().expect("a number");
     let mut process = None;
     comes(|| {
-        // The first is the program: its workers come later and have higher numbers, but
-        // for a wrap that would only end the test early.
-        process = running(program).into_iter().min().filter(is_shared);
+        // Its workers are children of its own.
+        let is_it = |process: &i32| running(program).contains(process);
+        process = child_of(group).filter(is_it).filter(is_shared);
         process.is_some()
     });
     if process.is_none() {

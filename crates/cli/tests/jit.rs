@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use sunder_findings::{Finding, Findings};
 use support::targets::{falsely_shared, global, open, side_by_side};
-use support::{c_program, plain_sunder};
+use support::{c_program, copy_program, plain_sunder};
 
 const OBSERVERS: [&str; 2] = ["auto", "timer"];
 
@@ -18,7 +18,7 @@ fn detect(how: &str, observer: &str) -> Result<Findings, String> {
     let compile = || c_program("jit", &[]).expect("it compiles without flags");
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("jit");
-    std::fs::copy(COMPILED.get_or_init(compile), &program).expect("copied");
+    copy_program(COMPILED.get_or_init(compile), &program);
     let file = folder.path().join("result.json");
     let mut command = plain_sunder();
     command.args([

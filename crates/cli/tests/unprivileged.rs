@@ -31,7 +31,7 @@ impl Place {
 
     fn bring(&self, from: &Path, name: &str) -> PathBuf {
         let to = self.folder.path().join(name);
-        std::fs::copy(from, &to).expect("copied");
+        support::copy_program(from, &to);
         self.open_to_all(&to, 0o755);
         to
     }

@@ -90,9 +90,8 @@ unsafe extern "C" fn count(call: &mut Call) {
     unsafe { call.make() };
 }
 
-/// Opens the page of [`OPENED`] and makes the call again.
+/// Opens the page of [`OPENED`] and makes the call again. [`FAULTS`] tells when it is open.
 unsafe extern "C" fn open_page(call: &mut Call) {
-    FAULTS.fetch_add(1, Ordering::Relaxed);
     LAST.store(call.number, Ordering::Relaxed);
     let page = OPENED.load(Ordering::Relaxed);
     let mut open = Call {
@@ -110,6 +109,7 @@ unsafe extern "C" fn open_page(call: &mut Call) {
     // SAFETY: the test's own page; then the program's own call.
     unsafe {
         open.make();
+        FAULTS.fetch_add(1, Ordering::Release);
         call.make();
     }
 }
@@ -305,7 +305,7 @@ fn a_wait_in_a_loop_that_meets_a_protected_page_is_made_again() {
             // The kernel begins the call anew, and does not reach the page.
             let closed = libc::mprotect(page, 4096, libc::PROT_NONE) == 0;
             libc::pthread_kill(waiting, libc::SIGUSR2);
-            while FAULTS.load(Ordering::Relaxed) == 0 {
+            while FAULTS.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
             let futex = LAST.load(Ordering::Relaxed) == libc::SYS_futex;

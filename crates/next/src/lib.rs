@@ -174,7 +174,9 @@ mod tests {
         LOOKING.iter().filter(of_ours).count()
     }
 
-    // Threads of which the kernel knows nothing would count as gone: these exist.
+    // Threads of which the kernel knows nothing would count as gone: these exist. One test at a
+    // time speaks for them.
+    static SPEAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     const FIRST: u32 = 1;
     fn second() -> u32 {
         sunder_kernel::process_id()
@@ -183,6 +185,7 @@ mod tests {
     /// In each order, of which one place for all would keep a mark or lose one.
     #[test]
     fn look_ups_that_overlap_leave_nobody_looking() {
+        let _alone = SPEAKING.lock();
         let slots = [const { Slot::new(null_mut()) }; 2];
         let first = begin(FIRST, &slots[0]);
         let second_place = begin(second(), &slots[1]);
@@ -216,6 +219,7 @@ mod tests {
 
     #[test]
     fn another_thread_may_look_for_the_same() {
+        let _alone = SPEAKING.lock();
         let slot = Slot::new(null_mut());
         let outer = look_up_by(FIRST, &slot, || {
             assert_eq!(look_up_by(second(), &slot, || at(4)), at(4));

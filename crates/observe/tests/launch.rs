@@ -3,8 +3,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use sunder_access::ProcessId;
 use sunder_observe::{Launch, ObserveError, proc};
+
+/// What one test forks has what another has open for writing, which then can't be executed.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs a shell script in a launched child and returns what it wrote to $OUT.
 fn output_of(script: &str) -> String {
@@ -23,6 +30,7 @@ fn output_of(script: &str) -> String {
 
 #[test]
 fn exit_status_and_signals_come_through() {
+    let _alone = alone();
     let run = |script: &str| {
         let prepared = Launch::new("sh").arguments(["-c", script]).prepare();
         prepared.unwrap().go().unwrap().wait().unwrap()
@@ -33,6 +41,7 @@ fn exit_status_and_signals_come_through() {
 
 #[test]
 fn what_cannot_be_executed_is_told_with_its_reason() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &[u8], mode| {
         let path = directory.path().join(name);
@@ -72,6 +81,7 @@ fn what_cannot_be_executed_is_told_with_its_reason() {
 
 #[test]
 fn a_script_that_names_no_interpreter_is_the_shells() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("script");
     fs::write(&script, "[ \"$1\" = 'a b' ] && [ $# = 2 ] && exit 6\n").unwrap();
@@ -88,6 +98,7 @@ fn is_gone(pid: ProcessId) -> bool {
 
 #[test]
 fn a_child_that_is_not_let_go_ends_and_leaves_nothing() {
+    let _alone = alone();
     let prepared = Launch::new("true").prepare().unwrap();
     let pid = prepared.pid();
     assert!(proc::is_alive(pid));
@@ -97,6 +108,7 @@ fn a_child_that_is_not_let_go_ends_and_leaves_nothing() {
 
 #[test]
 fn the_child_has_the_environment_arguments_and_group_of_a_plain_one() {
+    let _alone = alone();
     let seen = output_of(
         r#"echo "${HOME-none} $0 $(ps -o pgid= -p $$ 2>/dev/null || cut -d' ' -f5 /proc/$$/stat)" > $OUT"#,
     );
@@ -110,6 +122,7 @@ fn the_child_has_the_environment_arguments_and_group_of_a_plain_one() {
 /// mask of ours does not reach the child; no descriptor of ours does.
 #[test]
 fn the_child_has_the_signals_and_descriptors_of_a_plain_one() {
+    let _alone = alone();
     // SAFETY: blocks a signal in this thread only, and nothing is sent.
     unsafe {
         let mut set = std::mem::zeroed();

@@ -241,10 +241,13 @@ fn a_program_with_one_thread_is_hardly_sampled() {
         if let Event::Sample(sample) = event {
             periods.push(sample.period_ns);
         }
-        periods.len() == 5
+        periods.len() >= 5
     });
     run.kill();
-    assert_eq!(periods, [1_000_000_000 / 99; 5]);
+    assert!(
+        periods.iter().all(|&period| period == 1_000_000_000 / 99),
+        "{periods:?}"
+    );
     assert!(run.sampler.calm().is_none() && run.sampler.alerted().is_none());
 }
 
@@ -366,7 +369,12 @@ fn an_unprivileged_user_gets_the_same() {
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
     // The test program itself may lie where nobody may not read.
     let copy = directory.path().join("tests");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // Not by us: what another test starts meanwhile would have it open for writing.
+    let copied = Command::new("cp")
+        .arg(std::env::current_exe().unwrap())
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
     let log = directory.path().join("log");
     let status = Command::new("setpriv")
         .args([

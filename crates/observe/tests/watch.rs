@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sunder_access::{Address, CodeAddress, Kind, ProcessId, Provenance, ThreadId};
 use sunder_observe::WatchError;
 use sunder_observe::machine::Capabilities;
@@ -282,9 +282,13 @@ fn many_bursts_stay_in_their_budget() {
         max_hits_per_thread: 1000,
         max_duration: Duration::from_millis(20),
     };
+    let deadline = Instant::now() + Duration::from_secs(20);
     for _ in 0..100 {
         match watcher.burst(&request, &mut decoder) {
             Ok(_) | Err(WatchError::BudgetSpent(_)) => {}
+            // What another test has just started has a copy of the last burst's descriptors, and
+            // the slots with them, until it is executed.
+            Err(WatchError::SlotsTaken(_)) if Instant::now() < deadline => {}
             Err(other) => panic!("{other}"),
         }
         std::thread::sleep(Duration::from_millis(3));

@@ -29,8 +29,8 @@ __attribute__((noinline)) static void count(volatile long *counter) {
 }
 
 static void *work(void *argument) {
-    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
     pthread_cleanup_push(handler, &unwound);
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
     count(argument);
     pthread_cleanup_pop(0);
     return NULL;

@@ -43,6 +43,8 @@ int main(int argc, char **argv) {
         if (!is_moved()) continue;
         /* It has settled, and copies of code run. */
         usleep(100000);
+        /* It may have gone back, for one reason or another. */
+        if (!is_moved()) continue;
         if (by_fault) *(volatile int *)argc = 1;
         abort();
     }

@@ -72,7 +72,7 @@ static void watch(void) {
         fclose(f);
         usleep(5000);
     }
-    usleep(300000);
+    usleep(1000000);
     enough = 1;
 }
 

@@ -70,17 +70,19 @@ static void *hand(void *p) {
     return p;
 }
 static __thread long tls = 5; static pthread_key_t key; static volatile int destroyed;
-static void destroy(void *v) { destroyed += (int)(long)v; }
+static void destroy(void *v) { __atomic_fetch_add(&destroyed, (int)(long)v, __ATOMIC_SEQ_CST); }
 static void cleanup(void *v) { other += (long)v; }
 static void *exits(void *p) { pthread_setspecific(key, (void *)7); tls += (long)p; spin((int)(long)p, LOOPS); if (tls != 5 + (long)p) printf("tls\n"); pthread_exit((void *)(tls + 40)); }
 static void *canceled(void *p) { pthread_cleanup_push(cleanup, (void *)100); spin(1, LOOPS); for (;;) { pthread_testcancel(); spin(2, 1000); } pthread_cleanup_pop(0); return 0; }
-static void *async(void *p) { int o; pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &o); pthread_cleanup_push(cleanup, (void *)1000); for (;;) shared[4].n++; pthread_cleanup_pop(0); return 0; }
+static volatile int begun; /* what is done to a thread may be done from here on */
+static void until_begun(void) { while (!begun) usleep(1000); }
+static void *async(void *p) { int o; pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &o); pthread_cleanup_push(cleanup, (void *)1000); begun = 1; for (;;) shared[4].n++; pthread_cleanup_pop(0); return 0; }
 static volatile sig_atomic_t got; static volatile pid_t got_by;
 static void on(int s) { got += 1; got_by = (pid_t)syscall(SYS_gettid); }
 static pid_t tid1;
 static void *signaled(void *p) { tid1 = (pid_t)syscall(SYS_gettid); while (!got) shared[1].n++; printf("in thread %d\n", got_by == tid1); return p; }
 static sigjmp_buf jb; static void onj(int s) { siglongjmp(jb, 1); }
-static void *jumps(void *p) { if (!sigsetjmp(jb, 1)) for (;;) shared[1].n++; return (void *)9; }
+static void *jumps(void *p) { if (!sigsetjmp(jb, 1)) for (begun = 1;;) shared[1].n++; return (void *)9; }
 static void *sleeper(void *p) {
     struct timespec t = {0, 400000000}, rem = {0, 0}; struct pollfd pf = {-1, 0, 0};
     int r = 0; other = 0;
@@ -135,7 +137,8 @@ static void watch(void) {
     }
     usleep(1000000); enough = 1; /* a second: isolated threads commit even if others take most of the CPUs */
 }
-static void *pauser(void *p) { pause(); printf("paused %d\n", got); return 0; }
+static volatile int paused; /* until then the signal may have come too early */
+static void *pauser(void *p) { pause(); paused = 1; printf("paused %d\n", got > 0); return 0; }
 int main(int c, char **v) {
     const char *w = v[1]; setvbuf(stdout, 0, _IOLBF, 0); sem_init(&sem, 0, 1); pthread_spin_init(&sp, 0); pthread_barrier_init(&bar, 0, 2); pthread_key_create(&key, destroy);
     if (c > 2) LOOPS = atol(v[2]);
@@ -145,12 +148,12 @@ int main(int c, char **v) {
     else if (!strcmp(w, "hand")) { two(hand, hand); ok = shared[2].n == 400 && shared[3].sum == 400ul * 401 / 2; }
     else if (!strcmp(w, "exits")) { two(exits, exits); printf("destroyed %d\n", destroyed); ok = check(0, 1, LOOPS) & check(1, 1, LOOPS); }
     else if (!strcmp(w, "cancel")) { pthread_t t, u; void *r; pthread_create(&t, 0, spinner, 0); pthread_create(&u, 0, canceled, 0); usleep(300000); pthread_cancel(u); pthread_join(u, &r); printf("canceled %d %ld\n", r == PTHREAD_CANCELED, other); pthread_join(t, &r); ok = check(0, 1, LOOPS) & check(1, 1, LOOPS); }
-    else if (!strcmp(w, "async")) { pthread_t t, u; void *r; pthread_create(&t, 0, spinner, 0); pthread_create(&u, 0, async, 0); usleep(300000); pthread_cancel(u); pthread_join(u, &r); printf("canceled %d %ld\n", r == PTHREAD_CANCELED, other); pthread_join(t, &r); ok = check(0, 1, LOOPS); }
+    else if (!strcmp(w, "async")) { pthread_t t, u; void *r; pthread_create(&t, 0, spinner, 0); pthread_create(&u, 0, async, 0); until_begun(); usleep(300000); pthread_cancel(u); pthread_join(u, &r); printf("canceled %d %ld\n", r == PTHREAD_CANCELED, other); pthread_join(t, &r); ok = check(0, 1, LOOPS); }
     else if (!strcmp(w, "signal")) { signal(SIGUSR1, on); pthread_t t, u; void *r; pthread_create(&t, 0, spinner, 0); pthread_create(&u, 0, signaled, (void *)1); usleep(300000); pthread_kill(u, SIGUSR1); pthread_join(u, &r); pthread_join(t, &r); ok = check(0, 1, LOOPS); }
     else if (!strcmp(w, "process-signal")) { signal(SIGUSR1, on); sigset_t s; sigemptyset(&s); sigaddset(&s, SIGUSR1); pthread_t t, u; void *r; pthread_sigmask(SIG_BLOCK, &s, 0); pthread_create(&t, 0, spinner, 0); pthread_sigmask(SIG_UNBLOCK, &s, 0); pthread_create(&u, 0, signaled, (void *)1); pthread_sigmask(SIG_BLOCK, &s, 0); usleep(300000); kill(getpid(), SIGUSR1); pthread_join(u, &r); pthread_join(t, &r); ok = check(0, 1, LOOPS); }
-    else if (!strcmp(w, "jump")) { signal(SIGUSR1, onj); pthread_t t, u; void *r; pthread_create(&t, 0, spinner, 0); pthread_create(&u, 0, jumps, 0); usleep(300000); pthread_kill(u, SIGUSR1); pthread_join(u, &r); printf("%ld\n", (long)r); pthread_join(t, &r); ok = check(0, 1, LOOPS); }
+    else if (!strcmp(w, "jump")) { signal(SIGUSR1, onj); pthread_t t, u; void *r; pthread_create(&t, 0, spinner, 0); pthread_create(&u, 0, jumps, 0); until_begun(); usleep(300000); pthread_kill(u, SIGUSR1); pthread_join(u, &r); printf("%ld\n", (long)r); pthread_join(t, &r); ok = check(0, 1, LOOPS); }
     else if (!strcmp(w, "sleepers")) { pthread_t t; pthread_create(&t, 0, sleeper, 0); two(spinner, spinner); pthread_join(t, 0); ok = check(0, 1, LOOPS) & check(1, 1, LOOPS); }
-    else if (!strcmp(w, "pause")) { signal(SIGUSR1, on); pthread_t t; pthread_create(&t, 0, pauser, 0); two(spinner, spinner); pthread_kill(t, SIGUSR1); pthread_join(t, 0); }
+    else if (!strcmp(w, "pause")) { signal(SIGUSR1, on); pthread_t t; pthread_create(&t, 0, pauser, 0); two(spinner, spinner); do { pthread_kill(t, SIGUSR1); usleep(20000); } while (!paused); pthread_join(t, 0); }
     else if (!strcmp(w, "malloc")) { two(mallocs, mallocs); ok = check(0, 30, 100000) & check(1, 30, 100000); }
     else if (!strcmp(w, "fork")) { two(forks, spinner); ok = check(0, 3, 20000000) & check(1, 1, LOOPS); }
     else if (!strcmp(w, "exec")) two(spinner, execs);

@@ -35,6 +35,13 @@ pub fn plain_sunder() -> std::process::Command {
     command
 }
 
+/// Copies a program. Not by ourselves: what another test starts meanwhile has what we have open
+/// for writing until it is executed itself, and what somebody may write can't be executed.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg(from).arg(to).status();
+    assert!(copied.expect("cp starts").success(), "{}", to.display());
+}
+
 /// Lets the programs that are started from here on have the dispositions of a
 /// shell in a terminal, also if these tests were started with `nohup` or in a script's background.
 pub fn usual_signals() {
