@@ -286,12 +286,13 @@ fn refusal(command: &mut Command, pid: &str) -> String {
 
 #[test]
 fn static_programs_are_refused() {
-    let Some(program) = c_program("static", &["-static"]) else {
+    let Some(program) = c_program("attached", &["-static"]) else {
         return;
     };
-    let target = Ended::new(Command::new(program).stdin(Stdio::piped()));
-    let told = refusal(&mut plain_sunder(), &target.id());
+    let target = Target::of(&program, &[]);
+    let told = refusal(&mut plain_sunder(), &target.process.id());
     assert!(told.contains("statically linked"), "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
 }
 
 #[test]
@@ -335,7 +336,7 @@ fn programs_of_others_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     // Where everybody may execute it.
     let program = folder.path().join("sunder");
-    std::fs::copy(env!("CARGO_BIN_EXE_sunder"), &program).expect("there is room");
+    support::copy_program(Path::new(env!("CARGO_BIN_EXE_sunder")), &program);
     std::fs::set_permissions(
         folder.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o755),

@@ -154,3 +154,34 @@ fn programs_that_give_up_their_rights_are_repaired_as_ever() {
     let failed = refused.find(|why| why.contains("the kernel did not move it"));
     assert_eq!(failed, None);
 }
+
+/// A connection, a message, a signal or a child's end that the kernel tells to moved bytes is there
+/// once, and a mask is the one that was.
+#[test]
+fn calls_that_take_something_take_it_once() {
+    let _alone = targets::alone();
+    let program = support::c_program("attached", &[]).expect("it compiles");
+    let arguments = ["calls", "600"].map(ToOwned::to_owned);
+    for (entry, seed) in [(Late, "1"), (Late, "2"), (Loaded, "3"), (Loaded, "4")] {
+        let repair = same(entry, &["--chaos", seed], &program, &arguments);
+        println!("{entry:?}: moved {:?}", told(&repair));
+    }
+}
+
+/// A program that allows itself few kernel calls, none of which are ours, while more threads than
+/// there are CPUs are in copies of code: they come out of them, and a fault of its own is told to
+/// its handler as ever.
+#[test]
+fn programs_that_confine_themselves_go_on() {
+    let _alone = targets::alone();
+    let program = support::c_program("confines", &[]).expect("it compiles");
+    for (entry, options) in [
+        (Late, &[][..]),
+        (Loaded, &[]),
+        (Late, &["--chaos", "1"]),
+        (Loaded, &["--chaos", "2"]),
+    ] {
+        let repair = same(entry, options, &program, &[]);
+        println!("{entry:?} {options:?}: moved {:?}", told(&repair));
+    }
+}

@@ -52,7 +52,7 @@ unsafe extern "C" fn make(call: &mut Call) {
 
 const unsafe extern "C" fn nothing(_: &mut Call) {}
 
-/// What is called before a call: it may change number and arguments, not the result.
+/// What is called before a call: it may change arguments, not the number or the result.
 /// As [`Hooks`] otherwise.
 pub type Before = unsafe extern "C" fn(&mut Call);
 

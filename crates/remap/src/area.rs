@@ -172,31 +172,39 @@ fn code(number: u64, at: u64) -> Option<i32> {
     (!mapped).then_some(libc::EACCES)
 }
 
-/// Moves the bytes; 0 or an error number.
+/// Moves the bytes; 0 or an error number. Their new places are filled before they are where
+/// copies of code that are known already look for them.
 fn move_away(area: &Area, page: u64, len: u64, at: u64) -> i32 {
     let failed = libc::ENOMEM;
     let underlay = at + UNDERLAY;
     // SAFETY: all of it is our own reservation, and the pages, which whoever uses
     // them finds again: by the handler or put back here.
     unsafe {
-        if !protect(at + POOL, POOL_BYTES, READ_WRITE) {
+        let pool = at + SCRATCH_POOL;
+        if !protect(pool, POOL_BYTES, READ_WRITE) {
             return failed;
         }
         if !protect(page, len, NONE) {
+            protect(pool, POOL_BYTES, NONE);
             return failed;
         }
         if !relocate(page, len, underlay, true) {
             // It had these rights, or the tool would not have asked.
             protect(page, len, READ_WRITE);
+            protect(pool, POOL_BYTES, NONE);
             return failed;
         }
-        if !protect(underlay, len, READ_WRITE) {
+        let filled = protect(underlay, len, READ_WRITE) && {
+            for (from, to, bytes) in groups(area) {
+                copy(underlay + from, pool + (to - POOL), bytes);
+            }
+            relocate(pool, POOL_BYTES, at + POOL, true)
+        };
+        protect(pool, POOL_BYTES, NONE);
+        if !filled {
             must(|| relocate(underlay, len, page, false));
             must(|| protect(page, len, READ_WRITE));
             return failed;
-        }
-        for (from, to, bytes) in groups(area) {
-            copy(underlay + from, at + to, bytes);
         }
     }
     0
@@ -243,11 +251,12 @@ pub fn roll_back(area: &Area, reason: u32) {
         let state = area.state.load(Acquire);
         match state {
             ACTIVE => {
+                // Before anybody waits for us: a handler that came between would too.
+                let signals = Blocked::all();
                 let mine = area
                     .state
                     .compare_exchange(ACTIVE, ROLLING_BACK, AcqRel, Relaxed);
                 if mine.is_ok() {
-                    let signals = Blocked::all();
                     area.reason.store(reason, Relaxed);
                     put_back(area);
                     area.rolled_back.store(kernel::now(), Relaxed);

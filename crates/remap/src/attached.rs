@@ -1,21 +1,20 @@
 //! The library in a program that was running already. The tool has put it there, where
 //! the program's loader does not know of it: nothing is interposed, so the hooks around
 //! the C library's kernel calls see what elsewhere [`crate::signals`], [`crate::calls`],
-//! [`crate::spawn`] and [`crate::raw`] see. The tool calls [`lead`], [`begin`], [`end`],
+//! [`crate::spawn`] and [`crate::raw`] see ([`crate::before`]). The tool calls [`lead`], [`begin`], [`end`],
 //! [`apply`] and [`roll_back`] in one thread while all threads are stopped; pages are only
 //! moved so, and only when no thread is between a hook and its call. If the tool is killed
 //! meanwhile, the thread finishes what it was called for while the others run. Contexts: all.
 
+use crate::before::before;
 use crate::program::{self, Action, BIT};
 use crate::shared::{control, set_alive, set_control, withdraw};
-use crate::{area, cancel, contexts, fault, handlers, hooks, kernel, peek, shared, stacks};
+use crate::{area, contexts, fault, handlers, hooks, kernel, peek, shared, stacks};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use sunder_hooks::{Call, ENTRIES, lead_to};
 use sunder_wire::attach::{Begin, MAGIC, Table};
-use sunder_wire::remap::{
-    BY_CONFINEMENT, BY_DEATH, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS, BY_TOOL, Control, READY,
-};
+use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS, BY_TOOL, Control, READY};
 
 /// Pointers to functions, which any thread may read.
 struct Offered(#[allow(dead_code, reason = "the tool reads it")] Table<*const ()>);
@@ -244,15 +243,14 @@ unsafe fn make(call: &mut Call) {
     // SAFETY: the program's own call.
     unsafe {
         call.make();
-        if call.result == -(libc::EFAULT as isize) && shared::anything_moved() {
-            area::roll_back_all(BY_KERNEL);
-            call.make();
+        if call.result == -(libc::EFAULT as isize) {
+            hooks::again(call);
         }
     }
 }
 
 /// A word of the program's, wherever its bytes are.
-fn word(at: u64) -> Option<u64> {
+pub fn word(at: u64) -> Option<u64> {
     peek::word(at).or_else(|| {
         area::roll_back_in(at, 8, BY_KERNEL);
         peek::word(at)
@@ -288,7 +286,9 @@ unsafe fn write_action(at: u64, action: &Action) -> bool {
 unsafe fn action(call: &mut Call) {
     let [signal, new, old, size, ..] = call.arguments;
     let fault = signal == libc::SIGSEGV as usize;
-    let ours = OURS.load(Ordering::Acquire) && !is_guest();
+    // What a guest does about other signals changes nothing for us, unless it had handlers.
+    let may_ask = fault || !shared::is_confined();
+    let ours = OURS.load(Ordering::Acquire) && !(may_ask && is_guest());
     if size != 8 || !(fault || handlers::is_shown(signal)) || !ours {
         // SAFETY: the program's own call.
         return unsafe { make(call) };
@@ -334,7 +334,11 @@ unsafe fn action(call: &mut Call) {
 
 /// The program changes what a thread blocks: never SIGSEGV.
 unsafe fn mask(call: &mut Call) {
-    let [how, new, ..] = call.arguments;
+    let [how, new, old, ..] = call.arguments;
+    // The kernel tells the old mask when it has changed it: made again, it would tell the new.
+    let place = shared::begin_use(old as u64, 8);
+    area::roll_back_in(old as u64, 8, BY_KERNEL);
+    let is_guest = || !shared::is_confined() && is_guest();
     if how == libc::SIG_SETMASK as usize && new != 0 && control().is_some() && !is_guest() {
         contexts::sets_mask(new as u64, word);
     }
@@ -349,6 +353,7 @@ unsafe fn mask(call: &mut Call) {
     }
     // SAFETY: the program's own call, perhaps with a mask of ours.
     unsafe { make(call) };
+    shared::end_use(place);
     call.arguments[1] = new;
 }
 
@@ -370,186 +375,4 @@ fn stack(call: &Call) {
         withdraw();
     }
     area::roll_back_in(at, len, BY_SIGNALS);
-}
-
-/// Before a call that stays in its place: nothing is moved from here until its thread
-/// is in the kernel.
-unsafe extern "C" fn before(call: &mut Call) {
-    if control().is_none() {
-        return;
-    }
-    let [a, b, c, d, e, f] = call.arguments.map(|a| a as u64);
-    match call.number {
-        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
-            makes_a_process(call.number, a, b);
-        }
-        libc::SYS_execve | libc::SYS_execveat | libc::SYS_exit_group => {
-            area::roll_back_all(BY_FORK);
-        }
-        libc::SYS_seccomp => confine(),
-        libc::SYS_prctl if a as i32 == libc::PR_SET_SECCOMP => confine(),
-        libc::SYS_ptrace => give_up(BY_CONFINEMENT),
-        libc::SYS_tgkill if c == cancel::SIGNAL => cancel::begins(b as u32),
-        // As `abort` does: a core file has the bytes where they were.
-        libc::SYS_tgkill if leaves_core(c) => area::roll_back_all(BY_DEATH),
-        libc::SYS_rt_sigsuspend => blocks(a),
-        libc::SYS_ppoll => blocks(d),
-        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => blocks(e),
-        libc::SYS_pselect6 if f != 0 => blocks(word(f).unwrap_or(0)),
-        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => used(b, c),
-        libc::SYS_recvfrom | libc::SYS_sendto => {
-            used(b, c);
-            used(e, f.min(256));
-        }
-        libc::SYS_readv | libc::SYS_writev | libc::SYS_preadv | libc::SYS_pwritev => {
-            all_used(b, c);
-        }
-        libc::SYS_preadv2 | libc::SYS_pwritev2 => all_used(b, c),
-        libc::SYS_recvmsg | libc::SYS_sendmsg => message(b),
-        libc::SYS_futex => futex(call),
-        number => other(number, a, b, c),
-    }
-}
-
-/// Whether this signal is the end of the program, and leaves a core file if one is wanted.
-fn leaves_core(signal: u64) -> bool {
-    let ends = [
-        libc::SIGQUIT,
-        libc::SIGILL,
-        libc::SIGTRAP,
-        libc::SIGABRT,
-        libc::SIGBUS,
-        libc::SIGFPE,
-        libc::SIGSYS,
-    ];
-    let mut action = [0u64; 4];
-    let arguments = [signal as usize, 0, &raw mut action as usize, 8, 0, 0];
-    // SAFETY: the kernel writes an action of its layout.
-    ends.contains(&(signal as i32))
-        && unsafe { kernel::call(libc::SYS_rt_sigaction, arguments) } == 0
-        && action.first() == Some(&(libc::SIG_DFL as u64))
-}
-
-/// Calls that only `syscall` and a few others make, whose code does not tell which.
-fn other(number: i64, a: u64, b: u64, c: u64) {
-    match number {
-        libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => give_up(BY_SIGNALS),
-        libc::SYS_mmap | libc::SYS_mprotect if hooks::is_code(c) => {
-            area::roll_back_all(BY_MAPPING);
-        }
-        libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {
-            area::roll_back_in(a, b, BY_MAPPING);
-        }
-        // The kernel then uses memory while nobody waits for it.
-        libc::SYS_io_uring_setup | libc::SYS_io_setup | libc::SYS_userfaultfd => {
-            give_up(BY_KERNEL);
-        }
-        libc::SYS_mremap | libc::SYS_brk | libc::SYS_shmat | libc::SYS_remap_file_pages => {
-            area::roll_back_all(BY_MAPPING);
-        }
-        libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => {}
-        libc::SYS_sched_yield | libc::SYS_getrandom | libc::SYS_membarrier => {}
-        libc::SYS_tgkill | libc::SYS_tkill | libc::SYS_exit | libc::SYS_rt_sigreturn => {}
-        // What else takes memory may do so in pieces.
-        _ => area::roll_back_all(BY_KERNEL),
-    }
-}
-
-fn give_up(reason: u32) {
-    withdraw();
-    area::roll_back_all(reason);
-}
-
-/// The program confines itself: nothing of ours may call the kernel any more.
-fn confine() {
-    if is_guest() {
-        return;
-    }
-    give_up(BY_CONFINEMENT);
-    end();
-}
-
-fn makes_a_process(number: i64, a: u64, b: u64) {
-    const CLONE_ARGUMENTS: [u64; 3] = [0, 5 * 8, 6 * 8];
-    // Below the top that `clone` gets, the new thread's first frames.
-    const FIRST: u64 = 64 << 10;
-    let (flags, at, len) = match number {
-        libc::SYS_clone => (a, b.saturating_sub(FIRST), 2 * FIRST),
-        libc::SYS_clone3 => {
-            let [flags, stack, len] = CLONE_ARGUMENTS.map(|o| word(a + o).unwrap_or(0));
-            (flags, stack, len)
-        }
-        _ => (0, 0, 0),
-    };
-    if flags & libc::CLONE_THREAD as u64 != 0 {
-        area::roll_back_in(at, len, BY_MAPPING);
-        return;
-    }
-    // A process that shares the memory while this one goes on is not seen.
-    let shares = libc::CLONE_VM as u64;
-    if flags & (shares | libc::CLONE_VFORK as u64) == shares {
-        withdraw();
-    }
-    area::roll_back_all(BY_FORK);
-}
-
-/// A thread waits with this mask: handlers that run meanwhile have SIGSEGV blocked.
-fn blocks(mask: u64) {
-    if mask != 0 && word(mask).is_none_or(|mask| mask & BIT != 0) {
-        area::roll_back_all(BY_SIGNALS);
-    }
-}
-
-/// The kernel finds who waits by the address, which stays what it was, wherever the bytes are; so
-/// only what it reads has to be in its place. Waking another's private waiters reads nothing.
-fn futex(call: &Call) {
-    const PRIVATE: i32 = libc::FUTEX_PRIVATE_FLAG;
-    let [word, operation, _, time, other, _] = call.arguments.map(|a| a as u64);
-    let operation = operation as i32 & !libc::FUTEX_CLOCK_REALTIME;
-    if matches!(
-        operation & !PRIVATE,
-        libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET
-    ) && operation & PRIVATE != 0
-    {
-        return;
-    }
-    used(word, 4);
-    // What is no pointer is in no pages, or has bytes put back that need not be.
-    used(time, 16);
-    used(other, 4);
-}
-
-/// These bytes go to the kernel.
-fn used(at: u64, len: u64) {
-    if shared::anything_moved() {
-        area::roll_back_in(at, len, BY_KERNEL);
-    }
-}
-
-/// So do those of several places.
-fn all_used(at: u64, count: u64) {
-    /// The kernel takes no more.
-    const MOST: u64 = 1024;
-    if !shared::anything_moved() {
-        return;
-    }
-    for vector in 0..count.min(MOST) {
-        let place = at.wrapping_add(16 * vector);
-        let (Some(start), Some(len)) = (word(place), word(place + 8)) else {
-            return;
-        };
-        area::roll_back_in(start, len, BY_KERNEL);
-    }
-}
-
-/// And those of a message: name, vectors, control data.
-fn message(at: u64) {
-    if !shared::anything_moved() {
-        return;
-    }
-    area::roll_back_in(at, 56, BY_KERNEL);
-    let part = |n: u64| word(at + 8 * n).unwrap_or(0);
-    area::roll_back_in(part(0), part(1) & 0xffff_ffff, BY_KERNEL);
-    all_used(part(2), part(3));
-    area::roll_back_in(part(4), part(5), BY_KERNEL);
 }

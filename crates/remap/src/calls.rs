@@ -4,6 +4,7 @@
 
 #![cfg(not(test))]
 
+use crate::attached::word;
 use crate::{area, real, shared};
 use core::ffi::{c_int, c_void};
 use sunder_wire::remap::BY_KERNEL;
@@ -26,21 +27,19 @@ fn used(at: *const c_void, len: usize) -> usize {
     place
 }
 
-/// So do those of several places.
-///
-/// # Safety
-/// There are `count` vectors at `at`.
-unsafe fn all_used(at: *const libc::iovec, count: usize) -> usize {
+/// So do those of several places. Where there are none, the kernel says what is wrong.
+fn all_used(at: *const libc::iovec, count: usize) -> usize {
     /// The kernel takes no more.
     const MOST: usize = 1024;
-    let count = if at.is_null() { 0 } else { count.min(MOST) };
-    let (mut start, mut end) = (at as u64, at as u64 + count as u64 * 16);
+    let count = if count > MOST { 0 } else { count as u64 };
+    let (mut start, mut end) = (at as u64, at as u64 + count * 16);
     for i in 0..count {
-        // SAFETY: by the caller.
-        let vector = unsafe { &*at.wrapping_add(i) };
-        let from = vector.iov_base as u64;
+        let vector = at as u64 + 16 * i;
+        let (Some(from), Some(len)) = (word(vector), word(vector + 8)) else {
+            break;
+        };
         start = start.min(from);
-        end = end.max(from.saturating_add(vector.iov_len as u64));
+        end = end.max(from.saturating_add(len));
     }
     let place = shared::begin_use(start, end - start);
     if shared::anything_moved() {
@@ -60,8 +59,7 @@ macro_rules! calls {
         pub unsafe extern "C-unwind" fn $name(
             $file: c_int, $at: $type, $len: $len_type $(, $more: $more_type)*
         ) -> isize {
-            // SAFETY: the caller's own bytes.
-            let place = unsafe { $used($at, $len as usize) };
+            let place = $used($at, $len as usize);
             let result = match real::$name() {
                 // SAFETY: handed on.
                 Some(real) => unsafe { real($file, $at, $len $(, $more)*) },
@@ -86,8 +84,33 @@ calls! {
     pwritev(file, at: *const libc::iovec, count: c_int, offset: i64) all_used;
     recv(file, at: *mut c_void, len: usize, flags: c_int) used;
     send(file, at: *mut c_void, len: usize, flags: c_int) used;
-    recvfrom(file, at: *mut c_void, len: usize, flags: c_int, from: *mut c_void, size: *mut u32) used;
     sendto(file, at: *mut c_void, len: usize, flags: c_int, to: *mut c_void, size: u32) used;
+}
+
+/// Interposed; see the C library's manual. The kernel has taken the message before it writes who
+/// sent it.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn recvfrom(
+    file: c_int,
+    at: *mut c_void,
+    len: usize,
+    flags: c_int,
+    from: *mut c_void,
+    size: *mut u32,
+) -> isize {
+    /// Bytes of the longest address of a socket, and more.
+    const ADDRESS: usize = 256;
+    let places = [used(at, len), used(from, ADDRESS), used(size.cast(), 4)];
+    let result = match real::recvfrom() {
+        // SAFETY: handed on.
+        Some(real) => unsafe { real(file, at, len, flags, from, size) },
+        None => fails(),
+    };
+    places.into_iter().for_each(shared::end_use);
+    result
 }
 
 macro_rules! messages {
@@ -101,10 +124,15 @@ macro_rules! messages {
             file: c_int, message: *mut libc::msghdr, flags: c_int
         ) -> isize {
             // SAFETY: the caller's own message.
-            let place = unsafe {
+            let places = unsafe {
                 match message.as_ref() {
-                    Some(message) => all_used(message.msg_iov, message.msg_iovlen as usize),
-                    None => all_used(core::ptr::null(), 0),
+                    Some(parts) => [
+                        used(message.cast(), size_of::<libc::msghdr>()),
+                        used(parts.msg_name, parts.msg_namelen as usize),
+                        used(parts.msg_control, parts.msg_controllen),
+                        all_used(parts.msg_iov, parts.msg_iovlen),
+                    ],
+                    None => core::array::from_fn(|_| used(core::ptr::null(), 0)),
                 }
             };
             let result = match real::$name() {
@@ -112,7 +140,7 @@ macro_rules! messages {
                 Some(real) => unsafe { real(file, message, flags) },
                 None => fails(),
             };
-            shared::end_use(place);
+            places.into_iter().for_each(shared::end_use);
             result
         }
     )*};

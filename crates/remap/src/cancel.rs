@@ -1,7 +1,7 @@
 //! Cancellation: the C library unwinds a thread from where its signal has found it, which
 //! must not be a copy of code. Contexts: all.
 
-use crate::shared::{control, withdraw};
+use crate::shared::{control, is_confined, withdraw};
 use crate::{area, kernel};
 use core::sync::atomic::Ordering::Acquire;
 use sunder_wire::remap::{BELL, BY_SIGNALS, WITHDRAWN};
@@ -18,6 +18,9 @@ pub fn begins(thread: u32) {
     }
     withdraw();
     area::roll_back_all(BY_SIGNALS);
+    if is_confined() {
+        return;
+    }
     // `siginfo_t`: number, error, code; from byte 16 on process, user, value.
     let mut info = [0u64; 16];
     let [signal, code, sender, value, ..] = &mut info;

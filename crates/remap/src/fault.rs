@@ -81,8 +81,11 @@ unsafe extern "C" fn decide(
     let (about, state) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     // SAFETY: queued signals have a value.
     if about.si_code == QUEUED && unsafe { about.si_value().sival_ptr } as u64 == BELL {
-        bell();
-        interrupted::begin_anew(state, program_handles);
+        // Of one that comes after the program has confined itself nothing is wanted any more.
+        if !shared::is_confined() {
+            bell();
+            interrupted::begin_anew(state, program_handles);
+        }
         if cancel::has_begun() {
             show_original(state);
         }
@@ -215,12 +218,13 @@ fn send_on(
             ACTIVE => break,
             // The bytes are where they were; but a page that the program itself may
             // not reach would fault for ever.
-            _ => return copied || !on_page || !faulted_before(here),
+            _ => return copied || on_page && !faulted_before(here, address, stack(state)),
         }
     }
     if !on_page {
-        // It came out of a copy while bytes were on their way.
-        return true;
+        // It came out of a copy while bytes were on their way; else it has nothing to look for
+        // there.
+        return copied;
     }
     area.faults.fetch_add(1, Relaxed);
     if too_many(area) {
@@ -232,13 +236,9 @@ fn send_on(
         return true;
     }
     let general = general(state);
-    let [_, _, _, _, stack_pointer, ..] = general;
-    if within(
-        stack_pointer,
-        area.page.load(Relaxed),
-        area.len.load(Relaxed),
-    ) {
-        contexts::is_entered(stack_pointer);
+    let stack = stack(state);
+    if within(stack, area.page.load(Relaxed), area.len.load(Relaxed)) {
+        contexts::is_entered(stack);
         area::roll_back(area, BY_SIGNALS);
         return true;
     }
@@ -259,17 +259,24 @@ fn send_on(
     true
 }
 
-/// Whether this thread faulted at the same instruction before, and nothing was about to be
-/// moved since: then the fault is the program's own, as all bytes are where it thinks. One
-/// that comes from before they were back comes once for each time that something moves:
-/// here pages may be in several areas, of which each was put back at some time.
-fn faulted_before(here: u64) -> bool {
+fn stack(state: &libc::ucontext_t) -> u64 {
+    let [_, _, _, _, pointer, ..] = general(state);
+    pointer
+}
+
+/// Whether this thread, told by its stack, faulted at the same instruction and page before, and
+/// nothing was about to be moved since: then the fault is the program's own, as all bytes are
+/// where it thinks. One that comes from before they were back comes once for each page and each
+/// time that something moves: a page may be in several areas, of which each was put back at some
+/// time, and an instruction may come to pages of several areas while they are put back one after
+/// another.
+fn faulted_before(here: u64, address: u64, stack: u64) -> bool {
     const PLACES: usize = 64;
     static LATE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
-    let thread = kernel::thread();
+    let page = (address >> 12).rotate_left(29);
     let which = u64::from(shared::moves()).rotate_left(17);
-    let this = u64::from(thread) << 32 ^ here ^ which;
-    LATE.get(thread as usize % PLACES)
+    let this = stack.rotate_left(43) ^ here ^ page ^ which;
+    LATE.get((stack >> 12) as usize % PLACES)
         .is_some_and(|place| place.swap(this, Relaxed) == this)
 }
 
@@ -305,14 +312,30 @@ mod tests {
     /// late fault from one of the program's own is that something has moved since.
     #[test]
     fn a_late_fault_comes_once_for_each_move() {
+        const STACK: u64 = 0x7fff_0000_1000;
+        const PAGE: u64 = 0x7f12_3456_7000;
         let _alone = shared::COUNTING.lock();
-        assert!(!faulted_before(0x1000), "from before the bytes were back");
-        assert!(faulted_before(0x1000), "nothing has moved since");
+        let again = |here| faulted_before(here, PAGE, STACK);
+        assert!(!again(0x1000), "from before the bytes were back");
+        assert!(again(0x1000), "nothing has moved since");
         for _ in 0..3 {
             shared::count_move();
-            assert!(!faulted_before(0x1000), "another one");
+            assert!(!again(0x1000), "another one");
         }
-        assert!(faulted_before(0x1000));
-        assert!(!faulted_before(0x2000), "another instruction");
+        assert!(again(0x1000));
+        assert!(!again(0x2000), "another instruction");
+        assert!(again(0x2000));
+        assert!(
+            !faulted_before(0x2000, PAGE + 0x3000, STACK),
+            "a page of another area that is on its way back"
+        );
+        assert!(
+            faulted_before(0x2000, PAGE + 0x3010, STACK),
+            "the same page"
+        );
+        assert!(
+            !faulted_before(0x2000, PAGE + 0x3000, STACK + 0x80_0000),
+            "another thread"
+        );
     }
 }

@@ -29,7 +29,7 @@ unsafe extern "C" fn instead(call: &mut Call) {
         match call.number {
             // It may make kernel calls that nobody sees: the tool looks at it before
             // anything is moved again.
-            libc::SYS_mmap | libc::SYS_mprotect if is_code(size) => {
+            libc::SYS_mmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect if is_code(size) => {
                 area::roll_back_all(BY_MAPPING);
             }
             // The heap ends there, so that what is above it goes; 0 only asks.
@@ -60,17 +60,28 @@ unsafe extern "C" fn failed(call: &mut Call) {
     if shared::control().is_none() || call.number < 0 {
         return;
     }
+    // SAFETY: by the caller.
+    unsafe { again(call) };
+}
+
+/// Makes a call again that could not reach its memory, if that may have been because of bytes
+/// that had moved.
+///
+/// # Safety
+/// The program's own call, which has just failed so.
+pub unsafe fn again(call: &mut Call) {
     // Another thread may have put them back since the call failed.
-    if shared::areas().next().is_some() {
-        loop {
-            let moves = shared::moves();
-            area::roll_back_all(BY_KERNEL);
-            // SAFETY: the program's own call.
-            unsafe { call.make() };
-            // They may have been moved again meanwhile.
-            if call.result != -(libc::EFAULT as isize) || shared::moves() == moves {
-                return;
-            }
+    if shared::areas().next().is_none() {
+        return;
+    }
+    loop {
+        let moves = shared::moves();
+        area::roll_back_all(BY_KERNEL);
+        // SAFETY: the program's own call.
+        unsafe { call.make() };
+        // They may have been moved again meanwhile.
+        if call.result != -(libc::EFAULT as isize) || shared::moves() == moves {
+            return;
         }
     }
 }

@@ -4,7 +4,7 @@
 //! (`poll`, `nanosleep`). The program must not see that: these are begun anew here.
 //! Contexts: signal.
 
-use crate::kernel;
+use crate::{kernel, shared};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -67,6 +67,7 @@ pub fn is_ended_by_us(number: i64, result: isize, before: u64) -> bool {
     let now = asked();
     result as i64 == ENDED
         && now != before
+        && !shared::is_confined()
         && now & THREAD == u64::from(kernel::thread())
         && CALLS.contains(&number)
 }

@@ -1,4 +1,5 @@
-//! The library that `sunder repair` preloads: moves the bytes of falsely shared
+//! The library that `sunder repair` puts into programs, or preloads where it may not: moves the
+//! bytes of falsely shared
 //! pages to lines of their own while the program runs, and sends threads that
 //! reach for them to code that finds them there. What is moved, and which code
 //! replaces which, is decided outside; here it is carried out, and taken back
@@ -13,12 +14,12 @@
 //!   memory was moved is made again.
 //! - [`contexts`] sees threads go to stacks that the program made for itself.
 //! - [`cancel`] sees to it that no thread is cancelled in a copy of code.
-//! - [`signals`], [`calls`] and [`spawn`] are functions that the program calls
+//! - [`signals`], [`calls`], [`takes`] and [`spawn`] are functions that the program calls
 //!   instead of the C library's, so that its own handlers, its reads and writes and
 //!   its children are what they are without us.
 //!
 //! In a program that was running already nobody calls these functions; there
-//! [`attached`] sees the kernel calls behind them. They are left out of what the tool
+//! [`attached`] and [`before`] see the kernel calls behind them. They are left out of what the tool
 //! puts there (feature `preloaded`), and with them all that would take memory in the
 //! program to no end: the standard library and tables for unwinding.
 //!
@@ -41,6 +42,7 @@
 mod area;
 mod ask;
 mod attached;
+mod before;
 #[cfg(feature = "preloaded")]
 mod calls;
 mod cancel;
@@ -71,3 +73,5 @@ mod spawn;
 mod stacks;
 #[cfg(feature = "preloaded")]
 mod start;
+#[cfg(feature = "preloaded")]
+mod takes;

@@ -2,7 +2,7 @@
 //! Contexts: normal, signal.
 
 use crate::area::{self, set_mask};
-use crate::kernel;
+use crate::{kernel, shared};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
@@ -102,7 +102,10 @@ pub unsafe fn deliver(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
             }
             // SIGSEGV stays open: the program's handler may reach for moved bytes.
             let during = (mask | MASK.load(Relaxed)) & !BIT;
-            set_mask(libc::SIG_SETMASK, &during, &mut 0);
+            // In a program that confines itself all stay blocked, as in our handler.
+            if !shared::is_confined() {
+                set_mask(libc::SIG_SETMASK, &during, &mut 0);
+            }
             handler
         }
     }

@@ -85,6 +85,7 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
 fn confine() {
     shared::withdraw();
     area::roll_back_all(BY_CONFINEMENT);
+    shared::confine();
 }
 
 /// These bytes are where the program thinks until [`shared::end_use`].

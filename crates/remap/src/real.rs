@@ -39,6 +39,16 @@ sunder_next::functions! {
     sendto: fn(c_int, Bytes, usize, c_int, Bytes, u32) -> isize;
     recvmsg: fn(c_int, *mut libc::msghdr, c_int) -> isize;
     sendmsg: fn(c_int, *mut libc::msghdr, c_int) -> isize;
+    accept: fn(c_int, Bytes, *mut u32) -> c_int;
+    accept4: fn(c_int, Bytes, *mut u32, c_int) -> c_int;
+    wait: fn(*mut c_int) -> c_int;
+    waitpid: fn(c_int, *mut c_int, c_int) -> c_int;
+    wait3: fn(*mut c_int, c_int, *mut libc::rusage) -> c_int;
+    wait4: fn(c_int, *mut c_int, c_int, *mut libc::rusage) -> c_int;
+    waitid: fn(u32, u32, *mut libc::siginfo_t, c_int) -> c_int;
+    sigwaitinfo: fn(Set, *mut libc::siginfo_t) -> c_int;
+    sigtimedwait: fn(Set, *mut libc::siginfo_t, *const libc::timespec) -> c_int;
+    msgrcv: fn(c_int, Bytes, usize, i64, c_int) -> isize;
     posix_spawn: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, Strings, Strings) -> c_int;
     posix_spawnp: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, Strings, Strings) -> c_int;
     system: fn(*const c_char) -> c_int;

@@ -3,7 +3,7 @@
 
 use crate::kernel;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use sunder_wire::remap::{ACTIVE, APPLYING, Area, Control, FREE, ROLLING_BACK, WITHDRAWN};
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
@@ -61,6 +61,20 @@ pub fn anything_moved() -> bool {
             APPLYING | ACTIVE | ROLLING_BACK
         )
     })
+}
+
+/// The program has confined itself.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// The program confines itself: what it may not call the kernel for, nothing of ours may either.
+/// What is still needed does without from here on.
+pub fn confine() {
+    CONFINED.store(true, Ordering::SeqCst);
+}
+
+/// See [`confine`].
+pub fn is_confined() -> bool {
+    CONFINED.load(Ordering::Acquire)
 }
 
 /// How often something was moved.

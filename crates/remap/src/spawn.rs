@@ -14,7 +14,8 @@ type Strings = *const *mut c_char;
 /// Nothing is moved while the value lives. None in a child of `vfork`: its parent's has
 /// begun, and here it would never end.
 fn prepare() -> Option<Hold> {
-    if attached::is_guest() {
+    // Once the program has confined itself nothing is moved, and we ask the kernel nothing.
+    if shared::is_confined() || attached::is_guest() {
         return None;
     }
     let hold = Hold::new();
@@ -50,7 +51,27 @@ spawns! {
     execvp(path: *const c_char, arguments: Strings) -> c_int = -1;
     execvpe(path: *const c_char, arguments: Strings, strings: Strings) -> c_int = -1;
     fexecve(file: c_int, arguments: Strings, strings: Strings) -> c_int = -1;
-    _Fork() -> c_int = -1;
+}
+
+/// Interposed; see the C library's manual. Nobody tells its child otherwise, for which nothing is
+/// moved, ever, as in that of `fork`.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn _Fork() -> c_int {
+    let hold = prepare();
+    let child = match real::_Fork() {
+        // SAFETY: handed on.
+        Some(real) => unsafe { real() },
+        None => -1,
+    };
+    if child == 0 {
+        // SAFETY: null is allowed.
+        unsafe { shared::set_control(core::ptr::null_mut()) };
+    }
+    drop(hold);
+    child
 }
 
 /// What can't be bracketed, because it returns twice or on another stack: nothing

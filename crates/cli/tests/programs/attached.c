@@ -1,8 +1,8 @@
 /* Counts in threads, falsely shared, until its standard input says something; then says
  * whether all counts are right. With "calls" it does meanwhile what could see that it is
  * being repaired: signals, faults of its own, children, kernel calls with pointers to what
- * its threads write. With "no-code" and "no-room" nothing can be put into it. With "apart"
- * each thread has a page of its own. */
+ * its threads write; in so many rounds if that is said too, and then ends. With "no-code" and
+ * "no-room" nothing can be put into it. With "apart" each thread has a page of its own. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +15,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,9 +26,13 @@ extern char **environ;
 static struct {
     volatile long count[2];
     char text[512];
-    sigset_t set;
+    sigset_t set, kept;
     struct sigaction action;
-    char rest[2048];
+    struct sockaddr_un address;
+    socklen_t length;
+    siginfo_t info;
+    int status;
+    char rest[1024];
 } __attribute__((aligned(4096))) shared;
 
 static volatile long alone[2][512] __attribute__((aligned(4096)));
@@ -35,6 +41,8 @@ static int apart;
 static volatile int stop;
 static long wanted[2];
 static int wrong;
+/* Rounds of "calls", and a pipe for them. */
+static int round, ends[2];
 
 static sigjmp_buf back;
 static volatile sig_atomic_t faults, signals;
@@ -79,7 +87,7 @@ static void *short_life(void *argument) {
     return argument;
 }
 
-static void children(int round) {
+static void children(void) {
     pid_t child = fork();
     if (child == 0) {
         struct sigaction seen;
@@ -90,7 +98,7 @@ static void children(int round) {
         _exit(good && faults == round + 2 ? 5 : 6);
     }
     int status = 0;
-    CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 5);
+    CHECK(waitpid(child, &shared.status, 0) == child && WEXITSTATUS(shared.status) == 5);
     char *arguments[] = {"true", NULL};
     CHECK(posix_spawnp(&child, "true", NULL, NULL, arguments, environ) == 0);
     CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -102,9 +110,10 @@ static void children(int round) {
 
 static void masks(void) {
     sigset_t old, now;
-    sigfillset(&shared.set);
-    CHECK(pthread_sigmask(SIG_BLOCK, &shared.set, &old) == 0);
-    CHECK(sigismember(&old, SIGUSR1) == 0);
+    sigfillset(&now);
+    CHECK(pthread_sigmask(SIG_BLOCK, round % 2 ? &now : &shared.set, &shared.kept) == 0);
+    CHECK(sigismember(&shared.kept, SIGUSR1) == 0);
+    old = shared.kept;
     pthread_kill(pthread_self(), SIGUSR1);
     sig_atomic_t before = signals;
     shared.text[0]++;
@@ -114,6 +123,52 @@ static void masks(void) {
     sigsuspend(&now);
     CHECK(signals == before + 1);
     CHECK(pthread_sigmask(SIG_SETMASK, &old, NULL) == 0);
+}
+
+/* A signal is there once. */
+static void waited(void) {
+    sigset_t one, old;
+    struct timespec none = {0, 0};
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR2);
+    CHECK(pthread_sigmask(SIG_BLOCK, &one, &old) == 0);
+    pthread_kill(pthread_self(), SIGUSR2);
+    CHECK(sigtimedwait(&one, &shared.info, &none) == SIGUSR2);
+    CHECK(shared.info.si_signo == SIGUSR2);
+    CHECK(pthread_sigmask(SIG_SETMASK, &old, NULL) == 0);
+}
+
+/* So is a connection. */
+static void connections(void) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    socklen_t length = sizeof(sa_family_t);
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(bind(listener, (struct sockaddr *)&name, length) == 0 && listen(listener, 1) == 0);
+    length = sizeof name;
+    CHECK(getsockname(listener, (struct sockaddr *)&name, &length) == 0);
+    int caller = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(connect(caller, (struct sockaddr *)&name, length) == 0);
+    shared.length = sizeof shared.address;
+    int called = accept(listener, (struct sockaddr *)&shared.address, &shared.length);
+    CHECK(called >= 0 && shared.length >= sizeof(sa_family_t));
+    close(called), close(caller), close(listener);
+}
+
+/* And a message. */
+static void messages(void) {
+    int pair[2];
+    char byte = 0;
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, pair) == 0);
+    CHECK(send(pair[1], "x", 1, 0) == 1);
+    shared.length = sizeof shared.address;
+    CHECK(recvfrom(pair[0], &byte, 1, 0, (struct sockaddr *)&shared.address, &shared.length) == 1);
+    CHECK(byte == 'x');
+    close(pair[0]), close(pair[1]);
+}
+
+/* The rights stay as they are; the key is the one that all memory has. */
+static void keys(void) {
+    pkey_mprotect(&shared, sizeof shared, PROT_READ | PROT_WRITE, 0);
 }
 
 static void actions(void) {
@@ -128,7 +183,7 @@ static void actions(void) {
     CHECK(sigaction(SIGUSR1, NULL, &old) == 0 && old.sa_sigaction == on_signal);
 }
 
-static void transfers(int ends[2], int round) {
+static void transfers(void) {
     char text[64];
     snprintf(text, sizeof text, "round %d", round);
     CHECK(write(ends[1], text, sizeof text) == sizeof text);
@@ -143,23 +198,25 @@ static void transfers(int ends[2], int round) {
     CHECK(read(ends[0], big, sizeof big) == sizeof shared.text + 16);
 }
 
-static void disturb(void) {
+static void disturb(long rounds) {
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
     sigfillset(&action.sa_mask);
     sigaction(SIGSEGV, &action, NULL);
     action.sa_sigaction = on_signal;
     sigaction(SIGUSR1, &action, NULL);
-    int ends[2];
+    /* Each of them may be the first that meets moved bytes, which it sends back. */
+    static void (*const all[])(void) = {transfers, masks, actions, connections, messages, waited, keys};
+    const int count = sizeof all / sizeof *all;
+    sigfillset(&shared.set);
     CHECK(pipe(ends) == 0);
     printf("ready\n");
     fflush(stdout);
     struct pollfd input = {.fd = 0, .events = POLLIN};
-    for (int round = 0; poll(&input, 1, 1) == 0; round++) {
+    for (; rounds ? round < rounds : poll(&input, 1, 1) == 0; round++) {
+        if (rounds) poll(NULL, 0, 1);
         if (sigsetjmp(back, 1) == 0) *(volatile int *)16 = 1;
         CHECK(faults == round + 1);
-        transfers(ends, round);
-        masks();
-        actions();
+        for (int i = 0; i < count; i++) all[(round + i) % count]();
         pthread_t thread;
         void *result = NULL;
         CHECK(pthread_create(&thread, NULL, short_life, &input) == 0);
@@ -168,7 +225,7 @@ static void disturb(void) {
         CHECK(pages != MAP_FAILED);
         pages[5000] = 1;
         CHECK(munmap(pages, 1 << 20) == 0);
-        if (round % 8 == 7) children(round);
+        if (round % 8 == 7) children();
     }
 }
 
@@ -198,15 +255,17 @@ int main(int count, char **arguments) {
     for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     char byte;
+    long rounds = 0;
     if (strcmp(what, "calls") == 0) {
-        disturb();
+        rounds = count > 2 ? atol(arguments[2]) : 0;
+        disturb(rounds);
     } else {
         if (strcmp(what, "no-code") == 0) allow_no_code();
         if (strcmp(what, "no-room") == 0) leave_no_room();
         printf("ready\n");
         fflush(stdout);
     }
-    CHECK(read(0, &byte, 1) == 1);
+    if (!rounds) CHECK(read(0, &byte, 1) == 1);
     stop = 1;
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < 2; i++) CHECK((apart ? alone[i][0] : shared.count[i]) == wanted[i]);

@@ -5,7 +5,7 @@
 //! own library in every program (the vDSO) is such a module: it calls the kernel for clocks of
 //! CPU time. Called by `plan`.
 
-use super::plan::{Module, needed};
+use super::plan::{Module, TAKE_FIRST, needed};
 use crate::embed::MemoryFile;
 use crate::hooking::{RESTORES, base, restorers};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -112,9 +112,16 @@ pub fn patches(code: &ModuleCode, file: &std::path::Path) -> Result<Vec<Patch>> 
         .filter(|r| behind(r))
         .map(|r| r.entry)
         .collect();
+    // And those that are better looked at before, but need not be.
+    let takes_first =
+        |number| matches!(number, Number::Always(n) if TAKE_FIRST.contains(&n.into()));
+    let left = first.refused.iter().filter(|r| takes_first(r.number));
+    let left: HashSet<u64> = left.map(|r| r.entry).collect();
     let second = entering.plan(|entry, number| {
         if retried.contains(&entry) {
             Want::Before
+        } else if left.contains(&entry) {
+            Want::Result
         } else {
             wanted(number)
         }

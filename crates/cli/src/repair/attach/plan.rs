@@ -17,14 +17,16 @@ use sunder_wire::sites::{BEFORE, Patch};
 
 /// Calls that are seen in their place: they change the address space or how signals are
 /// handled, and never wait.
-pub(super) const INSTEAD: [i64; 12] = [
+pub(super) const INSTEAD: [i64; 14] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mprotect,
+    libc::SYS_pkey_mprotect,
     libc::SYS_mremap,
     libc::SYS_madvise,
     libc::SYS_brk,
     libc::SYS_shmat,
+    libc::SYS_shmdt,
     libc::SYS_mlock,
     libc::SYS_mlock2,
     libc::SYS_rt_sigaction,
@@ -66,6 +68,22 @@ pub(super) const BEFORE_THEM: [i64; 31] = [
     libc::SYS_recvmsg,
     libc::SYS_sendmsg,
     libc::SYS_remap_file_pages,
+];
+
+/// Calls that take something from the kernel before they write to the program's memory: made
+/// again for bytes that had moved they would get the next, or nothing. Where there is no room for
+/// a hook before one, it is made again nevertheless.
+pub(super) const TAKE_FIRST: [i64; 10] = [
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_msgrcv,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_recvmmsg,
+    libc::SYS_setitimer,
+    libc::SYS_timer_settime,
 ];
 
 /// Modules that lie so near to each other have room for hooks in one place.
@@ -249,7 +267,9 @@ fn module(process: ProcessId, mapping: &Mapping, stay: Stay) -> Result<Module> {
         if reads_alone && stay == Stay::ToTheEnd {
             reads.push(refused.entry);
         }
+        let takes_first = |n: u32| TAKE_FIRST.contains(&n.into());
         let may_be_left = reads_alone
+            || matches!(refused.number, Number::Always(n) if takes_first(n))
             || refused.number == Number::Always(libc::SYS_exit_group as u32)
             || matches!(refused.number, Number::Any | Number::In(_))
                 && at(refused.entry - LOOP).is_some_and(|b| ends_it(&b[..LOOP as usize]));
@@ -349,7 +369,22 @@ pub(super) fn needed(number: Number) -> Want {
     match number {
         Number::Always(n) if INSTEAD.contains(&n.into()) => Want::Call,
         Number::Always(n) if BEFORE_THEM.contains(&n.into()) => Want::Before,
+        Number::Always(n) if TAKE_FIRST.contains(&n.into()) => Want::Before,
         Number::Any | Number::In(_) => Want::Before,
         Number::Always(_) => Want::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BEFORE_THEM, INSTEAD};
+    use crate::hooking::CHANGES;
+
+    /// What is seen of the address space in a program that we start is seen in a running one.
+    #[test]
+    fn all_calls_that_change_mappings_are_seen() {
+        let seen = |call: &i64| INSTEAD.contains(call) || BEFORE_THEM.contains(call);
+        let unseen: Vec<_> = CHANGES.iter().filter(|call| !seen(call)).collect();
+        assert!(unseen.is_empty(), "{unseen:?}");
     }
 }

@@ -1,0 +1,241 @@
+//! What is done before kernel calls that stay in their place, in a program that was running
+//! already: bytes that the kernel is to use, or that must not be away when the call has been made,
+//! go back. Contexts: all.
+
+use crate::attached::{is_guest, word};
+use crate::program::BIT;
+use crate::shared::{control, withdraw};
+use crate::{area, cancel, hooks, kernel, shared};
+use sunder_hooks::Call;
+use sunder_wire::remap::{BY_CONFINEMENT, BY_DEATH, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
+
+/// Before a call that stays in its place: nothing is moved from here until its thread
+/// is in the kernel.
+pub unsafe extern "C" fn before(call: &mut Call) {
+    if control().is_none() {
+        return;
+    }
+    let [a, b, c, d, e, f] = call.arguments.map(|a| a as u64);
+    match call.number {
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
+            makes_a_process(call.number, a, b);
+        }
+        libc::SYS_execve | libc::SYS_execveat | libc::SYS_exit_group => {
+            area::roll_back_all(BY_FORK);
+        }
+        libc::SYS_seccomp => confine(),
+        libc::SYS_prctl if a as i32 == libc::PR_SET_SECCOMP => confine(),
+        libc::SYS_ptrace => give_up(BY_CONFINEMENT),
+        libc::SYS_tgkill if c == cancel::SIGNAL => cancel::begins(b as u32),
+        // As `abort` does: a core file has the bytes where they were.
+        libc::SYS_tgkill if !shared::is_confined() && leaves_core(c) => {
+            area::roll_back_all(BY_DEATH);
+        }
+        libc::SYS_rt_sigsuspend => blocks(a),
+        libc::SYS_ppoll => blocks(d),
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => blocks(e),
+        libc::SYS_pselect6 if f != 0 => blocks(word(f).unwrap_or(0)),
+        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => used(b, c),
+        libc::SYS_sendto => {
+            used(b, c);
+            used(e, f.min(ADDRESS));
+        }
+        libc::SYS_recvfrom => {
+            used(b, c);
+            used(e, ADDRESS);
+            used(f, 4);
+        }
+        libc::SYS_readv | libc::SYS_writev | libc::SYS_preadv | libc::SYS_pwritev => {
+            all_used(b, c);
+        }
+        libc::SYS_preadv2 | libc::SYS_pwritev2 => all_used(b, c),
+        libc::SYS_recvmsg | libc::SYS_sendmsg => message(b),
+        libc::SYS_futex => futex(call),
+        number if takes_first(number, [b, c, d, e]) => {}
+        number => other(number, a, b, c),
+    }
+}
+
+/// Bytes of the longest address of a socket, and more.
+const ADDRESS: u64 = 256;
+/// Bytes of `siginfo_t`.
+const INFO: u64 = 128;
+/// Bytes of `rusage`.
+const USAGE: u64 = 144;
+
+/// Whether it is a call that takes something from the kernel before it writes to the program's
+/// memory: made again because it could not, it would get the next, or nothing. Its memory is then
+/// where the program thinks.
+fn takes_first(number: i64, arguments: [u64; 4]) -> bool {
+    let [b, c, d, e] = arguments;
+    match number {
+        libc::SYS_accept | libc::SYS_accept4 => {
+            used(b, ADDRESS);
+            used(c, 4);
+        }
+        libc::SYS_wait4 => {
+            used(b, 4);
+            used(d, USAGE);
+        }
+        libc::SYS_waitid => {
+            used(c, INFO);
+            used(e, USAGE);
+        }
+        libc::SYS_rt_sigtimedwait => used(b, INFO),
+        libc::SYS_msgrcv => used(b, c.saturating_add(8)),
+        libc::SYS_mq_timedreceive => {
+            used(b, c);
+            used(d, 4);
+        }
+        libc::SYS_recvmmsg => area::roll_back_all(BY_KERNEL),
+        libc::SYS_setitimer => used(c, 32),
+        libc::SYS_timer_settime => used(d, 32),
+        _ => return false,
+    }
+    true
+}
+
+/// Whether this signal is the end of the program, and leaves a core file if one is wanted.
+fn leaves_core(signal: u64) -> bool {
+    let ends = [
+        libc::SIGQUIT,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGSYS,
+    ];
+    let mut action = [0u64; 4];
+    let arguments = [signal as usize, 0, &raw mut action as usize, 8, 0, 0];
+    // SAFETY: the kernel writes an action of its layout.
+    ends.contains(&(signal as i32))
+        && unsafe { kernel::call(libc::SYS_rt_sigaction, arguments) } == 0
+        && action.first() == Some(&(libc::SIG_DFL as u64))
+}
+
+/// Calls that only `syscall` and a few others make, whose code does not tell which.
+fn other(number: i64, a: u64, b: u64, c: u64) {
+    match number {
+        libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => give_up(BY_SIGNALS),
+        libc::SYS_mmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect if hooks::is_code(c) => {
+            area::roll_back_all(BY_MAPPING);
+        }
+        libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {
+            area::roll_back_in(a, b, BY_MAPPING);
+        }
+        libc::SYS_pkey_mprotect => area::roll_back_in(a, b, BY_MAPPING),
+        // The kernel then uses memory while nobody waits for it.
+        libc::SYS_io_uring_setup | libc::SYS_io_setup | libc::SYS_userfaultfd => {
+            give_up(BY_KERNEL);
+        }
+        libc::SYS_mremap | libc::SYS_brk | libc::SYS_shmat | libc::SYS_remap_file_pages => {
+            area::roll_back_all(BY_MAPPING);
+        }
+        libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => {}
+        libc::SYS_sched_yield | libc::SYS_getrandom | libc::SYS_membarrier => {}
+        libc::SYS_tgkill | libc::SYS_tkill | libc::SYS_exit | libc::SYS_rt_sigreturn => {}
+        // What else takes memory may do so in pieces.
+        _ => area::roll_back_all(BY_KERNEL),
+    }
+}
+
+fn give_up(reason: u32) {
+    withdraw();
+    area::roll_back_all(reason);
+}
+
+/// The program confines itself: nothing of ours may call the kernel any more. Handlers stay
+/// ours, which need no calls: threads may still be in copies of code, and come out by a fault.
+fn confine() {
+    if shared::is_confined() || is_guest() {
+        return;
+    }
+    give_up(BY_CONFINEMENT);
+    shared::confine();
+}
+
+fn makes_a_process(number: i64, a: u64, b: u64) {
+    const CLONE_ARGUMENTS: [u64; 3] = [0, 5 * 8, 6 * 8];
+    // Below the top that `clone` gets, the new thread's first frames.
+    const FIRST: u64 = 64 << 10;
+    let (flags, at, len) = match number {
+        libc::SYS_clone => (a, b.saturating_sub(FIRST), 2 * FIRST),
+        libc::SYS_clone3 => {
+            let [flags, stack, len] = CLONE_ARGUMENTS.map(|o| word(a + o).unwrap_or(0));
+            (flags, stack, len)
+        }
+        _ => (0, 0, 0),
+    };
+    if flags & libc::CLONE_THREAD as u64 != 0 {
+        area::roll_back_in(at, len, BY_MAPPING);
+        return;
+    }
+    // A process that shares the memory while this one goes on is not seen.
+    let shares = libc::CLONE_VM as u64;
+    if flags & (shares | libc::CLONE_VFORK as u64) == shares {
+        withdraw();
+    }
+    area::roll_back_all(BY_FORK);
+}
+
+/// A thread waits with this mask: handlers that run meanwhile have SIGSEGV blocked.
+fn blocks(mask: u64) {
+    if mask != 0 && word(mask).is_none_or(|mask| mask & BIT != 0) {
+        area::roll_back_all(BY_SIGNALS);
+    }
+}
+
+/// The kernel finds who waits by the address, which stays what it was, wherever the bytes are; so
+/// only what it reads has to be in its place. Waking another's private waiters reads nothing.
+fn futex(call: &Call) {
+    const PRIVATE: i32 = libc::FUTEX_PRIVATE_FLAG;
+    let [word, operation, _, time, other, _] = call.arguments.map(|a| a as u64);
+    let operation = operation as i32 & !libc::FUTEX_CLOCK_REALTIME;
+    if matches!(
+        operation & !PRIVATE,
+        libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET
+    ) && operation & PRIVATE != 0
+    {
+        return;
+    }
+    used(word, 4);
+    // What is no pointer is in no pages, or has bytes put back that need not be.
+    used(time, 16);
+    used(other, 4);
+}
+
+/// These bytes go to the kernel.
+fn used(at: u64, len: u64) {
+    if shared::anything_moved() {
+        area::roll_back_in(at, len, BY_KERNEL);
+    }
+}
+
+/// So do those of several places.
+fn all_used(at: u64, count: u64) {
+    /// The kernel takes no more.
+    const MOST: u64 = 1024;
+    if !shared::anything_moved() {
+        return;
+    }
+    for vector in 0..count.min(MOST) {
+        let place = at.wrapping_add(16 * vector);
+        let (Some(start), Some(len)) = (word(place), word(place + 8)) else {
+            return;
+        };
+        area::roll_back_in(start, len, BY_KERNEL);
+    }
+}
+
+/// And those of a message: name, vectors, control data.
+fn message(at: u64) {
+    if !shared::anything_moved() {
+        return;
+    }
+    area::roll_back_in(at, 56, BY_KERNEL);
+    let part = |n: u64| word(at + 8 * n).unwrap_or(0);
+    area::roll_back_in(part(0), part(1) & 0xffff_ffff, BY_KERNEL);
+    all_used(part(2), part(3));
+    area::roll_back_in(part(4), part(5), BY_KERNEL);
+}
