@@ -16,6 +16,7 @@ mod pages;
 mod report;
 pub(crate) mod shared;
 mod target;
+mod threads;
 pub(crate) mod trace;
 mod waits;
 

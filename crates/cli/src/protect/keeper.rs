@@ -8,10 +8,10 @@ use super::hooks::{Hooks, Readiness};
 use super::image::{self, Images};
 use super::pages::{Asked, Pages};
 use super::shared::{self, Shared};
+use super::threads::{is_alive, is_gone, is_running, threads_of};
 use super::trace::{self, Stop, Stopped};
 use crate::args::Protect;
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
@@ -251,7 +251,7 @@ impl Keeper {
             self.stop_for_a_fork();
         } else if self.is_open() {
             if !self.pages.settle(&self.shared) {
-                self.free_slots(&threads_of(self.process));
+                self.free_slots();
             } else if self.prepare() && !self.is_resting() {
                 self.look_around();
             }
@@ -282,8 +282,10 @@ impl Keeper {
     /// Looks at every thread that it is time for.
     fn look_around(&mut self) {
         let threads = threads_of(self.process);
-        self.free_slots(&threads);
-        self.threads.retain(|thread, _| threads.contains(thread));
+        self.free_slots();
+        let process = self.process;
+        let lives = |thread: &i32| threads.contains(thread) || !is_gone(process, *thread);
+        self.threads.retain(|thread, _| lives(thread));
         if threads.len() < 2 {
             return;
         }
@@ -297,11 +299,14 @@ impl Keeper {
         }
     }
 
-    /// Slots of threads that are gone belong to nobody.
-    fn free_slots(&mut self, threads: &[i32]) {
+    /// Slots of threads that are gone belong to nobody. A thread that is not at home can't end by
+    /// itself, and would lose what it has computed: only another program leaves such a slot.
+    fn free_slots(&mut self) {
         for (index, slot) in self.shared.slots.iter().enumerate() {
             let thread = slot.thread.load(Relaxed) as i32;
-            if thread != 0 && !threads.contains(&thread) {
+            let is_home = slot.state.load(Acquire) == state::HOME;
+            let ended = thread != 0 && is_gone(self.process, thread);
+            if ended && (is_home || !self.is_same_image()) {
                 let gone = self.threads.values().find(|t| t.slot == Some(index));
                 if gone.is_some_and(|t| t.episodes != slot.episodes.load(Relaxed)) {
                     self.usual = averaged(self.usual, length_of(slot));
@@ -557,12 +562,19 @@ impl Keeper {
 
     /// All threads but one, stopped. `None` if one can't be just now.
     fn stop_all_but(&mut self, one: i32) -> Option<Vec<Stopped>> {
+        /// One list of threads may lack somebody; the next is whole, as nobody is left to end.
+        const LISTS: u32 = 2;
         let mut stopped: Vec<Stopped> = Vec::new();
         let mut seen = HashSet::from([one]);
+        let mut without_new = 0;
         loop {
             let threads = threads_of(self.process);
+            if threads.is_empty() {
+                return None;
+            }
             let new: Vec<i32> = threads.into_iter().filter(|t| !seen.contains(t)).collect();
-            if new.is_empty() {
+            without_new = if new.is_empty() { without_new + 1 } else { 0 };
+            if without_new == LISTS {
                 return Some(stopped);
             }
             for thread in new {
@@ -619,27 +631,5 @@ fn averaged(before: f64, new: u64) -> f64 {
     ALPHA * before + (1.0 - ALPHA) * new as f64
 }
 
-fn threads_of(process: i32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{process}/task"));
-    let names = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|e| e.file_name());
-    names.filter_map(|n| n.to_str()?.parse().ok()).collect()
-}
-
-/// The letter of a thread's state.
-fn state_of(process: i32, thread: i32) -> Option<char> {
-    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
-    let (_, rest) = text.rsplit_once(')')?;
-    rest.trim_start().chars().next()
-}
-
-fn is_running(process: i32, thread: i32) -> bool {
-    state_of(process, thread) == Some('R')
-}
-
-fn is_alive(process: i32, thread: i32) -> bool {
-    state_of(process, thread).is_some_and(|s| !matches!(s, 'Z' | 'X' | 'x'))
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! The keeper of this very process, in which nobody is stopped.
+
+use super::*;
+
+/// A keeper of a process whose threads are not looked at, and the file that it shares with it.
+fn keeper_of(process: i32) -> (Keeper, Rc<Shared>) {
+    let shared = Rc::new(Shared::new().expect("memory files exist"));
+    let keeper = Keeper::with_tick(Rc::clone(&shared), TICK, process);
+    (keeper, shared)
+}
+
+/// The number of a thread that has ended.
+fn ended() -> i32 {
+    // SAFETY: takes nothing.
+    let thread = std::thread::spawn(|| unsafe { libc::gettid() });
+    let number = thread.join().expect("it only tells its number");
+    while !is_gone(std::process::id() as i32, number) {
+        std::thread::yield_now();
+    }
+    number
+}
+
+/// A slot that is taken from an isolated thread makes this go on from where its episode
+/// began, with all of its work done twice.
+#[test]
+fn only_threads_that_have_ended_at_home_lose_their_slots() {
+    let process = std::process::id() as i32;
+    let (mut keeper, shared) = keeper_of(process);
+    let control: &Control = &shared;
+    // The library is where it was.
+    shared.base.store(&raw const *control as u64, Relaxed);
+    let (lives, gone) = (process, ended());
+    let slots = [
+        (lives, state::HOME),
+        (lives, state::ISOLATED),
+        (gone, state::HOME),
+        (gone, state::ENTERING),
+        (gone, state::ISOLATED),
+        (gone, state::RETURNING),
+    ];
+    for (slot, (thread, state)) in shared.slots.iter().zip(slots) {
+        slot.thread.store(thread as u32, Relaxed);
+        slot.state.store(state, Relaxed);
+    }
+    let found = || -> Vec<(i32, u32)> {
+        let all = shared.slots.iter().take(slots.len());
+        all.map(|s| (s.thread.load(Relaxed) as i32, s.state.load(Relaxed)))
+            .collect()
+    };
+    keeper.free_slots();
+    let mut left = slots;
+    left[2] = (0, state::FREE);
+    assert_eq!(found(), left);
+    // Another program: nobody of the old one is left.
+    shared.base.store(0, Relaxed);
+    keeper.free_slots();
+    left[3..].fill((0, state::FREE));
+    assert_eq!(found(), left);
+}
+
+#[test]
+fn of_a_process_whose_threads_are_not_told_not_all_are_stopped() {
+    let (mut keeper, _) = keeper_of(i32::MAX);
+    assert!(keeper.stop_all_but(1).is_none());
+}
