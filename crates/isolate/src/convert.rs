@@ -56,7 +56,8 @@ pub fn install_hooks(control: &Control) -> bool {
 }
 
 /// Makes memory sharable that is not yet. False if that stopped half-way: whatever is
-/// not sharable is as it was.
+/// not sharable is as it was, and what is sharable by then stays so and counts, so that a fork finds
+/// private memory and changes of the address space are followed.
 pub fn share(control: &Control) -> bool {
     // SAFETY: the path is a C string.
     let Some(file) = (unsafe { system::open(crate::start::memory_path(), true) }) else {
@@ -64,12 +65,13 @@ pub fn share(control: &Control) -> bool {
     };
     // SAFETY: as above.
     let presence = unsafe { system::open(c"/proc/thread-self/pagemap".as_ptr().cast(), false) };
+    let before = control.shared_bytes.load(Relaxed);
     let done = share_into(control, file, presence);
     system::close(file);
     if let Some(presence) = presence {
         system::close(presence);
     }
-    if done {
+    if done || control.shared_bytes.load(Relaxed) != before {
         control.conversions.fetch_add(1, SeqCst);
     }
     done
