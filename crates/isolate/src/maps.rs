@@ -47,22 +47,30 @@ impl Mapping<'_> {
     }
 }
 
-/// Reads the list (by way of the thread: the process's first one may have ended) into `buffer`; what of it, or `None` if it does not fit.
+/// Reads the list (by way of the thread: the process's first one may have ended) into `buffer`; what of it, or `None` if it does not fit or can't be read to its end.
 pub fn read(buffer: &mut [u8]) -> Option<&[u8]> {
     // SAFETY: a C string.
     let fd = unsafe { system::open(c"/proc/thread-self/maps".as_ptr().cast(), false) }?;
+    let length = read_to_end(fd, buffer);
+    system::close(fd);
+    length.and_then(|length| buffer.get(..length))
+}
+
+/// How many bytes there are. An error is not their end: who takes half a list for all of it
+/// does not know what memory there is.
+fn read_to_end(fd: i32, buffer: &mut [u8]) -> Option<usize> {
     let mut length = 0;
     while let Some(rest) = buffer.get_mut(length..).filter(|r| !r.is_empty()) {
-        let more = system::read(fd, rest);
-        if more == 0 {
-            break;
+        let arguments = [fd as usize, rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0];
+        // SAFETY: the buffer is valid for its length.
+        let more = unsafe { system::call(libc::SYS_read, arguments) };
+        match usize::try_from(more) {
+            Ok(0) => return (length > 0).then_some(length),
+            Ok(more) => length += more,
+            Err(_) => return None,
         }
-        length += more;
     }
-    system::close(fd);
-    buffer
-        .get(..length)
-        .filter(|_| length > 0 && length < buffer.len())
+    None
 }
 
 /// The mappings of such a list.
@@ -162,5 +170,27 @@ mod tests {
         let found = all(text).find(|m| (m.start..m.end).contains(&here));
         assert!(found.is_some_and(|m| m.is_executable()));
         assert!(read(&mut [0; 64]).is_none(), "it does not fit");
+    }
+
+    #[test]
+    fn a_list_that_ends_with_an_error_is_none() {
+        let mut ends = [0; 2];
+        // SAFETY: a valid place for two descriptors, which are closed below.
+        let made = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) };
+        assert_eq!(made, 0);
+        let [out, into] = ends;
+        let mut buffer = [0; 64];
+        let write = || {
+            // SAFETY: four bytes of a constant.
+            assert_eq!(unsafe { libc::write(into, c"line".as_ptr().cast(), 4) }, 4);
+        };
+        write();
+        // There are bytes, and then there may come more: EAGAIN.
+        assert_eq!(read_to_end(out, &mut buffer), None);
+        write();
+        system::close(into);
+        assert_eq!(read_to_end(out, &mut buffer), Some(4));
+        assert_eq!(read_to_end(out, &mut buffer), None, "nothing is no list");
+        system::close(out);
     }
 }
