@@ -182,8 +182,10 @@ fn go_on(slot: &Slot, suitcase: usize) -> ! {
 
 fn may_enter(control: &Control, slot: &Slot) -> bool {
     if slot.order.load(Acquire) == order::CONVERT {
-        if control.held.load(SeqCst) > 0 {
-            // Somebody is in the middle of a change of the address space.
+        // In this order: who makes a process without going on holding has closed before.
+        let held = control.held.load(SeqCst) > 0;
+        if held || control.closed.load(SeqCst) != closed::OPEN {
+            // Somebody is in the middle of a change of the address space, or of a fork.
             control.converted.store(3, Release);
             system::wake(&control.converted);
             return false;
@@ -409,5 +411,27 @@ fn die(line: &[u8]) -> ! {
         let pid = system::process_id() as usize;
         // SAFETY: takes integers.
         unsafe { system::call(libc::SYS_kill, [pid, libc::SIGKILL as usize, 0, 0, 0, 0]) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `clone` and `syscall` make their process when nothing is held any more: memory that is
+    /// made sharable then would be the child's too.
+    #[test]
+    fn memory_is_not_made_sharable_once_a_process_is_being_made() {
+        for (held, closed, answer) in [(1, closed::OPEN, 3), (0, closed::FORK, 3)] {
+            let control = crate::testing::control();
+            let slot = &control.slots[0];
+            slot.order.store(order::CONVERT, Relaxed);
+            control.held.store(held, Relaxed);
+            control.closed.store(closed, Relaxed);
+            assert!(!may_enter(&control, slot));
+            assert_eq!(control.converted.load(Relaxed), answer);
+            assert_eq!(control.closed.load(Relaxed), closed);
+            assert_eq!(control.conversions.load(Relaxed), 0);
+        }
     }
 }
