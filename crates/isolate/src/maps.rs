@@ -89,6 +89,40 @@ pub fn all(text: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
     })
 }
 
+/// What of a range is the program's memory, made sharable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharable {
+    /// None of it: the range is none of our business.
+    Nothing,
+    /// It, and nothing but private anonymous memory beside it; all of this can be read.
+    Memory,
+    /// It, and other things, or holes.
+    Mixed,
+}
+
+/// The same by such a list.
+pub fn sharable(text: &[u8], start: usize, end: usize) -> Sharable {
+    let mut found = Sharable::Nothing;
+    let mut at = start;
+    let mut is_memory = true;
+    for mapping in all(text).filter(|m| m.start < end && start < m.end) {
+        // Not the kernel's own pages either.
+        let private =
+            mapping.is_private() && !mapping.is_of_file() && !mapping.name.starts_with(b"[v");
+        if mapping.is_converted() {
+            found = Sharable::Memory;
+        } else if !private {
+            is_memory = false;
+        }
+        is_memory &= mapping.mode.starts_with(b"r") && mapping.start <= at;
+        at = mapping.end;
+    }
+    if found == Sharable::Memory && !(is_memory && at >= end) {
+        found = Sharable::Mixed;
+    }
+    found
+}
+
 fn parse(line: &[u8]) -> Option<Mapping<'_>> {
     let mut at = Cursor(line);
     let start = at.hexadecimal()?;
@@ -160,6 +194,35 @@ mod tests {
         assert!(all[2].is_converted() && all[2].offset == all[2].start);
         assert_eq!(all[3].name, b"[stack]");
         assert!(!all[3].is_converted() && !all[3].is_of_file());
+    }
+
+    #[test]
+    fn what_of_a_range_is_sharable_is_told_by_its_mappings() {
+        let text = b"10000-12000 rw-s 00010000 00:01 42 /memfd:sunder-memory (deleted)\n\
+            12000-13000 rw-p 00000000 00:00 0 \n\
+            13000-14000 rw-s 00013000 00:01 42 /memfd:sunder-memory (deleted)\n\
+            14000-15000 rw-s 00000000 08:02 7 /a/file\n\
+            15000-16000 rw-p 00000000 00:00 0 \n\
+            18000-19000 rw-s 00018000 00:01 42 /memfd:sunder-memory (deleted)\n\
+            19000-1a000 ---s 00019000 00:01 42 /memfd:sunder-memory (deleted)\n\
+            1a000-1b000 rw-s 00000000 00:01 43 /memfd:sunder-control (deleted)\n";
+        for (start, end, expected) in [
+            (0x10000, 0x12000, Sharable::Memory),
+            (0x10000, 0x14000, Sharable::Memory),
+            (0x11000, 0x12000, Sharable::Memory),
+            (0x12000, 0x13000, Sharable::Nothing),
+            (0x14000, 0x15000, Sharable::Nothing),
+            (0x14000, 0x16000, Sharable::Nothing),
+            (0x16000, 0x18000, Sharable::Nothing),
+            (0x1a000, 0x1b000, Sharable::Nothing),
+            (0x13000, 0x15000, Sharable::Mixed),
+            (0x17000, 0x19000, Sharable::Mixed),
+            (0x15000, 0x19000, Sharable::Mixed),
+            (0x18000, 0x1a000, Sharable::Mixed),
+            (0x18000, 0x1c000, Sharable::Mixed),
+        ] {
+            assert_eq!(sharable(text, start, end), expected, "{start:x}-{end:x}");
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! `malloc`; nothing here may allocate, and nothing may call what takes a lock.
 
 use crate::calls::Hold;
-use crate::{maps, system, tool};
+use crate::maps::{self, Sharable};
+use crate::{system, tool};
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_hooks::{Call, Hooks};
@@ -66,7 +67,8 @@ fn make(call: &mut Call) {
     unsafe { call.make() };
 }
 
-/// Whether memory of this range was made sharable, as far as is known.
+/// Whether memory of this range was made sharable at some time: it may have been given back, and
+/// something else lie there.
 fn may_be_converted(control: &Control, start: usize, bytes: usize) -> bool {
     let count = (control.range_count.load(Relaxed) as usize).min(RANGES);
     let end = start.saturating_add(bytes);
@@ -123,37 +125,59 @@ fn advise(hold: &Hold, call: &mut Call, advice: i32) {
 }
 
 /// Sharable memory neither grows nor moves as a mapping (what follows in its file is other
-/// memory): it is copied.
+/// memory): it is copied. Other mappings are moved as ever, also where sharable memory once was.
 fn remap(control: &Control, call: &mut Call) {
-    let [old, old_bytes, bytes, flags, ..] = call.arguments;
+    let [old, old_bytes, bytes, flags, place, _] = call.arguments;
     let flags = flags as i32;
-    let shrinks = bytes <= old_bytes && flags & libc::MREMAP_FIXED == 0;
-    if !may_be_converted(control, old, old_bytes.max(1)) {
+    let pages = |bytes: usize| bytes.checked_next_multiple_of(PAGE);
+    let (Some(old_bytes), Some(bytes)) = (pages(old_bytes), pages(bytes)) else {
         make(call);
+        return;
+    };
+    let is_elsewhere = flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0;
+    let shrinks = bytes <= old_bytes && !is_elsewhere;
+    let valid = old.is_multiple_of(PAGE) && bytes != 0;
+    if !valid || !may_be_converted(control, old, old_bytes.max(1)) {
+        make_at(control, call, place, bytes);
         return;
     }
     if shrinks {
         make(call);
-        let (kept, gone) = (bytes.next_multiple_of(PAGE), old_bytes - bytes);
-        if call.result >= 0 && old_bytes > kept {
-            forget(control, old + kept, gone);
+        if call.result >= 0 {
+            forget(control, old + bytes, old_bytes - bytes);
         }
         return;
     }
     let no_memory = -(libc::ENOMEM as isize);
-    if flags != libc::MREMAP_MAYMOVE || old_bytes == 0 || bytes == 0 {
-        call.result = no_memory;
-        return;
+    match sharable(old, old_bytes.max(1)) {
+        Some(Sharable::Nothing) => make_at(control, call, place, bytes),
+        Some(Sharable::Memory) if flags == libc::MREMAP_MAYMOVE && old_bytes != 0 => {
+            call.result = copied(control, [old, old_bytes], bytes).unwrap_or(no_memory);
+        }
+        // Whatever it is can't be moved as it would be natively.
+        _ => call.result = no_memory,
     }
+}
+
+/// Makes the call, which may put a mapping in the place of sharable memory.
+fn make_at(control: &Control, call: &mut Call, place: usize, bytes: usize) {
+    make(call);
+    if call.result >= 0 && call.arguments[3] as i32 & libc::MREMAP_FIXED != 0 {
+        forget(control, place, bytes);
+    }
+}
+
+/// Copies sharable memory, all of which can be read, to new memory of at least the same size, and
+/// gives it back; whole pages. Where it is then.
+fn copied(control: &Control, [old, old_bytes]: [usize; 2], bytes: usize) -> Option<isize> {
     let own = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: new memory, at least as large as the old, which the program gives away; it is
     // copied without the C library, some of whose code uses wider registers than hooks may.
     unsafe {
-        let new = system::map(0, bytes.next_multiple_of(PAGE), rights, own, -1, 0);
+        let new = system::map(0, bytes, rights, own, -1, 0);
         if new < 0 {
-            call.result = no_memory;
-            return;
+            return None;
         }
         asm!(
             "rep movsb",
@@ -166,7 +190,7 @@ fn remap(control: &Control, call: &mut Call) {
         if system::call(libc::SYS_munmap, arguments) == 0 {
             forget(control, old, old_bytes);
         }
-        call.result = new;
+        Some(new)
     }
 }
 
@@ -187,8 +211,29 @@ fn set_break(hold: &Hold, call: &mut Call) {
     }
 }
 
+/// What of a range is sharable memory, by the kernel's list; `None` if that can't be read.
+fn sharable(start: usize, bytes: usize) -> Option<Sharable> {
+    let end = start.saturating_add(bytes);
+    let mut found = None;
+    with_list(|text| found = Some(maps::sharable(text, start, end)));
+    found
+}
+
 /// Calls `act` with the parts of a range that are sharable memory, by the kernel's list.
 fn for_converted(start: usize, bytes: usize, mut act: impl FnMut(usize, usize)) {
+    with_list(|text| {
+        for mapping in maps::all(text).filter(maps::Mapping::is_converted) {
+            let from = mapping.start.max(start);
+            let to = mapping.end.min(start.saturating_add(bytes));
+            if from < to {
+                act(from, to - from);
+            }
+        }
+    });
+}
+
+/// Calls `act` with the kernel's list, if that can be read.
+fn with_list(act: impl FnOnce(&[u8])) {
     // SAFETY: new memory, given back below.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -198,13 +243,7 @@ fn for_converted(start: usize, bytes: usize, mut act: impl FnMut(usize, usize)) 
         }
         let buffer = core::slice::from_raw_parts_mut(at as *mut u8, SCRATCH);
         if let Some(text) = maps::read(buffer) {
-            for mapping in maps::all(text).filter(maps::Mapping::is_converted) {
-                let from = mapping.start.max(start);
-                let to = mapping.end.min(start.saturating_add(bytes));
-                if from < to {
-                    act(from, to - from);
-                }
-            }
+            act(text);
         }
         system::call(libc::SYS_munmap, [at as usize, SCRATCH, 0, 0, 0, 0]);
     }
