@@ -16,7 +16,8 @@
 //! - [`convert`] puts hooks into the C library, makes the program's memory sharable, and
 //!   turns that back before a fork; [`arguments`] stay where the kernel finds them.
 //! - [`blocks`] knows the heap objects that are to be isolated.
-//! - [`space`] sees every change of the address space, by hooks in the C library.
+//! - [`space`] sees every change of the address space, by hooks in the C library; [`code`] is
+//!   forgotten then.
 //! - [`interface`] is for programs that know of us.
 //! - [`calls`] stands before the functions that make processes.
 //!
@@ -34,6 +35,7 @@ mod arguments;
 mod blocks;
 #[cfg(not(test))]
 mod calls;
+mod code;
 mod control;
 mod convert;
 mod enter;

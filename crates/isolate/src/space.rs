@@ -7,7 +7,7 @@
 
 use crate::calls::Hold;
 use crate::maps::{self, Sharable};
-use crate::{system, tool};
+use crate::{code, system, tool};
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_hooks::{Call, Hooks};
@@ -38,6 +38,7 @@ unsafe extern "C" fn change(call: &mut Call) {
         libc::SYS_mmap => {
             hold.recall();
             make(call);
+            code::forget(hold.control(), start, bytes);
             if call.result >= 0 {
                 forget(hold.control(), start, bytes);
             }
@@ -45,6 +46,7 @@ unsafe extern "C" fn change(call: &mut Call) {
         libc::SYS_munmap => {
             hold.recall();
             make(call);
+            code::forget(hold.control(), start, bytes);
             if call.result == 0 {
                 forget(hold.control(), start, bytes);
             }
@@ -52,9 +54,25 @@ unsafe extern "C" fn change(call: &mut Call) {
         libc::SYS_madvise => advise(&hold, call, third as i32),
         libc::SYS_mremap => {
             hold.recall();
+            let place = call.arguments[4];
             remap(hold.control(), call);
+            code::forget(hold.control(), start, bytes);
+            if fourth as i32 & libc::MREMAP_FIXED != 0 {
+                code::forget(hold.control(), place, third);
+            }
         }
         libc::SYS_brk => set_break(&hold, call),
+        libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
+            hold.recall();
+            make(call);
+            code::forget(hold.control(), start, bytes);
+        }
+        libc::SYS_shmat if third as i32 & libc::SHM_REMAP != 0 => {
+            hold.recall();
+            make(call);
+            // How much of it is not said here.
+            code::forget(hold.control(), 0, usize::MAX);
+        }
         _ => {
             hold.recall();
             make(call);

@@ -185,7 +185,7 @@ pub struct Wanted {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Guarded {
-    /// Its address.
+    /// Its address; 0 if other code may have come there since.
     pub address: AtomicU64,
     /// Where instructions begin that are to end the episode: a bit for each byte.
     pub points: [AtomicU64; 64],
@@ -274,7 +274,8 @@ pub struct Control {
     pub error: AtomicI64,
     /// Pages.
     pub pages: [Wanted; PAGES],
-    /// Starts and ends of code that may be executed, whole pages.
+    /// Starts and ends of code that may be executed, whole pages; zeroes where other code may have
+    /// come since.
     pub codes: [[AtomicU64; 2]; CODES],
     /// Pages in use of `guarded`, which only grows.
     pub guarded_count: AtomicU32,

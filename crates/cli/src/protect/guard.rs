@@ -31,6 +31,17 @@ const MOST: usize = 256;
 #[derive(Debug, Default)]
 pub struct Guards {
     asked: BTreeSet<u64>,
+    /// Those in the table, in its order.
+    seen: Vec<Seen>,
+}
+
+/// What lies on a page of code.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    path: String,
+    /// Where in the file.
+    offset: u64,
+    bytes: Vec<u8>,
 }
 
 impl Guards {
@@ -49,15 +60,36 @@ impl Guards {
         if self.asked.len() >= MOST || !self.asked.insert(page) {
             return;
         }
-        let Some(points) = points(process, page) else {
+        let Some(seen) = Seen::on(process, page) else {
             return;
         };
-        kept.address.store(page, Relaxed);
+        let Some(points) = seen.points() else {
+            return;
+        };
+        kept.address.store(page, SeqCst);
         for (to, from) in kept.points.iter().zip(points) {
             to.store(from, Relaxed);
         }
+        // Whoever changes what is mapped there from here on finds the page in the table, and takes
+        // it out.
+        if Seen::on(process, page).as_ref() != Some(&seen) {
+            kept.address.store(0, SeqCst);
+            return;
+        }
+        self.seen.push(seen);
         // Workers look at it last.
         shared.guarded_count.store(place as u32 + 1, SeqCst);
+    }
+
+    /// Takes out of the table what is not mapped any more as it was: nobody told of changes
+    /// until now. Nobody is isolated.
+    pub fn look_again(&self, process: i32, shared: &Shared) {
+        for (kept, seen) in shared.guarded.iter().zip(&self.seen) {
+            let page = kept.address.load(SeqCst);
+            if page != 0 && Seen::on(process, page).as_ref() != Some(seen) {
+                kept.address.store(0, SeqCst);
+            }
+        }
     }
 }
 
@@ -74,28 +106,38 @@ pub fn is_open(shared: &Shared, address: u64) -> bool {
     pages.filter(|g| g.address.load(Relaxed) == page).any(open)
 }
 
-/// What of a page must not be executed; none if that is all of it.
-fn points(process: i32, page: u64) -> Option<[u64; 64]> {
-    let process = ProcessId(process.unsigned_abs());
-    let mappings = proc::mappings(process).ok()?;
-    let contains = |m: &&Mapping| {
-        let start = m.span.start.0;
-        (start..start + m.span.len).contains(&page)
-    };
-    let mapping = mappings.iter().find(contains)?;
-    let path = Path::new(&mapping.path);
-    let is_fit = mapping.execute && !mapping.write && path.is_absolute() && !is_systems(path);
-    if !is_fit || fs::metadata(path).ok()?.len() > LARGEST {
-        return None;
+impl Seen {
+    /// What a process has on a page; nothing if that is not code, or such as must not be executed.
+    fn on(process: i32, page: u64) -> Option<Self> {
+        let process = ProcessId(process.unsigned_abs());
+        let mappings = proc::mappings(process).ok()?;
+        let contains = |m: &&Mapping| {
+            let start = m.span.start.0;
+            (start..start + m.span.len).contains(&page)
+        };
+        let mapping = mappings.iter().find(contains)?;
+        let path = Path::new(&mapping.path);
+        let is_fit = mapping.execute && !mapping.write && path.is_absolute() && !is_systems(path);
+        is_fit.then_some(())?;
+        Some(Self {
+            path: mapping.path.clone(),
+            offset: mapping.file_offset + (page - mapping.span.start.0),
+            bytes: memory(process, page)?,
+        })
     }
-    let offset = mapping.file_offset + (page - mapping.span.start.0);
-    let bytes = fs::read(path).ok()?;
-    let as_it_is = memory(process, page)?;
-    let in_file = bytes.get(usize::try_from(offset).ok()?..)?;
-    if in_file.get(..PAGE as usize)? != as_it_is {
-        return None;
+
+    /// What of it must not be executed; none if that is all of it.
+    fn points(&self) -> Option<[u64; 64]> {
+        if fs::metadata(&self.path).ok()?.len() > LARGEST {
+            return None;
+        }
+        let bytes = fs::read(&self.path).ok()?;
+        let in_file = bytes.get(usize::try_from(self.offset).ok()?..)?;
+        if in_file.get(..PAGE as usize)? != self.bytes {
+            return None;
+        }
+        in_the_file(&bytes, self.offset)
     }
-    in_the_file(&bytes, offset)
 }
 
 /// The same for the page at an offset of a file.
@@ -173,4 +215,34 @@ fn memory(process: ProcessId, page: u64) -> Option<Vec<u8>> {
         )
     };
     (read == bytes.len() as isize).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_in_the_table_only_as_long_as_it_holds_what_it_held() {
+        let shared = Shared::new().expect("memory files exist");
+        let process = std::process::id() as i32;
+        let page = in_the_file as *const () as u64 & !(PAGE - 1);
+        let seen = || Seen::on(process, page).expect("code of this program");
+        let mut guards = Guards::default();
+        // As it is, from elsewhere in the file, and with other bytes there.
+        guards.seen.extend([seen(), seen(), seen()]);
+        guards.seen[1].offset += PAGE;
+        guards.seen[2].bytes[17] ^= 1;
+        for kept in shared.guarded.iter().take(4) {
+            kept.address.store(page, Relaxed);
+        }
+        // What nobody has counted yet is not looked at.
+        guards.look_again(process, &shared);
+        let left = shared.guarded.iter().take(4);
+        let left: Vec<u64> = left.map(|g| g.address.load(Relaxed)).collect();
+        assert_eq!(left, [page, 0, 0, page]);
+        assert!(
+            Seen::on(process, left.as_ptr() as u64 & !(PAGE - 1)).is_none(),
+            "no code"
+        );
+    }
 }

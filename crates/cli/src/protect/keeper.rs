@@ -542,6 +542,11 @@ impl Keeper {
         if !self.may_hook(given) || others.iter().any(|other| other.bind().is_err()) {
             return;
         }
+        if self.shared.conversions.load(Acquire) == 0 {
+            // Until now nobody told of modules that came and went.
+            self.learn_code();
+            self.guards.look_again(self.process, &self.shared);
+        }
         self.shared.converted.store(0, SeqCst);
         let thread = first.thread();
         if !self.send(first, order::CONVERT) {
