@@ -46,6 +46,9 @@ const RESTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// A thread that has written nothing of what is isolated for so long, in ns, is busy with
 /// something else, and the next rest comes sooner.
 const IDLE: u64 = 200_000_000;
+/// So long is tried to stop all threads for a fork. One that waits for a child of `vfork` or for a
+/// disk does not stop before that is over.
+const FORK: Duration = Duration::from_secs(10);
 /// The weight of the past in that average (SHERIFF, section 5).
 const ALPHA: f64 = 0.9;
 
@@ -603,13 +606,24 @@ impl Keeper {
         }
     }
 
-    /// A thread is about to fork and wants all others stopped.
+    /// A thread is about to fork and wants all others stopped. One that is in the kernel where it
+    /// can't be stopped is waited for as long as the fork can wait: it is to succeed.
     fn stop_for_a_fork(&mut self) {
+        /// Between two attempts.
+        const PAUSE: Duration = Duration::from_millis(1);
         let one = self.shared.stop.load(SeqCst) as i32;
-        let end = Instant::now() + Duration::from_secs(2);
+        let end = Instant::now() + FORK;
         let mut others = None;
-        while others.is_none() && self.exit.is_none() && Instant::now() < end {
+        // Whoever stopped too late goes on first: that is done where the exit is looked for.
+        while others.is_none()
+            && self.exit().is_none()
+            && self.wants_a_fork(one)
+            && Instant::now() < end
+        {
             others = self.stop_all_but(one);
+            if others.is_none() {
+                std::thread::sleep(PAUSE);
+            }
         }
         let bound = |all: &Vec<Stopped>| all.iter().all(|other| other.bind().is_ok());
         let answer = if others.as_ref().is_some_and(bound) {
@@ -619,10 +633,15 @@ impl Keeper {
         };
         self.shared.stopped.store(answer, SeqCst);
         shared::wake(&self.shared.stopped);
-        while self.shared.stop.load(SeqCst) == one as u32 && is_alive(self.process, one) {
+        while self.wants_a_fork(one) {
             shared::wait(&self.shared.stop, one as u32);
         }
         drop(others);
+    }
+
+    /// Whether this thread still waits for others to be stopped, or for what it does meanwhile.
+    fn wants_a_fork(&self, one: i32) -> bool {
+        self.shared.stop.load(SeqCst) == one as u32 && is_alive(self.process, one)
     }
 }
 
