@@ -250,8 +250,12 @@ impl Keeper {
         if self.exit().is_some() {
             return;
         }
-        if self.shared.stop.load(SeqCst) != 0 {
+        let stop = self.shared.stop.load(SeqCst);
+        if stop != 0 && self.wants_a_fork(stop as i32) {
             self.stop_for_a_fork();
+        } else if stop != 0 {
+            // Who wanted it was ended, and nobody else takes it back.
+            let _ = self.shared.stop.compare_exchange(stop, 0, SeqCst, SeqCst);
         } else if self.is_open() {
             if !self.pages.settle(&self.shared) {
                 self.free_slots();
@@ -309,7 +313,7 @@ impl Keeper {
             let thread = slot.thread.load(Relaxed) as i32;
             let is_home = slot.state.load(Acquire) == state::HOME;
             let ended = thread != 0 && is_gone(self.process, thread);
-            if ended && (is_home || !self.is_same_image()) {
+            if ended && (is_home || self.is_another_image()) {
                 let gone = self.threads.values().find(|t| t.slot == Some(index));
                 if gone.is_some_and(|t| t.episodes != slot.episodes.load(Relaxed)) {
                     self.usual = averaged(self.usual, length_of(slot));
@@ -430,6 +434,19 @@ impl Keeper {
 
     /// Whether the library is still where it was: an `exec` leaves nothing.
     fn is_same_image(&self) -> bool {
+        self.first_word() == Ok(ISOLATE_MAGIC)
+    }
+
+    /// Whether it is known not to be there any more.
+    fn is_another_image(&self) -> bool {
+        match self.first_word() {
+            Ok(word) => word != ISOLATE_MAGIC,
+            Err(error) => error == libc::EFAULT,
+        }
+    }
+
+    /// What the program has where the control file was, or the error number.
+    fn first_word(&self) -> Result<u64, i32> {
         let base = self.shared.base.load(Relaxed);
         let mut word = 0u64;
         let local = libc::iovec {
@@ -444,7 +461,11 @@ impl Keeper {
         let read = unsafe {
             libc::process_vm_readv(self.process, &raw const local, 1, &raw const remote, 1, 0)
         };
-        read == 8 && word == ISOLATE_MAGIC
+        if read == 8 {
+            return Ok(word);
+        }
+        let error = std::io::Error::last_os_error().raw_os_error();
+        Err(error.unwrap_or_default())
     }
 
     /// Sends a stopped thread; whether it went.
@@ -639,9 +660,11 @@ impl Keeper {
         drop(others);
     }
 
-    /// Whether this thread still waits for others to be stopped, or for what it does meanwhile.
+    /// Whether this thread still waits for others to be stopped, or for what it does meanwhile. Not
+    /// if another has executed a program since, whose first thread may have its number.
     fn wants_a_fork(&self, one: i32) -> bool {
-        self.shared.stop.load(SeqCst) == one as u32 && is_alive(self.process, one)
+        let waits = self.shared.stop.load(SeqCst) == one as u32;
+        waits && is_alive(self.process, one) && !self.is_another_image()
     }
 }
 

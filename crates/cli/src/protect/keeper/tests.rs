@@ -63,3 +63,18 @@ fn of_a_process_whose_threads_are_not_told_not_all_are_stopped() {
     let (mut keeper, _) = keeper_of(i32::MAX);
     assert!(keeper.stop_all_but(1).is_none());
 }
+
+/// All threads of the new program would be stopped at every turn.
+#[test]
+fn a_fork_that_ended_with_its_program_stops_nobody() {
+    let process = std::process::id() as i32;
+    let (mut keeper, shared) = keeper_of(process);
+    // The thread lives, but there is no library where it was.
+    for thread in [process, ended()] {
+        shared.stop.store(thread as u32, Relaxed);
+        assert!(!keeper.wants_a_fork(thread));
+        keeper.turn();
+        assert_eq!(shared.stop.load(Relaxed), 0);
+        assert_eq!(shared.stopped.load(Relaxed), 0, "nobody is told");
+    }
+}
