@@ -150,7 +150,8 @@ fn write(shared: &Shared, asked: &Asked) {
         let gone = || known(shared).position(|p| p.given_up.load(Relaxed) == GONE);
         let place = place.or_else(gone).unwrap_or(count);
         let Some(wanted) = shared.pages.get(place).filter(|_| place < PAGES) else {
-            return;
+            // Full. What was written is looked at below all the same.
+            break;
         };
         if wanted.given_up.load(Relaxed) == GONE {
             wanted.bytes.iter().for_each(|bits| bits.store(0, Relaxed));
@@ -252,5 +253,23 @@ mod tests {
         pages.ask(&shared, asked(0x50_0000, 8));
         assert!(pages.settle(&shared));
         assert_eq!(table(&shared), [(0x10_0000, 0, 64), (0x50_0000, 0, 8)]);
+    }
+
+    #[test]
+    fn a_block_that_was_freed_meanwhile_is_not_wanted_in_a_full_table_either() {
+        let shared = Shared::new().expect("memory files exist");
+        let mut pages = Pages::default();
+        for page in 0..PAGES as u64 - 1 {
+            pages.ask(&shared, asked(0x10_0000 + page * PAGE, 8));
+        }
+        // There is room for the first of its two pages.
+        let block = Asked {
+            block: Some(2),
+            ..asked(0x50_0000, 2 * PAGE)
+        };
+        pages.ask(&shared, block);
+        assert!(pages.settle(&shared));
+        let last = table(&shared).pop();
+        assert_eq!(last, Some((0x50_0000, GONE, PAGE as u32)));
     }
 }
