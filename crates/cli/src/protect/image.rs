@@ -244,11 +244,16 @@ fn calls_are_seen(process: i32, hooks: &[[u64; 2]]) -> Result<(), String> {
     calls.all_seen(&mappings)
 }
 
-/// Why the memory of the process must stay as it is, if so. Timers of CPU time with
-/// `our_signal` are no reason; 0 for none. The code of our hooks there
+/// Why the memory of the process must stay as it is, if so; also if that can't be told. Timers of
+/// CPU time with `our_signal` are no reason; 0 for none. The code of our hooks there
 /// lies at `hooks`.
 pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let unknown =
+        |what: &str, error: std::io::Error| Some(format!("its {what} can't be read: {error}"));
+    let status = match fs::read_to_string(format!("/proc/{process}/status")) {
+        Ok(status) => status,
+        Err(error) => return unknown("state", error),
+    };
     let kilobytes = |name: &str| {
         let line = status.lines().find(|l| l.starts_with(name))?;
         line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
@@ -267,9 +272,12 @@ pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<St
             resident >> 10
         ));
     }
-    let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
-    let file_size = limits.lines().find(|l| l.starts_with("Max file size"))?;
-    if !file_size.contains("unlimited") {
+    let limits = match fs::read_to_string(format!("/proc/{process}/limits")) {
+        Ok(limits) => limits,
+        Err(error) => return unknown("limits", error),
+    };
+    let file_size = limits.lines().find(|l| l.starts_with("Max file size"));
+    if !file_size.is_some_and(|l| l.contains("unlimited")) {
         return Some("the size of files is limited".into());
     }
     if mappings(process)
@@ -286,7 +294,10 @@ pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<St
             "the program has timers of CPU time, which isolated threads do not use".into(),
         );
     }
-    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
+    let descriptors = match fs::read_dir(format!("/proc/{process}/fd")) {
+        Ok(descriptors) => descriptors,
+        Err(error) => return unknown("open files", error),
+    };
     let mut links = descriptors
         .flatten()
         .filter_map(|d| fs::read_link(d.path()).ok());
@@ -336,3 +347,14 @@ pub fn is_confined(process: i32, thread: i32) -> bool {
 
 /// More memory than this is not converted: it would stop the program for too long.
 const LARGEST_KILOBYTES: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_told_of_a_program_speaks_against_isolating_it() {
+        let said = hindrance(i32::MAX, &[], 0);
+        assert!(said.is_some_and(|why| why.starts_with("its state can't be read: ")));
+    }
+}

@@ -553,7 +553,10 @@ impl Keeper {
         if let Some(why) =
             image::hindrance(self.process, &hooks, self.shared.our_signal.load(Relaxed))
         {
-            self.refused = Some(why);
+            // Of a program that has just ended nothing is told.
+            if is_alive(self.process, first.thread()) {
+                self.refused = Some(why);
+            }
             return;
         }
         let Some(others) = self.stop_all_but(first.thread()) else {
