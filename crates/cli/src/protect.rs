@@ -5,6 +5,7 @@
 //! This process decides who is isolated when. It stops a thread for a moment with
 //! `ptrace`, looks where it is, and sends it into the library that was preloaded.
 
+mod apart;
 mod choose;
 mod eager;
 mod guard;

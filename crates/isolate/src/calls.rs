@@ -325,8 +325,9 @@ extern "C" fn before_syscall(number: c_long, a: usize) -> usize {
     real
 }
 
-/// Nobody is isolated from here on, and memory is private again.
-fn ends(hold: &Hold, number: c_long) -> bool {
+/// Nobody is isolated from here on, and memory is private again: this call can't be followed. Whether
+/// that was done.
+pub fn ends(hold: &Hold, number: c_long) -> bool {
     let why = if number == libc::SYS_membarrier {
         closed::MEMBARRIER
     } else {

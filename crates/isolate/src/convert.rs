@@ -8,7 +8,7 @@
 
 use crate::{arguments, control, maps, system};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use sunder_wire::isolation::{CONTROL_BYTES, Control, RANGES, SCRATCH, SCRATCH_AT};
+use sunder_wire::isolation::{APART, CONTROL_BYTES, Control, RANGES, SCRATCH, SCRATCH_AT};
 
 const PAGE: usize = 4096;
 /// Bytes that are in memory twice for a moment.
@@ -109,7 +109,7 @@ fn share_into(control: &Control, file: i32, presence: Option<i32>) -> bool {
         if mapping.is_executable() {
             module = mapping.name;
         }
-        if kept.iter().any(overlaps) || mapping.mode != *b"rw-p" {
+        if kept.iter().any(overlaps) || mapping.mode != *b"rw-p" || is_apart(control, &mapping) {
             continue;
         }
         let stack = mapping.name == b"[stack]";
@@ -139,6 +139,14 @@ fn share_into(control: &Control, file: i32, presence: Option<i32>) -> bool {
         arguments::keep(mapping.start, mapping.end);
     }
     true
+}
+
+/// Whether forked children are not to have it as it is, which the kernel knows of private memory.
+fn is_apart(control: &Control, mapping: &maps::Mapping<'_>) -> bool {
+    let count = (control.apart_count.load(Acquire) as usize).min(APART);
+    control.apart.iter().take(count).any(|[from, to]| {
+        mapping.start < to.load(Relaxed) as usize && (from.load(Relaxed) as usize) < mapping.end
+    })
 }
 
 /// Where the main thread's stack may grow to: a shared mapping does not grow.

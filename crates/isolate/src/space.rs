@@ -5,7 +5,7 @@
 //! becomes something else. Contexts: any thread, also with all signals blocked and inside
 //! `malloc`; nothing here may allocate, and nothing may call what takes a lock.
 
-use crate::calls::Hold;
+use crate::calls::{self, Hold};
 use crate::maps::{self, Sharable};
 use crate::{code, system, tool};
 use core::arch::asm;
@@ -126,6 +126,14 @@ fn advise(hold: &Hold, call: &mut Call, advice: i32) {
         hold.recall();
     }
     let converted = may_be_converted(control, start, bytes);
+    let for_children = matches!(advice, libc::MADV_WIPEONFORK | libc::MADV_DONTFORK);
+    if converted && for_children && sharable(start, bytes) != Some(Sharable::Nothing) {
+        // As private memory it can follow the advice.
+        if !calls::ends(hold, call.number) {
+            call.result = -(libc::ENOMEM as isize);
+            return;
+        }
+    }
     // The kernel knows this of private memory only. It need not do anything.
     if converted && advice == libc::MADV_FREE {
         call.result = 0;

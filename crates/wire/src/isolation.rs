@@ -13,7 +13,7 @@ pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 /// First bytes of the control file.
 pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
 /// Raised with every change of what follows.
-pub const ISOLATE_VERSION: u32 = 6;
+pub const ISOLATE_VERSION: u32 = 7;
 
 /// Call sites of allocations that are to be isolated.
 pub const SITES: usize = 16;
@@ -23,6 +23,8 @@ pub const SITE_NAME: usize = 256;
 pub const BLOCKS: usize = 64;
 /// Ranges of the program's memory that were made sharable.
 pub const RANGES: usize = 4096;
+/// Ranges of memory that is never made sharable since forked children are not to have it as it is.
+pub const APART: usize = 1024;
 /// Threads that can be isolated at a time.
 pub const SLOTS: usize = 128;
 /// Pages that can be private.
@@ -285,6 +287,10 @@ pub struct Control {
     pub ranges: [[AtomicU64; 2]; RANGES],
     /// How many there are.
     pub range_count: AtomicU32,
+    /// Starts and ends of memory that the next conversion leaves as it is; the tool writes them before.
+    pub apart: [[AtomicU64; 2]; APART],
+    /// How many there are.
+    pub apart_count: AtomicU32,
     /// Call sites.
     pub sites: [Site; SITES],
     /// Blocks from there.

@@ -15,10 +15,13 @@ const PAGE: u64 = 4096;
 
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug)]
-struct Mapping {
-    start: u64,
-    end: u64,
-    mode: String,
+pub struct Mapping {
+    /// The first byte, and the one after the last.
+    pub start: u64,
+    /// See above.
+    pub end: u64,
+    /// As `rw-p`.
+    pub mode: String,
     offset: u64,
     name: String,
 }
@@ -48,7 +51,8 @@ fn mappings(process: i32) -> Vec<Mapping> {
     text.lines().filter_map(parse).collect()
 }
 
-fn parse(line: &str) -> Option<Mapping> {
+/// One line; also the first of each mapping in `/proc/PID/smaps`.
+pub fn parse(line: &str) -> Option<Mapping> {
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
     let mode = words.next()?.to_owned();

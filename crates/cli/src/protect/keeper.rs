@@ -3,6 +3,7 @@
 //! (`pages`). Called by `protect` in turns, always from the same thread; must not wait
 //! for what the program does, but for moments.
 
+use super::apart;
 use super::guard::{self, Guards};
 use super::hooks::{Hooks, Readiness};
 use super::image::{self, Images};
@@ -350,9 +351,11 @@ impl Keeper {
             kept.average = averaged(kept.average, length);
             self.usual = averaged(self.usual, length);
             let reason = slot.why.load(Relaxed);
-            self.missed += u32::from(reason == why::MEMORY);
+            // What can't be made sharable is no reason to try.
+            let met = slot.address.load(Relaxed);
+            let missed = reason == why::MEMORY && !apart::is_apart(&self.shared, met);
+            self.missed += u32::from(missed);
             if reason == why::CODE {
-                let met = slot.address.load(Relaxed);
                 self.guards.ask(self.process, &self.shared, met);
             }
             let failed = reason == why::NO_WORKER;
@@ -573,6 +576,10 @@ impl Keeper {
             // Until now nobody told of modules that came and went.
             self.learn_code();
             self.guards.look_again(self.process, &self.shared);
+        }
+        if let Err(why) = apart::tell(self.process, first.thread(), &self.shared) {
+            self.refused = Some(why);
+            return;
         }
         self.shared.converted.store(0, SeqCst);
         let thread = first.thread();

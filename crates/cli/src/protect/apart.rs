@@ -1,0 +1,126 @@
+//! Memory that forked children are to find empty, or not at all (`madvise(2)`, `MADV_WIPEONFORK` and
+//! `MADV_DONTFORK`): the keys of a cryptographic library, and the page by which our own runtime knows
+//! that it is in a child. It loses that property where it is mapped anew, so it is not made
+//! sharable, and brings threads home. Called by `keeper` while everybody is stopped.
+
+use super::image;
+use super::shared::Shared;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use sunder_wire::isolation::APART;
+
+/// Tells the library which memory of the process of a living thread that is.
+///
+/// # Errors
+/// Says why nothing may be made sharable: it is not known, or there is too much of it.
+pub fn tell(process: i32, thread: i32, shared: &Shared) -> Result<(), String> {
+    let unknown = |e: std::io::Error| format!("what memory it has can't be read: {e}");
+    let smaps = File::open(format!("/proc/{process}/task/{thread}/smaps")).map_err(unknown)?;
+    let mut lines = Vec::new();
+    for line in BufReader::new(smaps).lines() {
+        let line = line.map_err(unknown)?;
+        if line.starts_with("VmFlags:") || image::parse(&line).is_some() {
+            lines.push(line);
+        }
+    }
+    let found = found(lines.iter().map(String::as_str))?;
+    if found.len() > APART {
+        return Err("too much of its memory is not for forked children".into());
+    }
+    for (to, from) in shared.apart.iter().zip(&found) {
+        to[0].store(from[0], Relaxed);
+        to[1].store(from[1], Relaxed);
+    }
+    shared.apart_count.store(found.len() as u32, Release);
+    Ok(())
+}
+
+/// Whether an address lies in such memory, as it was when it was told.
+pub fn is_apart(shared: &Shared, address: u64) -> bool {
+    let count = shared.apart_count.load(Acquire) as usize;
+    let has = |[from, to]: [u64; 2]| (from..to).contains(&address);
+    let ranges = shared.apart.iter().take(count);
+    ranges
+        .map(|range| range.each_ref().map(|end| end.load(Relaxed)))
+        .any(has)
+}
+
+/// The same by the first and the last line of each mapping in `/proc/PID/smaps`.
+fn found<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Vec<[u64; 2]>, String> {
+    let mut found: Vec<[u64; 2]> = Vec::new();
+    let mut mapping = None;
+    let mut any = false;
+    for line in lines {
+        let Some(flags) = line.strip_prefix("VmFlags:") else {
+            mapping = image::parse(line);
+            continue;
+        };
+        any = true;
+        let is_meant = flags
+            .split_ascii_whitespace()
+            .any(|flag| flag == "wf" || flag == "dc");
+        let Some(mapping) = mapping.take().filter(|_| is_meant) else {
+            continue;
+        };
+        if !mapping.mode.starts_with("rw-p") {
+            continue;
+        }
+        match found.last_mut() {
+            Some(last) if last[1] == mapping.start => last[1] = mapping.end,
+            _ => found.push([mapping.start, mapping.end]),
+        }
+    }
+    any.then_some(found)
+        .ok_or_else(|| "what memory it has is not told".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMAPS: &str = "\
+10000-14000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me ac sd
+14000-18000 rw-p 00000000 00:00 0 [heap]
+VmFlags: rd wr mr mw me wf ac sd
+18000-19000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me dc ac sd
+20000-21000 rw-s 00000000 00:01 7 /memfd:segment (deleted)
+VmFlags: rd wr sh mr mw me ms dc sd
+21000-22000 r--p 00000000 00:00 0 [vvar]
+VmFlags: rd mr pf io de dd dc sd
+30000-31000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me wf ac sd
+31000-32000 rw-p 00000000 00:00 0
+";
+
+    #[test]
+    fn memory_that_is_not_for_children_is_found_by_its_flags() {
+        let all = [[0x14000, 0x19000], [0x30000, 0x31000]];
+        assert_eq!(found(SMAPS.lines()), Ok(all.to_vec()));
+        assert!(found("".lines()).is_err(), "nothing is told");
+    }
+
+    #[test]
+    fn memory_of_a_living_process_is_told() {
+        const PAGE: usize = 4096;
+        let shared = Shared::new().expect("memory files exist");
+        // SAFETY: new memory.
+        let at = unsafe {
+            let (both, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+            let none = std::ptr::null_mut();
+            let at = libc::mmap(none, 3 * PAGE, both, own | libc::MAP_ANONYMOUS, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            let advice = libc::MADV_WIPEONFORK;
+            assert_eq!(libc::madvise(at.add(PAGE), PAGE, advice), 0);
+            at as u64
+        };
+        // SAFETY: takes nothing.
+        let thread = unsafe { libc::gettid() };
+        assert_eq!(tell(std::process::id() as i32, thread, &shared), Ok(()));
+        let is_apart = |page: u64| is_apart(&shared, at + page * PAGE as u64 + 17);
+        assert_eq!([0, 1, 2].map(is_apart), [false, true, false]);
+        assert!(tell(i32::MAX, 1, &shared).is_err());
+    }
+}
