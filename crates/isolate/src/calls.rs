@@ -107,33 +107,18 @@ fn all_stop(control: &Control) -> bool {
             answer => return answer == 1,
         }
         system::wait(&control.stopped, 0, LOOK);
-        if !lives(control.tool.load(Relaxed) as usize) {
+        if !tool_lives(control) {
             return control.stopped.load(Acquire) == 1;
         }
     }
 }
 
-/// Whether a process has not ended yet; one that nobody has collected has.
-fn lives(process: usize) -> bool {
-    let no_such_call = -(libc::ENOSYS as isize);
-    // SAFETY: integers, no signal, and a valid place of one entry.
-    unsafe {
-        let file = system::call(libc::SYS_pidfd_open, [process, 0, 0, 0, 0, 0]);
-        if file == no_such_call {
-            return system::call(libc::SYS_kill, [process, 0, 0, 0, 0, 0]) == 0;
-        }
-        if file < 0 {
-            return false;
-        }
-        let mut end = libc::pollfd {
-            fd: file as i32,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let came = system::call(libc::SYS_poll, [&raw mut end as usize, 1, 0, 0, 0, 0]);
-        system::close(end.fd);
-        came == 0
-    }
+/// Whether the tool has not ended: it has started this process, which has another parent from
+/// then on, whoever gets the tool's number.
+fn tool_lives(control: &Control) -> bool {
+    // SAFETY: no arguments.
+    let parent = unsafe { system::call(libc::SYS_getppid, [0; 6]) };
+    parent as u32 == control.tool.load(Relaxed)
 }
 
 /// Runs what forks.

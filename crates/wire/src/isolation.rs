@@ -228,7 +228,7 @@ pub struct Control {
     pub version: u32,
     /// The process that is meant; others leave the file alone.
     pub process: AtomicU32,
-    /// The tool, while it can be asked.
+    /// The tool, which is the parent of the process.
     pub tool: AtomicU32,
     /// 1 when the library is ready.
     pub ready: AtomicU32,
