@@ -72,7 +72,8 @@ fn fails(error: c_int) -> c_int {
     -1
 }
 
-/// Before a fork: the child needs private copies. Isolation is over then.
+/// Before a fork, with everybody at home: the child needs private copies. Isolation is over then,
+/// and nobody else collects the last workers.
 fn prepare_to_fork(hold: &Hold) -> bool {
     const LOOK: u32 = 50_000;
     let control = hold.0;
@@ -80,6 +81,7 @@ fn prepare_to_fork(hold: &Hold) -> bool {
         return true;
     }
     control.closed.store(closed::FORK, SeqCst);
+    enter::collect_all(control);
     let me = sunder_kernel::thread_id();
     while control
         .stop

@@ -346,7 +346,8 @@ fn has_ended(pid: u32, options: i32) -> bool {
     // SAFETY: a valid place for the status.
     let result = unsafe { system::call(libc::SYS_wait4, [pid, at, options, 0, 0, 0]) };
     if result <= 0 {
-        return result < 0;
+        // Interrupted by a handler of the program's, it has to be asked again.
+        return result < 0 && result != -(libc::EINTR as isize);
     }
     let stopped = libc::WIFSTOPPED(status);
     if stopped {
@@ -355,6 +356,13 @@ fn has_ended(pid: u32, options: i32) -> bool {
         unsafe { system::call(libc::SYS_kill, [pid, signal, 0, 0, 0, 0]) };
     }
     !stopped
+}
+
+/// Collects the workers of earlier episodes. Nobody is isolated, or can be any more.
+pub fn collect_all(control: &Control) {
+    for slot in &control.slots {
+        collect(slot, false);
+    }
 }
 
 /// Collects the worker of an earlier episode, which is at its end.
