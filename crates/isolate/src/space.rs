@@ -9,7 +9,8 @@ use crate::calls::{self, Hold};
 use crate::maps::{self, Sharable};
 use crate::{code, system, tool};
 use core::arch::asm;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_hooks::{Call, Hooks};
 use sunder_wire::isolation::{Control, RANGES, SCRATCH};
 
@@ -37,6 +38,7 @@ unsafe extern "C" fn change(call: &mut Call) {
         libc::SYS_mmap if fourth as i32 & libc::MAP_FIXED == 0 => make(call),
         libc::SYS_mmap => {
             hold.recall();
+            breaks(hold.control(), start, bytes);
             make(call);
             code::forget(hold.control(), start, bytes);
             if call.result >= 0 {
@@ -45,6 +47,7 @@ unsafe extern "C" fn change(call: &mut Call) {
         }
         libc::SYS_munmap => {
             hold.recall();
+            breaks(hold.control(), start, bytes);
             make(call);
             code::forget(hold.control(), start, bytes);
             if call.result == 0 {
@@ -55,9 +58,14 @@ unsafe extern "C" fn change(call: &mut Call) {
         libc::SYS_mremap => {
             hold.recall();
             let place = call.arguments[4];
+            let replaces = fourth as i32 & libc::MREMAP_FIXED != 0;
+            breaks(hold.control(), start, bytes);
+            if replaces {
+                breaks(hold.control(), place, third);
+            }
             remap(hold.control(), call);
             code::forget(hold.control(), start, bytes);
-            if fourth as i32 & libc::MREMAP_FIXED != 0 {
+            if replaces {
                 code::forget(hold.control(), place, third);
             }
         }
@@ -69,8 +77,9 @@ unsafe extern "C" fn change(call: &mut Call) {
         }
         libc::SYS_shmat if third as i32 & libc::SHM_REMAP != 0 => {
             hold.recall();
-            make(call);
             // How much of it is not said here.
+            breaks(hold.control(), 0, usize::MAX);
+            make(call);
             code::forget(hold.control(), 0, usize::MAX);
         }
         _ => {
@@ -94,6 +103,41 @@ fn may_be_converted(control: &Control, start: usize, bytes: usize) -> bool {
         && control.ranges.iter().take(count).any(|[low, high]| {
             start < high.load(Relaxed) as usize && (low.load(Relaxed) as usize) < end
         })
+}
+
+/// Ranges in the control file of which something may have been given back or replaced, in their
+/// order. All others are sharable memory to the last byte.
+static BROKEN: [AtomicBool; RANGES] = [const { AtomicBool::new(false) }; RANGES];
+
+/// Before sharable memory of a range goes.
+fn breaks(control: &Control, start: usize, bytes: usize) {
+    let end = start.saturating_add(bytes);
+    let count = (control.range_count.load(Relaxed) as usize).min(RANGES);
+    for ([low, high], broken) in control.ranges.iter().zip(&BROKEN).take(count) {
+        if start < high.load(Relaxed) as usize && (low.load(Relaxed) as usize) < end {
+            broken.store(true, SeqCst);
+        }
+    }
+}
+
+/// Whether all of a range is sharable memory for sure, without asking the kernel.
+fn is_whole(control: &Control, start: usize, bytes: usize) -> bool {
+    let end = start.saturating_add(bytes);
+    let count = (control.range_count.load(Relaxed) as usize).min(RANGES);
+    let mut ranges = control.ranges.iter().zip(&BROKEN).take(count);
+    control.conversions.load(Relaxed) > 0
+        && ranges.any(|([low, high], broken)| {
+            let has = low.load(Relaxed) as usize <= start && end <= high.load(Relaxed) as usize;
+            has && !broken.load(SeqCst)
+        })
+}
+
+/// Has sharable memory read as zeroes and gives it back; whether that worked. Of a file of the program's the
+/// same call would discard what is in it.
+fn remove(start: usize, bytes: usize) -> bool {
+    let advice = libc::MADV_REMOVE as usize;
+    // SAFETY: the program said that it does not need what is there.
+    unsafe { system::call(libc::SYS_madvise, [start, bytes, advice, 0, 0, 0]) == 0 }
 }
 
 /// Gives the sharable memory of a range back, which nothing in this process reaches any
@@ -141,11 +185,12 @@ fn advise(hold: &Hold, call: &mut Call, advice: i32) {
     }
     make(call);
     let valid = call.result == 0 || call.result == -(libc::ENOMEM as isize);
-    if discards && converted && valid && !forget(control, start, bytes) {
+    // Without a descriptor if that can be done: there may be none left.
+    let mut done = !(discards && converted && valid);
+    done = done || is_whole(control, start, bytes) && remove(start, bytes);
+    if !done && !forget(control, start, bytes) {
         for_converted(start, bytes, |from, length| {
-            let remove = libc::MADV_REMOVE as usize;
-            // SAFETY: the program said that it does not need what is there.
-            unsafe { system::call(libc::SYS_madvise, [from, length, remove, 0, 0, 0]) };
+            remove(from, length);
         });
     }
 }
@@ -230,6 +275,7 @@ fn set_break(hold: &Hold, call: &mut Call) {
         return;
     }
     hold.recall();
+    breaks(hold.control(), wanted, now - wanted);
     make(call);
     let kept = (call.result as usize).next_multiple_of(PAGE);
     if call.result as usize == wanted && kept < now {
