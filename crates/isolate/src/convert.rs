@@ -277,12 +277,11 @@ fn write(control: &Control, file: i32, mut at: usize, mut bytes: usize) -> bool 
 }
 
 /// Turns all sharable memory back to private memory of this process. False if it ran out
-/// of memory half-way.
+/// of memory half-way, or the list of mappings can't be read.
 pub fn unshare(control: &Control) -> bool {
+    // A program that has dropped its privileges can't open it any more.
     // SAFETY: the path is a C string.
-    let Some(file) = (unsafe { system::open(crate::start::memory_path(), true) }) else {
-        return false;
-    };
+    let file = unsafe { system::open(crate::start::memory_path(), true) };
     let (buffer, _) = scratch(control);
     let mut done = false;
     if let Some(text) = maps::read(buffer) {
@@ -290,7 +289,9 @@ pub fn unshare(control: &Control) -> bool {
             .filter(maps::Mapping::is_converted)
             .all(|mapping| unshare_mapping(control, file, &mapping));
     }
-    system::close(file);
+    if let Some(file) = file {
+        system::close(file);
+    }
     if done {
         control.range_count.store(0, Relaxed);
         control.conversions.store(0, SeqCst);
@@ -298,12 +299,12 @@ pub fn unshare(control: &Control) -> bool {
     done
 }
 
-fn unshare_mapping(control: &Control, file: i32, mapping: &maps::Mapping<'_>) -> bool {
+fn unshare_mapping(control: &Control, file: Option<i32>, mapping: &maps::Mapping<'_>) -> bool {
     let mut at = mapping.start;
     while at < mapping.end {
         let next = mapping.end.min((at | (PIECE - 1)) + 1);
         let offset = mapping.offset + (at - mapping.start);
-        if !unshare_piece(control, file, at, next - at, offset, mapping.mode) {
+        if !unshare_piece(control, file, [at, next - at], offset, mapping.mode) {
             return false;
         }
         at = next;
@@ -313,9 +314,8 @@ fn unshare_mapping(control: &Control, file: i32, mapping: &maps::Mapping<'_>) ->
 
 fn unshare_piece(
     control: &Control,
-    file: i32,
-    at: usize,
-    bytes: usize,
+    file: Option<i32>,
+    [at, bytes]: [usize; 2],
     offset: usize,
     mode: [u8; 4],
 ) -> bool {
@@ -326,6 +326,69 @@ fn unshare_piece(
         return failed(control, copy);
     }
     let copy = copy as usize;
+    let error = match file {
+        Some(file) => read_back(file, offset, copy, bytes),
+        None => copy_back(at, copy, bytes),
+    };
+    if error < 0 {
+        // SAFETY: the copy is ours.
+        unsafe { system::call(libc::SYS_munmap, [copy, bytes, 0, 0, 0, 0]) };
+        return failed(control, error);
+    }
+    let bit = |i: usize, letter: u8, flag: i32| {
+        if mode.get(i) == Some(&letter) {
+            flag
+        } else {
+            0
+        }
+    };
+    let protection = bit(0, b'r', libc::PROT_READ)
+        | bit(1, b'w', libc::PROT_WRITE)
+        | bit(2, b'x', libc::PROT_EXEC);
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+    let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as usize;
+    // SAFETY: the copy takes the place of what it was made from; nobody else runs.
+    unsafe {
+        if protection != READ_WRITE {
+            system::call(
+                libc::SYS_mprotect,
+                [copy, bytes, protection as usize, 0, 0, 0],
+            );
+        }
+        // By which the file's memory can be given back without the file.
+        let again = [at, 0, bytes, libc::MREMAP_MAYMOVE as usize, 0, 0];
+        let again = match file {
+            Some(_) => 0,
+            None => system::call(libc::SYS_mremap, again),
+        };
+        let moved = system::call(libc::SYS_mremap, [copy, bytes, bytes, flags, at, 0]);
+        if let (Some(file), true) = (file, moved >= 0) {
+            system::call(
+                libc::SYS_fallocate,
+                [file as usize, punch, offset, bytes, 0, 0],
+            );
+        }
+        if again > 0 {
+            let remove = libc::MADV_REMOVE as usize;
+            if moved >= 0 {
+                system::call(libc::SYS_madvise, [again as usize, bytes, remove, 0, 0, 0]);
+            }
+            system::call(libc::SYS_munmap, [again as usize, bytes, 0, 0, 0, 0]);
+        }
+        if moved < 0 {
+            // What was copied without the file has had its rights changed.
+            system::call(
+                libc::SYS_mprotect,
+                [at, bytes, protection as usize, 0, 0, 0],
+            );
+            return failed(control, moved);
+        }
+    }
+    true
+}
+
+/// Reads what the file holds from `offset` on to `copy`, new memory of so many bytes. Negative is an error.
+fn read_back(file: i32, offset: usize, copy: usize, bytes: usize) -> isize {
     let mut done = 0;
     while done < bytes {
         // SAFETY: the copy is ours; the file is only asked and read.
@@ -353,40 +416,31 @@ fn unshare_piece(
                 [file as usize, copy + done, length, data as usize, 0, 0],
             );
             if read <= 0 {
-                system::call(libc::SYS_munmap, [copy, bytes, 0, 0, 0, 0]);
-                return failed(control, read);
+                return read.min(-1);
             }
             done += read as usize;
         }
     }
-    let bit = |i: usize, letter: u8, flag: i32| {
-        if mode.get(i) == Some(&letter) {
-            flag
-        } else {
-            0
-        }
-    };
-    let protection = bit(0, b'r', libc::PROT_READ)
-        | bit(1, b'w', libc::PROT_WRITE)
-        | bit(2, b'x', libc::PROT_EXEC);
-    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
-    let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as usize;
-    // SAFETY: the copy takes the place of what it was made from; nobody else runs.
+    0
+}
+
+/// Copies memory to `copy`, new memory of so many bytes, but for pages of zeroes. Its rights are changed: it is to
+/// be replaced. Negative is an error.
+fn copy_back(at: usize, copy: usize, bytes: usize) -> isize {
+    const WORD: usize = size_of::<u64>();
+    // SAFETY: nobody else runs, and the copy is ours.
     unsafe {
-        if protection != READ_WRITE {
-            system::call(
-                libc::SYS_mprotect,
-                [copy, bytes, protection as usize, 0, 0, 0],
-            );
+        let readable = [at, bytes, READ_WRITE as usize, 0, 0, 0];
+        let error = system::call(libc::SYS_mprotect, readable);
+        if error < 0 {
+            return error;
         }
-        let moved = system::call(libc::SYS_mremap, [copy, bytes, bytes, flags, at, 0]);
-        if moved < 0 {
-            return failed(control, moved);
+        for page in (0..bytes).step_by(PAGE) {
+            let word = |i: usize| ((at + page + i * WORD) as *const u64).read();
+            if (0..PAGE / WORD).any(|i| word(i) != 0) {
+                system::copy(at + page, copy + page, PAGE);
+            }
         }
-        system::call(
-            libc::SYS_fallocate,
-            [file as usize, punch, offset, bytes, 0, 0],
-        );
     }
-    true
+    0
 }

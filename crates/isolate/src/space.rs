@@ -8,7 +8,6 @@
 use crate::calls::{self, Hold};
 use crate::maps::{self, Sharable};
 use crate::{code, system, tool};
-use core::arch::asm;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_hooks::{Call, Hooks};
@@ -243,20 +242,13 @@ fn make_at(control: &Control, call: &mut Call, place: usize, bytes: usize) {
 fn copied(control: &Control, [old, old_bytes]: [usize; 2], bytes: usize) -> Option<isize> {
     let own = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: new memory, at least as large as the old, which the program gives away; it is
-    // copied without the C library, some of whose code uses wider registers than hooks may.
+    // SAFETY: new memory, at least as large as the old, which the program gives away.
     unsafe {
         let new = system::map(0, bytes, rights, own, -1, 0);
         if new < 0 {
             return None;
         }
-        asm!(
-            "rep movsb",
-            inout("rcx") old_bytes => _,
-            inout("rsi") old => _,
-            inout("rdi") new as usize => _,
-            options(nostack, preserves_flags),
-        );
+        system::copy(old, new as usize, old_bytes);
         let arguments = [old, old_bytes, 0, 0, 0, 0];
         if system::call(libc::SYS_munmap, arguments) == 0 {
             forget(control, old, old_bytes);

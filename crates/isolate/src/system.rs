@@ -1,6 +1,6 @@
 //! System calls of the isolating library, the one place where it talks to the kernel. Contexts: all; a worker that computes uses [`worker_call`] alone.
 
-use core::arch::naked_asm;
+use core::arch::{asm, naked_asm};
 use core::sync::atomic::AtomicU32;
 use sunder_kernel::Reach;
 pub use sunder_kernel::{call, close, now, process_id, read, thread_pointer};
@@ -158,6 +158,23 @@ pub unsafe fn open(path: *const u8, write: bool) -> Option<i32> {
     }
     close(file);
     Some(high as i32)
+}
+
+/// Copies memory without the C library, some of whose code uses wider registers than hooks may.
+///
+/// # Safety
+/// As `core::ptr::copy_nonoverlapping` demands of so many bytes.
+pub unsafe fn copy(from: usize, to: usize, bytes: usize) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        asm!(
+            "rep movsb",
+            inout("rcx") bytes => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
+    }
 }
 
 /// Says one line on standard error.
