@@ -202,6 +202,13 @@ fn share_range(
         // SAFETY: the contents are in the file, and nobody else runs.
         let mapped = unsafe { system::map(at, length, READ_WRITE, flags, file, at) };
         if mapped != at as isize {
+            if start < at && at <= from {
+                // Room for a stack that stays as it is: the program has other use for it.
+                // SAFETY: nothing was there, and nothing is by now.
+                unsafe { system::call(libc::SYS_munmap, [start, at - start, 0, 0, 0, 0]) };
+                high.store(start as u64, Relaxed);
+                control.shared_bytes.fetch_sub((at - start) as u64, Relaxed);
+            }
             return failed(control, mapped);
         }
         control.shared_bytes.fetch_add(length as u64, Relaxed);
