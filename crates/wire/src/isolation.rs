@@ -6,8 +6,8 @@
 use crate::tracking::Tracking;
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 
-/// The environment variable with the path of the control file and, after a comma, of
-/// the file that is to hold the program's memory.
+/// The environment variable with three paths, separated by commas: of the control file, of
+/// the file that is to hold the program's memory, and of the library.
 pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 
 /// First bytes of the control file.

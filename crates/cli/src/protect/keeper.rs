@@ -1,7 +1,8 @@
 //! Who sends threads into isolation: stops one for a moment with `ptrace`, looks where
 //! it is, and sends it into the library inside. What is isolated is others' business
 //! (`pages`). Called by `protect` in turns, always from the same thread; must not wait
-//! for what the program does, but for moments.
+//! for what the program does, but for moments, and while memory is made sharable or private
+//! again, with everybody but one thread stopped: for as long as that takes.
 
 use super::apart;
 use super::guard::{self, Guards};
