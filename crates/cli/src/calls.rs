@@ -12,6 +12,8 @@ use sunder_rewrite::sites::{Entering, Function, Number, Want};
 pub struct Calls {
     /// Which calls would do harm unseen.
     harmful: fn(Number) -> bool,
+    /// Threads are led away from where they are, and into copies of code.
+    leads: bool,
     /// Code that is no file's, at the program's beginning: the hooks' own.
     first: Option<HashSet<u64>>,
     /// Where the hooks' own code lies, if that was told.
@@ -47,11 +49,20 @@ impl Calls {
     pub fn new(harmful: fn(Number) -> bool) -> Self {
         Self {
             harmful,
+            leads: false,
             first: None,
             hooks: Vec::new(),
             modules: HashMap::new(),
             led: Vec::new(),
             seen: Vec::new(),
+        }
+    }
+
+    /// For one that moves bytes: any call may be about them, and threads are led elsewhere.
+    pub fn to_move() -> Self {
+        Self {
+            leads: true,
+            ..Self::new(|_| true)
         }
     }
 
@@ -131,9 +142,9 @@ impl Calls {
             if path.starts_with('[') || path.starts_with("/memfd:sunder-") || is_covered(path) {
                 continue;
             }
-            let harmful = self.harmful;
+            let (harmful, leads) = (self.harmful, self.leads);
             let module = self.modules.entry(path.clone());
-            match module.or_insert_with(|| held(path, harmful)) {
+            match module.or_insert_with(|| held(path, harmful, leads)) {
                 Held::Nothing => {}
                 Held::Calls => own.push(Own {
                     path: path.clone(),
@@ -164,10 +175,15 @@ pub fn is_covered(path: &str) -> bool {
 }
 
 /// What a module does itself.
-fn held(path: &str, harmful: fn(Number) -> bool) -> Held {
+fn held(path: &str, harmful: fn(Number) -> bool, leads: bool) -> Held {
     let Some(code) = ModuleCode::read(path.as_ref()) else {
         return Held::Unknown(format!("the code of {path} can't be looked through"));
     };
+    if leads && code.restarts {
+        // One that comes back from where we have led it is not begun anew, and no copy ever is.
+        let why = "has sequences that the kernel begins anew (rseq), which threads can't be led away from";
+        return Held::Unknown(format!("{path} {why}"));
+    }
     let bounds = |&(start, end): &(u64, u64)| Function { start, end };
     let functions: Vec<Function> = code.functions.iter().map(bounds).collect();
     let seen = Cell::new(false);

@@ -46,7 +46,7 @@ pub fn run(options: &Options) -> Result<u8> {
     }
     let process = ProcessId(options.pid);
     crate::attach::is_program(process)?;
-    let mut calls = Calls::new(|_| true);
+    let mut calls = Calls::to_move();
     unless_sound(process, &mut calls)?;
     let mut look = Look::begin(options)?;
     let mut repairer = Repairer::new(Entry::Never, options.chaos)?;

@@ -88,7 +88,7 @@ impl Late {
 
 impl Planned {
     fn of_a_child(process: ProcessId) -> Result<Self> {
-        Self::of(process, Calls::new(|_| true), Stay::ToTheEnd)
+        Self::of(process, Calls::to_move(), Stay::ToTheEnd)
     }
 
     /// For `process` as it is now; `calls` remembers what was seen of its modules.

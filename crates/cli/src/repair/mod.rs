@@ -293,8 +293,7 @@ impl Repairer {
             started: Time(0),
             next_look: Duration::ZERO,
             chooser: Chooser::default(),
-            // Any may be about bytes that have moved.
-            calls: Calls::new(|_| true),
+            calls: Calls::to_move(),
             chaos: chaos.map(Chaos::new),
             attempts: Vec::new(),
             gauge: Before::Nothing,

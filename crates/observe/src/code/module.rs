@@ -39,6 +39,9 @@ pub struct ModuleCode {
     /// Whether functions of it may catch exceptions, so that control comes to places to which
     /// no instruction leads.
     pub catches: bool,
+    /// Whether it has sequences that the kernel has begin anew when their thread has been
+    /// elsewhere meanwhile (`rseq`).
+    pub restarts: bool,
 }
 
 impl ModuleCode {
@@ -77,6 +80,7 @@ impl ModuleCode {
             segments,
             functions: image::functions(&file),
             catches: file.section_by_name(".gcc_except_table").is_some(),
+            restarts: file.section_by_name("__rseq_cs").is_some(),
         })
     }
 
