@@ -121,7 +121,7 @@ impl Inside {
                 other => other?,
             };
             let Some(places) = inside.stands(&world) else {
-                bail!("a thread of it has no stack that can be read");
+                bail!("a thread of it has no stack that can be read, or too long a one");
             };
             if places.iter().any(|&ip| inside.plan.is_inside(ip)) {
                 ensure!(

@@ -175,8 +175,16 @@ impl Memory {
     /// If they are not there.
     pub fn read(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
-        self.0.read_exact_at(&mut bytes, at)?;
+        self.read_into(at, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// As many bytes at `at` as there is room for.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_into(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(bytes, at)
     }
 
     /// The words at `at`.
