@@ -4,11 +4,13 @@
 //!
 //! Ctrl-Z stops us only once the program has stopped. Were we the first, threads of the
 //! program that we hold just then could not go on to their handlers, and the terminal would
-//! go back to the shell also where the program does not stop.
+//! go back to the shell also where the program does not stop. A program that we are attached
+//! to is none of the terminal's, and goes on: there we stop at once, but for the moments in
+//! which we hold its threads.
 
 use std::os::unix::thread::JoinHandleExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sunder_access::ProcessId;
@@ -19,6 +21,15 @@ const FROM_TERMINAL: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
 const PASSED_ON: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
 static TARGET: AtomicI32 = AtomicI32::new(0);
+
+/// Held by who must not be stopped just now.
+static AWAKE: Mutex<()> = Mutex::new(());
+
+/// While it lives the terminal's stops do not stop us, where they are held at all: threads of a
+/// program that we have stopped would stay so.
+pub fn stay_awake() -> MutexGuard<'static, ()> {
+    AWAKE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 extern "C" fn pass_on(signal: i32) {
     let target = TARGET.load(Ordering::Relaxed);
@@ -228,6 +239,7 @@ fn stop_with_the_program(over: &AtomicBool) {
 /// All of us stop here, and go on with the next `SIGCONT`.
 fn stop() {
     let (set, nothing) = (set_of(&[libc::SIGTSTP]), std::ptr::null_mut());
+    let _nobody = stay_awake();
     // SAFETY: a valid set, and a signal's number.
     unsafe {
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, nothing);

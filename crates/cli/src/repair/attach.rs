@@ -26,6 +26,7 @@ use crate::attach::Look;
 use crate::calls::Calls;
 use crate::detect::Beside;
 use crate::output::{Output, can_be_written, complain, note};
+use crate::signals::Signals;
 use crate::status;
 use anyhow::{Context, Result};
 use inject::Left;
@@ -35,6 +36,7 @@ use sunder_access::ProcessId;
 ///
 /// # Errors
 /// If the process can't be repaired; it is then as it was.
+    let _stops = Signals::hold_stops();
 pub fn run(options: &Options) -> Result<u8> {
     let mut tell_options = options.tell.clone();
     // What was done is told instead, unless a report is asked for.

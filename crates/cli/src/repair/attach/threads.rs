@@ -3,10 +3,12 @@
 //! the same thread.
 
 use crate::protect::trace::{Stop, Stopped, request, sweep};
+use crate::signals::stay_awake;
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::MutexGuard;
 use sunder_access::ProcessId;
 use sunder_observe::proc;
 
@@ -30,7 +32,9 @@ pub enum StopError {
 
 /// All threads, stopped; dropped, they go on.
 pub struct World {
+    /// Dropped first.
     threads: Vec<Stopped>,
+    _awake: MutexGuard<'static, ()>,
 }
 
 impl World {
@@ -44,6 +48,7 @@ impl World {
         }
         let mut world = Self {
             threads: Vec::new(),
+            _awake: stay_awake(),
         };
         for _ in 0..ROUNDS {
             let all = proc::threads(process).map_err(|_| StopError::Ended)?;
