@@ -58,7 +58,8 @@ impl Layout {
         for module in &plan.modules {
             let bytes = (module.patches.len() * SIZE) as u64;
             let mut at = next;
-            if plan.is_far(module) {
+            // Some make only calls that nobody needs to see.
+            if plan.is_far(module) && bytes > 0 {
                 let bytes = bytes.next_multiple_of(PAGE);
                 at = reachable(mappings, &taken, module.code, bytes).with_context(|| {
                     format!("there is no room near {} in the address space", module.path)
