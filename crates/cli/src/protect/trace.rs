@@ -98,12 +98,9 @@ impl Stopped {
                 Stop::NotNow
             });
         }
-        let event = status >> 16;
-        let signal = libc::WSTOPSIG(status);
         if !is_by_us(status) || has_fault(thread) {
             // About to get a signal, or stopped as a whole.
-            let pass_on = if event == 0 { signal } else { 0 };
-            detach(thread, pass_on);
+            detach(thread, signal_of(status));
             return Ok(Stop::NotNow);
         }
         // SAFETY: plain data, for which zeroes are valid.
@@ -285,6 +282,16 @@ fn is_by_us(status: i32) -> bool {
 }
 
 /// Waits for the thread to stop or end; the status.
+/// The signal that a thread was about to get when it stopped with this status; 0 where it
+/// stopped for another reason, as at the beginning or end of a kernel call.
+const fn signal_of(status: i32) -> i32 {
+    const CALL: i32 = libc::SIGTRAP | 0x80;
+    match libc::WSTOPSIG(status) {
+        signal if status >> 16 == 0 && signal != CALL => signal,
+        _ => 0,
+    }
+}
+
 pub fn wait(thread: i32) -> Option<i32> {
     let end = Instant::now() + PATIENCE;
     let mut status = 0;
@@ -327,12 +334,7 @@ pub fn sweep(process: i32) -> Option<i32> {
         if done == 0 && (thread != process || asked) {
             keep(thread);
         } else if done == thread && libc::WIFSTOPPED(status) {
-            let pass_on = if status >> 16 == 0 {
-                libc::WSTOPSIG(status)
-            } else {
-                0
-            };
-            detach(thread, pass_on);
+            detach(thread, signal_of(status));
         } else if done != 0 {
             gone(thread);
             if done == thread && thread == process {

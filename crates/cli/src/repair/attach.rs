@@ -112,7 +112,12 @@ impl Repairer {
     /// Takes the library out, if it was put in.
     fn leave(&mut self) -> Option<Left> {
         match std::mem::replace(&mut self.entry, Entry::Never) {
-            Entry::Inside(inside) => Some(inside.take_out(&self.file)),
+            Entry::Inside(inside) => {
+                let left = inside.take_out(&self.file);
+                // Who did not stop in time.
+                let _ = exit(self.process);
+                Some(left)
+            }
             _ => None,
         }
     }

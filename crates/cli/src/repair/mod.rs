@@ -216,6 +216,11 @@ impl Beside for Repairer {
 
     fn step(&mut self, live: &mut Live) {
         self.ring_again();
+        if self.stops {
+            // Whoever did not stop in time is let go when it does, and not when all are stopped
+            // the next time, if ever. An end that is learned of so is remembered.
+            let _ = attach::exit(self.process);
+        }
         self.see_the_beginning();
         let elapsed = live.elapsed();
         self.gauge.read();

@@ -167,6 +167,55 @@ fn no_thread_is_stopped_between_a_fault_and_its_signal() {
     assert_eq!((stops, between), (STOPS, 0));
 }
 
+/// One that was to go to its next kernel call, and reaches it when nobody waits for it any more.
+#[test]
+fn a_thread_that_stops_at_a_call_is_let_go() {
+    let _alone = super::mortal::ALONE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the child only calls the kernel.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: takes nothing.
+            unsafe { libc::getppid() };
+        }
+    }
+    assert!(child > 0, "no child");
+    let stopped = (0..1000).find_map(|_| match Stopped::stop(child, child) {
+        Ok(Stop::Stopped(stopped)) => Some(Ok(stopped)),
+        Ok(_) => {
+            super::sweep(child);
+            None
+        }
+        Err(error) => Some(Err(error)),
+    });
+    let let_go = stopped.map(|stopped| {
+        stopped.and_then(|stopped| {
+            super::request(libc::PTRACE_SYSCALL, child, 0, 0)?;
+            std::mem::forget(stopped);
+            super::keep(child);
+            let begun = Instant::now();
+            while super::LEFT.with_borrow(|left| left.contains(&child)) {
+                if begun.elapsed() > Duration::from_secs(10) {
+                    return Ok(false);
+                }
+                super::sweep(child);
+            }
+            Ok(true)
+        })
+    });
+    // SAFETY: a child of ours.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    while super::wait(child).is_some_and(|status| libc::WIFSTOPPED(status)) {}
+    super::LEFT.take();
+    match let_go {
+        Some(Ok(let_go)) => assert!(let_go, "it is ours still"),
+        Some(Err(error)) => println!("SKIP: a child can't be stopped: {error}"),
+        None => panic!("it never stops"),
+    }
+}
+
 /// The signals that a process of one thread is still to get, without those for it as a whole.
 fn pending(process: i32) -> u64 {
     let told = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it is there");
