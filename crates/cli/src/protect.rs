@@ -93,6 +93,8 @@ fn run_with_targets(options: &Protect) -> Result<u8> {
         Err(error) => return Ok(start_failure(&error.into())),
     };
     let process = prepared.pid();
+    // Before the program begins, which it would outlive if this failed.
+    let collector = trace::Collector::start(process.0 as i32).context("cannot start a thread")?;
     targets.ask_for_blocks(&shared);
     let mut keeper = Keeper::new(shared, options, process.0 as i32);
     signals.forward_to(process);
@@ -102,7 +104,6 @@ fn run_with_targets(options: &Protect) -> Result<u8> {
         Err(error) => return Ok(start_failure(&error.into())),
     };
     std::mem::forget(child);
-    let collector = trace::Collector::start(process.0 as i32);
     let exit = keep(&mut keeper, &targets);
     drop(collector);
     signals.release();

@@ -103,7 +103,8 @@ impl Beside for IsolateObserver {
         let interval = 1_000_000 / self.frequency.max(1);
         let keeper = Keeper::with_tick(Rc::clone(&self.shared), interval, process);
         self.keeper = Some(keeper);
-        self.collector = Some(trace::Collector::start(process));
+        let collector = trace::Collector::start(process).context("cannot start a thread")?;
+        self.collector = Some(collector);
         Ok(())
     }
 

@@ -93,7 +93,8 @@ impl Beside for Protector<'_> {
         let process = process.0 as i32;
         let keeper = Keeper::new(Rc::clone(&self.shared), self.options, process);
         self.keeper = Some(keeper);
-        self.collector = Some(trace::Collector::start(process));
+        let collector = trace::Collector::start(process).context("cannot start a thread")?;
+        self.collector = Some(collector);
         Ok(())
     }
 

@@ -89,7 +89,8 @@ impl Beside for Protector<'_> {
         let shared = self.shared.take().context("a program begins once")?;
         let process = process.0 as i32;
         self.keeper = Some(Keeper::new(shared, self.options, process));
-        self.collector = Some(trace::Collector::start(process));
+        let collector = trace::Collector::start(process).context("cannot start a thread")?;
+        self.collector = Some(collector);
         Ok(())
     }
 

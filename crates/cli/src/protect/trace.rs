@@ -1,7 +1,8 @@
 //! Stopping single threads of the program with `ptrace`, for as long as it takes to look
 //! or to send them somewhere. A thread that was stopped in a system call goes on with it
 //! as if nothing had been: unlike a signal, this interrupts nobody. Called by
-//! `protect`, always from the same thread.
+//! `protect`, and by `repair` and `attach --repair` for all threads at once, always from the
+//! same thread.
 
 mod pending;
 
@@ -281,7 +282,6 @@ fn is_by_us(status: i32) -> bool {
         && libc::WSTOPSIG(status) == libc::SIGTRAP
 }
 
-/// Waits for the thread to stop or end; the status.
 /// The signal that a thread was about to get when it stopped with this status; 0 where it
 /// stopped for another reason, as at the beginning or end of a kernel call.
 const fn signal_of(status: i32) -> i32 {
@@ -292,6 +292,7 @@ const fn signal_of(status: i32) -> i32 {
     }
 }
 
+/// Waits for the thread to stop or end; the status.
 pub fn wait(thread: i32) -> Option<i32> {
     let end = Instant::now() + PATIENCE;
     let mut status = 0;
@@ -379,10 +380,13 @@ pub struct Collector {
 
 impl Collector {
     /// For threads of `process`, whose own end it leaves alone.
-    pub fn start(process: i32) -> Self {
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub fn start(process: i32) -> io::Result<Self> {
         let end = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&end);
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().spawn(move || {
             while !told.load(Ordering::Relaxed) {
                 std::thread::park_timeout(Duration::from_millis(20));
                 let mut all = Vec::new();
@@ -391,11 +395,11 @@ impl Collector {
                     collect_end(thread);
                 }
             }
-        });
-        Self {
+        })?;
+        Ok(Self {
             end,
             thread: Some(thread),
-        }
+        })
     }
 }
 

@@ -14,7 +14,7 @@ mod plan;
 mod refuse;
 pub(crate) mod threads;
 
-pub use inject::{Applied, Inside};
+pub use inject::{Applied, Inside, Left};
 pub use plan::{Plan, Stay};
 pub use refuse::unless_sound;
 pub use threads::{exit, may_trace};
@@ -29,14 +29,12 @@ use crate::output::{Output, can_be_written, complain, note};
 use crate::signals::Signals;
 use crate::status;
 use anyhow::{Context, Result};
-use inject::Left;
 use sunder_access::ProcessId;
 
 /// Runs the command; the value is the status to exit with.
 ///
 /// # Errors
-/// If the process can't be repaired; it is then as it was.
-    let _stops = Signals::hold_stops();
+/// If the process can't be repaired; it is then as it was, or the error says what stays.
 pub fn run(options: &Options) -> Result<u8> {
     let mut tell_options = options.tell.clone();
     // What was done is told instead, unless a report is asked for.

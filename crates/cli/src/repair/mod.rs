@@ -30,6 +30,7 @@ use crate::output::{self, complain, note};
 use crate::session::Told;
 use crate::status;
 use anyhow::{Context, Result};
+use attach::Left;
 use attempt::{Attempt, Next, is_on_its_way};
 use before::Before;
 use chaos::Chaos;
@@ -322,18 +323,24 @@ impl Repairer {
         matches!(self.entry, Entry::Late(_) | Entry::Inside(_))
     }
 
-    /// Puts the library into the program.
+    /// Puts the library into the program, where somebody answers it.
     fn put(&mut self, process: ProcessId, planned: Planned) -> Result<()> {
         self.stops = true;
         let (inside, file, mut calls) = planned.put(process)?;
         self.file = Arc::new(file);
+        if let Err(error) = self.serve(process) {
+            if let Left::Memory(why) = inside.take_out(&self.file) {
+                return Err(error.context(format!("our library stays in it, as {why}")));
+            }
+            return Err(error);
+        }
         self.taken.extend(inside.ours());
         let code: Vec<_> = inside.code().map(|(start, end)| [start, end]).collect();
         calls.know(&code);
         self.calls = calls;
         self.began = true;
         self.entry = Entry::Inside(Box::new(inside));
-        self.serve(process)
+        Ok(())
     }
 
     /// Puts the library into the program if it comes when there is something to move,

@@ -106,7 +106,7 @@ impl Inside {
                 .flat_map(|m| m.restorers.clone())
                 .collect(),
             opened: Vec::new(),
-            _collector: Collector::start(process.0 as i32),
+            _collector: Collector::start(process.0 as i32).context("cannot start a thread")?,
             plan,
         };
         inside.is_as_planned()?;
