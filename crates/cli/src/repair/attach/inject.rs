@@ -136,6 +136,13 @@ impl Inside {
             inside.open(&world);
             let entered = inside.enter(&world, &image);
             let file = entered.inspect_err(|_| inside.close(&world))?;
+            // What was there before may have gone meanwhile.
+            let now = proc::mappings(process)?;
+            ensure!(
+                inside.plan.is_for(&now),
+                "a module of it that makes kernel calls of its own has just gone"
+            );
+            inside.is_as_planned()?;
             return Ok((inside, file));
         }
     }
