@@ -52,6 +52,34 @@ impl Target {
         target
     }
 
+    /// Waits until it says this.
+    fn says(&mut self, wanted: &str) {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("readable");
+        assert_eq!(line.trim_end(), wanted);
+    }
+
+    /// Waits until the library is in it.
+    fn is_repaired(&self) {
+        let there = || String::from_utf8_lossy(&self.file("maps")).contains("memfd:sunder-remap");
+        for _ in 0..3000 {
+            if there() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("it never came");
+    }
+
+    /// Stops it as a whole.
+    fn stop(&self) {
+        self.process.kill(libc::SIGSTOP);
+        let stopped = || String::from_utf8_lossy(&self.file("status")).contains("T (stopped)");
+        while !stopped() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     fn id(&self) -> String {
         self.process.id()
     }
@@ -250,25 +278,133 @@ fn an_interrupt_ends_the_repair_and_not_the_program() {
     let _alone = targets::alone();
     let target = Target::start(&["calls"]);
     let before = target.state();
-    let looking = plain_sunder()
-        .args(["attach", "--repair", "--chaos", "9", "--pid", &target.id()])
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("sunder starts");
-    let there = || String::from_utf8_lossy(&target.file("maps")).contains("memfd:sunder-remap");
-    for _ in 0..3000 {
-        if there() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    assert!(there(), "it never came");
+    let looking = start(&target, "9");
+    target.is_repaired();
     // SAFETY: takes two integers; the child has not been waited for.
     unsafe { libc::kill(looking.id() as i32, libc::SIGINT) };
     let seen = looking.wait_with_output().expect("sunder ends");
     assert_eq!(seen.status.code(), Some(0), "{seen:?}");
     assert_eq!(target.state(), before);
     assert!(target.code_is_its_files());
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+/// `attach --repair` which moves at random.
+fn start(target: &Target, seed: &str) -> std::process::Child {
+    plain_sunder()
+        .args(["attach", "--repair", "--chaos", seed, "--pid", &target.id()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sunder starts")
+}
+
+/// Nothing can be taken out of it then, and hooks without which it would meet bytes that are
+/// away stay as well; how it goes on is as when nobody had come.
+#[test]
+fn a_program_that_is_stopped_at_the_end_keeps_what_it_needs() {
+    let _alone = targets::alone();
+    for (arguments, seed) in [(&[][..], "1"), (&["calls"], "2"), (&["calls"], "3")] {
+        let target = Target::start(arguments);
+        let looking = start(&target, seed);
+        target.is_repaired();
+        // Something may be away by now.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        target.stop();
+        // SAFETY: takes two integers; the child has not been waited for.
+        unsafe { libc::kill(looking.id() as i32, libc::SIGINT) };
+        let seen = looking.wait_with_output().expect("sunder ends");
+        let told = String::from_utf8_lossy(&seen.stderr);
+        assert_eq!(seen.status.code(), Some(125), "{told}");
+        assert!(told.contains("keeps our library"), "{told}");
+        assert!(told.contains("it is stopped"), "{told}");
+        assert!(!target.code_is_its_files(), "its hooks are gone: {told}");
+        target.process.kill(libc::SIGCONT);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(target.end(), ("wrong 0\n".into(), true), "{told}");
+    }
+}
+
+/// A filter for kernel calls may end the program for one that it does not make itself.
+#[test]
+fn a_program_that_has_confined_itself_is_made_to_call_nothing() {
+    let _alone = targets::alone();
+    for (how, status, wanted) in [
+        ("confines", 125, "confined by seccomp meanwhile"),
+        // There is a thread left that may.
+        ("workers-confine", 0, "nothing of ours is left in it"),
+    ] {
+        let mut target = Target::start(&[how]);
+        let looking = start(&target, "4");
+        target.is_repaired();
+        target.process.kill(libc::SIGUSR1);
+        target.says("confined");
+        // SAFETY: takes two integers; the child has not been waited for.
+        unsafe { libc::kill(looking.id() as i32, libc::SIGINT) };
+        let seen = looking.wait_with_output().expect("sunder ends");
+        let told = String::from_utf8_lossy(&seen.stderr);
+        assert_eq!(target.end(), ("wrong 0\n".into(), true), "{how}: {told}");
+        assert_eq!(seen.status.code(), Some(status), "{how}: {told}");
+        assert!(told.contains(wanted), "{how}: {told}");
+    }
+}
+
+/// The shell has the terminal then, and the program goes on: no moment in which its threads are
+/// held lasts for as long.
+#[test]
+fn a_stop_from_the_terminal_stops_sunder_and_not_the_program() {
+    const TIMES: usize = 30;
+    let _alone = targets::alone();
+    let target = Target::start(&[]);
+    // A group whose parent is in another of the session: the kernel does stop it.
+    let mut sunder = plain_sunder();
+    sunder.args(["attach", "--repair", "--chaos", "6", "--quiet", "--pid"]);
+    let mut sunder = Ended::new(sunder.arg(target.id()).process_group(0));
+    target.is_repaired();
+    let is = |process: &str, state: char| {
+        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it lives");
+        text.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with(state))
+    };
+    let id = target.id();
+    for time in 0..TIMES {
+        std::thread::sleep(std::time::Duration::from_millis(11));
+        sunder.kill(libc::SIGTSTP);
+        let begun = Instant::now();
+        while !is(&sunder.id(), 'T') {
+            assert!(begun.elapsed().as_secs() < 60, "it does not stop");
+        }
+        let threads = std::fs::read_dir(format!("/proc/{id}/task")).expect("it lives");
+        let names = threads.map(|t| t.expect("readable").file_name().into_string());
+        let all_held = names
+            .map(|t| format!("{id}/task/{}", t.expect("a number")))
+            .all(|t| is(&t, 't'));
+        sunder.kill(libc::SIGCONT);
+        assert!(!all_held, "time {time}");
+    }
+    sunder.kill(libc::SIGINT);
+    let ended = sunder.child().wait().expect("a child of ours");
+    assert_eq!(ended.code(), Some(0));
+    assert_eq!(target.end(), ("wrong 0\n".into(), true));
+}
+
+/// Its own code lies far from the C library, and there is nothing to put there.
+#[test]
+fn a_program_with_calls_of_its_own_that_nobody_need_see_is_repaired() {
+    let _alone = targets::alone();
+    let program = c_program("attached", &["-DYIELDS"]).expect("it compiles");
+    let target = Target::of(&program, &[]);
+    let told = attach(&target, &["--chaos", "7"], "500ms", &report("yields"));
+    assert!(told.contains("nothing of ours is left in it"), "{told}");
+    assert_eq!(target.end(), ("wrong 0\n".into(), true), "{told}");
+}
+
+#[test]
+fn programs_with_sequences_that_the_kernel_begins_anew_are_refused() {
+    let program = c_program("attached", &["-DRESTARTS"]).expect("it compiles");
+    let target = Target::of(&program, &[]);
+    let told = refusal(&mut plain_sunder(), &target.id());
+    assert!(told.contains("(rseq)"), "{told}");
     assert_eq!(target.end(), ("wrong 0\n".into(), true));
 }
 
@@ -313,11 +449,7 @@ fn a_traced_program_is_refused() {
 #[test]
 fn a_stopped_program_is_refused() {
     let target = Target::start(&[]);
-    target.process.kill(libc::SIGSTOP);
-    let stopped = || String::from_utf8_lossy(&target.file("status")).contains("T (stopped)");
-    while !stopped() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    target.stop();
     let told = refusal(&mut plain_sunder(), &target.id());
     assert!(told.contains("is stopped"), "{told}");
     target.process.kill(libc::SIGCONT);

@@ -36,6 +36,7 @@ use sunder_access::ProcessId;
 /// # Errors
 /// If the process can't be repaired; it is then as it was, or the error says what stays.
 pub fn run(options: &Options) -> Result<u8> {
+    let _stops = Signals::hold_stops();
     let mut tell_options = options.tell.clone();
     // What was done is told instead, unless a report is asked for.
     let lines = !tell_options.quiet;
@@ -93,7 +94,7 @@ pub fn run(options: &Options) -> Result<u8> {
     })
 }
 
-/// What to say of the program that goes on.
+/// What to say of the program.
 fn farewell(process: ProcessId, left: &Left) -> Option<String> {
     match left {
         Left::Nothing => Some(format!(
@@ -101,7 +102,7 @@ fn farewell(process: ProcessId, left: &Left) -> Option<String> {
         )),
         Left::Gone => None,
         Left::Memory(why) => Some(format!(
-            "process {process} goes on, but memory of ours is left in it: {why}"
+            "process {process} keeps our library, which puts bytes back when they are needed: {why}"
         )),
     }
 }

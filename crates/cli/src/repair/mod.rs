@@ -216,12 +216,12 @@ impl Beside for Repairer {
     }
 
     fn step(&mut self, live: &mut Live) {
-        self.ring_again();
         if self.stops {
             // Whoever did not stop in time is let go when it does, and not when all are stopped
             // the next time, if ever. An end that is learned of so is remembered.
             let _ = attach::exit(self.process);
         }
+        self.ring_again();
         self.see_the_beginning();
         let elapsed = live.elapsed();
         self.gauge.read();
@@ -604,8 +604,9 @@ impl Repairer {
         Ok(at)
     }
 
-    /// Asks a thread to carry out what is wanted and has not begun: one that runs, so
-    /// that no kernel call of its is interrupted.
+    /// Has what is wanted and has not begun carried out: while all threads are stopped, or,
+    /// where the library was loaded at the beginning, by a thread that is asked, one that
+    /// runs, so that no kernel call of its is interrupted.
     fn ring_again(&mut self) {
         let process = self.process;
         let control = self.file.control();

@@ -2,9 +2,15 @@
  * whether all counts are right. With "calls" it does meanwhile what could see that it is
  * being repaired: signals, faults of its own, children, kernel calls with pointers to what
  * its threads write; in so many rounds if that is said too, and then ends. With "no-code" and
- * "no-room" nothing can be put into it. With "apart" each thread has a page of its own. */
+ * "no-room" nothing can be put into it. With "apart" each thread has a page of its own. With
+ * "confines" and "workers-confine" it may not change its signals' actions any more from SIGUSR1
+ * on, it or its counting threads alone. With YIELDS defined its own code calls the kernel, for
+ * nothing that anybody need see; with RESTARTS it has what programs have whose threads use data of
+ * their CPU's. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -16,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -38,7 +45,13 @@ static struct {
 static volatile long alone[2][512] __attribute__((aligned(4096)));
 static int apart;
 
+#ifdef RESTARTS
+static const unsigned long sequence[4] __attribute__((section("__rseq_cs"), used, aligned(32)));
+#endif
+
 static volatile int stop;
+/* 1: who counts is to confine itself; more: so many have. */
+static volatile int confining;
 static long wanted[2];
 static int wrong;
 /* Rounds of "calls", and a pipe for them. */
@@ -66,6 +79,20 @@ static void on_signal(int signal, siginfo_t *info, void *context) {
 
 static void on_simple(int signal) { signals += signal == SIGUSR2; }
 
+/* Whoever asks for the action of a signal ends the program, here or, with these flags, in all
+ * threads. */
+static void confine(unsigned flags) {
+    struct sock_filter instructions[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigaction, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof instructions / sizeof *instructions, instructions};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter) == 0);
+}
+
 static void *work(void *argument) {
     long which = (long)argument;
     volatile long own[8] = {0};
@@ -75,6 +102,14 @@ static void *work(void *argument) {
         (*count)++;
         own[n % 8] = n;
         n++;
+#ifdef YIELDS
+        long done = SYS_sched_yield;
+        if (n % 4096 == 0) __asm__ volatile("syscall" : "+a"(done) : : "rcx", "r11", "memory");
+#endif
+        if (confining == 1 + which) {
+            confine(0);
+            confining++;
+        }
     }
     wanted[which] = n;
     return NULL;
@@ -253,6 +288,7 @@ int main(int count, char **arguments) {
     const char *what = count > 1 ? arguments[1] : "";
     apart = strcmp(what, "apart") == 0;
     for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
+    if (strstr(what, "confine")) sigaddset(&old, SIGUSR1);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     char byte;
     long rounds = 0;
@@ -263,6 +299,18 @@ int main(int count, char **arguments) {
         if (strcmp(what, "no-code") == 0) allow_no_code();
         if (strcmp(what, "no-room") == 0) leave_no_room();
         printf("ready\n");
+        fflush(stdout);
+    }
+    if (strcmp(what, "confines") == 0 || strcmp(what, "workers-confine") == 0) {
+        sigset_t set;
+        int signal;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR1);
+        CHECK(sigwait(&set, &signal) == 0);
+        if (*what == 'c') confine(SECCOMP_FILTER_FLAG_TSYNC);
+        else confining = 1;
+        while (*what == 'w' && confining < 3) sched_yield();
+        printf("confined\n");
         fflush(stdout);
     }
     if (!rounds) CHECK(read(0, &byte, 1) == 1);

@@ -26,6 +26,9 @@ pub const STUB: [u8; 12] = [0x48, 0x89, 0xc7, 0xb8, 15, 0, 0, 0, 0x0f, 0x05, 0xe
 /// From its beginning to behind the kernel call.
 const CALLED: u64 = 10;
 
+/// Waits that were too short for a thread, as on a busy machine.
+const MOST_WAITS: u32 = 50;
+
 /// Code of the C library by which a thread does what we want.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
@@ -47,6 +50,11 @@ pub struct Borrowed<'a> {
     kept: Vec<u8>,
     /// Whether it has run since it was stopped.
     ran: Cell<bool>,
+    /// Whether it did not stop in time: then nothing is done to it any more, and it comes back
+    /// by itself, whenever that is.
+    lost: Cell<bool>,
+    /// How often it is waited for, each time for a moment.
+    waits: u32,
     /// A signal for the process that nobody can block.
     held: Cell<i32>,
 }
@@ -85,6 +93,8 @@ impl<'a> Borrowed<'a> {
             at,
             kept,
             ran: Cell::new(false),
+            lost: Cell::new(false),
+            waits: MOST_WAITS,
             held: Cell::new(0),
         };
         memory.write(at, &frame)?;
@@ -97,6 +107,11 @@ impl<'a> Borrowed<'a> {
     /// Which thread it is.
     pub const fn thread(&self) -> i32 {
         self.thread.thread()
+    }
+
+    /// Whether it is away with what it was to do.
+    pub const fn is_lost(&self) -> bool {
+        self.lost.get()
     }
 
     /// Makes a kernel call; a negative result is an error number.
@@ -131,6 +146,9 @@ impl<'a> Borrowed<'a> {
     /// If the thread does not come back.
     pub fn function(&self, function: u64, argument: u64, stack: u64, stub: u64) -> io::Result<u64> {
         const RETURN_FROM_SIGNAL: u64 = libc::SYS_rt_sigreturn as u64;
+        if self.lost.get() {
+            return Err(too_late());
+        }
         let top = place(stack, &self.state).ok_or(io::ErrorKind::OutOfMemory)?;
         self.memory.write(top, &self.state.frame(top, stub))?;
         let mut registers = self.parked();
@@ -159,6 +177,9 @@ impl<'a> Borrowed<'a> {
     }
 
     fn set(&self, registers: &libc::user_regs_struct) -> io::Result<()> {
+        if self.lost.get() {
+            return Err(too_late());
+        }
         set(self.thread.thread(), registers)
     }
 
@@ -179,10 +200,9 @@ impl<'a> Borrowed<'a> {
 
     /// Lets it go until it stops so that `found` has something.
     fn run<T>(&self, how: u32, found: impl Fn(i32) -> io::Result<Option<T>>) -> io::Result<T> {
-        /// Stops that are not the one that is waited for: the library's own kernel calls,
-        /// those of the whole process, and waits that were too short.
+        /// Stops that are not the one that is waited for: the library's own kernel calls, and
+        /// those of the whole process.
         const MOST_STOPS: u32 = 100_000;
-        const MOST_WAITS: u32 = 50;
         let thread = self.thread.thread();
         self.ran.set(true);
         request(how, thread, 0, 0)?;
@@ -190,7 +210,7 @@ impl<'a> Borrowed<'a> {
         for _ in 0..MOST_STOPS {
             let Some(status) = wait(thread) else {
                 waits += 1;
-                if waits > MOST_WAITS {
+                if waits > self.waits {
                     break;
                 }
                 continue;
@@ -207,13 +227,17 @@ impl<'a> Borrowed<'a> {
             }
             request(how, thread, 0, 0)?;
         }
-        Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
+        self.lost.set(true);
+        Err(too_late())
     }
 
     /// Has it stop where the kernel begins calls anew, with nothing done; whether it is
     /// there.
     fn stop_again(&self) -> bool {
         let thread = self.thread.thread();
+        if self.lost.get() {
+            return false;
+        }
         if !self.ran.get() {
             return true;
         }
@@ -230,7 +254,7 @@ impl<'a> Borrowed<'a> {
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
-        // Otherwise it has been killed, or goes back by itself.
+        // Otherwise it has been killed, or goes back by itself: nothing is to be in its way.
         if self.stop_again() {
             let thread = self.thread.thread();
             // While it would still come back by itself.
@@ -251,6 +275,10 @@ impl Drop for Borrowed<'_> {
 fn place(top: u64, state: &State) -> Option<u64> {
     let at = top.checked_sub(state.bytes() as u64 + 16)? & !15;
     at.checked_sub(8)
+}
+
+fn too_late() -> io::Error {
+    io::Error::from_raw_os_error(libc::ETIMEDOUT)
 }
 
 fn set(thread: i32, registers: &libc::user_regs_struct) -> io::Result<()> {

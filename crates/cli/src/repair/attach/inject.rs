@@ -9,6 +9,7 @@ use super::check::{Obstacle, obstacle, stands};
 use super::image::{self, Image};
 use super::layout::{DESK, FRAME, Layout, PAGE};
 use super::plan::Plan;
+use super::refuse::{Confined, confined};
 use super::threads::{Memory, StopError, World, set_mask};
 use crate::calls::Calls;
 use crate::protect::trace::{Collector, Stopped};
@@ -17,16 +18,18 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 use sunder_access::{Address, Mappings, ProcessId};
 use sunder_hooks::{Entries, Trampoline, jump, overwritten};
 use sunder_observe::proc;
 use sunder_wire::attach::{Begin, Table};
-use sunder_wire::remap::{
-    ACTIVE, APPLYING, AREA_BYTES, Area, CACHE, FREE, REFUSED, ROLLING_BACK, TOTAL, WITHDRAWN,
-};
+use sunder_wire::remap::{APPLYING, ROLLING_BACK, TOTAL};
 use sunder_wire::sites::{COPIED, Patch};
+
+mod leave;
+
+pub use leave::Left;
 
 /// Another moment is waited for no longer than this.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,6 +37,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(3);
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1);
 const NOP: u8 = 0x90;
+const CONFINED: &str = "it has been confined by seccomp meanwhile, which may end it for kernel \
+                        calls that it does not expect";
+
+const AT_WORK: &str = "a thread of it is not back yet from what it did for us";
 
 /// The library in a program.
 pub struct Inside {
@@ -49,6 +56,8 @@ pub struct Inside {
     restorers: Vec<u64>,
     /// Threads that blocked the signal that faults make, and what they blocked.
     opened: Vec<(i32, u64)>,
+    /// How seccomp confined each thread when the library came: as us.
+    confined: Confined,
     /// While threads are being stopped the program may execute another, which waits for
     /// those that are ours.
     _collector: Collector,
@@ -62,17 +71,6 @@ pub enum Applied {
     NotNow(String),
     /// It can't be moved at all.
     Never(String),
-}
-
-/// What is left in a program.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Left {
-    /// Nothing.
-    Nothing,
-    /// The program has ended, or has become another.
-    Gone,
-    /// Memory of ours, for this reason.
-    Memory(String),
 }
 
 impl Inside {
@@ -106,6 +104,7 @@ impl Inside {
                 .flat_map(|m| m.restorers.clone())
                 .collect(),
             opened: Vec::new(),
+            confined: confined("self").context("what confines this process can't be read")?,
             _collector: Collector::start(process.0 as i32).context("cannot start a thread")?,
             plan,
         };
@@ -120,6 +119,11 @@ impl Inside {
                 }
                 other => other?,
             };
+            ensure!(
+                world.threads().iter().all(|t| inside.may_work(t)),
+                "a thread of it is confined by seccomp, which may end it for kernel calls that it does \
+                 not expect"
+            );
             let Some(places) = inside.stands(&world) else {
                 bail!("a thread of it has no stack that can be read, or too long a one");
             };
@@ -132,10 +136,6 @@ impl Inside {
                 std::thread::sleep(PAUSE);
                 continue;
             }
-            // First: what is left of us if we are killed must not fault where that is blocked.
-            inside.open(&world);
-            let entered = inside.enter(&world, &image);
-            let file = entered.inspect_err(|_| inside.close(&world))?;
             // What was there before may have gone meanwhile.
             let now = proc::mappings(process)?;
             ensure!(
@@ -143,6 +143,10 @@ impl Inside {
                 "a module of it that makes kernel calls of its own has just gone"
             );
             inside.is_as_planned()?;
+            // First: what is left of us if we are killed must not fault where that is blocked.
+            inside.open(&world);
+            let entered = inside.enter(&world, &image);
+            let file = entered.inspect_err(|_| inside.close(&world))?;
             return Ok((inside, file));
         }
     }
@@ -272,7 +276,12 @@ impl Inside {
             .and_then(|()| self.divert())
             .and_then(|()| Ok(asked(self.table.begin)?));
         begun
-            .inspect_err(|_| self.restore())
+            .inspect_err(|_| {
+                // Whoever may still be at it finds hooks with what they lead to.
+                if !worker.is_lost() {
+                    self.restore();
+                }
+            })
             .context("the library can't begin in it")?;
         Ok(file)
     }
@@ -340,9 +349,33 @@ impl Inside {
             let stack = mappings.at(Address(rsp));
             stack.is_some_and(|m| m.write && rsp - m.span.start.0 > FRAME)
         };
-        let worker = world.workers().find(has_room);
+        let worker = self.workers(world).find(has_room);
         let worker = worker.context("no thread of it has room on its stack")?;
         Ok(Borrowed::new(worker, &self.memory, self.gate)?)
+    }
+
+    /// Whether a thread may make kernel calls for us: what confines it is what did when the
+    /// library came.
+    fn may_work(&self, thread: &Stopped) -> bool {
+        let task = format!("{}/task/{}", self.process, thread.thread());
+        confined(&task).is_ok_and(|now| now == self.confined)
+    }
+
+    /// Whether a thread still does what we have lost sight of: what brings it back lies where
+    /// the next one's would.
+    fn is_at_work(&self, world: &World) -> bool {
+        let ours = self.layout.start..self.layout.frames;
+        let mut threads = world.threads().iter();
+        threads.any(|t| ours.contains(&t.registers().rsp))
+    }
+
+    /// The threads that may do things for us.
+    fn workers<'a>(&'a self, world: &'a World) -> impl Iterator<Item = &'a Stopped> {
+        world.workers().filter(move |t| self.may_work(t))
+    }
+
+    fn worker<'a>(&'a self, world: &'a World) -> Option<&'a Stopped> {
+        self.workers(world).next()
     }
 
     /// A thread that is brought back from our memory in the program.
@@ -509,87 +542,19 @@ impl Inside {
     }
 
     fn ask(&self, world: &World, function: u64, argument: u64) -> Applied {
+        if self.is_at_work(world) {
+            return Applied::NotNow(AT_WORK.into());
+        }
+        let Some(worker) = self.worker(world) else {
+            return Applied::Never(CONFINED.into());
+        };
         let asked = self
-            .borrow(world.worker())
+            .borrow(worker)
             .and_then(|worker| self.library(&worker, function, argument));
         match asked {
             Ok(_) => Applied::Done,
             Err(error) => Applied::NotNow(error.to_string()),
         }
-    }
-
-    /// Takes everything out again.
-    pub fn take_out(self, file: &ControlFile) -> Left {
-        file.control().ready.store(WITHDRAWN, Release);
-        let begun = Instant::now();
-        let mut why = String::from("its threads can't be stopped");
-        while begun.elapsed() < PATIENCE {
-            if !self.is_there() {
-                return Left::Gone;
-            }
-            match World::stop(self.process) {
-                Ok(mut world) => match self.leave(&mut world, file) {
-                    Ok(()) => return Left::Nothing,
-                    Err(error) => why = error.to_string(),
-                },
-                Err(StopError::Ended) => return Left::Gone,
-                Err(error) => why = error.to_string(),
-            }
-            std::thread::sleep(PAUSE);
-        }
-        self.restore();
-        Left::Memory(why)
-    }
-
-    /// With all threads stopped.
-    fn leave(&self, world: &mut World, file: &ControlFile) -> Result<()> {
-        ensure!(!is_on_its_way(file), "bytes are on their way back");
-        let worker = self.borrow(world.worker())?;
-        for (number, area) in file.control().areas.iter().enumerate() {
-            if area.state.load(Acquire) == ACTIVE {
-                self.library(&worker, self.table.roll_back, number as u64)?;
-                ensure!(area.state.load(Acquire) != ACTIVE, "bytes do not go back");
-            }
-        }
-        drop(worker);
-        let used = || {
-            let areas = file.control().areas.iter();
-            areas.filter(|a| !matches!(a.state.load(Acquire), FREE | REFUSED))
-        };
-        // Out of copies of code, to the same instruction of the original.
-        let mut places = self
-            .stands(world)
-            .context("a thread's stack can't be read")?;
-        for thread in world.threads_mut() {
-            let ip = thread.registers().rip;
-            if let Some(original) = used().find_map(|a| original_of(a, ip)) {
-                thread.move_to(original)?;
-                if let Some(place) = places.iter_mut().find(|p| **p == ip) {
-                    *place = original;
-                }
-            }
-        }
-        let within = |ip: u64, at: u64, bytes: u64| ip.wrapping_sub(at) < bytes;
-        let stays = places.iter().any(|&ip| {
-            self.layout.has(ip)
-                || self.plan.is_inside(ip)
-                || used().any(|a| within(ip, a.code.load(Acquire), CACHE))
-        });
-        ensure!(!stays, "a thread of it stays in code of ours");
-        let worker = self.lend(world)?;
-        self.library(&worker, self.table.end, 0)?;
-        self.restore();
-        for area in used() {
-            self.unmap(&worker, area.at.load(Acquire), AREA_BYTES);
-            self.unmap(&worker, area.code.load(Acquire), CACHE);
-        }
-        self.unmap(&worker, self.control.get(), TOTAL as u64);
-        for (at, end) in self.code() {
-            self.unmap(&worker, at, end - at);
-        }
-        drop(worker);
-        self.close(world);
-        Ok(())
     }
 }
 
@@ -603,13 +568,4 @@ fn original(base: u64, patch: &Patch) -> (u64, Vec<u8>) {
 fn is_on_its_way(file: &ControlFile) -> bool {
     let mut areas = file.control().areas.iter();
     areas.any(|a| matches!(a.state.load(Acquire), APPLYING | ROLLING_BACK))
-}
-
-/// The original of an instruction in the area's copies.
-fn original_of(area: &Area, ip: u64) -> Option<u64> {
-    let offset = ip.wrapping_sub(area.code.load(Acquire));
-    let count = area.resume_count.load(Acquire) as usize;
-    let all = area.resumes.get(..count)?;
-    let found = all.iter().find(|r| r.offset.load(Acquire) == offset)?;
-    (offset < CACHE).then(|| found.original.load(Acquire))
 }

@@ -54,8 +54,7 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
          was killed"
     );
     ensure!(
-        ["Seccomp", "Seccomp_filters"].map(|f| field(&text, f))
-            == ["Seccomp", "Seccomp_filters"].map(|f| field(&own, f)),
+        Confined::of(&text) == Confined::of(&own),
         "process {process} is confined by seccomp, which may end it for kernel calls that it does not \
          expect, so that nothing can be moved in it"
     );
@@ -69,6 +68,29 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
         bail!("nothing can be moved in process {process}: {why}");
     }
     Ok(())
+}
+
+/// How seccomp confines a thread: its mode, and how many filters it has.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Confined([String; 2]);
+
+impl Confined {
+    fn of(status: &str) -> Self {
+        Self(["Seccomp", "Seccomp_filters"].map(|f| field(status, f).to_owned()))
+    }
+}
+
+/// The same of a thread as its folder in `/proc` is called: `self`, `PID/task/TID`.
+///
+/// # Errors
+/// If it is not there.
+pub fn confined(thread: &str) -> Result<Confined> {
+    Ok(Confined::of(&status(thread)?))
+}
+
+/// Whether a program is stopped as a whole, not by who traces it.
+pub fn is_stopped(process: ProcessId) -> bool {
+    status(&process.to_string()).is_ok_and(|text| field(&text, "State").starts_with('T'))
 }
 
 fn status(process: &str) -> Result<String> {

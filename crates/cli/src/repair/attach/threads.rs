@@ -91,12 +91,7 @@ impl World {
         &mut self.threads
     }
 
-    /// The thread that does things for us, in our memory.
-    pub fn worker(&self) -> &Stopped {
-        self.workers().next().unwrap_or(&self.threads[0])
-    }
-
-    /// The threads that may do things for us: rather those that compute.
+    /// All of them, and first those that compute: rather they do things for us than who waits.
     pub fn workers(&self) -> impl Iterator<Item = &Stopped> {
         let computes = |t: &&Stopped| t.computing_at().is_some();
         let others = self.threads.iter().filter(move |t| !computes(t));

@@ -27,6 +27,8 @@ struct Shared {
     end: AtomicU32,
     /// How often the function was called.
     called: AtomicU32,
+    /// The function that waits may go on.
+    go: AtomicU32,
     gate: [u8; 16],
     restore: [u8; 16],
     stub: [u8; 16],
@@ -314,4 +316,106 @@ fn who_is_killed_while_a_thread_works_for_it_leaves_it_as_it_was() {
         println!("{does:?}: killed before each of {steps} steps");
         assert!(steps > 20, "{does:?}: the steps were not counted");
     }
+}
+
+/// What a borrowed thread calls: is not done when nobody waits for it any more, and has a
+/// kernel call to make then.
+extern "C" fn late(shared: &Shared) -> u64 {
+    while shared.go.load(Ordering::SeqCst) == 0 {
+        std::hint::spin_loop();
+    }
+    // SAFETY: takes nothing.
+    unsafe { libc::getppid() };
+    shared.called.fetch_add(1, Ordering::SeqCst);
+    42
+}
+
+/// What `/proc` says of a process's first thread.
+fn told(process: i32, name: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let value = |line: &str| {
+        Some(
+            line.strip_prefix(name)?
+                .strip_prefix(':')?
+                .trim()
+                .to_owned(),
+        )
+    };
+    text.lines().find_map(value).unwrap_or_default()
+}
+
+/// The process that borrows it and loses it; none if all went as it should.
+fn lose(target: i32, shared: &Shared) -> Result<(), &'static str> {
+    let gate = Gate {
+        call: at(&shared.gate),
+        restore: at(&shared.restore),
+    };
+    let process = ProcessId(target as u32);
+    let memory = Memory::of(process).map_err(|_| "no memory")?;
+    let world = World::stop(process).map_err(|_| "not stopped")?;
+    let end = |part: &[u8]| part.as_ptr_range().end as u64;
+    let thread = &world.threads()[0];
+    let worker = Borrowed::below(thread, &memory, gate, end(&shared.frames));
+    let mut worker = worker.map_err(|_| "not borrowed")?;
+    worker.waits = 0;
+    let (called, stack) = (late as *const () as u64, end(&shared.stack));
+    let told_in_time = worker.function(called, at(shared), stack, at(&shared.stub));
+    shared.go.store(1, Ordering::SeqCst);
+    let begun = Instant::now();
+    while !told(target, "State").starts_with('t') {
+        if begun.elapsed() > HANGS {
+            return Err("it made no call");
+        }
+    }
+    if told_in_time.is_ok() || worker.call(libc::SYS_getpid, [0; 6]).is_ok() {
+        return Err("it was not lost");
+    }
+    drop(worker);
+    drop(world);
+    while told(target, "TracerPid") != "0" {
+        crate::protect::trace::sweep(target);
+        if begun.elapsed() > HANGS {
+            return Err("it is ours still");
+        }
+    }
+    Ok(())
+}
+
+/// Nothing interferes with what it still does, and it goes back to where it was.
+#[test]
+fn a_thread_that_takes_too_long_finishes_and_comes_back_by_itself() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !crate::repair::attach::may_trace() {
+        println!("SKIP: threads can't be stopped here");
+        return;
+    }
+    let shared = shared();
+    // SAFETY: as in `survives`; the target needs no descriptor, as it computes.
+    let (target, borrower) = unsafe {
+        let target = libc::fork();
+        if target == 0 {
+            live(Does::Computes, shared, -1);
+        }
+        while shared.ready.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let borrower = libc::fork();
+        if borrower == 0 {
+            let lost = lose(target, shared);
+            if let Err(why) = lost {
+                println!("{why}");
+            }
+            libc::_exit(i32::from(lost.is_err()));
+        }
+        (target, borrower)
+    };
+    let status = ended(borrower);
+    shared.end.store(1, Ordering::SeqCst);
+    let targets = ended(target);
+    assert_eq!(status, 0, "the borrower");
+    assert!(
+        libc::WIFEXITED(targets) && libc::WEXITSTATUS(targets) == GOOD,
+        "{targets:#x}"
+    );
+    assert_eq!(shared.called.load(Ordering::SeqCst), 1);
 }
