@@ -147,6 +147,8 @@ fn no_thread_is_stopped_between_a_fault_and_its_signal() {
             Ok(Stop::Ended(status)) => panic!("it has ended with {status}"),
             Ok(Stop::NotNow) => {
                 super::sweep(child);
+                // One that took long to stop is not asked again before it has.
+                std::thread::sleep(Duration::from_millis(1));
             }
             Err(error) => {
                 refused = Some(error);
@@ -186,6 +188,7 @@ fn a_thread_that_stops_at_a_call_is_let_go() {
         Ok(Stop::Stopped(stopped)) => Some(Ok(stopped)),
         Ok(_) => {
             super::sweep(child);
+            std::thread::sleep(Duration::from_millis(1));
             None
         }
         Err(error) => Some(Err(error)),

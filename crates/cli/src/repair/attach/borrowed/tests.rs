@@ -4,7 +4,7 @@
 
 use super::{Borrowed, Gate, STUB};
 use crate::protect::trace::mortal::{ALONE, dies_at};
-use crate::repair::attach::threads::{Memory, World};
+use crate::repair::attach::threads::{Memory, StopError, World};
 use std::arch::naked_asm;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -198,6 +198,20 @@ unsafe fn live(does: Does, shared: &Shared, input: i32) -> ! {
     }
 }
 
+/// All its threads, as soon as they stop.
+fn stopped(process: ProcessId) -> Option<World> {
+    let begun = Instant::now();
+    loop {
+        match World::stop(process) {
+            Ok(world) => return Some(world),
+            Err(StopError::NotNow) if begun.elapsed() < HANGS => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
 /// The process that borrows it, which is killed before the step of this number.
 fn borrow(target: i32, shared: &Shared, dies: i64) -> i32 {
     let gate = Gate {
@@ -210,7 +224,7 @@ fn borrow(target: i32, shared: &Shared, dies: i64) -> i32 {
     };
     dies_at(dies);
     let done = || -> Option<()> {
-        let world = World::stop(process).ok()?;
+        let world = stopped(process)?;
         let thread = &world.threads()[0];
         let rights = libc::PROT_READ as u64;
         let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
