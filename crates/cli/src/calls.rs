@@ -18,11 +18,12 @@ pub struct Calls {
     first: Option<HashSet<u64>>,
     /// Where the hooks' own code lies, if that was told.
     hooks: Vec<[u64; 2]>,
-    modules: HashMap<String, Held>,
+    /// By path and file: another one may come to be called the same.
+    modules: HashMap<(String, u64), Held>,
     /// Modules whose own calls are led through hooks where they lie now.
     led: Vec<Own>,
     /// All code when it was last looked at, and all calls in it were seen.
-    seen: Vec<(u64, u64, String)>,
+    seen: Vec<Mapping>,
 }
 
 /// What a module does itself.
@@ -105,13 +106,13 @@ impl Calls {
         if let Some(own) = own.iter().find(|own| !self.led.contains(own)) {
             return Err(format!("{} makes kernel calls of its own", own.path));
         }
-        self.seen = code(mappings).collect();
+        self.seen = code(mappings).cloned().collect();
         Ok(())
     }
 
     /// Whether all code is that at which [`Self::all_seen`] looked last and found nothing.
     pub fn have_seen(&self, mappings: &Mappings) -> bool {
-        code(mappings).eq(self.seen.iter().cloned())
+        code(mappings).eq(&self.seen)
     }
 
     /// The modules that make harmful calls themselves.
@@ -143,7 +144,7 @@ impl Calls {
                 continue;
             }
             let (harmful, leads) = (self.harmful, self.leads);
-            let module = self.modules.entry(path.clone());
+            let module = self.modules.entry((path.clone(), mapping.inode));
             match module.or_insert_with(|| held(path, harmful, leads)) {
                 Held::Nothing => {}
                 Held::Calls => own.push(Own {
@@ -158,10 +159,9 @@ impl Calls {
 }
 
 /// What is executable, but for copies that we made.
-fn code(mappings: &Mappings) -> impl Iterator<Item = (u64, u64, String)> {
+pub fn code(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
     let all = mappings.iter().filter(|m| m.execute);
-    let theirs = all.filter(|m| !m.path.starts_with("/memfd:sunder-"));
-    theirs.map(|m| (m.span.start.0, m.span.end().0, m.path.clone()))
+    all.filter(|m| !m.path.starts_with("/memfd:sunder-"))
 }
 
 /// Code that is no file's.

@@ -8,7 +8,7 @@ use super::gauge::{Bytes, Gauge, Windows, gains};
 use super::layout::layout;
 use super::mark::Mark;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use sunder_access::{ProcessId, ThreadId, Time};
+use sunder_access::{Mappings, ProcessId, ThreadId, Time};
 use sunder_findings::MovedGroup;
 use sunder_plan::progress::{Gain, WORTH_KEEPING};
 use sunder_plan::remap::{self as plan, Ended};
@@ -116,6 +116,8 @@ pub struct Attempt {
     pub groups: Vec<MovedGroup>,
     /// When it was decided.
     pub decided: Time,
+    /// What the program had mapped when it was last to be moved.
+    pub mappings: Mappings,
     /// How often threads were asked to move it.
     pub asked: u32,
     /// Every time that it was moved.
@@ -144,6 +146,7 @@ impl Attempt {
             area,
             groups,
             decided,
+            mappings: Mappings::new(),
             asked: 0,
             stays: Vec::new(),
             hindrance: None,

@@ -1,5 +1,6 @@
 //! Code and memory of the program, read while its threads run or wait.
 
+use crate::calls::code;
 use std::collections::HashMap;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId};
 use sunder_observe::code::ModuleCode;
@@ -25,6 +26,8 @@ struct Known {
 pub struct TargetCode {
     process: ProcessId,
     mappings: Mappings,
+    /// All code when this was told last.
+    code: Vec<Mapping>,
     modules: HashMap<String, Option<ModuleCode>>,
     functions: HashMap<u64, (u64, Vec<u8>)>,
 }
@@ -35,9 +38,21 @@ impl TargetCode {
         Self {
             process,
             mappings: Mappings::new(),
+            code: Vec::new(),
             modules: HashMap::new(),
             functions: HashMap::new(),
         }
+    }
+
+    /// Forgets what it knows if other code is there by now: what is loaded may lie where
+    /// something else did.
+    pub fn renew(&mut self, mappings: &Mappings) {
+        if !code(mappings).eq(&self.code) {
+            self.modules.clear();
+            self.functions.clear();
+            self.code = code(mappings).cloned().collect();
+        }
+        self.mappings.clone_from(mappings);
     }
 
     /// Start and bytes of the function that `ip` is in; if that is not known, the

@@ -43,7 +43,7 @@ use layout::{groups_of, layout, rules};
 use mark::Mark;
 use outcome::outcome;
 use serve::Server;
-use soundness::is_sound;
+use soundness::{has_its_code, is_sound};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -67,6 +67,9 @@ const MEASURE_EVERY: Duration = Duration::from_millis(2);
 const PATIENCE: u32 = 20;
 /// So many times in a row all threads are stopped to move something.
 const ATTEMPTS: u32 = 8;
+
+/// Why what was moved before stays where it is.
+const OTHER_CODE: &str = "other code lies where some was that has been copied";
 
 /// Runs the command; the value is the status to exit with.
 ///
@@ -398,8 +401,7 @@ impl Repairer {
         if which < self.attempts.len() {
             let area = self.attempts[which].area.map(|n| self.area(n));
             let back = area.is_some_and(|a| a.state.load(Acquire) == ROLLED_BACK);
-            let (page, len) = self.attempts[which].pages();
-            if back && self.may_again(live, page, len).is_ok() {
+            if back && self.may_again(live, which).is_ok() {
                 self.move_again(which);
             }
             return;
@@ -494,6 +496,7 @@ impl Repairer {
             Ok(at) => {
                 let groups = groups_of(&proposal, Some(at));
                 self.push(proposal, groups, Some(number), before);
+                self.attempts[number].mappings.clone_from(&self.mappings);
                 self.area(number).wanted.store(APPLY, Release);
                 self.ring_again();
             }
@@ -536,7 +539,7 @@ impl Repairer {
                     let mark = Mark::of_pages(live.session.process(id), page, len);
                     attempt.look_from(mark, now);
                 }
-                Next::Again => match self.may_again(live, page, len) {
+                Next::Again => match self.may_again(live, number) {
                     Ok(()) => {
                         self.chooser.goes_again(page, len);
                         self.move_again(number);
@@ -549,11 +552,23 @@ impl Repairer {
 
     /// What was asked before the first time is asked again: the program may have
     /// changed.
-    fn may_again(&mut self, live: &mut Live, page: u64, len: u64) -> Result<(), String> {
+    fn may_again(&mut self, live: &mut Live, number: usize) -> Result<(), String> {
+        let (page, len) = self.attempts[number].pages();
         is_sound(self.process, page, len)?;
         let mappings = proc::mappings(self.process).map_err(|e| e.to_string())?;
         self.calls.all_seen(&mappings)?;
-        can_be_moved(live.session.process(self.process), &mappings, page, len)
+        can_be_moved(live.session.process(self.process), &mappings, page, len)?;
+        let attempt = &mut self.attempts[number];
+        if let Some(area) = attempt.area.map(|n| &self.file.control().areas[n])
+            && !has_its_code(area, &attempt.mappings, &mappings)
+        {
+            return Err(OTHER_CODE.into());
+        }
+        if let Some(server) = &self.server {
+            server.renew(&mappings);
+        }
+        attempt.mappings = mappings;
+        Ok(())
     }
 
     fn move_again(&mut self, number: usize) {
@@ -599,6 +614,7 @@ impl Repairer {
         area.groups.store(layout.len() as u32, Relaxed);
         let moved = rules(proposal, &layout, at);
         if let Some(server) = &self.server {
+            server.renew(&mappings);
             server.moves(number, moved, proposal.groups.clone(), code);
         }
         Ok(at)
@@ -646,7 +662,7 @@ impl Repairer {
                 let done = if area.wanted.load(Acquire) == ROLL_BACK {
                     inside.roll_back(&self.file, number)
                 } else {
-                    inside.apply(&self.file, number, &mut self.calls)
+                    inside.apply(&self.file, number, &mut self.calls, &attempt.mappings)
                 };
                 attempt.told(area, done, attempt.asked == PATIENCE * PATIENCE);
                 continue;

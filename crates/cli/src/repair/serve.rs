@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use sunder_access::{Address, CodeAddress, ProcessId};
+use sunder_access::{Address, CodeAddress, Mappings, ProcessId};
 use sunder_findings::RewrittenCode;
 use sunder_plan::remap::Group;
 use sunder_rewrite::{
@@ -108,6 +108,11 @@ impl Server {
             refusal: None,
         };
         self.shared.lock().areas.insert(number, area);
+    }
+
+    /// Something is about to be moved in a program that has mapped this.
+    pub fn renew(&self, mappings: &Mappings) {
+        self.shared.lock().code.renew(mappings);
     }
 
     /// What was made for area `number`, by function, and why something could not be.

@@ -3,8 +3,10 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use sunder_access::ProcessId;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use sunder_access::{Address, Mappings, ProcessId};
 use sunder_observe::proc;
+use sunder_wire::remap::Area;
 
 /// Nothing else watches or confines the program, its stacks are plain, and these bytes are
 /// not locked into memory, nor of those that forked children find empty: our own library in
@@ -44,6 +46,19 @@ pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether all code of which an area has copies is what was there `then`: in the place of what
+/// was unloaded something else may lie by now, or the same from another file.
+pub fn has_its_code(area: &Area, then: &Mappings, now: &Mappings) -> bool {
+    let count = area.resume_count.load(Acquire) as usize;
+    let copied = area.resumes.iter().take(count);
+    copied
+        .map(|resume| Address(resume.original.load(Relaxed)))
+        .all(|at| {
+            then.at(at)
+                .is_some_and(|m| m.execute && now.at(at) == Some(m))
+        })
+}
+
 /// What `/proc/PID/smaps` says against moving these bytes: all of it must lie in mappings
 /// of which it says nothing. Reads no farther than them.
 fn peculiar(lines: impl Iterator<Item = impl AsRef<str>>, from: u64, to: u64) -> Option<String> {
@@ -80,7 +95,11 @@ fn span(line: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::peculiar;
+    use super::{has_its_code, peculiar};
+    use crate::repair::place::tests::writable;
+    use std::sync::atomic::Ordering::Relaxed;
+    use sunder_access::{Mapping, Mappings};
+    use sunder_wire::remap::Control;
 
     const SMAPS: &str = "\
 10000-14000 rw-p 00000000 00:00 0
@@ -119,5 +138,41 @@ Size:                  4 kB
             .lines()
             .chain(std::iter::from_fn(|| panic!("read on")));
         assert_eq!(peculiar(lines, 0x14000, 0x15000), None);
+    }
+
+    #[test]
+    fn copies_of_code_that_has_gone_are_not_used_again() {
+        // SAFETY: any bytes are atomic words, so zeroes are.
+        let control: Box<Control> = unsafe { Box::new_zeroed().assume_init() };
+        let area = &control.areas[0];
+        let of = |start: u64, inode: u64| Mapping {
+            execute: true,
+            inode,
+            ..writable(start, 0x9000, "/library")
+        };
+        let all = |library: Option<Mapping>| -> Mappings {
+            let program = Mapping {
+                execute: true,
+                ..writable(0x1000, 0x2000, "/program")
+            };
+            library.into_iter().chain([program]).collect()
+        };
+        let then = all(Some(of(0x5000, 7)));
+        let others = [None, Some(of(0x5000, 8)), Some(of(0x4000, 7))];
+        let is = |now: &Mappings| has_its_code(area, &then, now);
+        let nothing_copied = others.iter().all(|other| is(&all(other.clone())));
+        assert!(nothing_copied);
+        for (resume, original) in area.resumes.iter().zip([0x1010, 0x5010]) {
+            resume.original.store(original, Relaxed);
+        }
+        area.resume_count.store(1, Relaxed);
+        assert!(is(&all(None)), "the program's own code alone");
+        area.resume_count.store(2, Relaxed);
+        assert!(is(&then));
+        for other in others {
+            assert!(!is(&all(other.clone())), "{other:?}");
+        }
+        // It came after that was looked at.
+        assert!(!has_its_code(area, &all(None), &then));
     }
 }

@@ -13,7 +13,9 @@ use super::refuse::{Confined, confined};
 use super::threads::{Memory, StopError, World, set_mask};
 use crate::calls::Calls;
 use crate::protect::trace::{Collector, Stopped};
+use crate::repair::OTHER_CODE;
 use crate::repair::control::ControlFile;
+use crate::repair::soundness::has_its_code;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::cell::Cell;
 use std::fs::File;
@@ -487,8 +489,15 @@ impl Inside {
     }
 
     /// Has the library move the area, if nothing is in the way. Code that has come since
-    /// `calls` looked at it last is looked at before.
-    pub fn apply(&self, file: &ControlFile, number: usize, calls: &mut Calls) -> Applied {
+    /// `calls` looked at it last is looked at before; copies of code are of what was mapped
+    /// `then`.
+    pub fn apply(
+        &self,
+        file: &ControlFile,
+        number: usize,
+        calls: &mut Calls,
+        then: &Mappings,
+    ) -> Applied {
         let area = &file.control().areas[number];
         let pages = (area.page.load(Acquire), area.len.load(Acquire));
         if let Ok(mappings) = proc::mappings(self.process)
@@ -506,6 +515,9 @@ impl Inside {
         };
         if !calls.have_seen(&mappings) {
             return Applied::NotNow("it has just loaded code".into());
+        }
+        if !has_its_code(area, then, &mappings) {
+            return Applied::Never(OTHER_CODE.into());
         }
         if !self.has_own_hooks() {
             let why = "a module that makes kernel calls of its own has been loaded anew";
