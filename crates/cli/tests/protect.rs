@@ -240,6 +240,22 @@ fn what_detect_finds_in_the_heap_is_isolated_and_right() {
     });
 }
 
+/// What is executed by another program, as `env` and `taskset` do, has no library.
+#[test]
+fn a_program_that_executes_another_is_told_of() {
+    for arguments in [&[][..], &["--isolate-global", "shared"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.arg("protect").args(arguments);
+        let seen = output(command.args(["--", "env", "A=1", "sleep", "1"]));
+        assert!(seen.status.success(), "{seen:?}");
+        if !can_stop_threads(&seen) {
+            return;
+        }
+        let said = String::from_utf8_lossy(&seen.stderr);
+        assert!(said.contains("has executed another one"), "{said}");
+    }
+}
+
 /// Has it run at this size and then for longer and longer, before the machine's other
 /// work, until it has found something. That takes threads that run side by side; a test of
 /// which they never did says `SKIP:`, and one of which they did while nothing was found, not

@@ -48,6 +48,8 @@ const RESTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// A thread that has written nothing of what is isolated for so long, in ns, is busy with
 /// something else, and the next rest comes sooner.
 const IDLE: u64 = 200_000_000;
+/// Between two looks at whether the program is the one that it was.
+const IMAGE: Duration = Duration::from_millis(50);
 /// So long is tried to stop all threads for a fork. One that waits for a child of `vfork` or for a
 /// disk does not stop before that is over.
 const FORK: Duration = Duration::from_secs(10);
@@ -114,6 +116,8 @@ pub struct Keeper {
     /// Why nobody is isolated any more.
     pub refused: Option<String>,
     exit: Option<i32>,
+    /// When to ask again whether the program is still the same.
+    next_image: Instant,
     next_conversion: Option<Instant>,
     /// Episodes since the last conversion that ended because a worker had no such memory.
     missed: u32,
@@ -152,6 +156,7 @@ impl Keeper {
             rests: None,
             refused: None,
             exit: None,
+            next_image: Instant::now(),
             next_conversion: None,
             missed: 0,
         }
@@ -252,6 +257,7 @@ impl Keeper {
         if self.exit().is_some() {
             return;
         }
+        self.see_the_image();
         let stop = self.shared.stop.load(SeqCst);
         if stop != 0 && self.wants_a_fork(stop as i32) {
             self.stop_for_a_fork();
@@ -264,6 +270,19 @@ impl Keeper {
             } else if self.prepare() && !self.is_resting() {
                 self.look_around();
             }
+        }
+    }
+
+    /// Sees, now and then, whether the program has executed another one, which has no library.
+    fn see_the_image(&mut self) {
+        let now = Instant::now();
+        if now < self.next_image || !self.is_open() {
+            return;
+        }
+        self.next_image = now + IMAGE;
+        if self.is_another_image() {
+            self.refused =
+                Some("the program has executed another one, which is not isolated".into());
         }
     }
 
