@@ -22,6 +22,14 @@ enum Entry {
 }
 use Entry::{Late, Loaded};
 
+/// In both, as it is and with pages moved at random.
+const EVERY_WAY: [(Entry, &[&str]); 4] = [
+    (Late, &[]),
+    (Loaded, &[]),
+    (Late, &["--chaos", "1"]),
+    (Loaded, &["--chaos", "2"]),
+];
+
 /// Runs a program natively and with these options; what was reported, if both were alike.
 fn same(entry: Entry, options: &[&str], program: &Path, arguments: &[String]) -> Repair {
     let native = output(Command::new(program).args(arguments));
@@ -72,12 +80,7 @@ fn programs_that_compute_write_what_they_write_natively() {
 fn memory_that_is_locked_is_not_moved_and_locking_never_fails() {
     let _alone = targets::alone();
     let program = support::c_program("locked", &[]).expect("it compiles");
-    for (entry, options) in [
-        (Late, &[][..]),
-        (Loaded, &[]),
-        (Late, &["--chaos", "1"]),
-        (Loaded, &["--chaos", "2"]),
-    ] {
+    for (entry, options) in EVERY_WAY {
         let repair = same(entry, options, &program, &[]);
         println!("{entry:?} {options:?}: moved {:?}", told(&repair));
     }
@@ -105,12 +108,7 @@ fn threads_may_be_cancelled_anywhere() {
     let _alone = targets::alone();
     let program = support::c_program("cancelled", &["-fexceptions", "-fnon-call-exceptions"])
         .expect("it compiles");
-    for (entry, options) in [
-        (Late, &[][..]),
-        (Loaded, &[]),
-        (Late, &["--chaos", "1"]),
-        (Loaded, &["--chaos", "2"]),
-    ] {
+    for (entry, options) in EVERY_WAY {
         for cancels in [true, false] {
             let mut arguments = vec!["800".to_owned()];
             arguments.extend((!cancels).then(|| "stay".to_owned()));
@@ -175,12 +173,7 @@ fn calls_that_take_something_take_it_once() {
 fn programs_that_confine_themselves_go_on() {
     let _alone = targets::alone();
     let program = support::c_program("confines", &[]).expect("it compiles");
-    for (entry, options) in [
-        (Late, &[][..]),
-        (Loaded, &[]),
-        (Late, &["--chaos", "1"]),
-        (Loaded, &["--chaos", "2"]),
-    ] {
+    for (entry, options) in EVERY_WAY {
         let repair = same(entry, options, &program, &[]);
         println!("{entry:?} {options:?}: moved {:?}", told(&repair));
     }

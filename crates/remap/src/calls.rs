@@ -55,7 +55,6 @@ macro_rules! calls {
         /// # Safety
         /// As the C library demands.
         #[unsafe(no_mangle)]
-        #[allow(unused_unsafe, reason = "one of the two functions is safe")]
         pub unsafe extern "C-unwind" fn $name(
             $file: c_int, $at: $type, $len: $len_type $(, $more: $more_type)*
         ) -> isize {

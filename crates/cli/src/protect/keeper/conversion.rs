@@ -1,0 +1,162 @@
+//! Makes memory sharable, and lets a thread fork that needs it private again: both with all other
+//! threads stopped, for as long as that takes. Called by the keeper, in its thread.
+
+use super::super::hooks::Readiness;
+use super::*;
+
+impl Keeper {
+    /// Whether memory is to be made sharable: none is yet, or there is new memory that
+    /// isolated threads need.
+    pub(super) fn wants_conversion(&mut self) -> bool {
+        if self.shared.conversions.load(Acquire) == 0 {
+            return true;
+        }
+        let now = Instant::now();
+        let room = (self.shared.range_count.load(Relaxed) as usize) < RANGES / 2;
+        if !room || self.next_conversion.is_some_and(|at| at > now) {
+            return false;
+        }
+        self.missed >= MISSED || Pages::any_new(&self.shared)
+    }
+
+    /// Whether the hooks can be put in place, as far as the answer says; refuses otherwise.
+    fn may_hook(&mut self, readiness: Readiness) -> bool {
+        if let Readiness::Never(why) = &readiness {
+            self.refused = Some(why.clone());
+        }
+        readiness == Readiness::Now
+    }
+
+    /// Has the memory made sharable by the stopped thread, with all others stopped.
+    pub(super) fn convert(&mut self, first: Box<Stopped>) {
+        let planned = self.hooks.planned();
+        if self.next_conversion.is_some_and(|at| at > Instant::now()) || !self.may_hook(planned) {
+            return;
+        }
+        self.next_conversion = Some(Instant::now() + CONVERSION);
+        let hooks = self.shared.hooks.each_ref();
+        let hooks = hooks.map(|area| area.each_ref().map(|end| end.load(Relaxed)));
+        if let Some(why) =
+            image::hindrance(self.process, &hooks, self.shared.our_signal.load(Relaxed))
+        {
+            // Of a program that has just ended nothing is told.
+            if is_alive(self.process, first.thread()) {
+                self.refused = Some(why);
+            }
+            return;
+        }
+        let Some(others) = self.stop_all_but(first.thread()) else {
+            return;
+        };
+        let process = ProcessId(self.process.unsigned_abs());
+        let all = others.iter().chain([&*first]);
+        let given = self.hooks.give(process, &self.shared, all);
+        // Half a conversion with everybody running would lose what they write.
+        if !self.may_hook(given) || others.iter().any(|other| other.bind().is_err()) {
+            return;
+        }
+        if self.shared.conversions.load(Acquire) == 0 {
+            // Until now nobody told of modules that came and went.
+            self.learn_code();
+            self.guards.look_again(self.process, &self.shared);
+        }
+        if let Err(why) = apart::tell(self.process, first.thread(), &self.shared) {
+            self.refused = Some(why);
+            return;
+        }
+        self.shared.converted.store(0, SeqCst);
+        let thread = first.thread();
+        if !self.send(first, order::CONVERT) {
+            return;
+        }
+        while self.shared.converted.load(Acquire) == 0 && is_alive(self.process, thread) {
+            shared::wait(&self.shared.converted, 0);
+        }
+        drop(others);
+        let done = self.shared.conversions.load(Acquire);
+        if done > 0 {
+            self.missed = 0;
+            // New memory is copied while everybody waits: the more often, the later again.
+            let pause = CONVERSION * (1 << done.min(8));
+            self.next_conversion = Some(Instant::now() + pause);
+        }
+    }
+
+    /// All threads but one, stopped. `None` if one can't be just now.
+    pub(super) fn stop_all_but(&mut self, one: i32) -> Option<Vec<Stopped>> {
+        /// One list of threads may lack somebody; the next is whole, as nobody is left to end.
+        const LISTS: u32 = 2;
+        let mut stopped: Vec<Stopped> = Vec::new();
+        let mut seen = HashSet::from([one]);
+        let mut without_new = 0;
+        loop {
+            let threads = threads_of(self.process);
+            if threads.is_empty() {
+                return None;
+            }
+            let new: Vec<i32> = threads.into_iter().filter(|t| !seen.contains(t)).collect();
+            without_new = if new.is_empty() { without_new + 1 } else { 0 };
+            if without_new == LISTS {
+                return Some(stopped);
+            }
+            for thread in new {
+                if !is_alive(self.process, thread) {
+                    seen.insert(thread);
+                    continue;
+                }
+                match Stopped::stop(thread, self.process) {
+                    Ok(Stop::Stopped(one)) => {
+                        seen.insert(thread);
+                        stopped.push(*one);
+                    }
+                    Ok(Stop::Ended(status)) => {
+                        self.exit = Some(status);
+                        return None;
+                    }
+                    Ok(Stop::NotNow) | Err(_) if !is_alive(self.process, thread) => {}
+                    Ok(Stop::NotNow) | Err(_) => return None,
+                }
+            }
+        }
+    }
+
+    /// A thread is about to fork and wants all others stopped. One that is in the kernel where it
+    /// can't be stopped is waited for as long as the fork can wait: it is to succeed.
+    pub(super) fn stop_for_a_fork(&mut self) {
+        /// Between two attempts.
+        const PAUSE: Duration = Duration::from_millis(1);
+        let one = self.shared.stop.load(SeqCst) as i32;
+        let end = Instant::now() + FORK;
+        let mut others = None;
+        // Whoever stopped too late goes on first: that is done where the exit is looked for.
+        while others.is_none()
+            && self.exit().is_none()
+            && self.wants_a_fork(one)
+            && Instant::now() < end
+        {
+            others = self.stop_all_but(one);
+            if others.is_none() {
+                std::thread::sleep(PAUSE);
+            }
+        }
+        let bound = |all: &Vec<Stopped>| all.iter().all(|other| other.bind().is_ok());
+        let answer = if others.as_ref().is_some_and(bound) {
+            1
+        } else {
+            2
+        };
+        self.shared.stopped.store(answer, SeqCst);
+        shared::wake(&self.shared.stopped);
+        while self.wants_a_fork(one) {
+            shared::wait(&self.shared.stop, one as u32);
+        }
+        drop(others);
+    }
+
+    /// Whether this thread still waits for others to be stopped, or for what it does meanwhile. Not
+    /// if another has executed a program since, whose first thread may have its number.
+    pub(super) fn wants_a_fork(&self, one: i32) -> bool {
+        let waits = self.shared.stop.load(SeqCst) == one as u32;
+        waits && is_alive(self.process, one) && !self.is_another_image()
+    }
+}
