@@ -2,8 +2,9 @@
 //! together.
 //!
 //! How probable a miss is: each thread spends 300 ms of CPU time, nearly all of
-//! it in a loop of 3 to 5 instructions, one or more of which touch the known
-//! address and are exact from any point of the loop. At 1000 Hz that gives
+//! it in a loop of 3 to 6 instructions, one or more of which touch the known
+//! address and are exact from any point of the loop, at every optimisation (see
+//! the program: all samples can fall on one instruction). At 1000 Hz that gives
 //! some 300 samples; that none falls into the loop has no practical
 //! probability. CPU time, not wall time, is sampled, so load changes nothing.
 

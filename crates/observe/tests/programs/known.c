@@ -1,5 +1,7 @@
 /* Two threads that write to known addresses of one line for some 300 ms, each
- * in its own way; prints the addresses first. */
+ * in its own way; prints the addresses first. Samples of a loop can all fall on
+ * one of its instructions, so the accesses must be exact from each of them,
+ * unoptimised too: pointer and counter in registers, and one basic block. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -21,18 +23,26 @@ static int over(const struct timespec *begin) {
 static void *narrow(void *p) {
     struct timespec begin;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-    while (!over(&begin))
-        for (int i = 0; i < 100000; i++)
-            (*(volatile uint32_t *)p)++;
+    register volatile uint32_t *address = p;
+    while (!over(&begin)) {
+        register int left = 100000;
+        do
+            (*address)++;
+        while (--left);
+    }
     return 0;
 }
 
 static void *wide(void *p) {
     struct timespec begin;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-    while (!over(&begin))
-        for (int i = 0; i < 100000; i++)
-            __atomic_fetch_add((uint64_t *)p, 1, __ATOMIC_SEQ_CST);
+    register uint64_t *address = p;
+    while (!over(&begin)) {
+        register int left = 100000;
+        do
+            __atomic_fetch_add(address, 1, __ATOMIC_SEQ_CST);
+        while (--left);
+    }
     return 0;
 }
 
