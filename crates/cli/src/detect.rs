@@ -123,6 +123,10 @@ pub trait Beside {
     fn waits_for_samples(&self) -> bool {
         true
     }
+    /// Whether the command has an option to follow the processes that the program starts.
+    fn can_follow(&self) -> bool {
+        true
+    }
     /// Of what anybody is told the findings.
     fn told(&self) -> Told {
         Told::All
@@ -230,7 +234,13 @@ pub fn observe_beside(
     limits.extend(live.watch_limit());
     limits.extend(beside.limits());
     let children = children || live.session.left_children_out();
-    limits.extend(children_limit(children, observer, follow_children));
+    let can_follow = beside.can_follow();
+    limits.extend(children_limit(
+        children,
+        observer,
+        follow_children,
+        can_follow,
+    ));
     let status = live.session.runtime_status(pid);
     if recorded {
         limits.extend(runtime_limits(&status, path.as_deref()));
@@ -290,6 +300,11 @@ impl Accompanied {
     /// How it ended.
     pub const fn exit(&self) -> ExitStatus {
         self.ended.exit
+    }
+
+    /// Whether it started other processes, which nobody looked at.
+    pub const fn left_children_out(&self) -> bool {
+        self.ended.children || self.live.session.left_children_out()
     }
 }
 
@@ -426,9 +441,18 @@ fn watch_to_the_end(
     }
 }
 
+/// The program started processes that nobody looked at, and no option would change that.
+pub const LEFT_OUT: &str = "The program started other processes, which were not looked at.";
+
 /// What to say of processes that the program started.
-fn children_limit(any: bool, observer: observers::Chosen, follow_children: bool) -> Option<String> {
+fn children_limit(
+    any: bool,
+    observer: observers::Chosen,
+    follow_children: bool,
+    can_follow: bool,
+) -> Option<String> {
     let text = match (observer.name, follow_children) {
+        (_, false) if !can_follow => LEFT_OUT,
         (_, false) => {
             "The program started other processes, which were not looked at; --follow-children \
              follows them."

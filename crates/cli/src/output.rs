@@ -182,6 +182,9 @@ pub fn complain(error: &anyhow::Error) {
     note(&sentence);
 }
 
+/// What a remedy for one process says if nothing was to be done and the program started others.
+pub const LEFT_ALONE: &str = "; processes that the program started were left alone";
+
 /// `1 page`, `2 pages`.
 pub fn counted(number: usize, what: &str) -> String {
     let s = if number == 1 { "" } else { "s" };

@@ -240,19 +240,47 @@ fn what_detect_finds_in_the_heap_is_isolated_and_right() {
     });
 }
 
-/// What is executed by another program, as `env` and `taskset` do, has no library.
+/// What is executed by another program gets the library that the first one had, but not where
+/// only that is loaded, nor if it is linked statically.
 #[test]
 fn a_program_that_executes_another_is_told_of() {
-    for arguments in [&[][..], &["--isolate-global", "shared"]] {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [source, alone] = ["alone.c", "alone"].map(|name| folder.path().join(name));
+    std::fs::write(&source, "#include <unistd.h>\nint main() { sleep(1); }\n").expect("written");
+    let built = Command::new("gcc")
+        .args(["-static", "-o"])
+        .args([&alone, &source])
+        .status();
+    assert!(built.is_ok_and(|status| status.success()));
+    for (arguments, program, is_told) in [
+        (&[][..], Path::new("sleep"), false),
+        (&[], &alone, true),
+        (&["--isolate-global", "shared"], Path::new("sleep"), true),
+    ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.arg("protect").args(arguments);
-        let seen = output(command.args(["--", "env", "A=1", "sleep", "1"]));
+        let seen = output(command.args(["--", "env", "A=1"]).arg(program).arg("1"));
         assert!(seen.status.success(), "{seen:?}");
         if !can_stop_threads(&seen) {
             return;
         }
         let said = String::from_utf8_lossy(&seen.stderr);
-        assert!(said.contains("has executed another one"), "{said}");
+        let told = said.contains("has executed another one");
+        assert_eq!(told, is_told, "{program:?}: {said}");
+    }
+}
+
+/// A program that only starts others must not be taken for one without false sharing.
+#[test]
+fn other_processes_are_told_of() {
+    for command in ["protect", "repair"] {
+        let mut sunder = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        sunder.args([command, "--", "sh", "-c", "/bin/sleep 0.1; true"]);
+        let seen = output(&sunder);
+        assert!(seen.status.success(), "{seen:?}");
+        let said = String::from_utf8_lossy(&seen.stderr);
+        let told = said.contains("processes that the program started were left alone");
+        assert!(told, "{command}: {said}");
     }
 }
 
@@ -279,24 +307,32 @@ fn until_found(size: u64, mut run: impl FnMut(&str) -> bool) {
 /// The same without a saved result: it is found and isolated in one run.
 #[test]
 fn what_is_shared_falsely_is_isolated_in_the_middle_of_the_run() {
-    found_and_isolated("protect-watched", "auto", 200_000_000);
+    found_and_isolated("protect-watched", "auto", &[], 200_000_000);
+}
+
+/// So is what another program executes in its place, be it one that has forked.
+#[test]
+fn what_another_program_executes_is_isolated() {
+    let script = "/bin/true; exec nice -n 0 \"$@\"";
+    let by = ["env", "A=1", "sh", "-c", script, "sh"];
+    found_and_isolated("protect-executed", "auto", &by, 200_000_000);
 }
 
 /// Where perf is refused, timers in the program take the samples; these are no timers of
 /// the program's.
 #[test]
 fn samples_of_timers_do() {
-    found_and_isolated("protect-timed", "timer", 400_000_000);
+    found_and_isolated("protect-timed", "timer", &[], 400_000_000);
 }
 
-fn found_and_isolated(name: &str, observer: &str, size: u64) {
+fn found_and_isolated(name: &str, observer: &str, by: &[&str], size: u64) {
     let program = regression(name);
     let report = program.with_extension("json");
     until_found(size, |size| {
         let natural = output(Command::new(&program).args(["2", size]));
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.args(["protect", "--observer", observer, "--report"]);
-        command.arg(&report).arg("--");
+        command.arg(&report).arg("--").args(by);
         let protected = output(command.arg(&program).args(["2", size]));
         assert_eq!(protected.stdout, natural.stdout, "{protected:?}");
         assert!(protected.status.success(), "{protected:?}");

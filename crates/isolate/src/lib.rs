@@ -2,7 +2,8 @@
 //! of their own while they compute, so that falsely shared pages cost nothing.
 //!
 //! - [`start`] finds the control file when the program starts; until the tool sends a
-//!   thread, nothing else happens.
+//!   thread, nothing else happens. [`carry`] has what a program needs that is executed in
+//!   this one's place.
 //! - [`enter`] is where the tool sends a thread that it has stopped in the middle of its
 //!   work: the thread makes a *worker*, a process with its registers, stack and thread
 //!   pointer but a page table of its own, and parks.
@@ -35,6 +36,7 @@ mod arguments;
 mod blocks;
 #[cfg(not(test))]
 mod calls;
+mod carry;
 mod code;
 mod control;
 mod convert;

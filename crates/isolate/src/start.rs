@@ -2,11 +2,11 @@
 //! us out of the environment, so that the program and its children see what they would
 //! without us. Contexts: pre-init.
 
-use crate::{control, enter, real, system, worker};
+use crate::{carry, control, enter, real, system, worker};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_wire::isolation::{
-    CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VARIABLE, ISOLATE_VERSION,
+    CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VARIABLE, ISOLATE_VERSION, closed, ready,
 };
 
 #[cfg(not(test))]
@@ -172,8 +172,9 @@ unsafe fn begin(value: *mut u8) {
         let meant = (*control).magic == ISOLATE_MAGIC
             && (*control).version == ISOLATE_VERSION
             && (*control).process.load(Ordering::Acquire) == system::process_id()
-            && (*control).ready.load(Ordering::Acquire) == 0;
-        if !meant || !find_library() {
+            && find_library()
+            && claim(&*control);
+        if !meant {
             system::call(libc::SYS_munmap, [at as usize, CONTROL_BYTES, 0, 0, 0, 0]);
             return;
         }
@@ -184,13 +185,43 @@ unsafe fn begin(value: *mut u8) {
         }
         sunder_hooks::note_modules();
         control::set(control);
+        carry::keep(text);
         #[cfg(not(test))]
         crate::blocks::find_sites(&*control);
         (*control).base.store(at as u64, Ordering::Relaxed);
         let entry = enter::entry as *const () as u64;
         (*control).entry.store(entry, Ordering::Relaxed);
-        (*control).ready.store(1, Ordering::Release);
+        let is_first = (*control).ready.load(Ordering::Relaxed) == ready::NOBODY;
+        let now = if is_first {
+            ready::READY
+        } else {
+            ready::ANOTHER
+        };
+        (*control).ready.store(now, Ordering::Release);
     }
+}
+
+/// Whether this program may begin with the control file: it is the first, or the process has
+/// executed it before anything was done to the last one, whose traces go.
+fn claim(control: &Control) -> bool {
+    if control.ready.load(Ordering::Acquire) == ready::NOBODY {
+        return true;
+    }
+    if !carry::is_untouched(control) {
+        return false;
+    }
+    // The tool does nothing from here on.
+    control.ready.store(ready::BEGINNING, Ordering::SeqCst);
+    for block in &control.blocks {
+        block.address.store(0, Ordering::SeqCst);
+    }
+    control.block_changes.fetch_add(1, Ordering::SeqCst);
+    control.plan_bytes.store(0, Ordering::Relaxed);
+    control.stop.store(0, Ordering::SeqCst);
+    control.stopped.store(0, Ordering::SeqCst);
+    control.held.store(0, Ordering::SeqCst);
+    control.closed.store(closed::OPEN, Ordering::SeqCst);
+    true
 }
 
 /// Where this library lies.

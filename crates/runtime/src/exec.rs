@@ -1,7 +1,7 @@
 //! A process that executes another program (`env`, `taskset`, `nice`, a shell's
 //! `exec`) stays observed: the new program is told of the library and the
-//! registry as the first was. So are the programs that children execute, if
-//! children are followed. Contexts: normal, post-fork; also in a vforked child,
+//! registry as the first was, and of a library of ours that is there besides
+//! ([`companion`]). So are the programs that children execute, if children are followed. Contexts: normal, post-fork; also in a vforked child,
 //! which has its parent's memory.
 //!
 //! Its other ways in are in [`crate::raw`]. Not seen are system calls that the
@@ -10,6 +10,7 @@
 
 #![cfg(not(test))]
 
+use crate::companion::{self, Companion};
 use crate::program::Program;
 use crate::{environment, follow, program, real, system};
 use core::cell::UnsafeCell;
@@ -81,6 +82,7 @@ pub unsafe fn keep(strings: *mut *mut c_char) {
             && copy_until(segment, KEPT.segment.get().cast(), |_| false);
         KEPT.valid.store(whole, Ordering::Release);
     }
+    companion::find();
 }
 
 /// An environment in memory of its own, given back when dropped (which only
@@ -110,27 +112,28 @@ pub unsafe fn count(strings: Strings) -> usize {
     count
 }
 
-/// Bytes that `strings` with our two variables takes.
+/// Bytes that `strings` with our variables takes.
 ///
 /// # Safety
 /// As [`count`].
-unsafe fn bytes(strings: Strings) -> usize {
+unsafe fn bytes(strings: Strings, beside: Option<Companion>) -> usize {
     // SAFETY: by this function's contract; a value is a C string.
     unsafe {
         let user = environment::find(strings.cast_mut(), PRELOAD);
         let user = user.map_or(0, |user| environment::length(user));
         let library = environment::length(KEPT.library.get().cast());
         let segment = environment::length(KEPT.segment.get().cast());
-        (count(strings) + 3) * 8 + library + segment + user + 64
+        let more = beside.map_or(0, |b| b.value.len() + b.library.len());
+        (count(strings) + 4) * 8 + library + segment + user + more + 96
     }
 }
 
-/// Writes `strings` with our two variables to `memory`.
+/// Writes `strings` with our variables to `memory`.
 ///
 /// # Safety
 /// As [`count`]; `memory` has [`bytes`] bytes, aligned for pointers, and
 /// [`KEPT`] is valid.
-unsafe fn extend(strings: Strings, memory: *mut u8) {
+unsafe fn extend(strings: Strings, beside: Option<Companion>, memory: *mut u8) {
     // SAFETY: by this function's contract.
     let (count, user) = unsafe {
         (
@@ -139,8 +142,8 @@ unsafe fn extend(strings: Strings, memory: *mut u8) {
         )
     };
     let array = memory.cast::<*mut c_char>();
-    let mut text = array.wrapping_add(count + 3).cast::<u8>();
-    let mut put = |parts: [&[u8]; 4]| {
+    let mut text = array.wrapping_add(count + 4).cast::<u8>();
+    let mut put = |parts: [&[u8]; 6]| {
         let start = text;
         for part in parts {
             // SAFETY: the memory was made large enough for all parts.
@@ -151,18 +154,21 @@ unsafe fn extend(strings: Strings, memory: *mut u8) {
         start.cast::<c_char>()
     };
     // SAFETY: the buffers hold C strings and are not written any more; the
-    // array has room for all old entries, two new ones and the end.
+    // array has room for all old entries, three new ones and the end.
     unsafe {
         let slice = |s: *const u8| core::slice::from_raw_parts(s, environment::length(s));
         let library = slice(KEPT.library.get().cast());
         let segment = slice(KEPT.segment.get().cast());
+        let user: [&[u8]; 2] = user.map_or([b"", b""], |user| [b":", slice(user)]);
+        let more: [&[u8]; 2] = beside.map_or([b"", b""], |beside| [b":", beside.library]);
         let mut at = array;
-        *at = match user {
-            Some(user) => put([PRELOAD, library, b":", slice(user)]),
-            None => put([PRELOAD, library, b"", b""]),
-        };
+        *at = put([PRELOAD, library, more[0], more[1], user[0], user[1]]);
         at = at.wrapping_add(1);
-        *at = put([SEGMENT, segment, b"", b""]);
+        *at = put([SEGMENT, segment, b"", b"", b"", b""]);
+        if let Some(beside) = beside {
+            at = at.wrapping_add(1);
+            *at = put([companion::VARIABLE, beside.value, b"", b"", b"", b""]);
+        }
         for i in 0..count {
             let string = *strings.wrapping_add(i);
             if !environment::starts_with(string.cast(), PRELOAD) {
@@ -200,19 +206,20 @@ pub unsafe fn with(
     if !wanted || unsafe { !program::accepts(program, environ.cast_mut()) } {
         return execute(strings);
     }
+    let beside = companion::get();
     // SAFETY: by this function's contract.
-    let bytes = unsafe { bytes(strings) };
+    let bytes = unsafe { bytes(strings, beside) };
     if follow::is_guest() {
         // What a vforked child maps stays with its parent.
         // SAFETY: as above.
-        return unsafe { with_on_stack(strings, bytes, execute) };
+        return unsafe { with_on_stack(strings, beside, bytes, execute) };
     }
     let Some(memory) = system::map_anonymous(bytes) else {
         return execute(strings);
     };
     let extended = Extended { memory, bytes };
     // SAFETY: the memory is new and large enough.
-    unsafe { extend(strings, extended.memory.as_ptr()) };
+    unsafe { extend(strings, beside, extended.memory.as_ptr()) };
     execute(extended.memory.as_ptr().cast_const().cast())
 }
 
@@ -223,6 +230,7 @@ pub unsafe fn with(
 #[inline(never)]
 unsafe fn with_on_stack(
     strings: Strings,
+    beside: Option<Companion>,
     bytes: usize,
     execute: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
@@ -231,7 +239,7 @@ unsafe fn with_on_stack(
         return execute(strings);
     }
     // SAFETY: the array is large enough and aligned.
-    unsafe { extend(strings, words.as_mut_ptr().cast()) };
+    unsafe { extend(strings, beside, words.as_mut_ptr().cast()) };
     execute(words.as_ptr().cast())
 }
 

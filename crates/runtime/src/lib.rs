@@ -22,6 +22,7 @@
 )]
 
 mod cfi;
+mod companion;
 mod entry;
 mod environment;
 mod exec;

@@ -13,7 +13,7 @@ pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 /// First bytes of the control file.
 pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
 /// Raised with every change of what follows.
-pub const ISOLATE_VERSION: u32 = 7;
+pub const ISOLATE_VERSION: u32 = 8;
 
 /// Call sites of allocations that are to be isolated.
 pub const SITES: usize = 16;
@@ -61,6 +61,19 @@ pub mod state {
     pub const ISOLATED: u32 = 3;
     /// The worker has everything ready for the thread to go on.
     pub const RETURNING: u32 = 4;
+}
+
+/// How far the library in the target is.
+pub mod ready {
+    /// No program has begun.
+    pub const NOBODY: u32 = 0;
+    /// It is in place.
+    pub const READY: u32 = 1;
+    /// It is in place in another program that the process has executed: the tool forgets
+    /// what it knew of the last one, and sets [`READY`].
+    pub const ANOTHER: u32 = 2;
+    /// Another program begins; the tool does nothing.
+    pub const BEGINNING: u32 = 3;
 }
 
 /// Why a worker gave up its thread's place.
@@ -230,7 +243,7 @@ pub struct Control {
     pub process: AtomicU32,
     /// The tool, which is the parent of the process.
     pub tool: AtomicU32,
-    /// 1 when the library is ready.
+    /// See [`ready`].
     pub ready: AtomicU32,
     /// See [`closed`].
     pub closed: AtomicU32,

@@ -141,7 +141,7 @@ impl Beside for IsolateObserver {
             .filter(|(i, _)| !matches!(*i as u32, 0 | why::NO_WORKER | why::NO_MEMORY))
             .map(|(_, count)| count.load(Relaxed))
             .sum();
-        match (keeper.refused.as_deref().or(closed), episodes) {
+        match (keeper.refusal().or(closed), episodes) {
             (Some(why), 0) => limits.push(format!("Nothing was observed: {why}.")),
             (Some(why), _) => limits.push(format!("Observation ended early: {why}.")),
             (None, 0) => limits.push(

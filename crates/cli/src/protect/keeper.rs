@@ -5,6 +5,7 @@
 //! again, with everybody but one thread stopped: for as long as that takes.
 
 mod conversion;
+mod program;
 
 use super::apart;
 use super::guard::{self, Guards};
@@ -22,8 +23,8 @@ use std::time::{Duration, Instant};
 use sunder_access::ProcessId;
 use sunder_observe::monotonic_now;
 use sunder_wire::isolation::{
-    CODES, CONTROL_BYTES, Control, ISOLATE_MAGIC, RANGES, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT,
-    Slot, closed, order, state, why,
+    CODES, CONTROL_BYTES, Control, RANGES, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed,
+    order, ready, state, why,
 };
 use sunder_wire::tracking::mode;
 
@@ -50,8 +51,6 @@ const RESTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// A thread that has written nothing of what is isolated for so long, in ns, is busy with
 /// something else, and the next rest comes sooner.
 const IDLE: u64 = 200_000_000;
-/// Between two looks at whether the program is the one that it was.
-const IMAGE: Duration = Duration::from_millis(50);
 /// So long is tried to stop all threads for a fork. One that waits for a child of `vfork` or for a
 /// disk does not stop before that is over.
 const FORK: Duration = Duration::from_secs(10);
@@ -116,7 +115,11 @@ pub struct Keeper {
     /// When everybody is native for a while, if the program is observed.
     rests: Option<Rests>,
     /// Why nobody is isolated any more.
-    pub refused: Option<String>,
+    refused: Option<String>,
+    /// The program has executed another one, which has not said yet that it has the library.
+    is_elsewhere: bool,
+    /// How many programs the process has executed besides the first, each with the library.
+    pub programs: u32,
     exit: Option<i32>,
     /// When to ask again whether the program is still the same.
     next_image: Instant,
@@ -157,6 +160,8 @@ impl Keeper {
             usual: 2.0 * SHORT,
             rests: None,
             refused: None,
+            is_elsewhere: false,
+            programs: 0,
             exit: None,
             next_image: Instant::now(),
             next_conversion: None,
@@ -250,7 +255,8 @@ impl Keeper {
     /// Whether the library is in place and nothing speaks against isolating.
     pub fn is_open(&self) -> bool {
         self.refused.is_none()
-            && self.shared.ready.load(Acquire) == 1
+            && !self.is_elsewhere
+            && self.shared.ready.load(Acquire) == ready::READY
             && self.shared.closed.load(Acquire) == closed::OPEN
     }
 
@@ -258,6 +264,9 @@ impl Keeper {
     pub fn turn(&mut self) {
         if self.exit().is_some() {
             return;
+        }
+        if self.shared.ready.load(Acquire) == ready::ANOTHER {
+            self.begin_anew();
         }
         self.see_the_image();
         let stop = self.shared.stop.load(SeqCst);
@@ -272,19 +281,6 @@ impl Keeper {
             } else if self.prepare() && !self.is_resting() {
                 self.look_around();
             }
-        }
-    }
-
-    /// Sees, now and then, whether the program has executed another one, which has no library.
-    fn see_the_image(&mut self) {
-        let now = Instant::now();
-        if now < self.next_image || !self.is_open() {
-            return;
-        }
-        self.next_image = now + IMAGE;
-        if self.is_another_image() {
-            self.refused =
-                Some("the program has executed another one, which is not isolated".into());
         }
     }
 
@@ -423,8 +419,13 @@ impl Keeper {
             return;
         }
         kept.pause = self.look;
+        // Of another one that begins, this is the only thread: what it says now, it says until
+        // it goes on.
+        if !self.is_open() {
+            return;
+        }
         if !self.is_same_image() {
-            self.refused = Some("the program executed another".into());
+            self.is_elsewhere = true;
             return;
         }
         if image::is_confined(self.process, thread) {
@@ -455,42 +456,6 @@ impl Keeper {
             .iter()
             .take(count)
             .any(|[from, to]| (from.load(Relaxed)..to.load(Relaxed)).contains(&address))
-    }
-
-    /// Whether the library is still where it was: an `exec` leaves nothing.
-    fn is_same_image(&self) -> bool {
-        self.first_word() == Ok(ISOLATE_MAGIC)
-    }
-
-    /// Whether it is known not to be there any more.
-    fn is_another_image(&self) -> bool {
-        match self.first_word() {
-            Ok(word) => word != ISOLATE_MAGIC,
-            Err(error) => error == libc::EFAULT,
-        }
-    }
-
-    /// What the program has where the control file was, or the error number.
-    fn first_word(&self) -> Result<u64, i32> {
-        let base = self.shared.base.load(Relaxed);
-        let mut word = 0u64;
-        let local = libc::iovec {
-            iov_base: (&raw mut word).cast(),
-            iov_len: 8,
-        };
-        let remote = libc::iovec {
-            iov_base: base as *mut _,
-            iov_len: 8,
-        };
-        // SAFETY: the local part is valid; the remote one is checked by the kernel.
-        let read = unsafe {
-            libc::process_vm_readv(self.process, &raw const local, 1, &raw const remote, 1, 0)
-        };
-        if read == 8 {
-            return Ok(word);
-        }
-        let error = std::io::Error::last_os_error().raw_os_error();
-        Err(error.unwrap_or_default())
     }
 
     /// Sends a stopped thread; whether it went.

@@ -36,6 +36,7 @@ pub fn run(options: &Protect, targets: Targets) -> Result<u8> {
         targets,
         changes: None,
         keeper: None,
+        programs: 0,
         collector: None,
         chooser: Chooser::new(options.strict),
         next_look: Duration::ZERO,
@@ -48,14 +49,14 @@ pub fn run(options: &Protect, targets: Targets) -> Result<u8> {
         &mut protector,
     );
     drop(protector.collector.take());
-    let exit = match done {
-        Ok(done) => done.exit(),
+    let (exit, others) = match done {
+        Ok(done) => (done.exit(), done.left_children_out()),
         Err(error) => return Ok(start_failure(&error)),
     };
     let own = exit_code(exit);
     let (left_out, isolated) = (&protector.chooser.left_out, &protector.chooser.isolated);
     Ok(match &protector.keeper {
-        Some(keeper) => tell(keeper, left_out, Some(isolated), options, own),
+        Some(keeper) => tell(keeper, left_out, Some(isolated), others, options, own),
         None => own,
     })
 }
@@ -70,6 +71,8 @@ struct Protector<'a> {
     /// Until the keeper has it.
     shared: Option<Rc<Shared>>,
     keeper: Option<Keeper>,
+    /// Which program of the process the chooser knows.
+    programs: u32,
     collector: Option<trace::Collector>,
     chooser: Chooser,
     next_look: Duration,
@@ -99,6 +102,11 @@ impl Beside for Protector<'_> {
             return;
         };
         keeper.turn();
+        if self.programs != keeper.programs {
+            self.programs = keeper.programs;
+            self.changes = None;
+            self.chooser = Chooser::new(self.options.strict);
+        }
         if !keeper.is_open() {
             return;
         }

@@ -1,7 +1,7 @@
 //! What `protect` says at the end: one line, and a report for tools. Figures come from
 //! the control file; nothing is decided here.
 
-use crate::output::counted;
+use crate::output::{LEFT_ALONE, counted};
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
 use sunder_wire::isolation::{Control, closed, why};
@@ -36,6 +36,7 @@ pub struct Told {
     ended: Option<String>,
     left_out: Vec<String>,
     objects: Option<Vec<Isolated>>,
+    others: bool,
 }
 
 /// Why nobody is isolated any more, if so.
@@ -106,7 +107,14 @@ impl Told {
             ended: refused.or(closed).map(ToOwned::to_owned),
             left_out: left_out.to_vec(),
             objects: objects.map(<[_]>::to_vec),
+            others: false,
         }
+    }
+
+    /// The program started other processes, which nobody looked at.
+    pub const fn beside_others(mut self, others: bool) -> Self {
+        self.others = others;
+        self
     }
 
     /// Of a program that ran natively from the beginning.
@@ -123,6 +131,7 @@ impl Told {
             ended: Some(why.to_owned()),
             left_out: Vec::new(),
             objects: None,
+            others: false,
         }
     }
 
@@ -145,7 +154,8 @@ impl Told {
             } else {
                 "no thread computed there for long"
             });
-            return format!("nobody was isolated: {why}{left_out}");
+            let others = if self.others { LEFT_ALONE } else { "" };
+            return format!("nobody was isolated: {why}{left_out}{others}");
         }
         let given_up = if self.given_up > 0 {
             format!(", {} of them given up", self.given_up)
@@ -226,6 +236,7 @@ impl Told {
             "ended": self.ended,
             "left_out": self.left_out,
             "objects": objects,
+            "other_processes": self.others,
         });
         format!("{report:#}\n")
     }
@@ -246,5 +257,12 @@ mod tests {
         (told.commits, told.committed_bytes) = (1, 8);
         let some = "isolated 2 pages in 3 episodes, 1 commit of 8 bytes";
         assert_eq!(told.line(), some);
+    }
+
+    #[test]
+    fn a_line_says_when_others_were_left_alone() {
+        let told = Told::native("the program forked").beside_others(true);
+        let line = "nobody was isolated: the program forked; processes that the program started were left alone";
+        assert_eq!(told.line(), line);
     }
 }

@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<u8> {
     let mut findings = look.finish();
     tell::name(&mut repair, &findings);
     if lines {
-        for line in tell::tell(&repair) {
+        for line in tell::tell(&repair, false) {
             note(&line);
         }
         if let Some(line) = left.as_ref().and_then(|left| farewell(process, left)) {

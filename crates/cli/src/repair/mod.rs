@@ -24,7 +24,7 @@ mod tell;
 
 use crate::args::Repair as Options;
 use crate::calls::Calls;
-use crate::detect::{Beside, Loaded, exit_code, observe_beside, start_failure};
+use crate::detect::{Beside, LEFT_OUT, Loaded, exit_code, observe_beside, start_failure};
 use crate::live::Live;
 use crate::output::{self, complain, note};
 use crate::session::Told;
@@ -115,7 +115,8 @@ pub fn run(options: &Options) -> Result<u8> {
     }
     tell::name(&mut repair, &findings);
     if !options.quiet {
-        for line in tell::tell(&repair) {
+        let others = findings.limits.iter().any(|limit| limit == LEFT_OUT);
+        for line in tell::tell(&repair, others) {
             note(&line);
         }
     }
@@ -192,6 +193,10 @@ impl Beside for Repairer {
     }
 
     fn waits_for_samples(&self) -> bool {
+        false
+    }
+
+    fn can_follow(&self) -> bool {
         false
     }
 

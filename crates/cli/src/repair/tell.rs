@@ -1,7 +1,7 @@
 //! What is said of a repair: the names that the findings have, and lines for people.
 
 use super::layout::LINE;
-use crate::output::counted;
+use crate::output::{LEFT_ALONE, counted};
 use sunder_access::{Address, CodeAddress, Mappings, Span};
 use sunder_findings::{Finding, Findings, Moved, Repair, Unrepaired};
 use sunder_objects::{NameOptions, Names};
@@ -53,8 +53,9 @@ fn number(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
-/// What was gained, moved, refused and put back, a line each at most.
-pub fn tell(repair: &Repair) -> Vec<String> {
+/// What was gained, moved, refused and put back, a line each at most. `others` says that the
+/// program started processes that nobody looked at.
+pub fn tell(repair: &Repair, others: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(why) = &repair.hindrance {
         lines.push(format!("nothing was repaired: {why}"));
@@ -87,7 +88,10 @@ pub fn tell(repair: &Repair) -> Vec<String> {
         ));
     }
     if lines.is_empty() {
-        lines.push("nothing to repair: no false sharing that is worth it was confirmed".into());
+        let left_out = if others { LEFT_ALONE } else { "" };
+        lines.push(format!(
+            "nothing to repair: no false sharing that is worth it was confirmed{left_out}"
+        ));
     }
     lines
 }
@@ -174,6 +178,16 @@ mod tests {
     }
 
     #[test]
+    fn other_processes_are_told_of_where_nothing_was_done() {
+        let lines = tell(&Repair::default(), true);
+        assert!(
+            lines.iter().all(|line| line.ends_with(LEFT_ALONE)),
+            "{lines:?}"
+        );
+        assert_eq!(lines.len(), 1);
+    }
+
+    #[test]
     fn one_line_says_what_was_gained_and_another_how_to_mend_it() {
         let mut one = moved(3.1, None);
         one.fix = Some("Align it.".into());
@@ -181,7 +195,7 @@ mod tests {
             moved: vec![one],
             ..Repair::default()
         };
-        let lines = tell(&repair);
+        let lines = tell(&repair, false);
         assert_eq!(lines.len(), 2);
         assert!(
             lines[0].contains("2 threads got on 3.10 times as fast as before"),
@@ -199,7 +213,7 @@ mod tests {
             moved: vec![twice, moved(1.0, Some("it did not help"))],
             ..Repair::default()
         };
-        let lines = tell(&repair);
+        let lines = tell(&repair, false);
         assert!(
             lines[0].contains("put back and moved again once: a reason"),
             "{lines:?}"
