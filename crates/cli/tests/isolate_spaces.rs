@@ -86,3 +86,21 @@ fn discarded_memory_is_empty_without_a_descriptor_too() {
 fn a_program_that_drops_its_privileges_forks() {
     says("dropped", "child 6, here 1\n");
 }
+
+/// What a worker maps for itself must not lie where the program's new memory comes, nor become
+/// one mapping with memory that nobody has touched.
+#[test]
+fn memory_that_comes_late_is_the_same_for_isolated_threads() {
+    says("late", "read 20, filled 20\n");
+}
+
+/// Nobody is isolated from then on.
+#[test]
+fn a_timer_of_cpu_time_that_is_set_late_rings() {
+    says("timer", "rings 1\n");
+}
+
+#[test]
+fn handlers_that_write_while_a_fork_is_prepared_lose_nothing() {
+    says("bells", "child 7, rings 1, right 1\n");
+}

@@ -82,6 +82,8 @@ fn prepare_to_fork(hold: &Hold) -> bool {
     }
     control.closed.store(closed::FORK, SeqCst);
     enter::collect_all(control);
+    // A handler would run amid all that is copied, and might not come back.
+    let mask = system::block_signals();
     let me = sunder_kernel::thread_id();
     while control
         .stop
@@ -97,6 +99,7 @@ fn prepare_to_fork(hold: &Hold) -> bool {
     control.stopped.store(0, SeqCst);
     control.stop.store(0, SeqCst);
     system::wake(&control.stop);
+    system::set_signals(mask);
     done
 }
 
@@ -197,6 +200,67 @@ pub unsafe extern "C-unwind" fn forkpty(
     }
 }
 
+/// Before a timer is made: of CPU time, nobody is isolated any more, whose time would not count. To
+/// be kept until it is there, since who makes memory sharable looks for timers.
+fn for_timer(has_clock: bool, which: c_int) -> Option<Hold> {
+    let is_of_cpu_time = if has_clock {
+        // Negative: of another process or thread.
+        which < 0
+            || matches!(
+                which,
+                libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID
+            )
+    } else {
+        matches!(which, libc::ITIMER_VIRTUAL | libc::ITIMER_PROF)
+    };
+    let hold = is_of_cpu_time.then(Hold::unconverted)??;
+    if hold.0.conversions.load(SeqCst) > 0 {
+        let (open, timers) = (closed::OPEN, closed::TIMERS);
+        let _ = hold
+            .0
+            .closed
+            .compare_exchange(open, timers, SeqCst, Relaxed);
+        hold.recall();
+    }
+    Some(hold)
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn setitimer(
+    which: c_int,
+    new: *const c_void,
+    old: *mut c_void,
+) -> c_int {
+    let Some(real) = real::setitimer() else {
+        return fails(libc::ENOSYS);
+    };
+    let _hold = for_timer(false, which);
+    // SAFETY: handed on.
+    unsafe { real(which, new, old) }
+}
+
+/// Interposed; see the C library's manual.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn timer_create(
+    clock: c_int,
+    event: *mut c_void,
+    timer: *mut c_void,
+) -> c_int {
+    let Some(real) = real::timer_create() else {
+        return fails(libc::ENOSYS);
+    };
+    let _hold = for_timer(true, clock);
+    // SAFETY: handed on.
+    unsafe { real(clock, event, timer) }
+}
+
 /// Interposed; see the C library's manual: a kept block may move.
 ///
 /// # Safety
@@ -294,6 +358,11 @@ extern "C" fn before_syscall(number: c_long, a: usize) -> usize {
         number,
         libc::SYS_munmap | libc::SYS_mremap | libc::SYS_madvise | libc::SYS_mprotect
     );
+    if matches!(number, libc::SYS_setitimer | libc::SYS_timer_create) {
+        // The call comes after this, and there may be more memory to be made sharable by then.
+        drop(for_timer(number == libc::SYS_timer_create, a as c_int));
+        return real;
+    }
     if !forks && !moves && number != libc::SYS_membarrier {
         return real;
     }

@@ -105,11 +105,10 @@ fn share_into(control: &Control, file: i32, presence: Option<i32>) -> bool {
     let mut before = 0;
     for mapping in maps::all(text) {
         let free_from = core::mem::replace(&mut before, mapping.end);
-        let overlaps = |[from, to]: &[usize; 2]| mapping.start < *to && *from < mapping.end;
         if mapping.is_executable() {
             module = mapping.name;
         }
-        if kept.iter().any(overlaps) || mapping.mode != *b"rw-p" || is_apart(control, &mapping) {
+        if mapping.mode != *b"rw-p" || is_apart(control, &mapping) {
             continue;
         }
         let stack = mapping.name == b"[stack]";
@@ -117,26 +116,24 @@ fn share_into(control: &Control, file: i32, presence: Option<i32>) -> bool {
             || mapping.name == b"[heap]"
             || mapping.name.starts_with(b"[anon:");
         let data = mapping.is_of_file() && mapping.name == module;
-        let mut start = mapping.start;
-        if stack {
+        let lowest = if stack {
             match stack_start(mapping.end, free_from) {
-                Some(lowest) => start = lowest.min(start),
+                Some(lowest) => lowest,
                 None => continue,
             }
-        } else if !anonymous && !data {
+        } else if anonymous || data {
+            usize::MAX
+        } else {
             continue;
-        }
+        };
         let presence = presence.filter(|_| !data);
-        if !share_range(
-            control,
-            file,
-            presence,
-            present,
-            [start, mapping.start, mapping.end],
-        ) {
-            return false;
+        for [from, end] in maps::outside(mapping.start, mapping.end, &kept) {
+            let range = [lowest.min(from), from, end];
+            if !share_range(control, file, presence, present, range) {
+                return false;
+            }
+            arguments::keep(from, end);
         }
-        arguments::keep(mapping.start, mapping.end);
     }
     true
 }

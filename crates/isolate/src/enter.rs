@@ -206,6 +206,9 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
     if has_cpu_timer() {
         control.closed.store(closed::TIMERS, SeqCst);
     }
+    if may_use_tiles() {
+        control.closed.store(closed::TILES, SeqCst);
+    }
     control.held.load(SeqCst) == 0
         && control.closed.load(SeqCst) == closed::OPEN
         && control.conversions.load(SeqCst) > 0
@@ -223,6 +226,19 @@ fn has_cpu_timer() -> bool {
             unsafe { system::call(libc::SYS_getitimer, [which as usize, at, 0, 0, 0, 0]) };
             timer != [0; 4]
         })
+}
+
+/// Whether the process has asked for the CPU's tiles: a worker that uses them first would have more
+/// state than the thread has room for.
+fn may_use_tiles() -> bool {
+    const ARCH_GET_XCOMP_PERM: usize = 0x1022;
+    const TILE_DATA: u64 = 1 << 18;
+    let mut permitted = 0u64;
+    let at = &raw mut permitted as usize;
+    // SAFETY: a valid place for the answer.
+    let result =
+        unsafe { system::call(libc::SYS_arch_prctl, [ARCH_GET_XCOMP_PERM, at, 0, 0, 0, 0]) };
+    result == 0 && permitted & TILE_DATA != 0
 }
 
 /// Makes a worker and waits until it has ended. The reason, if none ran.

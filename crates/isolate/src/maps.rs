@@ -47,6 +47,25 @@ impl Mapping<'_> {
     }
 }
 
+/// The parts of a range that lie in none of `kept`, from low to high: the kernel takes memory of the
+/// program's for one mapping with ours beside it if it can.
+pub fn outside(start: usize, end: usize, kept: &[[usize; 2]]) -> impl Iterator<Item = [usize; 2]> {
+    let mut at = start;
+    core::iter::from_fn(move || {
+        while let Some([_, to]) = kept.iter().find(|[from, to]| (*from..*to).contains(&at)) {
+            at = *to;
+        }
+        if at >= end {
+            return None;
+        }
+        let starts = kept.iter().map(|[from, _]| *from);
+        let next = starts.filter(|from| *from > at).min();
+        let part = [at, next.unwrap_or(end).min(end)];
+        at = part[1];
+        Some(part)
+    })
+}
+
 /// Reads the list (by way of the thread: the process's first one may have ended) into `buffer`; what of it, or `None` if it does not fit or can't be read to its end.
 pub fn read(buffer: &mut [u8]) -> Option<&[u8]> {
     // SAFETY: a C string.
@@ -233,6 +252,19 @@ mod tests {
         let found = all(text).find(|m| (m.start..m.end).contains(&here));
         assert!(found.is_some_and(|m| m.is_executable()));
         assert!(read(&mut [0; 64]).is_none(), "it does not fit");
+    }
+
+    #[test]
+    fn what_lies_beside_ours_in_one_mapping_is_the_programs() {
+        let kept = [[30, 40], [60, 70], [40, 45]];
+        let parts = |start, end| outside(start, end, &kept).collect::<Vec<_>>();
+        assert_eq!(parts(0, 10), [[0, 10]]);
+        assert_eq!(parts(0, 30), [[0, 30]]);
+        assert_eq!(parts(20, 35), [[20, 30]]);
+        assert_eq!(parts(32, 45), [[0; 2]; 0]);
+        assert_eq!(parts(32, 50), [[45, 50]]);
+        assert_eq!(parts(0, 100), [[0, 30], [45, 60], [70, 100]]);
+        assert_eq!(parts(60, 70), [[0; 2]; 0]);
     }
 
     #[test]

@@ -87,6 +87,8 @@ pub struct Memory {
     ranges: AtomicUsize,
     own: [Own; MOST],
     count: AtomicUsize,
+    /// Where twins and shared pages go.
+    room: AtomicUsize,
 }
 
 impl Memory {
@@ -98,7 +100,15 @@ impl Memory {
             ranges: AtomicUsize::new(0),
             own: [const { Own::none() }; MOST],
             count: AtomicUsize::new(0),
+            room: AtomicUsize::new(0),
         }
+    }
+
+    /// Twins and shared pages go to `at`, where there is memory that nobody needs: two pages for
+    /// each that can be private. The kernel would put them where the program has memory that this
+    /// process has not, or gets it later.
+    pub fn set_room(&self, at: usize) {
+        self.room.store(at, Relaxed);
     }
 
     /// Adds sharable memory that the program may write, but for the thread's own stack:
@@ -182,27 +192,34 @@ impl Memory {
     /// worked. `first` is the write that it is done for.
     pub fn take(&self, page: Page, first: Option<Fault>) -> bool {
         const NEW: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let Some(own) = self.own.get(self.count.load(Relaxed)) else {
+        let count = self.count.load(Relaxed);
+        let (Some(own), room) = (self.own.get(count), self.room.load(Relaxed)) else {
             return false;
         };
+        if room == 0 {
+            return false;
+        }
         let at = page.address;
-        // SAFETY: a second mapping of shared pages (an old size of 0), a new one, and one in
-        // place of the first, which the second keeps.
+        let twin = room + 2 * count * PAGE;
+        let shared = twin + PAGE;
+        // SAFETY: a second mapping of shared pages (an old size of 0), a new one, both in the
+        // room, and one in place of the first, which the second keeps.
         unsafe {
-            let may_move = libc::MREMAP_MAYMOVE as usize;
-            let map = |at: usize, flags: i32| {
-                let arguments = [at, PAGE, READ_WRITE as usize, flags as usize, usize::MAX, 0];
-                system::worker_call(libc::SYS_mmap, arguments)
+            let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+            let map = |at: usize| {
+                let flags = (NEW | libc::MAP_FIXED) as usize;
+                let arguments = [at, PAGE, READ_WRITE as usize, flags, usize::MAX, 0];
+                system::worker_call(libc::SYS_mmap, arguments) == at as isize
             };
-            let shared = system::worker_call(libc::SYS_mremap, [at, 0, PAGE, may_move, 0, 0]);
-            let twin = map(0, NEW);
-            if shared <= 0 || twin <= 0 || map(at, NEW | libc::MAP_FIXED) != at as isize {
+            let again = [at, 0, PAGE, flags, shared, 0];
+            let moved = system::worker_call(libc::SYS_mremap, again) == shared as isize;
+            if !moved || !map(twin) || !map(at) {
                 return false;
             }
             own.address.store(at, Relaxed);
             own.number.store(page.number, Relaxed);
-            own.twin.store(twin as usize, Relaxed);
-            own.shared.store(shared as usize, Relaxed);
+            own.twin.store(twin, Relaxed);
+            own.shared.store(shared, Relaxed);
             own.written.store(first.map_or(0, |f| f.address), Relaxed);
             own.by.store(first.map_or(0, |f| f.instruction), Relaxed);
         }

@@ -19,6 +19,10 @@ sunder_next::functions! {
     syscall: fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
     /// A new process or thread; variadic, but for six registers.
     clone: fn(usize, usize, usize, usize, usize, usize) -> c_int;
+    /// A timer of the process.
+    setitimer: fn(c_int, *const c_void, *mut c_void) -> c_int;
+    /// A timer on a clock.
+    timer_create: fn(c_int, *mut c_void, *mut c_void) -> c_int;
     /// A new block.
     malloc: fn(usize) -> *mut c_void;
     /// A new block of zeroes.

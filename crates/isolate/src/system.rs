@@ -45,6 +45,30 @@ unsafe extern "C" fn from_worker(
     )
 }
 
+/// Blocks all signals that can be blocked; what was before.
+pub fn block_signals() -> u64 {
+    let (all, mut before) = (u64::MAX, 0u64);
+    let (new, old) = (&raw const all as usize, &raw mut before as usize);
+    let arguments = [libc::SIG_SETMASK as usize, new, old, 8, 0, 0];
+    // SAFETY: valid places for both.
+    unsafe { call(libc::SYS_rt_sigprocmask, arguments) };
+    before
+}
+
+/// Blocks these signals and no others.
+pub fn set_signals(mask: u64) {
+    let arguments = [
+        libc::SIG_SETMASK as usize,
+        &raw const mask as usize,
+        0,
+        8,
+        0,
+        0,
+    ];
+    // SAFETY: a valid place.
+    unsafe { call(libc::SYS_rt_sigprocmask, arguments) };
+}
+
 /// Nanoseconds of CPU time that the calling thread has used.
 pub fn own_cpu_time() -> u64 {
     let mut now = libc::timespec {

@@ -1,9 +1,10 @@
 //! For tests of tools and of the framework, in the test's own process: an empty control
 //! file, and memory that "others" see elsewhere.
 
+use crate::memory::Memory;
 use core::ffi::c_void;
 use sunder_transaction::PAGE;
-use sunder_wire::isolation::Control;
+use sunder_wire::isolation::{Control, ROOM};
 
 /// A control file in which nothing is written.
 pub fn control() -> Box<Control> {
@@ -11,6 +12,17 @@ pub fn control() -> Box<Control> {
     // SAFETY: zeroes are valid for all of its fields, which are numbers, and the box gives
     // back what the same allocator gave for this layout.
     unsafe { Box::from_raw(std::alloc::alloc_zeroed(layout).cast()) }
+}
+
+/// A worker's memory, with a room that stays for the test's short life.
+pub fn memory() -> Memory {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory.
+    let at = unsafe { libc::mmap(core::ptr::null_mut(), ROOM, 0, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    let memory = Memory::new();
+    memory.set_room(at as usize);
+    memory
 }
 
 /// Some pages of a memory file, mapped twice: where "the thread" computes, and where

@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_page_that_two_threads_write_is_private_and_that_of_one_is_not() {
-        let (control, memory) = (two(mode::DETECT), Memory::new());
+        let (control, memory) = (two(mode::DETECT), testing::memory());
         let own = [Own::new(), Own::new()];
         let tools: Vec<_> = control
             .slots
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn with_eager_the_tool_outside_has_the_last_word() {
-        let (control, memory) = (two(mode::EAGER), Memory::new());
+        let (control, memory) = (two(mode::EAGER), testing::memory());
         let own = Own::new();
         for slot in &control.slots[..2] {
             Tracked::new(&control, slot, &own).fault(&WRITE, &memory);
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn bytes_that_two_changed_at_once_make_the_page_shared_for_good() {
-        let (control, memory) = (two(mode::DETECT), Memory::new());
+        let (control, memory) = (two(mode::DETECT), testing::memory());
         let own = Own::new();
         for slot in &control.slots[..2] {
             Tracked::new(&control, slot, &own).fault(&WRITE, &memory);
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn where_a_thread_is_is_told_at_the_start_and_at_each_tick() {
-        let (control, memory) = (two(mode::DETECT), Memory::new());
+        let (control, memory) = (two(mode::DETECT), testing::memory());
         let own = Own::new();
         let tool = Tracked::new(&control, &control.slots[1], &own);
         let place = |first: u64| Place(std::array::from_fn(|i| first + i as u64));
@@ -406,7 +406,7 @@ mod tests {
         /// Section 4.7: the first periods of each cycle, and no others.
         #[test]
         fn writers_are_looked_for_in_the_first_periods_of_a_cycle(sampled in 0..6u32, cycle in 1..12u32) {
-            let (control, memory) = (two(mode::DETECT), Memory::new());
+            let (control, memory) = (two(mode::DETECT), testing::memory());
             control.tracking.sampled.store(sampled, Relaxed);
             control.tracking.cycle.store(cycle, Relaxed);
             let own = Own::new();
@@ -419,7 +419,7 @@ mod tests {
 
         #[test]
         fn no_more_first_writes_are_caught_in_a_period_than_it_can_bear(more in 0..200usize) {
-            let (control, memory) = (two(mode::DETECT), Memory::new());
+            let (control, memory) = (two(mode::DETECT), testing::memory());
             control.tracking.sampled.store(1, Relaxed);
             control.tracking.cycle.store(1, Relaxed);
             let own = Own::new();

@@ -12,13 +12,14 @@ use crate::tool::{Chosen, Fault, Place};
 use crate::{control, enter, maps, system};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use sunder_wire::isolation::{
-    CODES, CONTROL_BYTES, Control, GUARDED, Guarded, Registers, SCRATCH, SUITCASE, Slot,
+    CODES, CONTROL_BYTES, Control, GUARDED, Guarded, ROOM_AT, Registers, SCRATCH, SUITCASE, Slot,
     WORKER_STACK, state, why,
 };
 
 const PAGE: usize = 4096;
 /// The signal of a tick. In a worker no signal means what it means to the program.
-pub const TICK: i32 = 64;
+/// One that needs no place in the queue of signals, of which there may be none.
+pub const TICK: i32 = libc::SIGUSR1;
 
 /// What ends an episode, besides a tick.
 const EVENTS: [i32; 6] = [
@@ -61,8 +62,19 @@ fn episode<'a>(control: &'a Control, slot: &'a Slot) -> Episode<'a, Chosen<'a>> 
 /// thread pointer, 0 for none.
 static SEQUENCES: AtomicUsize = AtomicUsize::new(0);
 
-/// Keeps where that area is.
+/// What the kernel says of that area's size.
+static SEQUENCES_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps where that area is. Called at the start: asking the C library may change `errno`.
 pub fn set_sequences(offset: isize) {
+    const AT_RSEQ_FEATURE_SIZE: u64 = 27;
+    // SAFETY: the place of this thread's error number, and a number.
+    unsafe {
+        let before = *libc::__errno_location();
+        let size = libc::getauxval(AT_RSEQ_FEATURE_SIZE) as usize;
+        *libc::__errno_location() = before;
+        SEQUENCES_BYTES.store(size, Ordering::Relaxed);
+    }
     SEQUENCES.store(offset as usize, Ordering::Relaxed);
 }
 
@@ -180,9 +192,9 @@ unsafe fn leave_sequences() {
         return;
     }
     let area = system::thread_pointer().wrapping_add(offset);
+    let size = SEQUENCES_BYTES.load(Ordering::Relaxed);
     // SAFETY: takes our registration back if there is one of this size.
     unsafe {
-        let size = libc::getauxval(27) as usize;
         for bytes in [OLD_SIZE, size, size.next_multiple_of(32)] {
             let arguments = [area, bytes, UNREGISTER, SIGNATURE, 0, 0];
             if system::call(libc::SYS_rseq, arguments) == 0 {
@@ -259,19 +271,19 @@ unsafe fn take_memory_away(
     let [_, _, _, stack, _] = &registers.frame;
     let stack = stack.load(Ordering::Relaxed) as usize;
     let head = &raw const *control as usize;
-    // SAFETY: new memory.
-    let buffer = unsafe {
+    let buffer = head + ROOM_AT;
+    // SAFETY: new memory, where the control file has nothing.
+    done(unsafe {
         system::map(
-            0,
+            buffer,
             SCRATCH,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
             -1,
             0,
         )
-    };
-    done(buffer)?;
-    let buffer = buffer as usize;
+    })?;
+    MEMORY.set_room(buffer + SCRATCH);
     // SAFETY: just mapped.
     let bytes = unsafe { core::slice::from_raw_parts_mut(buffer as *mut u8, SCRATCH) };
     let text = maps::read(bytes)?;
@@ -279,35 +291,28 @@ unsafe fn take_memory_away(
         ranges: [[0; 2]; CODES],
         count: 0,
     };
-    let kept = [
-        own,
-        [head, head + CONTROL_BYTES],
-        [buffer, buffer + SCRATCH],
-    ];
-    for mapping in maps::all(text) {
-        let overlaps = |[from, to]: &[usize; 2]| mapping.start < *to && *from < mapping.end;
-        if kept.iter().any(overlaps) || mapping.name == b"[vsyscall]" {
-            continue;
-        }
-        if mapping.is_converted() {
-            if mapping.is_writable() && !episode.add(mapping.start, mapping.end, stack) {
-                return None;
-            }
-            continue;
-        }
+    let kept = [own, [head, head + CONTROL_BYTES]];
+    for mapping in maps::all(text).filter(|m| m.name != b"[vsyscall]") {
         let constant = mapping.is_private() && !mapping.is_writable();
         let named = !mapping.name.is_empty();
         let nothing = mapping.mode.starts_with(b"---");
-        if constant && (named || nothing) {
-            if mapping.is_executable() {
-                *executable.ranges.get_mut(executable.count)? = [mapping.start, mapping.end];
-                executable.count += 1;
+        for [start, end] in maps::outside(mapping.start, mapping.end, &kept) {
+            if mapping.is_converted() {
+                if mapping.is_writable() && !episode.add(start, end, stack) {
+                    return None;
+                }
+            } else if constant && (named || nothing) {
+                if mapping.is_executable() {
+                    *executable.ranges.get_mut(executable.count)? = [start, end];
+                    executable.count += 1;
+                }
+            } else {
+                // SAFETY: a fault there brings the thread home.
+                let gone =
+                    unsafe { system::call(libc::SYS_munmap, [start, end - start, 0, 0, 0, 0]) };
+                done(gone)?;
             }
-            continue;
         }
-        let length = mapping.end - mapping.start;
-        // SAFETY: a fault there brings the thread home.
-        done(unsafe { system::call(libc::SYS_munmap, [mapping.start, length, 0, 0, 0, 0]) })?;
     }
     Some(executable)
 }

@@ -3,7 +3,7 @@
 //! allocates or makes system calls. The tool must take every number that the target
 //! may have written for what it is: a number of a program that may be broken.
 
-use crate::tracking::Tracking;
+use crate::tracking::{SHARED, Tracking};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 
 /// The environment variable with three paths, separated by commas: of the control file, of
@@ -114,6 +114,8 @@ pub mod closed {
     pub const TIMERS: u32 = 5;
     /// The C library's kernel calls can't be led through hooks, as the first conversion found.
     pub const HOOKS: u32 = 6;
+    /// The program may use the CPU's tiles (AMX).
+    pub const TILES: u32 = 7;
 }
 
 /// The order with which a thread is sent.
@@ -320,8 +322,14 @@ pub struct Control {
 pub const SCRATCH_AT: usize = size_of::<Control>().next_multiple_of(4096);
 /// Where the suitcases begin.
 pub const SUITCASES_AT: usize = SCRATCH_AT + SCRATCH;
+/// Where a worker maps what it alone has: first the list of mappings ([`SCRATCH`] bytes), then a
+/// twin and the shared page for each page that can be private. Anywhere else the program has
+/// memory, or gets it.
+pub const ROOM_AT: usize = SUITCASES_AT + SLOTS * SUITCASE;
+/// Bytes of that, and a page that keeps it apart from the program's memory.
+pub const ROOM: usize = SCRATCH + 2 * (PAGES + SHARED) * 4096 + 4096;
 /// Bytes of the file.
-pub const CONTROL_BYTES: usize = SUITCASES_AT + SLOTS * SUITCASE;
+pub const CONTROL_BYTES: usize = ROOM_AT + ROOM;
 
 /// The name of the file that holds the program's memory, as its mappings show it.
 pub const MEMORY_NAME: &str = "sunder-memory";

@@ -5,12 +5,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,9 +27,26 @@ struct slot shared[256] __attribute__((aligned(4096)));
 static volatile int enough;
 static int waits;
 
+/* What the first thread is given, and is to fill or to add up. */
+static char *volatile given;
+static volatile long asked, answered, fills, sum;
+
+static __attribute__((noinline)) void serve(void) {
+    char *at = given;
+    long all = 0;
+    for (long i = 0; i < MIB; i++)
+        if (fills) at[i] = (char)(i % 251 + 1);
+        else all += at[i];
+    sum = all;
+    answered = asked;
+}
+
 static void *count(void *p) {
     long id = (long)p, n = 0;
-    while (!enough) { shared[id].n++; n++; }
+    while (!enough) {
+        shared[id].n++; n++;
+        if (id == 0 && asked != answered) serve();
+    }
     return (void *)(long)(shared[id].n == (unsigned long)n);
 }
 
@@ -271,10 +290,81 @@ static void leaves(void) {
     printf("child %d, children %d\n", status, children());
 }
 
+static void ask(char *at, int to_fill) {
+    given = at;
+    fills = to_fill;
+    asked = asked + 1;
+    while (answered != asked) pause_for(1);
+}
+
+/* Blocks that come while the threads are isolated, and blocks that nobody has touched by then. */
+static void late(void) {
+    enum { TIMES = 20 };
+    int read = 0, filled = 0;
+    wait_for(&shared);
+    for (int i = 0; i < TIMES; i++) {
+        pause_for(15);
+        char *at = map(MIB);
+        memset(at, 1, MIB);
+        ask(at, 0);
+        read += sum == MIB;
+    }
+    for (int i = 0; i < TIMES; i++) {
+        char *at = map(MIB + PAGE);
+        mprotect(at + MIB, PAGE, PROT_NONE);
+        pause_for(15);
+        ask(at, 1);
+        filled += is_whole(at, MIB);
+    }
+    printf("read %d, filled %d\n", read, filled);
+}
+
+static volatile long rings;
+static char *bell;
+static void ring(int signal) {
+    (void)signal;
+    rings = rings + 1;
+    for (long i = 0; bell && i < 64; i++) ++*(volatile long *)(bell + i * MIB);
+}
+
+static void every(int which, int signal, long microseconds) {
+    struct sigaction action = {.sa_handler = ring, .sa_flags = SA_RESTART};
+    struct itimerval timer = {{0, microseconds}, {0, microseconds}};
+    sigaction(signal, &action, 0);
+    if (setitimer(which, &timer, 0)) exit(8);
+}
+
+/* A timer of CPU time that is set when threads are isolated, whose time is not the program's. */
+static void timer(void) {
+    wait_for(&shared);
+    pause_for(50);
+    every(ITIMER_PROF, SIGPROF, 10000);
+    for (int i = 0; i < 12000 && rings < 20; i++) pause_for(5);
+    printf("rings %d\n", rings >= 20);
+    every(ITIMER_PROF, SIGPROF, 0);
+}
+
+/* Handlers that write while memory is made private for a fork. */
+static void bells(void) {
+    char *at = map(64 * MIB);
+    memset(at, 0, 64 * MIB);
+    wait_for(at);
+    bell = at;
+    every(ITIMER_REAL, SIGALRM, 500);
+    pause_for(20);
+    pid_t child = fork();
+    if (!child) _exit(7);
+    int status = ended(child), right = 1;
+    every(ITIMER_REAL, SIGALRM, 0);
+    for (long i = 0; i < 64; i++) right &= *(long *)(at + i * MIB) == rings;
+    printf("child %d, rings %d, right %d\n", status, rings > 0, right);
+}
+
 int main(int c, char **v) {
     const struct { const char *name; void (*run)(void); } cases[] = {
         {"half", half}, {"file", file}, {"lengths", lengths}, {"slow", slow}, {"wiped", wiped}, {"advised", advised}, {"full", full},
-        {"dropped", dropped}, {"leaves", leaves},
+        {"dropped", dropped}, {"leaves", leaves}, {"late", late},
+        {"timer", timer}, {"bells", bells},
     };
     pthread_t threads[2];
     void *right[2];

@@ -99,7 +99,7 @@ fn tick(episode: &Episode<'_, &Counts>) -> bool {
 
 #[test]
 fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
-    let (control, memory, program) = (testing::control(), Memory::new(), Program::new(4));
+    let (control, memory, program) = (testing::control(), testing::memory(), Program::new(4));
     let slot = &control.slots[0];
     // The first page is shared, the second private after a fault, the third from the start.
     // The fourth is named, but the policy is another.
@@ -194,7 +194,7 @@ fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
 
 #[test]
 fn what_is_not_watched_is_nobodys_fault() {
-    let (control, memory, program) = (testing::control(), Memory::new(), Program::new(1));
+    let (control, memory, program) = (testing::control(), testing::memory(), Program::new(1));
     let counts = Counts::default();
     let episode = Episode::new(&control, &control.slots[0], &memory, &counts);
     let fault = Fault {
@@ -207,7 +207,7 @@ fn what_is_not_watched_is_nobodys_fault() {
 
 #[test]
 fn the_threads_own_stack_is_never_watched() {
-    let memory = Memory::new();
+    let memory = testing::memory();
     let (start, end) = (0x7000_0000, 0x7000_0000 + (64 << 20));
     let stack = 0x7000_0000 + (16 << 20);
     memory.add(start, end, stack);
@@ -253,7 +253,7 @@ proptest! {
 
     #[test]
     fn a_policy_that_never_says_private_commits_nothing(acts in acts()) {
-        let (control, memory, program) = (testing::control(), Memory::new(), Program::new(PAGES));
+        let (control, memory, program) = (testing::control(), testing::memory(), Program::new(PAGES));
         let counts = Counts { named: vec![program.page(1)], ..Counts::default() };
         let episode = Episode::new(&control, &control.slots[0], &memory, &counts);
         let (start, end) = program.range();
@@ -285,7 +285,7 @@ proptest! {
         named in any::<[bool; PAGES]>(),
         private in any::<[bool; PAGES]>(),
     ) {
-        let (control, memory, program) = (testing::control(), Memory::new(), Program::new(PAGES));
+        let (control, memory, program) = (testing::control(), testing::memory(), Program::new(PAGES));
         let these = |which: [bool; PAGES]| {
             (0..PAGES).filter(move |page| which[*page]).map(|page| program.page(page))
         };
