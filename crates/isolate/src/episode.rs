@@ -72,8 +72,9 @@ impl<'a, T: Tool> Episode<'a, T> {
         true
     }
 
-    /// Commits all pages and, if wanted, takes over what others wrote. False if a page is
-    /// not to be private any more.
+    /// Commits all pages and, if wanted, takes over what others wrote; if not, it is the last
+    /// commit, and the thread must write nothing more here. False if a page is not to be private
+    /// any more.
     pub fn commit(&self, refresh: bool) -> bool {
         let time = system::worker_clock(libc::CLOCK_MONOTONIC);
         let (mut sound, mut bytes) = (true, 0);
