@@ -108,7 +108,7 @@ fn run_with_targets(options: &Protect) -> Result<u8> {
     drop(collector);
     signals.release();
     let own = exit_code(exit);
-    Ok(tell(&keeper, &targets.left_out, None, false, options, own))
+    Ok(tell(&keeper, &targets.left_out, None, None, options, own))
 }
 
 /// Until the program ends; how it did.
@@ -147,12 +147,12 @@ pub(crate) fn loaded(library: &MemoryFile, shared: &Shared) -> Loaded {
 }
 
 /// The line at the end, and the report of a program that ended with `own`; the status to exit with.
-/// `others` says that it started processes that nobody looked at.
+/// `others` says whether it started processes that nobody looked at, if that is known.
 fn tell(
     keeper: &Keeper,
     left_out: &[String],
     objects: Option<&[report::Isolated]>,
-    others: bool,
+    others: Option<bool>,
     options: &Protect,
     own: u8,
 ) -> u8 {

@@ -5,7 +5,7 @@
 use crate::{control, system};
 use core::ffi::c_char;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use core::sync::atomic::{AtomicU8, AtomicU32};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use sunder_wire::isolation::Control;
 
 const LONGEST: usize = 256;
@@ -26,18 +26,22 @@ pub fn keep(value: &[u8]) {
     IS_KEPT.store(1, Relaxed);
 }
 
-/// Whether nothing was ever done to the program that has this control file, nor tried: another
-/// one can begin with it.
+/// Whether nothing was ever done to the program that has this control file, nor is tried just
+/// now: another one can begin with it. A fork turns the rest back, but leaves the hooks.
 pub fn is_untouched(control: &Control) -> bool {
-    let is_free = |thread: &AtomicU32| thread.load(Acquire) == 0;
     control.conversions.load(Acquire) == 0
         && control.range_count.load(Acquire) == 0
-        && control.slots.iter().all(|slot| is_free(&slot.thread))
+        && control.hooks.iter().flatten().all(is_zero)
+        && control.slots.iter().all(|s| s.thread.load(Acquire) == 0)
+}
+
+fn is_zero(end: &AtomicU64) -> bool {
+    end.load(Acquire) == 0
 }
 
 /// The value that a program gets which this process executes; null if it is to have none.
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_isolation_carried() -> *const c_char {
+pub extern "C" fn sunder_isolate_carried() -> *const c_char {
     let is_meant = control::get().is_some_and(|control| {
         control.process.load(Relaxed) == system::process_id() && is_untouched(control)
     });
@@ -54,10 +58,11 @@ mod tests {
 
     #[test]
     fn a_program_to_which_anything_was_done_is_not_untouched() {
-        let touches: [fn(&Control); 4] = [
+        let touches: [fn(&Control); 5] = [
             |_| {},
             |control| control.conversions.store(1, Relaxed),
             |control| control.range_count.store(1, Relaxed),
+            |control| control.hooks[3][1].store(1, Relaxed),
             |control| control.slots[127].thread.store(7, Relaxed),
         ];
         for (i, touch) in touches.into_iter().enumerate() {

@@ -214,6 +214,7 @@ fn claim(control: &Control) -> bool {
     control.ready.store(ready::BEGINNING, Ordering::SeqCst);
     for block in &control.blocks {
         block.address.store(0, Ordering::SeqCst);
+        block.asked.store(0, Ordering::SeqCst);
     }
     control.block_changes.fetch_add(1, Ordering::SeqCst);
     control.plan_bytes.store(0, Ordering::Relaxed);

@@ -1,6 +1,5 @@
-//! Another library of ours in this process (the isolating one, under `protect`): a
-//! program that the process executes is told of it as well, as long as it says that
-//! there is use in that. Contexts: pre-init, normal, post-fork; also in a vforked child.
+//! Another library of ours in this process (the isolating one): a program that the
+//! process executes is told of it as well, as long as it says that there is use in that. Contexts: pre-init, normal, post-fork; also in a vforked child.
 
 #![cfg(not(test))]
 
@@ -26,7 +25,10 @@ pub struct Companion {
 /// Looks whether there is one. Called by the constructor.
 pub fn find() {
     // SAFETY: a C string.
-    let carried = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"sunder_isolation_carried".as_ptr()) };
+    let carried = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"sunder_isolate_carried".as_ptr()) };
+    // What the program asks for first must not be this one's failure.
+    // SAFETY: takes nothing, and nobody reads the text.
+    unsafe { libc::dlerror() };
     CARRIED.store(carried, Ordering::Release);
 }
 

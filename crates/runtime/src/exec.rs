@@ -1,8 +1,9 @@
 //! A process that executes another program (`env`, `taskset`, `nice`, a shell's
 //! `exec`) stays observed: the new program is told of the library and the
 //! registry as the first was, and of a library of ours that is there besides
-//! ([`companion`]). So are the programs that children execute, if children are followed. Contexts: normal, post-fork; also in a vforked child,
-//! which has its parent's memory.
+//! ([`companion`]). So are the programs that children execute, if children are
+//! followed. Contexts: normal, post-fork; also in a vforked child, which has its
+//! parent's memory.
 //!
 //! Its other ways in are in [`crate::raw`]. Not seen are system calls that the
 //! program makes itself, and `system` and `popen`, which call the C library's own
@@ -192,7 +193,7 @@ fn reachable() -> bool {
         })
 }
 
-/// Calls `execute` with the environment that the new program gets.
+/// Calls `execute` with the environment that the new program gets in this process.
 ///
 /// # Safety
 /// `strings` is null or an environment, a path in `program` null or a C string.
@@ -201,12 +202,37 @@ pub unsafe fn with(
     strings: Strings,
     execute: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
+    // SAFETY: handed on.
+    unsafe { with_beside(program, strings, companion::get, execute) }
+}
+
+/// As [`with`], for a program that gets a process of its own.
+///
+/// # Safety
+/// As [`with`].
+pub unsafe fn for_child(
+    program: Program,
+    strings: Strings,
+    execute: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    // SAFETY: handed on.
+    unsafe { with_beside(program, strings, || None, execute) }
+}
+
+/// # Safety
+/// As [`with`].
+unsafe fn with_beside(
+    program: Program,
+    strings: Strings,
+    beside: impl FnOnce() -> Option<Companion>,
+    execute: impl FnOnce(Strings) -> c_int,
+) -> c_int {
     let wanted = KEPT.valid.load(Ordering::Acquire) && follow::passes_on() && reachable();
     // SAFETY: by this function's contract; `PATH` is this process's own.
     if !wanted || unsafe { !program::accepts(program, environ.cast_mut()) } {
         return execute(strings);
     }
-    let beside = companion::get();
+    let beside = beside();
     // SAFETY: by this function's contract.
     let bytes = unsafe { bytes(strings, beside) };
     if follow::is_guest() {

@@ -283,7 +283,7 @@ unsafe fn spawn(
     }
     // SAFETY: handed on.
     unsafe {
-        exec::with(program, strings, |strings| {
+        exec::for_child(program, strings, |strings| {
             real(child, name, files, attributes, arguments, strings)
         })
     }

@@ -54,13 +54,13 @@ pub fn run(options: &Protect) -> Result<u8> {
         &mut protector,
     );
     drop(protector.collector.take());
-    let (exit, others) = match done {
-        Ok(done) => (done.exit(), done.left_children_out()),
+    let exit = match done {
+        Ok(done) => done.exit(),
         Err(error) => return Ok(start_failure(&error)),
     };
     let own = exit_code(exit);
     Ok(match &protector.keeper {
-        Some(keeper) => tell(keeper, &[], None, others, options, own),
+        Some(keeper) => tell(keeper, &[], None, None, options, own),
         None => own,
     })
 }

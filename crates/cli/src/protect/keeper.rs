@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use sunder_access::ProcessId;
-use sunder_observe::monotonic_now;
+use sunder_observe::{monotonic_now, proc};
 use sunder_wire::isolation::{
     CODES, CONTROL_BYTES, Control, RANGES, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed,
     order, ready, state, why,
@@ -118,9 +118,11 @@ pub struct Keeper {
     refused: Option<String>,
     /// The program has executed another one, which has not said yet that it has the library.
     is_elsewhere: bool,
-    /// How many programs the process has executed besides the first, each with the library.
+    /// How often another program was found with the library.
     pub programs: u32,
     exit: Option<i32>,
+    /// The program, which has ended, had waited for processes: workers too, if there were any.
+    pub had_children: bool,
     /// When to ask again whether the program is still the same.
     next_image: Instant,
     next_conversion: Option<Instant>,
@@ -163,6 +165,7 @@ impl Keeper {
             is_elsewhere: false,
             programs: 0,
             exit: None,
+            had_children: false,
             next_image: Instant::now(),
             next_conversion: None,
             missed: 0,
@@ -248,7 +251,10 @@ impl Keeper {
 
     /// The program's status as the kernel tells it, if it has ended: it is collected then.
     pub fn exit(&mut self) -> Option<i32> {
-        self.exit = self.exit.or_else(|| trace::sweep(self.process));
+        if self.exit.is_none() {
+            self.had_children |= has_ended_with_children(self.process);
+            self.exit = trace::sweep(self.process);
+        }
         self.exit
     }
 
@@ -425,7 +431,7 @@ impl Keeper {
             return;
         }
         if !self.is_same_image() {
-            self.is_elsewhere = true;
+            self.is_elsewhere = self.is_another_image();
             return;
         }
         if image::is_confined(self.process, thread) {
@@ -518,6 +524,18 @@ fn length_of(slot: &Slot) -> u64 {
 
 fn averaged(before: f64, new: u64) -> f64 {
     ALPHA * before + (1.0 - ALPHA) * new as f64
+}
+
+/// Whether the process has ended and waited for others before; it is not collected.
+fn has_ended_with_children(process: i32) -> bool {
+    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: a description that is all zeroes, to be written to.
+    let ended = unsafe {
+        let mut told: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PID, process as libc::id_t, &raw mut told, how) == 0
+            && told.si_pid() == process
+    };
+    ended && proc::has_waited_for_children(ProcessId(process.unsigned_abs()))
 }
 
 #[cfg(test)]

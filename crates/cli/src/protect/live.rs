@@ -56,7 +56,10 @@ pub fn run(options: &Protect, targets: Targets) -> Result<u8> {
     let own = exit_code(exit);
     let (left_out, isolated) = (&protector.chooser.left_out, &protector.chooser.isolated);
     Ok(match &protector.keeper {
-        Some(keeper) => tell(keeper, left_out, Some(isolated), others, options, own),
+        Some(keeper) => {
+            let others = Some(others || keeper.had_children);
+            tell(keeper, left_out, Some(isolated), others, options, own)
+        }
         None => own,
     })
 }

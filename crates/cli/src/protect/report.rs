@@ -36,7 +36,7 @@ pub struct Told {
     ended: Option<String>,
     left_out: Vec<String>,
     objects: Option<Vec<Isolated>>,
-    others: bool,
+    others: Option<bool>,
 }
 
 /// Why nobody is isolated any more, if so.
@@ -49,6 +49,9 @@ pub fn closed_because(control: &Control) -> Option<&'static str> {
             Some("the program has timers of CPU time, which isolated threads do not use")
         }
         closed::HOOKS => Some("its C library's kernel calls can't be led through hooks"),
+        closed::TILES => {
+            Some("the program may use AMX tiles, which isolated threads could not take home")
+        }
         closed::MOVED => Some("the program changes its mappings by raw system calls"),
         _ => None,
     }
@@ -107,13 +110,14 @@ impl Told {
             ended: refused.or(closed).map(ToOwned::to_owned),
             left_out: left_out.to_vec(),
             objects: objects.map(<[_]>::to_vec),
-            others: false,
+            others: None,
         }
     }
 
-    /// The program started other processes, which nobody looked at.
-    pub const fn beside_others(mut self, others: bool) -> Self {
-        self.others = others;
+    /// Whether the program started other processes, which nobody looked at; not known where
+    /// workers were made, which count like them.
+    pub const fn beside_others(mut self, others: Option<bool>) -> Self {
+        self.others = if self.episodes == 0 { others } else { None };
         self
     }
 
@@ -131,7 +135,7 @@ impl Told {
             ended: Some(why.to_owned()),
             left_out: Vec::new(),
             objects: None,
-            others: false,
+            others: None,
         }
     }
 
@@ -154,7 +158,11 @@ impl Told {
             } else {
                 "no thread computed there for long"
             });
-            let others = if self.others { LEFT_ALONE } else { "" };
+            let others = if self.others == Some(true) {
+                LEFT_ALONE
+            } else {
+                ""
+            };
             return format!("nobody was isolated: {why}{left_out}{others}");
         }
         let given_up = if self.given_up > 0 {
@@ -261,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_line_says_when_others_were_left_alone() {
-        let told = Told::native("the program forked").beside_others(true);
+        let told = Told::native("the program forked").beside_others(Some(true));
         let line = "nobody was isolated: the program forked; processes that the program started were left alone";
         assert_eq!(told.line(), line);
     }

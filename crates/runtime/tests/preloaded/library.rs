@@ -71,6 +71,7 @@ const OURS: &[&str] = &[
     "__libc_current_sigrtmax",
     "__libc_current_sigrtmin",
     "clock_gettime",
+    "dlerror",
     "dlsym",
     "environ",
     "getrlimit",

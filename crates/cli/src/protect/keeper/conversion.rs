@@ -21,10 +21,14 @@ impl Keeper {
 
     /// Whether the hooks can be put in place, as far as the answer says; refuses otherwise.
     fn may_hook(&mut self, readiness: Readiness) -> bool {
-        if let Readiness::Never(why) = &readiness {
-            self.refused = Some(why.clone());
+        match readiness {
+            Readiness::Now => true,
+            Readiness::NotNow => false,
+            Readiness::Never(why) => {
+                self.refuse(why);
+                false
+            }
         }
-        readiness == Readiness::Now
     }
 
     /// Has the memory made sharable by the stopped thread, with all others stopped.
@@ -41,7 +45,7 @@ impl Keeper {
         {
             // Of a program that has just ended nothing is told.
             if is_alive(self.process, first.thread()) {
-                self.refused = Some(why);
+                self.refuse(why);
             }
             return;
         }
@@ -61,7 +65,7 @@ impl Keeper {
             self.guards.look_again(self.process, &self.shared);
         }
         if let Err(why) = apart::tell(self.process, first.thread(), &self.shared) {
-            self.refused = Some(why);
+            self.refuse(why);
             return;
         }
         self.shared.converted.store(0, SeqCst);

@@ -50,8 +50,19 @@ impl Keeper {
 
     /// Why nobody is isolated any more, if that is so.
     pub fn refusal(&self) -> Option<&str> {
-        let elsewhere = || self.is_elsewhere.then_some(ELSEWHERE);
+        // Another one may have said since that it has the library.
+        let is_known = self.shared.ready.load(SeqCst) == ready::READY;
+        let elsewhere = || (self.is_elsewhere && is_known).then_some(ELSEWHERE);
         self.refused.as_deref().or_else(elsewhere)
+    }
+
+    /// Isolates nobody any more. What was found amid an `exec` says nothing of the new program.
+    pub(super) fn refuse(&mut self, why: String) {
+        if self.is_same_image() {
+            self.refused = Some(why);
+        } else {
+            self.is_elsewhere = self.is_another_image();
+        }
     }
 
     /// Sees, now and then, whether the program has executed another one, which has no library yet.

@@ -78,3 +78,64 @@ fn a_fork_that_ended_with_its_program_stops_nobody() {
         assert_eq!(shared.stopped.load(Relaxed), 0, "nobody is told");
     }
 }
+
+/// What was known of the last program would be used on the new one.
+#[test]
+fn of_a_program_before_another_nothing_is_known() {
+    let (mut keeper, shared) = keeper_of(i32::MAX);
+    shared.ready.store(ready::READY, Relaxed);
+    let asked = Asked {
+        start: 0x1000,
+        size: 8,
+        whole_pages: true,
+        block: None,
+    };
+    keeper.pages.ask(&shared, asked);
+    assert!(keeper.pages.settle(&shared) && Pages::any(&shared));
+    keeper.pages.ask(
+        &shared,
+        Asked {
+            start: 0x5000,
+            ..asked
+        },
+    );
+    shared.code_count.store(1, Relaxed);
+    shared.guarded_count.store(1, Relaxed);
+    keeper.is_elsewhere = true;
+    assert!(!keeper.is_open() && keeper.refusal().is_some());
+
+    shared.ready.store(ready::BEGINNING, Relaxed);
+    assert!(
+        !keeper.is_open() && keeper.refusal().is_none(),
+        "it has the library"
+    );
+    shared.ready.store(ready::ANOTHER, Relaxed);
+    keeper.begin_anew();
+    assert!(keeper.is_open() && keeper.refusal().is_none());
+    assert_eq!(keeper.programs, 1);
+    assert!(keeper.pages.settle(&shared) && !Pages::any(&shared));
+    let counts = [
+        &shared.page_count,
+        &shared.code_count,
+        &shared.guarded_count,
+    ];
+    assert!(counts.iter().all(|count| count.load(Relaxed) == 0));
+    assert!(
+        shared
+            .pages
+            .iter()
+            .all(|page| page.bytes.iter().all(|bits| bits.load(Relaxed) == 0))
+    );
+}
+
+/// A keeper that has refused does not begin with another program either.
+#[test]
+fn who_has_refused_stays_out_of_the_next_program() {
+    let (mut keeper, shared) = keeper_of(i32::MAX);
+    keeper.refused = Some("it may not".into());
+    shared.ready.store(ready::ANOTHER, Relaxed);
+    keeper.begin_anew();
+    assert!(!keeper.is_open());
+    assert_eq!(keeper.refusal(), Some("it may not"));
+    assert_eq!(shared.ready.load(Relaxed), ready::ANOTHER);
+}
