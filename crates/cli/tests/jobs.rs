@@ -163,6 +163,10 @@ fn threads_and_stops(process: u32) -> Vec<(u32, String, bool)> {
             let mut lines = status.lines();
             lines.find_map(|line| Some(line.strip_prefix(key)?.trim()))
         };
+        // Of a thread that has just ended the kernel has no signals, and writes zeroes.
+        if word("Threads:")? == "0" {
+            return None;
+        }
         let blocked = u64::from_str_radix(word("SigBlk:")?, 16).ok()?;
         let takes = blocked >> (libc::SIGTSTP - 1) & 1 == 0;
         Some((number, word("Name:")?.to_owned(), takes))
