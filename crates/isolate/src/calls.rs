@@ -200,47 +200,29 @@ pub unsafe extern "C-unwind" fn forkpty(
     }
 }
 
-/// Before a timer is made: of CPU time, nobody is isolated any more, whose time would not count. To
-/// be kept until it is there, since who makes memory sharable looks for timers.
-fn for_timer(has_clock: bool, which: c_int) -> Option<Hold> {
-    let is_of_cpu_time = if has_clock {
-        // Negative: of another process or thread.
-        which < 0
-            || matches!(
-                which,
-                libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID
-            )
-    } else {
-        matches!(which, libc::ITIMER_VIRTUAL | libc::ITIMER_PROF)
-    };
-    let hold = is_of_cpu_time.then(Hold::unconverted)??;
-    if hold.0.conversions.load(SeqCst) > 0 {
-        let (open, timers) = (closed::OPEN, closed::TIMERS);
-        let _ = hold
-            .0
-            .closed
-            .compare_exchange(open, timers, SeqCst, Relaxed);
-        hold.recall();
-    }
-    Some(hold)
+/// Nobody is isolated any more, whose time would not count for a timer of CPU time.
+fn end_for_timers(hold: &Hold) {
+    let (open, timers) = (closed::OPEN, closed::TIMERS);
+    let _ = hold
+        .0
+        .closed
+        .compare_exchange(open, timers, SeqCst, Relaxed);
+    hold.recall();
 }
 
-/// Interposed; see the C library's manual.
-///
-/// # Safety
-/// As the C library demands.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn setitimer(
-    which: c_int,
-    new: *const c_void,
-    old: *mut c_void,
-) -> c_int {
-    let Some(real) = real::setitimer() else {
-        return fails(libc::ENOSYS);
-    };
-    let _hold = for_timer(false, which);
-    // SAFETY: handed on.
-    unsafe { real(which, new, old) }
+/// Before a timer is made on a clock: who makes memory sharable may have looked for such timers
+/// just before, and does not look again.
+fn before_timer(clock: c_int) {
+    let clocks = [
+        libc::CLOCK_PROCESS_CPUTIME_ID,
+        libc::CLOCK_THREAD_CPUTIME_ID,
+    ];
+    // Negative: of another process or thread.
+    if (clock < 0 || clocks.contains(&clock))
+        && let Some(hold) = Hold::unconverted()
+    {
+        end_for_timers(&hold);
+    }
 }
 
 /// Interposed; see the C library's manual.
@@ -256,9 +238,35 @@ pub unsafe extern "C-unwind" fn timer_create(
     let Some(real) = real::timer_create() else {
         return fails(libc::ENOSYS);
     };
-    let _hold = for_timer(true, clock);
+    before_timer(clock);
     // SAFETY: handed on.
     unsafe { real(clock, event, timer) }
+}
+
+/// Interposed; see the C library's manual. Everybody who is isolated later looks for these.
+///
+/// # Safety
+/// As the C library demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn setitimer(
+    which: c_int,
+    new: *const c_void,
+    old: *mut c_void,
+) -> c_int {
+    let Some(real) = real::setitimer() else {
+        return fails(libc::ENOSYS);
+    };
+    let hold = Hold::unconverted();
+    // SAFETY: handed on.
+    let result = unsafe { real(which, new, old) };
+    if let Some(hold) = hold
+        && which != libc::ITIMER_REAL
+        && hold.0.conversions.load(SeqCst) > 0
+        && enter::has_cpu_timer()
+    {
+        end_for_timers(&hold);
+    }
+    result
 }
 
 /// Interposed; see the C library's manual: a kept block may move.
@@ -358,9 +366,8 @@ extern "C" fn before_syscall(number: c_long, a: usize) -> usize {
         number,
         libc::SYS_munmap | libc::SYS_mremap | libc::SYS_madvise | libc::SYS_mprotect
     );
-    if matches!(number, libc::SYS_setitimer | libc::SYS_timer_create) {
-        // The call comes after this, and there may be more memory to be made sharable by then.
-        drop(for_timer(number == libc::SYS_timer_create, a as c_int));
+    if number == libc::SYS_timer_create {
+        before_timer(a as c_int);
         return real;
     }
     if !forks && !moves && number != libc::SYS_membarrier {

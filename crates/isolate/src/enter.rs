@@ -181,6 +181,12 @@ fn go_on(slot: &Slot, suitcase: usize) -> ! {
 }
 
 fn may_enter(control: &Control, slot: &Slot) -> bool {
+    if has_cpu_timer() {
+        control.closed.store(closed::TIMERS, SeqCst);
+    }
+    if may_use_tiles() {
+        control.closed.store(closed::TILES, SeqCst);
+    }
     if slot.order.load(Acquire) == order::CONVERT {
         // In this order: who makes a process without going on holding has closed before.
         let held = control.held.load(SeqCst) > 0;
@@ -203,12 +209,6 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
         control.converted.store(if done { 1 } else { 2 }, Release);
         system::wake(&control.converted);
     }
-    if has_cpu_timer() {
-        control.closed.store(closed::TIMERS, SeqCst);
-    }
-    if may_use_tiles() {
-        control.closed.store(closed::TILES, SeqCst);
-    }
     control.held.load(SeqCst) == 0
         && control.closed.load(SeqCst) == closed::OPEN
         && control.conversions.load(SeqCst) > 0
@@ -216,7 +216,7 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
 
 /// Whether the process is to be told of CPU time that it has used: that of workers is not
 /// its own, so that it would wait for ever.
-fn has_cpu_timer() -> bool {
+pub fn has_cpu_timer() -> bool {
     [libc::ITIMER_VIRTUAL, libc::ITIMER_PROF]
         .into_iter()
         .any(|which| {
@@ -323,7 +323,9 @@ fn tick_worker(control: &Control, slot: &Slot) {
         pending &= !1u64.checked_shl(ours).unwrap_or(0);
     }
     let waits = pending & !slot.mask.load(Relaxed) != 0;
-    if waits || control.held.load(SeqCst) > 0 || control.closed.load(SeqCst) != closed::OPEN {
+    let ends = control.held.load(SeqCst) > 0 || control.closed.load(SeqCst) != closed::OPEN;
+    // A timer may have been set by other ways than the function.
+    if waits || ends || has_cpu_timer() {
         slot.recall.store(1, SeqCst);
     }
     remind(slot);

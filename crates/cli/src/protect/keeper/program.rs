@@ -58,7 +58,8 @@ impl Keeper {
 
     /// Isolates nobody any more. What was found amid an `exec` says nothing of the new program.
     pub(super) fn refuse(&mut self, why: String) {
-        if self.is_same_image() {
+        let has_begun = self.shared.ready.load(SeqCst) == ready::READY;
+        if has_begun && self.is_same_image() {
             self.refused = Some(why);
         } else {
             self.is_elsewhere = self.is_another_image();
