@@ -256,11 +256,11 @@ pub unsafe extern "C-unwind" fn setitimer(
     let Some(real) = real::setitimer() else {
         return fails(libc::ENOSYS);
     };
-    let hold = Hold::unconverted();
+    let is_of_cpu_time = which != libc::ITIMER_REAL;
+    let hold = is_of_cpu_time.then(Hold::unconverted).flatten();
     // SAFETY: handed on.
     let result = unsafe { real(which, new, old) };
     if let Some(hold) = hold
-        && which != libc::ITIMER_REAL
         && hold.0.conversions.load(SeqCst) > 0
         && enter::has_cpu_timer()
     {

@@ -1,5 +1,6 @@
 //! Another library of ours in this process (the isolating one): a program that the
-//! process executes is told of it as well, as long as it says that there is use in that. Contexts: pre-init, normal, post-fork; also in a vforked child.
+//! process executes is told of it as well, as long as it says that there is use in that.
+//! Contexts: pre-init, normal, post-fork; also in a vforked child.
 
 #![cfg(not(test))]
 
