@@ -14,23 +14,24 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let crates = here.parent().expect("the crate lies in crates/");
+    let inside = crates.join("inside");
     let shared = shared(&out);
     for part in [
-        "runtime",
-        "wire",
-        "access",
-        "heap",
-        "placement",
-        "trace",
-        "tracer",
-        "emulator",
-        "announce",
-        "isolate",
-        "transaction",
-        "remap",
-        "hooks",
-        "kernel",
-        "next",
+        "inside/runtime",
+        "between/wire",
+        "model/access",
+        "inside/heap",
+        "model/placement",
+        "between/trace",
+        "inside/tracer",
+        "inside/emulator",
+        "inside/announce",
+        "inside/isolate",
+        "model/transaction",
+        "inside/remap",
+        "inside/hooks",
+        "inside/kernel",
+        "inside/next",
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(part).display());
     }
@@ -46,11 +47,11 @@ fn main() {
         let library = ready(variable).unwrap_or_else(|| {
             // One folder: what several of them need is built once.
             let target = shared.join("nested");
-            run(&mut nested(&crates.join(name), &target));
+            run(&mut nested(&inside.join(name), &target));
             target.join("release").join(file)
         });
         if name == "tracer" {
-            let exports = crates.join("tracer/exports.txt");
+            let exports = inside.join("tracer/exports.txt");
             one_object(&library, &exports, &out.join("sunder_tracer.o"));
             continue;
         }
@@ -59,7 +60,7 @@ fn main() {
     let injected = ready("SUNDER_INJECTED_LIBRARY").unwrap_or_else(|| {
         let target = shared.join("injected");
         let machine = env::var("TARGET").expect("cargo sets TARGET");
-        run(&mut injected(&crates.join("remap"), &target, &machine));
+        run(&mut injected(&inside.join("remap"), &target, &machine));
         target.join(machine).join("release/libsunder_remap.so")
     });
     copy(&injected, &out.join("libsunder_injected.so"));

@@ -14,7 +14,7 @@ const MOST_WRAPPERS: usize = 24;
 /// The call sites of a result.
 #[derive(Debug, Default)]
 pub struct CallSites {
-    /// A line for each, as the heap reads it (`crates/heap/src/site.rs`).
+    /// A line for each, as the heap reads it (`crates/inside/heap/src/site.rs`).
     lines: BTreeSet<String>,
     /// What could not be used or not exactly, one sentence each.
     pub left_out: Vec<String>,

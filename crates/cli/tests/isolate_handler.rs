@@ -1,5 +1,5 @@
 //! What a worker of the isolating library executes once the C library's code has been taken
-//! from it (`crates/isolate/src/worker.rs`): the way into the program's code, the signal
+//! from it (`crates/inside/isolate/src/worker.rs`): the way into the program's code, the signal
 //! handler, and the return from it. Held against the library as it is built into this
 //! program: everything that can be reached from there is followed, instruction for
 //! instruction. Allowed are

@@ -12,7 +12,7 @@
 //! - `decode`: what an instruction does to memory; pure
 //! - `translate`: which callbacks an instruction gets; `accesses`: those callbacks
 //! - `thread`: what is kept for each emulated processor; `calls`: its call stack
-//! - `guest`: what the library within the program (`crates/announce`) tells
+//! - `guest`: what the library within the program (`crates/inside/announce`) tells
 //! - `modules`: which files are loaded where
 //! - `start`: begin and end, forks, system calls
 

@@ -1,5 +1,5 @@
-//! What a library inside an emulated program (`crates/announce`) tells the
-//! emulator's plugin (`crates/emulator`), which sees instructions and accesses
+//! What a library inside an emulated program (`crates/inside/announce`) tells the
+//! emulator's plugin (`crates/inside/emulator`), which sees instructions and accesses
 //! but neither registers nor functions.
 //!
 //! The library fills a [`Record`] and executes one instruction, the *bell*,

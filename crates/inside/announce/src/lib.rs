@@ -1,5 +1,5 @@
 //! The library that is preloaded into a program that runs under the emulator:
-//! it tells the plugin (`crates/emulator`) of allocations and synchronisation,
+//! it tells the plugin (`crates/inside/emulator`) of allocations and synchronisation,
 //! which the plugin can't see in instructions, by ringing the bell of
 //! `sunder_trace::announce`.
 //!
