@@ -4,14 +4,14 @@ mod remedies;
 
 pub use remedies::{PlacementChoice, Protect, Repair, Run};
 
-use crate::isolate_observer::SAMPLED;
-use crate::simulate::{parse_align, parse_caches, parse_place, parse_placement};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use sunder_coherence::Caches;
-use sunder_placement::Policy;
+use sunder_protect::observer::SAMPLED;
+use sunder_replay::PlacementAsked;
+use sunder_replay::simulate::{parse_align, parse_caches, parse_place, parse_placement};
 
 /// Find false sharing in running programs, name the data, and say what to do.
 #[derive(Debug, Parser)]
@@ -318,18 +318,6 @@ pub struct WhatIf {
     /// How to report.
     #[command(flatten)]
     pub tell: TellOptions,
-}
-
-/// What `--placement` takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum PlacementAsked {
-    /// As recorded.
-    #[default]
-    Actual,
-    /// As an allocator of this kind would do it.
-    Policy(Policy),
-    /// As recorded, but blocks of these call sites have lines of their own.
-    Padded(Vec<String>),
 }
 
 /// What `--order` takes.

@@ -1,48 +1,16 @@
-//! `sunder attach`: looks at a running process for a while, without stopping it
-//! and without loading anything into it. With `--repair`, `repair/attach.rs` does more.
+//! `sunder attach`: looks at a running process for a while, and takes apart what it shares falsely
+//! with `--repair`.
 
 use crate::args::Attach;
-use crate::detect::own_cpu_seconds;
-use crate::live::{Live, Sampler};
-use crate::observers;
-use crate::output::Output;
-use crate::result::{Observed, show_machine};
-use crate::session::{Follow, Session, judge_config};
+use crate::output::{self, Output, can_be_written, complain, note};
 use crate::status;
-use anyhow::{Context, Result, bail};
-use std::sync::atomic::{AtomicBool, Ordering};
+use anyhow::Result;
 use std::time::Duration;
 use sunder_access::ProcessId;
-use sunder_findings as findings;
-use sunder_findings::Findings;
-use sunder_observe::machine::{self, Machine};
-use sunder_observe::monotonic_now;
-use sunder_observe::perf::{FrequencyPlan, PerfSampler};
-use sunder_observe::{ObserveError, proc};
+use sunder_live::{Look, is_program};
+use sunder_repair::attach as repair;
 
-/// These end the observation, not the report: Ctrl-C, `kill` and `timeout`, a
-/// closed terminal.
-const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn interrupt(_signal: i32) {
-    INTERRUPTED.store(true, Ordering::Relaxed);
-}
-
-/// From now on `ENDING` signals are noted. What was ignored (`nohup`) stays so.
-fn note_interrupts() {
-    for signal in ENDING {
-        // SAFETY: the handler only stores to an atomic.
-        let old = unsafe { libc::signal(signal, interrupt as *const () as usize) };
-        if old == libc::SIG_IGN {
-            // SAFETY: takes two integers.
-            unsafe { libc::signal(signal, libc::SIG_IGN) };
-        }
-    }
-}
-
-/// As long as it is looked at if nothing else is said.
+/// How long a process is looked at if the user does not say.
 const USUAL: Duration = Duration::from_secs(10);
 
 /// Runs the command; the value is the status to exit with.
@@ -51,11 +19,12 @@ const USUAL: Duration = Duration::from_secs(10);
 /// If the process can't be observed.
 pub fn run(options: &Attach) -> Result<u8> {
     if options.repair {
-        return crate::repair::attach::run(options);
+        return run_repair(options);
     }
     let output = Output::new(&options.tell, false)?;
-    is_program(ProcessId(options.pid))?;
-    let mut look = Look::begin(options)?;
+    let process = ProcessId(options.pid);
+    is_program(process)?;
+    let mut look = Look::begin(process, &(&options.observe).into(), options.tell.threshold)?;
     let duration = options.duration.unwrap_or(USUAL);
     look.go_on(Some(duration), &mut |_| {})?;
     let findings = look.finish();
@@ -67,148 +36,39 @@ pub fn run(options: &Attach) -> Result<u8> {
     })
 }
 
-/// There is such a process, and it is not the kernel's.
-///
-/// # Errors
-/// If not.
-pub fn is_program(process: ProcessId) -> Result<()> {
-    if !proc::is_alive(process) {
-        bail!("there is no process {process}");
+/// With `--repair`.
+fn run_repair(options: &Attach) -> Result<u8> {
+    let mut tell_options = options.tell.clone();
+    // What was done is told instead, unless a report is asked for.
+    let lines = !tell_options.quiet;
+    tell_options.quiet |= tell_options.format.is_empty();
+    let output = Output::new(&tell_options, false)?;
+    if let Some(path) = &options.report {
+        can_be_written(path)?;
     }
-    if matches!(
-        proc::executable(process),
-        Err(ObserveError::NoSuchProcess(_))
-    ) {
-        bail!("process {process} is a thread of the kernel or is just ending: it has no program");
+    let done = repair::run(&repair::Options {
+        process: ProcessId(options.pid),
+        duration: options.duration,
+        dry_run: options.dry_run,
+        chaos: options.chaos,
+        observe: (&options.observe).into(),
+        threshold: options.tell.threshold,
+    })?;
+    if lines {
+        done.lines.iter().for_each(|line| note(line));
     }
-    Ok(())
-}
-
-/// A running process that is being looked at. Also used by `repair`, which does something
-/// about what is seen.
-pub struct Look {
-    /// What is seen.
-    pub live: Live,
-    process: ProcessId,
-    machine: Machine,
-    line: u64,
-    transfer: Option<f64>,
-    frequencies: (u32, u32),
-    threshold: Option<f64>,
-    program: findings::Program,
-    /// It has ended.
-    over: bool,
-}
-
-impl Look {
-    /// Begins to observe. From here on Ctrl-C and its kin end the observation only.
-    ///
-    /// # Errors
-    /// If the process can't be observed.
-    pub fn begin(options: &Attach) -> Result<Self> {
-        let process = ProcessId(options.pid);
-        let machine = Machine::read();
-        let line = options
-            .observe
-            .line_size
-            .map_or(machine.line.bytes(), u64::from);
-        let transfer = machine::transfer_cost().map(|t| t.nanoseconds);
-        let config = judge_config(line, transfer)?;
-        note_interrupts();
-        let plan = options
-            .observe
-            .frequency
-            .map_or_else(FrequencyPlan::default, FrequencyPlan::fixed);
-        let frequencies = observers::range(&plan);
-        let sampler = PerfSampler::attach(process, plan, false)
-            .with_context(|| format!("cannot observe process {process}"))?;
-        let path = proc::executable(process).ok();
-        let command = proc::command_line(process).unwrap_or_default();
-        let mut session = Session::new(config, Follow::Only(process));
-        for thread in proc::threads(process).unwrap_or_default() {
-            let name = proc::thread_name(process, thread);
-            let threads = &mut session.process(process).threads;
-            threads.started(thread);
-            if let Ok(name) = name {
-                threads.name(thread, name);
-            }
-        }
-        if let Ok(mappings) = proc::mappings(process) {
-            session.set_mappings(process, mappings);
-        }
-        let share = options.observe.watch_budget / 100.0;
-        Ok(Self {
-            live: Live::new(session, Sampler::Perf(sampler), None, process, share),
-            process,
-            machine,
-            line,
-            transfer,
-            frequencies,
-            threshold: options.tell.threshold,
-            program: findings::Program {
-                command: command
-                    .iter()
-                    .map(|a| a.to_string_lossy().trim_end().to_owned())
-                    .collect(),
-                path: path.map(|p| p.to_string_lossy().into_owned()),
-                exit: None,
-            },
-            over: false,
-        })
+    let written = output.write(&done.findings);
+    let mut failed = written.failed || done.left_something;
+    if let Some(path) = &options.report
+        && let Err(error) =
+            output::pretty(&done.findings).and_then(|report| output::write(path, &report))
+    {
+        complain(&error);
+        failed = true;
     }
-
-    /// Looks until the time is over, the process ends or somebody interrupts; `beside`
-    /// is called whenever something may have been seen.
-    ///
-    /// # Errors
-    /// If waiting itself fails.
-    pub fn go_on(
-        &mut self,
-        duration: Option<Duration>,
-        beside: &mut dyn FnMut(&mut Live),
-    ) -> Result<()> {
-        let process = self.process;
-        let in_time = |live: &Live| duration.is_none_or(|d| live.elapsed() < d);
-        while !self.over && in_time(&self.live) && !INTERRUPTED.load(Ordering::Relaxed) {
-            let ended = &mut |_| !proc::is_alive(process);
-            self.over = self.live.step(duration, ended)?;
-            if !self.over {
-                beside(&mut self.live);
-            }
-        }
-        Ok(())
-    }
-
-    /// What was seen.
-    pub fn finish(mut self) -> Findings {
-        self.live.finish();
-        let (start, end) = (self.live.start(), monotonic_now());
-        let mut limits = self.live.sampler_limits();
-        limits.push(
-            "An attached process tells nothing of its heap: heap objects are named by the types \
-             of the pointers that lead to them, without call stacks; `sunder detect` sees both."
-                .into(),
-        );
-        if self.over {
-            limits.push("The process ended before the time was over.".into());
-        }
-        limits.extend(self.live.watch_limit());
-        let observed = Observed {
-            program: self.program,
-            machine: show_machine(&self.machine, self.line as u32, self.transfer),
-            run: findings::Run {
-                seconds: self.live.elapsed().as_secs_f64(),
-                observer: "perf".into(),
-                frequency_hz: Some(self.frequencies),
-                threshold_percent: self
-                    .threshold
-                    .unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
-                first_contention_seconds: self.live.first_suspect.map(|t| t.as_secs_f64()),
-                observer_cpu_seconds: own_cpu_seconds(),
-                ..findings::Run::default()
-            },
-            limits,
-        };
-        self.live.session.finish(start, end, observed)
-    }
+    Ok(match output.verdict(&done.findings) {
+        Some(found) => found,
+        None if failed => status::FAILED,
+        None => 0,
+    })
 }

@@ -1,14 +1,14 @@
 //! `sunder demo`: compiles and runs a small program with false sharing, shows
 //! the report, runs the fixed variant, and prints both times.
 
-use crate::args::{Demo, ObserveOptions, ObserverChoice, TellOptions};
-use crate::detect;
+use crate::args::{Demo, TellOptions};
 use crate::output::{Output, note};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use sunder_live::Observation;
 
 const SOURCE: &str = include_str!("../../../workloads/demo/demo.c");
 
@@ -41,12 +41,10 @@ pub fn run(options: &Demo) -> Result<u8> {
     let threads = options.threads.to_string();
     println!("Running it under `sunder detect -- demo {threads}`:\n");
     let program: Vec<OsString> = vec![shared.clone().into(), threads.clone().into()];
-    let observe = ObserveOptions {
-        frequency: None,
-        line_size: None,
-        watch_budget: 0.5,
-    };
-    let (findings, exit) = detect::observe(&program, ObserverChoice::Auto, &observe, false, None)?;
+    let (findings, exit) = sunder_live::observe(&Observation {
+        program,
+        ..Observation::default()
+    })?;
     if !exit.success() {
         bail!("the demo program failed: {exit}");
     }

@@ -1,11 +1,12 @@
 //! `sunder doctor`: what can be observed here, what will be used, and how to
 //! get more.
 
-use crate::args::{Doctor, ObserverChoice};
-use crate::observers::{self, Kind, Linkage};
+use crate::args::Doctor;
 use anyhow::{Result, bail};
 use std::fmt::Write as _;
 use std::path::Path;
+use sunder_live::program::{self as file, Linkage};
+use sunder_live::{Kind, ObserverChoice, choose};
 use sunder_objects::DebugPlace;
 use sunder_observe::machine::{self, Capabilities, Capability, Machine};
 
@@ -117,7 +118,7 @@ const fn paranoid_words(level: i32) -> &'static str {
 
 fn choice_part(text: &mut String) {
     let mut limits = Vec::new();
-    let chosen = match observers::choose(ObserverChoice::Auto, &mut limits) {
+    let chosen = match choose(ObserverChoice::Auto, &mut limits) {
         Ok(Kind::Perf) => "perf: samples taken by the kernel",
         Ok(Kind::Timer) => "timer: samples taken by timers inside the program",
         Ok(Kind::Pmu) => "pmu: memory events of the processor",
@@ -136,7 +137,7 @@ fn program_part(text: &mut String, program: &Path) -> Result<()> {
     let found = if program.exists() {
         None
     } else {
-        observers::find(program.as_os_str())
+        file::find(program.as_os_str())
     };
     let program = found.as_deref().unwrap_or(program);
     let Some(facts) = sunder_objects::inspect(program) else {
@@ -146,8 +147,8 @@ fn program_part(text: &mut String, program: &Path) -> Result<()> {
         );
     };
     let _ = writeln!(text, "\nProgram {}", program.display());
-    let hindrance = observers::preload_hindrance(program.as_os_str());
-    let linkage = match (observers::linkage(program), hindrance) {
+    let hindrance = file::preload_hindrance(program.as_os_str());
+    let linkage = match (file::linkage(program), hindrance) {
         (Linkage::Dynamic, None) => "dynamic: heap objects get names and call stacks".to_owned(),
         (Linkage::Dynamic, Some(why)) => {
             format!("dynamic, but heap objects get no names and call stacks: {why}")

@@ -1,52 +1,29 @@
-//! The `sunder` program. Arguments become a pipeline here; this crate is the
-//! only place that prints and exits.
+//! The `sunder` program: arguments become options of the library's rooms, and what these return is
+//! printed. This crate is the only place that prints and exits; it must not decide anything else.
 
 mod args;
-mod assemble;
 mod attach;
-mod calls;
+mod convert;
 mod demo;
 mod detect;
 mod doctor;
-mod embed;
-mod files;
-mod fix;
-mod heap;
-mod hooking;
-mod isolate_observer;
-mod latent;
-mod live;
-mod locks;
-mod naming;
-mod observers;
 mod output;
-mod pointers;
-mod process;
-mod protect;
-mod repair;
-mod result;
-mod run;
+mod progress;
+mod remedies;
+mod replays;
 mod saved;
-mod session;
-mod sharable;
-mod shared;
-mod signals;
-mod simulate;
-mod slots;
 mod status;
-mod threads;
 mod trace;
-mod unwind;
-mod what_if;
 
 use anyhow::{Context, Result};
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use std::path::Path;
 use std::process::ExitCode;
+use sunder_record::Language;
 
 fn main() -> ExitCode {
-    signals::outlive_limits();
+    sunder_live::outlive_limits();
     let cli = Cli::parse();
     let status = run(&cli.command).unwrap_or_else(|error| {
         output::complain(&error);
@@ -71,17 +48,17 @@ fn run(command: &Command) -> Result<u8> {
         Command::Import(options) => saved::import(options),
         Command::Report(options) => saved::report(options),
         Command::Diff(options) => saved::diff(options),
-        Command::Run(options) => run::run(options),
-        Command::Protect(options) => protect::run(options),
-        Command::Repair(options) => repair::run(options),
-        Command::Simulate(options) => simulate::run(options),
-        Command::WhatIf(options) => what_if::run(options),
+        Command::Run(options) => remedies::run(options),
+        Command::Protect(options) => remedies::protect(options),
+        Command::Repair(options) => remedies::repair(options),
+        Command::Simulate(options) => replays::simulate(options),
+        Command::WhatIf(options) => replays::what_if(options),
         Command::Doctor(options) => doctor::run(options),
         Command::Demo(options) => demo::run(options),
         Command::Trace(options) => trace::run(options),
-        Command::Cc { arguments } => trace::compile::run(trace::compile::Language::C, arguments),
-        Command::Cpp { arguments } => trace::compile::run(trace::compile::Language::Cpp, arguments),
-        Command::Cargo { arguments } => trace::cargo::run(arguments),
+        Command::Cc { arguments } => trace::compile(Language::C, arguments),
+        Command::Cpp { arguments } => trace::compile(Language::Cpp, arguments),
+        Command::Cargo { arguments } => trace::cargo(arguments),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "sunder", &mut text);

@@ -8,6 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use sunder_findings::Findings;
+use sunder_live::Notices;
 use sunder_report::TextOptions;
 
 /// Where reports go, checked before the program runs: a typing error must not
@@ -182,18 +183,27 @@ pub fn complain(error: &anyhow::Error) {
     note(&sentence);
 }
 
-/// What a remedy for one process says if nothing was to be done and the program started others.
-pub const LEFT_ALONE: &str = "; processes that the program started were left alone";
-
-/// `1 page`, `2 pages`.
-pub fn counted(number: usize, what: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{s}")
-}
-
 /// As [`complain`], for a sentence.
 pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "sunder: {text}");
+}
+
+/// Notices of the rooms, each a line on standard error.
+pub struct Standard;
+
+impl Notices for Standard {
+    fn note(&self, sentence: &str) {
+        note(sentence);
+    }
+}
+
+/// A result as indented JSON.
+///
+/// # Errors
+/// If it can't be shown so.
+pub fn pretty(findings: &Findings) -> Result<String> {
+    let text = serde_json::to_string_pretty(findings).context("cannot show the result")?;
+    Ok(text + "\n")
 }
 
 /// Writes `text` to standard output. A reader that has seen enough is no fault.

@@ -15,8 +15,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind};
 use std::collections::{BTreeMap, BTreeSet};
-
-static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_isolate.so"));
+use sunder_guests::ISOLATE as LIBRARY;
 
 /// The library, as far as this needs it.
 struct Library {

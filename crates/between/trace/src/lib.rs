@@ -13,6 +13,7 @@
 pub mod announce;
 pub mod block;
 mod codec;
+mod damage;
 mod error;
 mod fields;
 pub mod meta;
@@ -24,6 +25,7 @@ mod zstandard;
 
 pub use codec::decode::{Columns, Decoder};
 pub use codec::encode::Encoder;
+pub use damage::{damage, why_partial};
 pub use error::TraceError;
 pub use read::{Event, Filter, Trace, What};
 

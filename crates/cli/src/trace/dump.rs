@@ -32,7 +32,7 @@ pub fn run(options: &Dump) -> Result<u8> {
     if let Err(error) = out.flush() {
         return closed(error);
     }
-    if let Some(sentence) = super::damage(&trace, damaged) {
+    if let Some(sentence) = sunder_trace::damage(&trace, damaged) {
         note(&sentence);
     }
     Ok(0)

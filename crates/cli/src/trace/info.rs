@@ -16,7 +16,7 @@ pub fn run(file: &Path) -> Result<u8> {
     let trace = Trace::open(file)?;
     let damaged = trace.verify();
     print(&summary(&trace)?)?;
-    if let Some(sentence) = super::damage(&trace, damaged) {
+    if let Some(sentence) = sunder_trace::damage(&trace, damaged) {
         note(&sentence);
     }
     Ok(0)

@@ -1,0 +1,116 @@
+//! From what the command line says to the options of the rooms that do it. Nothing here acts.
+
+use crate::args::{
+    self, OrderChoice, PlacementChoice, ProtocolChoice, Simulate, TellOptions, WhatIf,
+};
+use crate::progress;
+use std::sync::Arc;
+use sunder_coherence::Protocol;
+use sunder_live::{ObserveOptions, ObserverChoice};
+use sunder_place::Placement;
+use sunder_record::Via;
+use sunder_replay::Order;
+
+impl From<args::ObserverChoice> for ObserverChoice {
+    fn from(choice: args::ObserverChoice) -> Self {
+        match choice {
+            args::ObserverChoice::Auto => Self::Auto,
+            args::ObserverChoice::Perf => Self::Perf,
+            args::ObserverChoice::Timer => Self::Timer,
+            args::ObserverChoice::Pmu => Self::Pmu,
+            args::ObserverChoice::Isolate => Self::Isolate,
+        }
+    }
+}
+
+impl From<&args::ObserveOptions> for ObserveOptions {
+    fn from(options: &args::ObserveOptions) -> Self {
+        Self {
+            frequency: options.frequency,
+            line_size: options.line_size,
+            watch_budget: options.watch_budget,
+        }
+    }
+}
+
+impl From<PlacementChoice> for Placement {
+    fn from(choice: PlacementChoice) -> Self {
+        match choice {
+            PlacementChoice::General => Self::General,
+            PlacementChoice::Hoard => Self::Hoard,
+            PlacementChoice::Sized => Self::Sized,
+            PlacementChoice::CallSite => Self::CallSite,
+            PlacementChoice::SizedCallSite => Self::SizedCallSite,
+        }
+    }
+}
+
+impl From<OrderChoice> for Order {
+    fn from(choice: OrderChoice) -> Self {
+        match choice {
+            OrderChoice::Parallel => Self::Parallel,
+            OrderChoice::Recorded => Self::Recorded,
+        }
+    }
+}
+
+impl From<args::Via> for Via {
+    fn from(via: args::Via) -> Self {
+        match via {
+            args::Via::Auto => Self::Auto,
+            args::Via::Instrumented => Self::Instrumented,
+            args::Via::Emulated => Self::Emulated,
+        }
+    }
+}
+
+const fn protocol(choice: ProtocolChoice) -> Protocol {
+    match choice {
+        ProtocolChoice::Msi => Protocol::Msi,
+        ProtocolChoice::Mesi => Protocol::Mesi,
+        ProtocolChoice::Mesif => Protocol::Mesif,
+    }
+}
+
+/// A replay as it was recorded, told of as `tell` says.
+fn replay(file: &std::path::Path, tell: &TellOptions) -> sunder_replay::Simulate {
+    sunder_replay::Simulate {
+        threshold: tell.threshold,
+        progress: Arc::clone(&progress::of_replays(tell.quiet)),
+        ..sunder_replay::Simulate::new(file.to_owned())
+    }
+}
+
+impl From<&Simulate> for sunder_replay::Simulate {
+    fn from(options: &Simulate) -> Self {
+        Self {
+            granule: options.granule,
+            nodes: options.nodes,
+            protocol: protocol(options.protocol),
+            caches: options.caches,
+            order: options.order.into(),
+            map: options.map.clone(),
+            placement: options.placement.clone(),
+            pad: options.pad.clone(),
+            align: options.align.clone(),
+            heap_only: options.heap_only,
+            ..replay(&options.file, &options.tell)
+        }
+    }
+}
+
+impl From<&WhatIf> for sunder_replay::WhatIf {
+    fn from(options: &WhatIf) -> Self {
+        Self {
+            base: sunder_replay::Simulate {
+                granule: options.granule,
+                nodes: options.nodes,
+                protocol: protocol(options.protocol),
+                order: options.order.into(),
+                map: options.map.clone(),
+                ..replay(&options.file, &options.tell)
+            },
+            top: options.top,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The lines on a terminal that say how far a replay or a recording has come.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Instant;
+use sunder_replay::{Advance, NoProgress, Progress};
+use sunder_trace::meta::Progress as Recorded;
+
+/// A line for each reading of a trace; nothing if `quiet`, or if there is no terminal.
+pub fn of_replays(quiet: bool) -> Arc<dyn Progress> {
+    if quiet || !std::io::stderr().is_terminal() {
+        return Arc::new(NoProgress);
+    }
+    Arc::new(Replays {
+        begun: Instant::now(),
+    })
+}
+
+struct Replays {
+    begun: Instant,
+}
+
+impl Progress for Replays {
+    fn reading(&self, number: u32, events: u64) -> Box<dyn Advance> {
+        let line = ProgressBar::with_draw_target(Some(events), ProgressDrawTarget::stderr())
+            .with_elapsed(self.begun.elapsed())
+            .with_message(format!("reading the trace for the {}", ordinal(number)));
+        let style = ProgressStyle::with_template("sunder: {elapsed}, {msg} time, {percent} %");
+        if let Ok(style) = style {
+            line.set_style(style);
+        }
+        Box::new(Line(line))
+    }
+}
+
+/// The line of one reading, which goes when the reading ends.
+struct Line(ProgressBar);
+
+impl Advance for Line {
+    fn add(&self, events: u64) {
+        self.0.inc(events);
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn ordinal(number: u32) -> String {
+    let ending = match (number % 10, number % 100) {
+        (1, rest) if rest != 11 => "st",
+        (2, rest) if rest != 12 => "nd",
+        (3, rest) if rest != 13 => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
+}
+
+/// The line of a recording; `None` if there is no terminal.
+pub struct OfRecording(ProgressBar);
+
+impl OfRecording {
+    /// Shown until it is dropped.
+    pub fn new() -> Option<Self> {
+        if !std::io::stderr().is_terminal() {
+            return None;
+        }
+        let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("sunder: {elapsed}, {msg}").ok()?;
+        line.set_style(style);
+        Some(Self(line))
+    }
+
+    /// It has come so far.
+    pub fn show(&self, progress: &Recorded) {
+        self.0.set_message(text(progress));
+    }
+}
+
+impl Drop for OfRecording {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn text(progress: &Recorded) -> String {
+    let events = progress.accesses + progress.others;
+    format!(
+        "{:.1} million events, {:.1} MB, {} threads",
+        events as f64 / 1e6,
+        progress.bytes as f64 / 1e6,
+        progress.threads
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_are_counted_in_words_that_people_use() {
+        let all = [1, 2, 3, 4, 11, 12, 13, 21, 102, 111].map(ordinal);
+        let wanted = [
+            "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th",
+        ];
+        assert_eq!(all, wanted);
+    }
+
+    #[test]
+    fn the_line_counts_events_bytes_and_threads() {
+        let progress = Recorded {
+            accesses: 12_000_000,
+            others: 345_000,
+            bytes: 6_700_000,
+            threads: 9,
+            ..Recorded::default()
+        };
+        assert_eq!(text(&progress), "12.3 million events, 6.7 MB, 9 threads");
+    }
+}

@@ -1,0 +1,108 @@
+//! The commands that change how a program runs: `run`, `protect` and `repair`. Each exits as the
+//! program did, and says on standard error what it did.
+
+use crate::args::{Protect, Repair, Run};
+use crate::detect::{exit_code, start_failure};
+use crate::output::{self, Standard, complain, note};
+use crate::status;
+use anyhow::Result;
+use std::path::Path;
+use sunder_live::{NoNotices, Notices};
+use sunder_repair::Detail;
+
+/// `sunder run`; the value is the status to exit with.
+///
+/// # Errors
+/// If the program can't be given another heap, or the result can't be read.
+pub fn run(options: &Run) -> Result<u8> {
+    let wanted = sunder_place::Options {
+        program: options.program.clone(),
+        placement: options.placement.into(),
+        fix: options.fix.clone(),
+    };
+    match sunder_place::run(&wanted, &Standard) {
+        Ok(exit) => Ok(exit_code(exit)),
+        Err(error) => Ok(start_failure(&error)),
+    }
+}
+
+/// `sunder protect`; the value is the status to exit with.
+///
+/// # Errors
+/// If the result can't be read or the report can't be written.
+pub fn protect(options: &Protect) -> Result<u8> {
+    if let Some(path) = &options.report {
+        output::can_be_written(path)?;
+    }
+    let wanted = sunder_protect::Options {
+        program: options.program.clone(),
+        from: options.from.clone(),
+        eager: options.eager,
+        strict: options.strict,
+        isolate_global: options.isolate_global.clone(),
+        every: options.every,
+        any_code: options.any_code,
+        observer: options.observer.into(),
+        observe: (&options.observe).into(),
+    };
+    let notices: &dyn Notices = if options.quiet { &NoNotices } else { &Standard };
+    let done = match sunder_protect::run(&wanted, notices) {
+        Ok(done) => done,
+        Err(error) => return Ok(start_failure(&error)),
+    };
+    if let Some(line) = done.line.filter(|_| !options.quiet) {
+        note(&line);
+    }
+    let own = exit_code(done.exit);
+    Ok(match (&options.report, done.report) {
+        (Some(path), Some(report)) => with_report(own, path, Ok(report)),
+        _ => own,
+    })
+}
+
+/// `sunder repair`; the value is the status to exit with.
+///
+/// # Errors
+/// If the result can't be read or the report can't be written.
+pub fn repair(options: &Repair) -> Result<u8> {
+    if let Some(path) = &options.report {
+        output::can_be_written(path)?;
+    }
+    let wanted = sunder_repair::Options {
+        program: options.program.clone(),
+        dry_run: options.dry_run,
+        from: options.from.clone(),
+        chaos: options.chaos,
+        detail: match &options.report {
+            Some(_) => Detail::Report,
+            None if options.quiet => Detail::Nothing,
+            None => Detail::Lines,
+        },
+        observer: options.observer.into(),
+        observe: (&options.observe).into(),
+    };
+    let done = match sunder_repair::run(&wanted) {
+        Ok(done) => done,
+        Err(error) => return Ok(start_failure(&error)),
+    };
+    if !options.quiet {
+        done.lines.iter().for_each(|line| note(line));
+    }
+    let own = exit_code(done.exit);
+    Ok(match &options.report {
+        Some(path) => with_report(own, path, output::pretty(&done.findings)),
+        None => own,
+    })
+}
+
+/// Writes the report of a program that ended with `own`. What failed with us is not told in the
+/// place of what the program says.
+fn with_report(own: u8, path: &Path, report: Result<String>) -> u8 {
+    match report.and_then(|report| output::write(path, &report)) {
+        Ok(()) => own,
+        Err(error) => {
+            complain(&error);
+            if own == 0 { status::FAILED } else { own }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The libraries of `crates/inside`, built by this crate's build script and carried as
+//! bytes, so that `sunder` is one self-contained file. Remedies and observers hand them to
+//! the target as memory files: nothing is written to disk, and a temporary folder that is
+//! mounted `noexec` does not matter.
+//!
+//! Used by every room that loads something into a program. It must not start, stop or look
+//! at any process.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_runtime.so"));
+static EMULATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_emulator.so"));
+static ANNOUNCE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_announce.so"));
+/// The library that isolates threads, for whoever looks at its code.
+pub static ISOLATE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_isolate.so"));
+static REMAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_remap.so"));
+static INJECTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_injected.so"));
+static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_heap.so"));
+
+/// Bytes as a file of this process: one of the libraries, or what it reads. It lasts as long as this value; the
+/// target must have started by then.
+pub struct MemoryFile {
+    file: File,
+}
+
+impl MemoryFile {
+    /// The runtime library.
+    ///
+    /// # Errors
+    /// If the kernel has no memory files or no memory.
+    pub fn runtime() -> io::Result<Self> {
+        Self::holding(c"sunder-runtime", LIBRARY)
+    }
+
+    /// The live heap.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn heap() -> io::Result<Self> {
+        Self::holding(c"sunder-heap", HEAP)
+    }
+
+    /// The library that isolates threads.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn isolate() -> io::Result<Self> {
+        Self::holding(c"sunder-isolate", ISOLATE)
+    }
+
+    /// An empty file of so many bytes, none of which takes memory yet.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn empty(name: &CStr, bytes: u64) -> io::Result<Self> {
+        let empty = Self::holding(name, b"")?;
+        empty.file.set_len(bytes)?;
+        Ok(empty)
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    /// The library that moves bytes of pages.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn remap() -> io::Result<Self> {
+        Self::holding(c"sunder-remap", REMAP)
+    }
+
+    /// The emulator's plugin.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn emulator() -> io::Result<Self> {
+        Self::holding(c"sunder-emulator", EMULATOR)
+    }
+
+    /// The library that tells the emulator's plugin of allocations.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn announce() -> io::Result<Self> {
+        Self::holding(c"sunder-announce", ANNOUNCE)
+    }
+
+    /// A memory file of these bytes; `name` shows in `/proc`.
+    ///
+    /// # Errors
+    /// As [`Self::runtime`].
+    pub fn holding(name: &CStr, bytes: &[u8]) -> io::Result<Self> {
+        // SAFETY: the name is a valid C string; the call takes no other pointer.
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just opened and belongs to nobody else.
+        let mut file = unsafe { File::from_raw_fd(fd) };
+        file.write_all(bytes)?;
+        Ok(Self { file })
+    }
+
+    /// Writes these bytes `from` its beginning.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn write_at(&self, bytes: &[u8], from: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, from)
+    }
+
+    /// The path by which another process of this user can open it.
+    pub fn path(&self) -> PathBuf {
+        self.path_in(std::process::id())
+    }
+
+    /// As [`Self::path`], in a process that has all our descriptors.
+    pub fn path_in(&self, process: u32) -> PathBuf {
+        format!("/proc/{process}/fd/{}", self.file.as_raw_fd()).into()
+    }
+}
+
+/// The recorder as one object file, to be linked into instrumented programs.
+pub static TRACER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sunder_tracer.o"));
+
+/// The library that moves bytes of pages, for programs that can't load it themselves.
+pub fn remap_library() -> &'static [u8] {
+    INJECTED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_libraries_are_elf_files_that_can_be_opened_by_their_paths() {
+        for (library, embedded) in [(MemoryFile::runtime(), LIBRARY), (MemoryFile::heap(), HEAP)] {
+            let library = library.expect("memory files exist since Linux 3.17");
+            let bytes = std::fs::read(library.path()).expect("our own descriptor");
+            assert!(bytes.starts_with(b"\x7fELF"));
+            assert_eq!(bytes, embedded);
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Observes a command: starts a program, goes along with it to its end, and puts the result
+//! together. A remedy may act on the program meanwhile. Called for `detect`, `demo`, `protect`
+//! and `repair`; it must not print, and must leave the program's streams and status alone.
+
+use crate::choice::{self, Chosen, Kind, ObserverChoice};
+use crate::ending::{pidfd, wait_end};
+use crate::limits::{children_limit, heap_limits, runtime_limits};
+use crate::observer::Observer;
+use crate::program;
+use crate::remedy::{LiveRemedy, NoRemedy};
+use crate::signals::Signals;
+use crate::watching::Live;
+use anyhow::{Context, Result};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::thread;
+use std::time::Duration;
+use sunder_access::ProcessId;
+use sunder_findings as findings;
+use sunder_findings::Findings;
+use sunder_guests::MemoryFile;
+use sunder_observe::launch::{Child, Launch, Prepared};
+use sunder_observe::machine::{self, Machine};
+use sunder_observe::monotonic_now;
+use sunder_observe::perf::FirstEvent;
+use sunder_observe::{ObserveError, proc};
+use sunder_pipeline::{
+    Follow, Observed, Session, Wanted, childrens_cpu_seconds, judge_config, own_cpu_seconds,
+    show_machine,
+};
+use sunder_wire::{Registry, SegmentOptions};
+
+/// How to observe.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ObserveOptions {
+    /// Samples a second and thread; high at the start and lower later if not given.
+    pub frequency: Option<u32>,
+    /// Bytes of a cache line; read from the machine if not given.
+    pub line_size: Option<u32>,
+    /// Share of the program's time that hardware watchpoints may take, in percent.
+    pub watch_budget: f64,
+}
+
+impl Default for ObserveOptions {
+    fn default() -> Self {
+        Self {
+            frequency: None,
+            line_size: None,
+            watch_budget: 0.5,
+        }
+    }
+}
+
+/// What to observe, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Observation {
+    /// The program and its arguments.
+    pub program: Vec<OsString>,
+    /// Which observer takes the samples.
+    pub observer: ObserverChoice,
+    /// How.
+    pub options: ObserveOptions,
+    /// Whether the processes that it starts are observed too.
+    pub follow_children: bool,
+    /// Findings that cost less than so many percent are marked as not significant.
+    pub threshold: Option<f64>,
+}
+
+/// Runs the program under observation to its end; its result and how it ended.
+///
+/// # Errors
+/// If it could not be started.
+pub fn observe(what: &Observation) -> Result<(Findings, ExitStatus)> {
+    observe_with(what, &mut NoRemedy)
+}
+
+/// The same, with a remedy that acts on the program meanwhile.
+///
+/// # Errors
+/// As [`observe`].
+pub fn observe_with(
+    what: &Observation,
+    remedy: &mut dyn LiveRemedy,
+) -> Result<(Findings, ExitStatus)> {
+    let (program, follow_children) = (&what.program, what.follow_children);
+    let Accompanied {
+        mut limits,
+        machine,
+        line,
+        mut transfer,
+        chosen,
+        recorded,
+        mut live,
+        pid,
+        ended: Ended {
+            exit,
+            path,
+            children,
+        },
+    } = accompany(what, remedy)?;
+    // That of a privileged program is not ours to know.
+    let path = path.or_else(|| program.first().and_then(|name| program::find(name)));
+    let end = monotonic_now();
+    let elapsed = live.elapsed();
+    let wanted = remedy.wanted();
+    if transfer.is_none() && wanted == Wanted::All && live.session.is_any_line_contended() {
+        transfer = machine::transfer_cost_between(&machine.allowed).map(|t| t.nanoseconds);
+        if let Some(nanoseconds) = transfer {
+            live.session.set_transfer(nanoseconds);
+        }
+    }
+    limits.extend(live.observer_limits());
+    limits.extend(live.watch_limit());
+    limits.extend(remedy.limits());
+    let children = children || live.session.left_children_out();
+    let can_follow = remedy.can_follow();
+    limits.extend(children_limit(
+        children,
+        chosen,
+        follow_children,
+        can_follow,
+    ));
+    let status = live.session.runtime_status(pid);
+    if recorded {
+        limits.extend(runtime_limits(&status, path.as_deref()));
+        limits.extend(heap_limits(&live, pid));
+        if !live.session.saw_allocations() && status.loaded.is_some() && status.refusal.is_none() {
+            limits.push(
+                "No heap object was seen: the program allocates none or brings its own malloc."
+                    .into(),
+            );
+        }
+    }
+    let run = findings::Run {
+        seconds: elapsed.as_secs_f64(),
+        observer: chosen.name.into(),
+        frequency_hz: Some(chosen.frequencies),
+        threshold_percent: what
+            .threshold
+            .unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
+        first_contention_seconds: live.first_suspect.map(|t| t.as_secs_f64()),
+        observer_cpu_seconds: own_cpu_seconds(),
+        program_cpu_seconds: Some(childrens_cpu_seconds()),
+        lost_samples: live.session.samples_dropped(),
+        ..findings::Run::default()
+    };
+    let observed = Observed {
+        program: findings::Program {
+            command: program
+                .iter()
+                .map(|a| a.to_string_lossy().into_owned())
+                .collect(),
+            path: path.map(|p| p.to_string_lossy().into_owned()),
+            exit: Some(match (exit.code(), exit.signal()) {
+                (Some(code), _) => findings::Exit::Status(code),
+                (None, signal) => findings::Exit::Signal(signal.unwrap_or(0)),
+            }),
+        },
+        machine: show_machine(&machine, line as u32, transfer),
+        run,
+        limits,
+    };
+    let start = live.start();
+    Ok((live.session.finish_of(&wanted, start, end, observed), exit))
+}
+
+/// A program that was observed to its end.
+pub struct Accompanied {
+    limits: Vec<String>,
+    machine: Machine,
+    line: u64,
+    transfer: Option<f64>,
+    chosen: Chosen,
+    recorded: bool,
+    live: Live,
+    pid: ProcessId,
+    ended: Ended,
+}
+
+impl Accompanied {
+    /// How it ended.
+    pub const fn exit(&self) -> ExitStatus {
+        self.ended.exit
+    }
+
+    /// Whether it started other processes, which nobody looked at.
+    pub const fn left_children_out(&self) -> bool {
+        self.ended.children || self.live.session.left_children_out()
+    }
+}
+
+/// Runs the program under observation to its end, without putting a result together.
+///
+/// # Errors
+/// As [`observe`].
+pub fn accompany(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<Accompanied> {
+    let (options, follow_children) = (&what.options, what.follow_children);
+    // Before the threads that open the first event and measure: some live on remedy the program.
+    let mut signals = Signals::hold_stops();
+    let machine = Machine::read();
+    let line = options.line_size.map_or(machine.line.bytes(), u64::from);
+    let mut limits = Vec::new();
+    // The kernel's first perf event waits for all CPUs. A program must not wait with it
+    // unless it is to be seen from its first instruction on.
+    let first = if remedy.waits_for_samples() || follow_children {
+        None
+    } else {
+        choice::first_event(what.observer)
+    };
+    let wanted = match first {
+        Some(_) => Kind::Perf,
+        None => choice::choose(what.observer, &mut limits)?,
+    };
+    // Events and changes are counted, and priced as they come; samples in time have their
+    // price in them, and what a transfer costs can be measured when all is over.
+    let counts = matches!(wanted, Kind::Pmu | Kind::Isolate);
+    let transfer = counts.then(machine::transfer_cost).flatten();
+    let transfer = transfer.map(|t| t.nanoseconds);
+    let mut config = judge_config(line, transfer)?;
+    let library = MemoryFile::runtime().context("cannot make the runtime library available")?;
+    // The target's own dispositions are those that we were started with.
+    signals.hold_ends();
+    let Started {
+        prepared,
+        observer,
+        registry,
+        chosen,
+    } = start(what, (wanted, first), &library, remedy, &mut limits)?;
+    if wanted == Kind::Isolate {
+        let interval = 1_000_000_000 / u64::from(chosen.frequencies.1.max(1));
+        config.diff_interval_ns = Some(interval);
+    }
+    let pid = prepared.pid();
+    remedy.begins(pid)?;
+    let follow = if follow_children {
+        Follow::All
+    } else {
+        Follow::Only(pid)
+    };
+    let recorded = registry.is_some();
+    let mut live = Live::new(
+        Session::new(config, follow),
+        observer,
+        registry,
+        pid,
+        options.watch_budget / 100.0,
+    );
+    signals.forward_to(pid);
+    let mut child = prepared.go()?;
+    let ended = watch_to_the_end(&mut live, &mut child, remedy)?;
+    signals.release();
+    Ok(Accompanied {
+        limits,
+        machine,
+        line,
+        transfer,
+        chosen,
+        recorded,
+        live,
+        pid,
+        ended,
+    })
+}
+
+/// What was learned of the program's end.
+struct Ended {
+    exit: ExitStatus,
+    /// What it executed last: the program behind `env`, `nice` or a shell's exec.
+    path: Option<PathBuf>,
+    /// Whether it has waited for processes that it had started.
+    children: bool,
+}
+
+fn watch_to_the_end(
+    live: &mut Live,
+    child: &mut Child,
+    remedy: &mut dyn LiveRemedy,
+) -> Result<Ended, ObserveError> {
+    let pidfd = pidfd(child.pid());
+    let mut path = None;
+    let mut children = false;
+    loop {
+        path = proc::executable(child.pid()).ok().or(path);
+        let until = remedy.patience().map(|patience| live.elapsed() + patience);
+        let over = live.step(until, &mut |pause| wait_end(&pidfd, pause))?;
+        if !over {
+            remedy.step(live);
+        }
+        // Perf's rings end with the threads; a process whose last thread is gone
+        // is collected a moment later.
+        let over = over || wait_end(&pidfd, Duration::ZERO);
+        if (over || pidfd.is_none()) && !live.makes_processes() {
+            children |= proc::has_waited_for_children(child.pid());
+        }
+        let mut exit = remedy.collect(child)?;
+        while over && exit.is_none() {
+            thread::sleep(Duration::from_micros(200));
+            exit = remedy.collect(child)?;
+        }
+        if let Some(exit) = exit {
+            live.finish();
+            return Ok(Ended {
+                exit,
+                path,
+                children,
+            });
+        }
+    }
+}
+
+/// Segments that wait for processes to come: as many as a server forks at once.
+/// Each takes a descriptor until it is used.
+const SPARE_SEGMENTS: u32 = 64;
+
+/// What is needed to let the program go.
+struct Started {
+    prepared: Prepared,
+    observer: Box<dyn Observer>,
+    registry: Option<Registry>,
+    chosen: Chosen,
+}
+
+fn start(
+    what: &Observation,
+    (wanted, first): (Kind, Option<FirstEvent>),
+    library: &MemoryFile,
+    remedy: &dyn LiveRemedy,
+    limits: &mut Vec<String>,
+) -> Result<Started> {
+    let (options, follow_children) = (&what.options, what.follow_children);
+    let timer_hz = choice::timer_frequency(options.frequency);
+    let (name, arguments) = what.program.split_first().context("no program was given")?;
+    let hindrance = program::preload_hindrance(name);
+    if let Some(why) = hindrance {
+        anyhow::ensure!(
+            !matches!(wanted, Kind::Timer | Kind::Isolate),
+            "the {} observer must load a library into the program, and {why}",
+            if wanted == Kind::Timer {
+                "timer"
+            } else {
+                "isolate"
+            }
+        );
+        limits.push(format!(
+            "Heap objects have no names and call stacks: nothing was preloaded, because {why}."
+        ));
+    }
+    let options_wanted = SegmentOptions {
+        timer_hz: (wanted == Kind::Timer).then_some(timer_hz),
+        heap: true,
+        keep_environment: false,
+    };
+    let spare = if follow_children {
+        choice::descriptors(SPARE_SEGMENTS)
+    } else {
+        2
+    };
+    let registry = match Registry::create(options_wanted, follow_children, spare) {
+        Ok(_) if hindrance.is_some() => None,
+        Ok(registry) => Some(registry),
+        Err(error) if wanted != Kind::Timer => {
+            limits.push(format!("Heap objects are not named: {error}."));
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut launch = Launch::new(name.clone()).arguments(arguments.to_vec());
+    if let Some(registry) = &registry {
+        let mut existing = std::env::var_os("LD_PRELOAD");
+        if let Some(more) = remedy.load() {
+            let mut list = more.library.into_os_string();
+            if let Some(users) = existing {
+                list.push(":");
+                list.push(users);
+            }
+            existing = Some(list);
+            launch = launch.environment(more.variable, Some(more.value));
+        }
+        for (name, value) in registry.environment(&library.path(), existing.as_deref()) {
+            launch = launch.environment(name, value);
+        }
+    }
+    let prepared = launch.prepare()?;
+    if let Some(registry) = &registry {
+        registry.set_root(prepared.pid());
+    }
+    let (child, frequency) = (prepared.pid(), options.frequency);
+    let (observer, chosen) = match (remedy.observer(), first) {
+        (Some(own), _) => own,
+        (None, Some(first)) => choice::open_after(first, child, frequency)?,
+        (None, None) => choice::open(wanted, child, frequency, follow_children)?,
+    };
+    Ok(Started {
+        prepared,
+        observer,
+        registry,
+        chosen,
+    })
+}

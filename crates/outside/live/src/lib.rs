@@ -1,0 +1,34 @@
+//! Observes a program while it runs: chooses an observer, drains it into the pipeline, spends the
+//! budget of watchpoints on suspects, and puts the result together at the end. [`observe`] starts
+//! a command, [`Look`] watches a process that runs already; a [`LiveRemedy`] acts on the program
+//! meanwhile.
+//!
+//! Used by `protect`, `repair`, and the library `sunder`. It must not judge (`pipeline` does), not
+//! print or exit, and not stop a thread of the target.
+
+mod choice;
+mod command;
+mod ending;
+mod limits;
+mod look;
+mod notices;
+mod observer;
+mod perf;
+mod pmu;
+pub mod program;
+mod quiet;
+mod remedy;
+mod signals;
+mod timer;
+mod watching;
+
+pub use choice::{Chosen, Kind, ObserverChoice, choose};
+pub use command::{Accompanied, Observation, ObserveOptions, accompany, observe, observe_with};
+pub use ending::{pidfd, wait_end};
+pub use limits::LEFT_OUT;
+pub use look::{Look, is_program};
+pub use notices::{LEFT_ALONE, NoNotices, Notices, counted};
+pub use observer::{Attention, Intake, Observer};
+pub use remedy::{LiveRemedy, Loaded, NoRemedy};
+pub use signals::{Signals, outlive_limits};
+pub use watching::Live;

@@ -1,0 +1,191 @@
+//! Observes a running process for a while, without stopping it and without loading anything
+//! into it. Called for `attach`, and by `repair`, which then does more.
+
+use crate::choice;
+use crate::command::ObserveOptions;
+use crate::perf::Perf;
+use crate::watching::Live;
+use anyhow::{Context, Result, bail};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use sunder_access::ProcessId;
+use sunder_findings as findings;
+use sunder_findings::Findings;
+use sunder_observe::machine::{self, Machine};
+use sunder_observe::monotonic_now;
+use sunder_observe::perf::{FrequencyPlan, PerfSampler};
+use sunder_observe::{ObserveError, proc};
+use sunder_pipeline::{Follow, Observed, Session, judge_config, own_cpu_seconds, show_machine};
+
+/// These end the observation, not the report: Ctrl-C, `kill` and `timeout`, a
+/// closed terminal.
+const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn interrupt(_signal: i32) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// From now on `ENDING` signals are noted. What was ignored (`nohup`) stays so.
+fn note_interrupts() {
+    for signal in ENDING {
+        // SAFETY: the handler only stores to an atomic.
+        let old = unsafe { libc::signal(signal, interrupt as *const () as usize) };
+        if old == libc::SIG_IGN {
+            // SAFETY: takes two integers.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+    }
+}
+
+/// There is such a process, and it is not the kernel's.
+///
+/// # Errors
+/// If not.
+pub fn is_program(process: ProcessId) -> Result<()> {
+    if !proc::is_alive(process) {
+        bail!("there is no process {process}");
+    }
+    if matches!(
+        proc::executable(process),
+        Err(ObserveError::NoSuchProcess(_))
+    ) {
+        bail!("process {process} is a thread of the kernel or is just ending: it has no program");
+    }
+    Ok(())
+}
+
+/// A running process that is being looked at. Also used by `repair`, which does something
+/// about what is seen.
+pub struct Look {
+    /// What is seen.
+    pub live: Live,
+    process: ProcessId,
+    machine: Machine,
+    line: u64,
+    transfer: Option<f64>,
+    frequencies: (u32, u32),
+    threshold: Option<f64>,
+    program: findings::Program,
+    /// It has ended.
+    over: bool,
+}
+
+impl Look {
+    /// Begins to observe. From here on Ctrl-C and its kin end the observation only.
+    ///
+    /// # Errors
+    /// If the process can't be observed.
+    pub fn begin(
+        process: ProcessId,
+        options: &ObserveOptions,
+        threshold: Option<f64>,
+    ) -> Result<Self> {
+        let machine = Machine::read();
+        let line = options.line_size.map_or(machine.line.bytes(), u64::from);
+        let transfer = machine::transfer_cost().map(|t| t.nanoseconds);
+        let config = judge_config(line, transfer)?;
+        note_interrupts();
+        let plan = options
+            .frequency
+            .map_or_else(FrequencyPlan::default, FrequencyPlan::fixed);
+        let frequencies = choice::range(&plan);
+        let sampler = PerfSampler::attach(process, plan, false)
+            .with_context(|| format!("cannot observe process {process}"))?;
+        let path = proc::executable(process).ok();
+        let command = proc::command_line(process).unwrap_or_default();
+        let mut session = Session::new(config, Follow::Only(process));
+        for thread in proc::threads(process).unwrap_or_default() {
+            let name = proc::thread_name(process, thread);
+            let threads = &mut session.process(process).threads;
+            threads.started(thread);
+            if let Ok(name) = name {
+                threads.name(thread, name);
+            }
+        }
+        if let Ok(mappings) = proc::mappings(process) {
+            session.set_mappings(process, mappings);
+        }
+        let share = options.watch_budget / 100.0;
+        Ok(Self {
+            live: Live::new(
+                session,
+                Box::new(Perf::Sampling(Box::new(sampler))),
+                None,
+                process,
+                share,
+            ),
+            process,
+            machine,
+            line,
+            transfer,
+            frequencies,
+            threshold,
+            program: findings::Program {
+                command: command
+                    .iter()
+                    .map(|a| a.to_string_lossy().trim_end().to_owned())
+                    .collect(),
+                path: path.map(|p| p.to_string_lossy().into_owned()),
+                exit: None,
+            },
+            over: false,
+        })
+    }
+
+    /// Looks until the time is over, the process ends or somebody interrupts; `beside`
+    /// is called whenever something may have been seen.
+    ///
+    /// # Errors
+    /// If waiting itself fails.
+    pub fn go_on(
+        &mut self,
+        duration: Option<Duration>,
+        beside: &mut dyn FnMut(&mut Live),
+    ) -> Result<()> {
+        let process = self.process;
+        let in_time = |live: &Live| duration.is_none_or(|d| live.elapsed() < d);
+        while !self.over && in_time(&self.live) && !INTERRUPTED.load(Ordering::Relaxed) {
+            let ended = &mut |_| !proc::is_alive(process);
+            self.over = self.live.step(duration, ended)?;
+            if !self.over {
+                beside(&mut self.live);
+            }
+        }
+        Ok(())
+    }
+
+    /// What was seen.
+    pub fn finish(mut self) -> Findings {
+        self.live.finish();
+        let (start, end) = (self.live.start(), monotonic_now());
+        let mut limits = self.live.observer_limits();
+        limits.push(
+            "An attached process tells nothing of its heap: heap objects are named by the types \
+             of the pointers that lead to them, without call stacks; `sunder detect` sees both."
+                .into(),
+        );
+        if self.over {
+            limits.push("The process ended before the time was over.".into());
+        }
+        limits.extend(self.live.watch_limit());
+        let observed = Observed {
+            program: self.program,
+            machine: show_machine(&self.machine, self.line as u32, self.transfer),
+            run: findings::Run {
+                seconds: self.live.elapsed().as_secs_f64(),
+                observer: "perf".into(),
+                frequency_hz: Some(self.frequencies),
+                threshold_percent: self
+                    .threshold
+                    .unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
+                first_contention_seconds: self.live.first_suspect.map(|t| t.as_secs_f64()),
+                observer_cpu_seconds: own_cpu_seconds(),
+                ..findings::Run::default()
+            },
+            limits,
+        };
+        self.live.session.finish(start, end, observed)
+    }
+}

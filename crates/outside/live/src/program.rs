@@ -1,0 +1,95 @@
+//! What the file of a program tells before it is started: where it is, how it is linked, and
+//! whether a library can be preloaded into it. Used by everything that starts a program. It
+//! reads files; it must not execute anything.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Why nothing should be preloaded into `program`, if so: the sanitizers' runtimes
+/// insist on being the first library, and the loader of a 32-bit program would
+/// complain on its standard error.
+pub fn preload_hindrance(program: &OsStr) -> Option<&'static str> {
+    let path = interpreter_of(&resolve(program)?);
+    let mut class = [0; 5];
+    let file = File::open(&path).ok()?;
+    file.read_exact_at(&mut class, 0).ok()?;
+    if class.starts_with(b"\x7fELF") && class[4] != ELFCLASS64 {
+        return Some("it is a 32-bit program");
+    }
+    let facts = sunder_objects::inspect(&path)?;
+    let sanitized = |library: &String| {
+        ["libasan", "libtsan", "liblsan", "libhwasan", "libclang_rt"]
+            .iter()
+            .any(|name| library.starts_with(name))
+    };
+    facts
+        .needed
+        .iter()
+        .any(sanitized)
+        .then_some("a sanitizer watches its memory")
+}
+
+/// `e_ident[EI_CLASS]` of 64-bit files.
+const ELFCLASS64: u8 = 2;
+
+/// The file that `execvp` would take.
+fn resolve(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0))
+}
+
+/// The interpreter of a script; the file itself if it is none.
+fn interpreter_of(path: &Path) -> PathBuf {
+    let mut head = [0; 256];
+    let read = File::open(path).and_then(|file| file.read_at(&mut head, 0));
+    let line = match read {
+        Ok(len) if head.starts_with(b"#!") => &head[2..len],
+        _ => return path.to_owned(),
+    };
+    let name = line
+        .split(|b| b.is_ascii_whitespace())
+        .find(|word| !word.is_empty());
+    name.map_or_else(|| path.to_owned(), |n| OsStr::from_bytes(n).into())
+}
+
+/// The file that is meant by the name of a program, as a shell finds it.
+pub fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return std::fs::canonicalize(program).ok();
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Why a program may not have loaded the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linkage {
+    /// It loads libraries.
+    Dynamic,
+    /// It has no dynamic loader.
+    Static,
+    /// The loader ignores what is preloaded.
+    Privileged,
+}
+
+/// How the program at `path` is linked, as far as its file tells.
+pub fn linkage(path: &Path) -> Linkage {
+    let privileged = std::fs::metadata(path).is_ok_and(|m| m.mode() & 0o6000 != 0);
+    if privileged {
+        return Linkage::Privileged;
+    }
+    match sunder_objects::inspect(path) {
+        Some(facts) if !facts.dynamic => Linkage::Static,
+        _ => Linkage::Dynamic,
+    }
+}

@@ -1,0 +1,72 @@
+//! The findings of a file that `perf` recorded.
+
+use crate::cpu_time::own_cpu_seconds;
+use crate::result::Observed;
+use crate::session::{Follow, Session, judge_config};
+use std::path::Path;
+use sunder_access::{Granule, Time};
+use sunder_findings as findings;
+use sunder_findings::Findings;
+use sunder_observe::Event;
+use sunder_observe::import::import as import_file;
+
+/// The findings of a `perf.data` file, judged by lines of so many bytes (64 if not given);
+/// those that cost less than `threshold` percent are marked as not significant.
+///
+/// # Errors
+/// If the file is no `perf.data` or holds nothing that can be judged.
+pub fn import(
+    file: &Path,
+    line_size: Option<u32>,
+    threshold: Option<f64>,
+) -> anyhow::Result<Findings> {
+    let line = line_size.map_or(Granule::LINE.bytes(), u64::from);
+    let config = judge_config(line, None)?;
+    let mut session = Session::new(config, Follow::All);
+    let mut span: Option<(Time, Time)> = None;
+    let imported = import_file(file, |event| {
+        let time = match &event {
+            Event::Sample(sample) => Some(sample.time),
+            Event::Access { access, .. } => Some(access.time),
+            _ => None,
+        };
+        if let Some(time) = time {
+            let (first, last) = span.unwrap_or((time, time));
+            span = Some((first.min(time), last.max(time)));
+        }
+        session.event(event);
+    })?;
+    let (start, end) = span.unwrap_or_default();
+    let mut limits = Vec::new();
+    if imported.unusable > 0 {
+        limits.push(format!(
+            "{} samples had been recorded without the fields that are needed.",
+            imported.unusable
+        ));
+    }
+    limits.push(
+        "A recorded file tells nothing of the heap: heap objects are named by the types of the \
+         pointers that lead to them, without call stacks."
+            .into(),
+    );
+    let observed = Observed {
+        program: findings::Program {
+            command: vec![file.display().to_string()],
+            ..findings::Program::default()
+        },
+        machine: findings::Machine {
+            line_size: line as u32,
+            ..findings::Machine::default()
+        },
+        run: findings::Run {
+            seconds: end.since(start) as f64 / 1e9,
+            observer: "import".into(),
+            lost_samples: imported.lost,
+            threshold_percent: threshold.unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
+            observer_cpu_seconds: own_cpu_seconds(),
+            ..findings::Run::default()
+        },
+        limits,
+    };
+    Ok(session.finish(start, end, observed))
+}

@@ -1,0 +1,40 @@
+//! From samples and accesses to findings: one way for programs that are observed, files that are
+//! imported, and traces that are replayed. A [`Session`] takes events and holds a [`Process`] for
+//! each program image: its judge, its names, its threads and its heap.
+//!
+//! Used by `live`, `replay`, and the remedies, which ask a process for its suspects. It must not
+//! wait, print, start or stop anything, nor look at a target beyond what `/proc` tells.
+
+mod assemble;
+mod cpu_time;
+mod files;
+mod heap;
+mod import;
+mod latent;
+mod locks;
+mod naming;
+mod pointers;
+mod process;
+mod recorded_heap;
+mod recorded_stacks;
+mod result;
+mod session;
+mod shape;
+mod sharable;
+mod shared;
+mod slots;
+mod threads;
+
+pub use assemble::{Assembled, assemble};
+pub use cpu_time::{childrens_cpu_seconds, own_cpu_seconds};
+pub use heap::Heap;
+pub use import::import;
+pub use latent::show_sharing;
+pub use naming::{NamedLine, ObjectKey, Part, at_frame, name_line, show_object, user_frame};
+pub use process::{Figures, Process};
+pub use recorded_heap::{Home, Moved, RecordedHeap};
+pub use recorded_stacks::RecordedStacks;
+pub use result::{Building, Observed, show_machine};
+pub use session::{Follow, Session, Wanted, judge_config};
+pub use shape::Shape;
+pub use threads::Threads;

@@ -1,0 +1,188 @@
+//! Memory that processes have in common (`MAP_SHARED`, memory files, System V
+//! segments): the same bytes have other addresses in each of them. What touches
+//! such memory is moved into one address space of its own, in which a place is a
+//! file and an offset, and judged there. Fed by `session` beside the judges of
+//! the processes; only what threads of several processes share comes from here.
+
+use crate::assemble::{Assembled, assemble};
+use crate::process::Process;
+use crate::session::Wanted;
+use std::collections::{HashMap, HashSet};
+use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId, Span, ThreadId, Time};
+use sunder_findings as findings;
+use sunder_findings::{Finding, ProcessName};
+use sunder_observe::{Decoded, RawSample};
+use sunder_sharing::Config;
+
+/// Where files are put whose place is taken: beyond all user addresses.
+const ELSEWHERE: u64 = 1 << 52;
+/// From one such file to the next.
+const STRIDE: u64 = 1 << 44;
+
+/// See the module's head.
+pub struct Shared {
+    /// The address space of files, as if a process had it.
+    space: Process,
+    mappings: Mappings,
+    /// Where the first byte of each file is.
+    files: HashMap<(String, u64), u64>,
+    elsewhere: u64,
+    owners: HashMap<ThreadId, ProcessId>,
+    moved: Decoded,
+}
+
+/// Whether a mapping is one of memory that other processes may change.
+fn is_common(mapping: &Mapping) -> bool {
+    let ours = mapping.path.starts_with("/memfd:sunder-");
+    mapping.shared && mapping.inode != 0 && !ours
+}
+
+/// Whether a process that has these mappings has memory in common with others
+/// that is written at all: every process maps some tables of the C library.
+pub fn has_common_memory(mappings: &Mappings) -> bool {
+    const MADE_FOR_IT: [&str; 4] = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
+    mappings
+        .iter()
+        .filter(|m| is_common(m))
+        .any(|m| m.write || MADE_FOR_IT.iter().any(|prefix| m.path.starts_with(prefix)))
+}
+
+impl Shared {
+    /// Nothing is known yet.
+    pub fn new(config: Config) -> Self {
+        Self {
+            space: Process::new(ProcessId(0), config),
+            mappings: Mappings::new(),
+            files: HashMap::new(),
+            elsewhere: ELSEWHERE,
+            owners: HashMap::new(),
+            moved: Decoded::default(),
+        }
+    }
+
+    /// What one transfer of a line costs is known better.
+    pub fn set_transfer(&mut self, nanoseconds: f64) {
+        self.space.judge.set_transfer(nanoseconds);
+    }
+
+    /// Whether threads were seen to contend for a line.
+    pub fn has_any(&self) -> bool {
+        self.space.judge.is_any_line_contended()
+    }
+
+    /// A sample of a process that has `mappings`.
+    pub fn sample(&mut self, mappings: &Mappings, sample: &RawSample, decoded: &Decoded) {
+        let mut moved = std::mem::take(&mut self.moved);
+        moved.accesses.clear();
+        moved.distances.clear();
+        for (access, distance) in decoded.accesses.iter().zip(&decoded.distances) {
+            let Some(mapping) = mappings.at(access.address).filter(|m| is_common(m)) else {
+                continue;
+            };
+            let mut access = *access;
+            access.address = self.place(mapping, access.address);
+            let code = Address(access.instruction.0);
+            if let Some(mapping) = mappings.at(code) {
+                access.instruction = CodeAddress(self.place(mapping, code).0);
+            }
+            moved.accesses.push(access);
+            moved.distances.push(*distance);
+        }
+        self.owners.insert(sample.thread, sample.process);
+        // Also without accesses: it is time that the thread spent elsewhere.
+        self.space.sample(sample, &moved);
+        self.moved = moved;
+    }
+
+    /// Where the byte at `address`, which lies in `mapping`, is in the common
+    /// address space: at the same address, if no other file is there.
+    fn place(&mut self, mapping: &Mapping, address: Address) -> Address {
+        if mapping.inode == 0 {
+            return address;
+        }
+        let key = (mapping.path.clone(), mapping.inode);
+        let base = match self.files.get(&key) {
+            Some(base) => *base,
+            None => {
+                let wanted = mapping.span.start.0.wrapping_sub(mapping.file_offset);
+                let base = if self.is_free(mapping.span) {
+                    wanted
+                } else {
+                    self.elsewhere += STRIDE;
+                    self.elsewhere
+                };
+                self.files.insert(key, base);
+                base
+            }
+        };
+        let start = Address(base.wrapping_add(mapping.file_offset));
+        if self
+            .mappings
+            .at(start)
+            .is_none_or(|m| m.span.len < mapping.span.len)
+        {
+            let span = Span::new(start, mapping.span.len);
+            self.mappings.insert(Mapping {
+                span,
+                ..mapping.clone()
+            });
+        }
+        Address(base.wrapping_add(mapping.file_offset_of(address)))
+    }
+
+    fn is_free(&self, span: Span) -> bool {
+        let meets = |m: &Mapping| m.span.start < span.end() && span.start < m.span.end();
+        !self.mappings.iter().any(meets)
+    }
+
+    /// What threads of several of `processes` share, and the lines that it is on.
+    pub fn finish(
+        &mut self,
+        processes: &[Process],
+        start: Time,
+        end: Time,
+    ) -> (Assembled, HashSet<String>) {
+        for process in processes {
+            self.space.threads.take_names(&process.threads);
+        }
+        self.space.set_mappings(self.mappings.clone());
+        let names: HashMap<u32, ProcessName> =
+            processes.iter().map(|p| (p.id.0, p.reference())).collect();
+        let mut all = assemble(&mut self.space, &Wanted::All, start, end);
+        all.weak = 0;
+        all.findings.retain_mut(|finding| {
+            let mut ids: Vec<u32> = Vec::new();
+            let words = finding.lines.iter_mut().flat_map(|l| &mut l.words);
+            for thread in words.flat_map(|w| &mut w.threads) {
+                thread.process = self.owners.get(&ThreadId(thread.id)).map(|p| p.0);
+                ids.extend(thread.process);
+            }
+            ids.sort_unstable();
+            ids.dedup();
+            finding.processes = ids.iter().filter_map(|id| names.get(id).cloned()).collect();
+            ids.len() > 1
+        });
+        let lines = all.findings.iter().flat_map(|f| &f.lines);
+        let lines = lines.map(|l| l.address.clone()).collect();
+        (all, lines)
+    }
+
+    /// Whether all lines of a finding of a process with `mappings` are among
+    /// `told`, which lie in the common address space.
+    pub fn is_told(
+        &mut self,
+        mappings: &Mappings,
+        finding: &Finding,
+        told: &HashSet<String>,
+    ) -> bool {
+        let is_told = |line: &findings::Line| {
+            let digits = line.address.trim_start_matches("0x");
+            let Ok(address) = u64::from_str_radix(digits, 16).map(Address) else {
+                return false;
+            };
+            let mapping = mappings.at(address).filter(|m| is_common(m));
+            mapping.is_some_and(|m| told.contains(&self.place(m, address).to_string()))
+        };
+        !told.is_empty() && !finding.lines.is_empty() && finding.lines.iter().all(is_told)
+    }
+}

@@ -1,0 +1,149 @@
+//! Starts a program with our heap in place of its own, which places objects by a policy, or gives
+//! the objects of a saved result lines of their own (SCSTallocator's placement, live).
+//!
+//! Used by the library `sunder`. Nothing is observed. It must not print: what could not be used of
+//! a result goes to the caller's `Notices`.
+
+mod keeper;
+
+use anyhow::{Context, Result, ensure};
+use keeper::Keeper;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use sunder_findings::Findings;
+use sunder_guests::MemoryFile;
+use sunder_hooking::call_sites::call_sites;
+use sunder_live::program::{self, Linkage};
+use sunder_live::{Notices, Signals};
+use sunder_observe::launch::Launch;
+
+/// The variable that the heap reads: policy, bytes of a line, file of the call
+/// sites to be padded.
+const HEAP_VARIABLE: &str = "SUNDER_HEAP";
+
+/// Bytes of a line where no result says otherwise.
+const LINE: u32 = 64;
+
+/// Which program to run with our heap, and how it places objects.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program and its arguments.
+    pub program: Vec<OsString>,
+    /// Which objects may share lines and pages.
+    pub placement: Placement,
+    /// A saved result whose heap objects get lines of their own.
+    pub fix: Option<PathBuf>,
+}
+
+/// Which objects may share lines and pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// One heap for all threads; objects lie as they come.
+    General,
+    /// A heap for each thread: no line has objects of two threads.
+    Hoard,
+    /// Only objects of one size on a page.
+    Sized,
+    /// Only objects of one call site on a page.
+    CallSite,
+    /// Only objects of one size and call site on a page.
+    SizedCallSite,
+}
+
+/// Runs the program to its end.
+///
+/// # Errors
+/// If the program can't be given another heap or can't be started, or the result can't be read.
+pub fn run(options: &Options, notices: &dyn Notices) -> Result<ExitStatus> {
+    let (name, arguments) = options
+        .program
+        .split_first()
+        .context("no program was given")?;
+    can_be_preloaded(name)?;
+    let mut line = LINE;
+    let mut sites = None;
+    if let Some(file) = &options.fix {
+        let findings =
+            Findings::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        if findings.machine.line_size > 0 {
+            line = findings.machine.line_size;
+        }
+        let list = call_sites(&findings);
+        for what in &list.left_out {
+            notices.note(what);
+        }
+        ensure!(
+            !list.is_empty(),
+            "{} has no heap object whose call site is known, so there is nothing to pad",
+            file.display()
+        );
+        let text = list.text();
+        let made = MemoryFile::holding(c"sunder-call-sites", text.as_bytes());
+        sites = Some(made.context("cannot hand the call sites over")?);
+    }
+    let heap = MemoryFile::heap().context("cannot make the heap available")?;
+    let policy = policy_name(options.placement);
+    let mut wanted = OsString::from(format!("{policy},{line}"));
+    let files: Vec<_> = [Some(&heap), sites.as_ref()]
+        .into_iter()
+        .flatten()
+        .collect();
+    let kept: Vec<_> = files.iter().map(|file| file.descriptor()).collect();
+    // Without one, only what the program leaves behind could miss the files.
+    let keeper = Keeper::start(&kept).ok();
+    let holder = keeper.as_ref().map_or(std::process::id(), Keeper::process);
+    if let Some(sites) = &sites {
+        wanted.push(",");
+        wanted.push(sites.path_in(holder));
+    }
+    let launch = Launch::new(name.clone())
+        .arguments(arguments.to_vec())
+        .environment("LD_PRELOAD", Some(preload(&heap.path_in(holder))))
+        .environment(HEAP_VARIABLE, Some(wanted));
+    wait_for(&launch)
+}
+
+fn wait_for(launch: &Launch) -> Result<ExitStatus> {
+    let signals = Signals::hold();
+    let prepared = launch.prepare()?;
+    signals.forward_to(prepared.pid());
+    let mut child = prepared.go()?;
+    let exit = child.wait()?;
+    signals.release();
+    Ok(exit)
+}
+
+/// # Errors
+/// If nothing can be loaded into the program, with the reason.
+fn can_be_preloaded(name: &OsStr) -> Result<()> {
+    if let Some(why) = program::preload_hindrance(name) {
+        anyhow::bail!("the program can't be given another heap: {why}");
+    }
+    let why = match program::find(name).map(|path| program::linkage(&path)) {
+        Some(Linkage::Static) => "the program is statically linked",
+        Some(Linkage::Privileged) => "the program has set-user-id or other privileges",
+        _ => return Ok(()),
+    };
+    anyhow::bail!("the program can't be given another heap: {why}")
+}
+
+/// Ours first: the loader takes the first definition of `malloc`.
+fn preload(heap: &Path) -> OsString {
+    let mut all = heap.as_os_str().to_owned();
+    if let Some(own) = std::env::var_os("LD_PRELOAD") {
+        all.push(":");
+        all.push(own);
+    }
+    all
+}
+
+const fn policy_name(choice: Placement) -> &'static str {
+    match choice {
+        Placement::General => "general",
+        Placement::Hoard => "hoard",
+        Placement::Sized => "sized",
+        Placement::CallSite => "call-site",
+        Placement::SizedCallSite => "sized-call-site",
+    }
+}

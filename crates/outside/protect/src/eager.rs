@@ -1,0 +1,198 @@
+//! `sunder protect --eager`: SHERIFF-PROTECT's own way (section 5). Whatever two threads
+//! write becomes private, from the first thread on, if there are small objects on the
+//! page; nobody asks whether it costs anything. Called by `protect`; the pages are found
+//! inside (`sunder_wire::tracking`), and what is done with them is decided here.
+
+use super::keeper::Keeper;
+use super::shared::Shared;
+use super::{Options, Outcome, loaded, outcome};
+use crate::observer::{CYCLE, SAMPLED, Tap};
+use anyhow::{Context, Result};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+use sunder_access::{Address, Mapping, Mappings, ProcessId};
+use sunder_guests::MemoryFile;
+use sunder_live::{
+    Chosen, Live, LiveRemedy, Loaded, Observation, Observer, ObserverChoice, accompany,
+};
+use sunder_observe::launch::Child;
+use sunder_observe::{ObserveError, proc};
+use sunder_pipeline::Process;
+use sunder_stop::Collector;
+use sunder_wire::tracking::{mode, page};
+
+const PAGE: u64 = 4096;
+/// Objects of less are private, larger ones shared (SHERIFF, section 5).
+const SMALL: u64 = 1024;
+
+/// Runs the command; the value is the status to exit with.
+///
+/// # Errors
+/// If the report can't be written.
+pub fn run(options: &Options) -> Result<Outcome> {
+    let shared = Rc::new(Shared::new()?);
+    shared.tracking.mode.store(mode::EAGER, Relaxed);
+    shared.tracking.cycle.store(CYCLE, Relaxed);
+    shared.tracking.sampled.store(SAMPLED, Relaxed);
+    let mut protector = Protector {
+        library: MemoryFile::isolate().context("cannot make the library available")?,
+        shared,
+        options,
+        keeper: None,
+        collector: None,
+    };
+    let mut what = Observation {
+        observer: ObserverChoice::Isolate,
+        ..options.observation()
+    };
+    what.options.watch_budget = 0.0;
+    let done = accompany(&what, &mut protector);
+    drop(protector.collector.take());
+    let exit = done?.exit();
+    Ok(match &protector.keeper {
+        Some(keeper) => outcome(keeper, &[], None, None, exit),
+        None => Outcome::nothing(exit),
+    })
+}
+
+/// Goes along with a program.
+struct Protector<'a> {
+    options: &'a Options,
+    library: MemoryFile,
+    shared: Rc<Shared>,
+    keeper: Option<Keeper>,
+    collector: Option<Collector>,
+}
+
+impl LiveRemedy for Protector<'_> {
+    fn load(&self) -> Option<Loaded> {
+        Some(loaded(&self.library, &self.shared))
+    }
+
+    fn observer(&self) -> Option<(Box<dyn Observer>, Chosen)> {
+        let chosen = Chosen {
+            name: "isolate",
+            frequencies: (1, 1),
+        };
+        // Nothing is told in this mode.
+        let tap = Tap::new(Rc::clone(&self.shared));
+        Some((Box::new(tap), chosen))
+    }
+
+    fn begins(&mut self, process: ProcessId) -> Result<()> {
+        let process = process.0 as i32;
+        let keeper = Keeper::new(Rc::clone(&self.shared), self.options, process);
+        self.keeper = Some(keeper);
+        let collector = Collector::start(process).context("cannot start a thread")?;
+        self.collector = Some(collector);
+        Ok(())
+    }
+
+    fn step(&mut self, live: &mut Live) {
+        let Some(keeper) = &mut self.keeper else {
+            return;
+        };
+        let root = ProcessId(keeper.process().unsigned_abs());
+        // What is what is told by the mappings from before memory is made sharable.
+        if keeper.shared.conversions.load(Relaxed) == 0
+            && keeper.is_open()
+            && let Ok(mappings) = proc::mappings(root)
+        {
+            live.session.set_mappings(root, mappings);
+        }
+        keeper.turn();
+        let tracking = &keeper.shared.tracking;
+        for (place, shared) in tracking.shared_pages() {
+            if shared.state.load(SeqCst) == page::OPEN {
+                let at = shared.address.load(Relaxed);
+                let is_worth = has_small(live.session.process(root), at);
+                let state = if is_worth { page::PRIVATE } else { page::LEFT };
+                tracking.decide(place, state);
+            }
+        }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.keeper.as_ref().map(Keeper::look)
+    }
+
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        match &mut self.keeper {
+            Some(keeper) => Ok(keeper.exit().map(ExitStatus::from_raw)),
+            None => child.try_wait(),
+        }
+    }
+}
+
+/// Whether there are small objects on the page at `start`: heap blocks, or variables of a
+/// file or a stack.
+fn has_small(process: &Process, start: u64) -> bool {
+    let mut at = start;
+    let mut any = false;
+    while at < start + PAGE {
+        // Blocks begin at multiples of 16.
+        let mut next = at + 16;
+        if let Some(block) = process.block_at(Address(at), None)
+            && !block.freed
+        {
+            any = true;
+            if block.span.len < SMALL {
+                return true;
+            }
+            next = next.max(block.span.end().0);
+        }
+        at = next;
+    }
+    !any && is_of_variables(process.mappings(), start)
+}
+
+/// Whether variables of a file, or those in frames of the first thread, lie there.
+fn is_of_variables(mappings: &Mappings, at: u64) -> bool {
+    let mut before: Option<&Mapping> = None;
+    for mapping in mappings.iter() {
+        if mapping.span.contains(Address(at)) {
+            let data = |m: &Mapping| m.is_file() && m.write && !m.shared;
+            // What a file's variables have beyond the file's end follows its data.
+            let rest = mapping.path.is_empty()
+                && before.is_some_and(|m| data(m) && m.span.end() == mapping.span.start);
+            return data(mapping) || rest || mapping.path == "[stack]";
+        }
+        before = Some(mapping);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_access::Span;
+
+    #[test]
+    fn variables_are_those_of_files_and_of_the_first_stack() {
+        let mut mappings = Mappings::new();
+        let mut map = |start: u64, path: &str, inode, write| {
+            mappings.insert(Mapping {
+                span: Span::new(Address(start), 0x1000),
+                file_offset: 0,
+                path: path.into(),
+                inode,
+                read: true,
+                write,
+                execute: false,
+                shared: false,
+            });
+        };
+        map(0x1000, "/bin/a", 7, false);
+        map(0x2000, "/bin/a", 7, true);
+        map(0x3000, "", 0, true);
+        map(0x8000, "", 0, true);
+        map(0x9000, "[heap]", 0, true);
+        map(0xa000, "[stack]", 0, true);
+        let found = [0x1000, 0x2000, 0x3000, 0x8000, 0x9000, 0xa000, 0xf000]
+            .map(|at| is_of_variables(&mappings, at));
+        assert_eq!(found, [false, true, true, false, false, true, false]);
+    }
+}

@@ -1,0 +1,364 @@
+//! What the program has mapped: which code isolated threads may execute, where its
+//! global variables lie, and what speaks against isolating it at all. Called by
+//! `protect`; reads `/proc` and the files that are mapped.
+
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use sunder_access::ProcessId;
+use sunder_hooking::Calls;
+use sunder_observe::proc;
+use sunder_rewrite::sites::Number;
+
+const PAGE: u64 = 4096;
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Debug)]
+pub struct Mapping {
+    /// The first byte, and the one after the last.
+    pub start: u64,
+    /// See above.
+    pub end: u64,
+    /// As `rw-p`.
+    pub mode: String,
+    offset: u64,
+    name: String,
+}
+
+/// What is known of a file.
+#[derive(Debug, Default)]
+struct Module {
+    /// Addresses in the file of whole pages of code that order nothing.
+    code: Vec<[u64; 2]>,
+    /// Global variables by name: address in the file and size; the size is 0 if
+    /// several have that name.
+    globals: BTreeMap<String, [u64; 2]>,
+    /// Where the dynamic linker writes addresses of functions at their first call.
+    lazy: Option<[u64; 2]>,
+    /// Address of the segment that begins at the file's beginning.
+    first: u64,
+}
+
+/// The mapped files, each read once.
+#[derive(Debug, Default)]
+pub struct Images {
+    modules: BTreeMap<PathBuf, Module>,
+}
+
+fn mappings(process: i32) -> Vec<Mapping> {
+    let text = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    text.lines().filter_map(parse).collect()
+}
+
+/// One line; also the first of each mapping in `/proc/PID/smaps`.
+pub fn parse(line: &str) -> Option<Mapping> {
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let mode = words.next()?.to_owned();
+    let offset = words.next()?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let name = words.nth(2).unwrap_or_default().trim_start();
+    Some(Mapping {
+        start: number(start)?,
+        end: number(end)?,
+        mode,
+        offset: number(offset)?,
+        name: name.to_owned(),
+    })
+}
+
+/// Whether threads must be native in this file's code: it is where they synchronise.
+pub fn is_systems(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    [
+        "libc.so",
+        "libc-",
+        "ld-linux",
+        "libpthread",
+        "librt",
+        "libnptl",
+    ]
+    .iter()
+    .any(|start| name.starts_with(start))
+}
+
+impl Images {
+    /// The code that isolated threads may execute now: address ranges of whole pages.
+    /// With `any`, all of it.
+    pub fn code(&mut self, process: i32, any: bool) -> Vec<[u64; 2]> {
+        let mut ranges = Vec::new();
+        let mut firsts: BTreeMap<String, u64> = BTreeMap::new();
+        for mapping in mappings(process) {
+            if mapping.offset == 0 {
+                firsts.insert(mapping.name.clone(), mapping.start);
+            }
+            let path = Path::new(&mapping.name);
+            // Never our own: a thread there is on its way in or out.
+            let ours = mapping.name.starts_with("/memfd:");
+            if !mapping.mode.starts_with("r-x") || !path.is_absolute() || ours {
+                continue;
+            }
+            if any {
+                ranges.push([mapping.start, mapping.end]);
+                continue;
+            }
+            if is_systems(path) {
+                continue;
+            }
+            let Some(first) = firsts.get(&mapping.name) else {
+                continue;
+            };
+            let module = self.module(path);
+            let bias = first.wrapping_sub(module.first & !(PAGE - 1));
+            for [from, to] in &module.code {
+                let (from, to) = (from.wrapping_add(bias), to.wrapping_add(bias));
+                let (from, to) = (from.max(mapping.start), to.min(mapping.end));
+                if from < to {
+                    ranges.push([from, to]);
+                }
+            }
+        }
+        ranges
+    }
+
+    /// Where a global variable of a file (or of the first that has it) lies now: address
+    /// and size.
+    pub fn global(&mut self, process: i32, file: Option<&str>, name: &str) -> Option<[u64; 2]> {
+        for mapping in mappings(process) {
+            let path = Path::new(&mapping.name);
+            let asked = file.is_none_or(|file| file == mapping.name);
+            if mapping.offset != 0 || !path.is_absolute() || !asked || is_systems(path) {
+                continue;
+            }
+            let module = self.module(path);
+            if let Some([address, size]) = module.globals.get(name)
+                && *size > 0
+            {
+                let bias = mapping.start.wrapping_sub(module.first & !(PAGE - 1));
+                return Some([address.wrapping_add(bias), *size]);
+            }
+        }
+        None
+    }
+
+    /// Bytes on the pages of `[from, to)` that the dynamic linker writes at first calls of
+    /// functions. Who sees them late has the function looked up once more, no worse.
+    pub fn lazy(&mut self, process: i32, [from, to]: [u64; 2]) -> Option<[u64; 2]> {
+        let all = mappings(process);
+        let (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
+        let on = all.iter().find(|m| m.start <= from && from < m.end)?;
+        let path = Path::new(&on.name);
+        let first = all.iter().find(|m| m.name == on.name && m.offset == 0)?;
+        let module = path.is_absolute().then(|| self.module(path))?;
+        let bias = first.start.wrapping_sub(module.first & !(PAGE - 1));
+        let [start, end] = module.lazy?.map(|a| a.wrapping_add(bias));
+        let (start, end) = (start.max(from), end.min(to));
+        (start < end).then_some([start, end])
+    }
+
+    fn module(&mut self, path: &Path) -> &Module {
+        self.modules
+            .entry(path.to_owned())
+            .or_insert_with(|| read(path).unwrap_or_default())
+    }
+}
+
+fn read(path: &Path) -> Option<Module> {
+    let bytes = fs::read(path).ok()?;
+    let file = object::File::parse(bytes.as_slice()).ok()?;
+    let mut module = Module::default();
+    for segment in file.segments() {
+        if segment.file_range().0 == 0 {
+            module.first = segment.address();
+            break;
+        }
+    }
+    let lazy = file.section_by_name(".got.plt");
+    module.lazy = lazy.map(|s| [s.address(), s.address() + s.size()]);
+    // Sequences that the kernel restarts depend on the thread's CPU.
+    let restarts = file.section_by_name("__rseq_cs").is_some();
+    if !restarts {
+        module.code = quiet_code(&file);
+    }
+    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        if symbol.kind() != SymbolKind::Data || !symbol.is_definition() || symbol.size() == 0 {
+            continue;
+        }
+        let Ok(name) = symbol.name() else { continue };
+        let place = [symbol.address(), symbol.size()];
+        let known = module.globals.entry(name.to_owned()).or_insert(place);
+        if *known != place {
+            // Which one is meant can't be told.
+            known[1] = 0;
+        }
+    }
+    Some(module)
+}
+
+/// Pages of code without an instruction that orders memory.
+fn quiet_code(file: &object::File<'_>) -> Vec<[u64; 2]> {
+    let mut pages: BTreeSet<u64> = BTreeSet::new();
+    let mut loud: BTreeSet<u64> = BTreeSet::new();
+    for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
+        let (start, size) = (section.address(), section.size());
+        let Ok(code) = section.data() else { continue };
+        loud.extend(sunder_rewrite::ordering_pages(code, start));
+        let first = start & !(PAGE - 1);
+        pages.extend((first..start + size).step_by(PAGE as usize));
+    }
+    let mut ranges: Vec<[u64; 2]> = Vec::new();
+    for page in pages.difference(&loud) {
+        match ranges.last_mut() {
+            Some(last) if last[1] == *page => last[1] += PAGE,
+            _ => ranges.push([*page, page + PAGE]),
+        }
+    }
+    ranges
+}
+
+/// Whether calls that make processes or change mappings come from functions that the
+/// library inside stands before: a process made otherwise would share memory that it
+/// must not.
+fn calls_are_seen(process: i32, hooks: &[[u64; 2]]) -> Result<(), String> {
+    const HARMFUL: [libc::c_long; 14] = [
+        libc::SYS_mmap,
+        libc::SYS_mprotect,
+        libc::SYS_munmap,
+        libc::SYS_brk,
+        libc::SYS_mremap,
+        libc::SYS_madvise,
+        libc::SYS_shmat,
+        libc::SYS_shmdt,
+        libc::SYS_remap_file_pages,
+        libc::SYS_pkey_mprotect,
+        libc::SYS_clone,
+        libc::SYS_fork,
+        libc::SYS_vfork,
+        libc::SYS_clone3,
+    ];
+    let process = ProcessId(process.unsigned_abs());
+    let mappings = proc::mappings(process).map_err(|e| e.to_string())?;
+    let harmful = |number| match number {
+        Number::Always(number) => HARMFUL.contains(&number.into()),
+        Number::Any | Number::In(_) => true,
+    };
+    let mut calls = Calls::new(harmful);
+    calls.know(hooks);
+    calls.all_seen(&mappings)
+}
+
+/// Why the memory of the process must stay as it is, if so; also if that can't be told. Timers of
+/// CPU time with `our_signal` are no reason; 0 for none. The code of our hooks there
+/// lies at `hooks`.
+pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<String> {
+    let unknown =
+        |what: &str, error: std::io::Error| Some(format!("its {what} can't be read: {error}"));
+    let status = match fs::read_to_string(format!("/proc/{process}/status")) {
+        Ok(status) => status,
+        Err(error) => return unknown("state", error),
+    };
+    let kilobytes = |name: &str| {
+        let line = status.lines().find(|l| l.starts_with(name))?;
+        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    if kilobytes("VmLck:").is_some_and(|k| k > 0) {
+        return Some("the program has locked memory".into());
+    }
+    let free = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
+        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    let resident = kilobytes("RssAnon:").unwrap_or(0);
+    if free.is_some_and(|free| free < (64 << 10)) || resident > LARGEST_KILOBYTES {
+        return Some(format!(
+            "{} MiB of memory are too much to convert",
+            resident >> 10
+        ));
+    }
+    let limits = match fs::read_to_string(format!("/proc/{process}/limits")) {
+        Ok(limits) => limits,
+        Err(error) => return unknown("limits", error),
+    };
+    let file_size = limits.lines().find(|l| l.starts_with("Max file size"));
+    if !file_size.is_some_and(|l| l.contains("unlimited")) {
+        return Some("the size of files is limited".into());
+    }
+    if mappings(process)
+        .iter()
+        .any(|m| m.name.starts_with("/[aio]"))
+    {
+        return Some("the program uses asynchronous input and output".into());
+    }
+    if let Err(why) = calls_are_seen(process, hooks) {
+        return Some(why);
+    }
+    if has_cpu_timers(process, our_signal) {
+        return Some(
+            "the program has timers of CPU time, which isolated threads do not use".into(),
+        );
+    }
+    let descriptors = match fs::read_dir(format!("/proc/{process}/fd")) {
+        Ok(descriptors) => descriptors,
+        Err(error) => return unknown("open files", error),
+    };
+    let mut links = descriptors
+        .flatten()
+        .filter_map(|d| fs::read_link(d.path()).ok());
+    let bad = |link: PathBuf| {
+        let link = link.to_string_lossy();
+        ["io_uring", "userfaultfd", "kvm"]
+            .iter()
+            .any(|kind| link.contains(kind))
+    };
+    links
+        .any(bad)
+        .then(|| "the kernel writes to the program's memory by itself (io_uring or alike)".into())
+}
+
+/// Whether a timer of the process counts CPU time, besides those that take samples for
+/// us.
+fn has_cpu_timers(process: i32, our_signal: u32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{process}/timers")).unwrap_or_default();
+    let ours = format!("{our_signal}/");
+    let mut signal = "";
+    text.lines().any(|line| {
+        if let Some(new) = line.strip_prefix("signal:") {
+            signal = new.trim();
+        }
+        let clock = line.strip_prefix("ClockID:").map(str::trim);
+        // Those of a process or thread are negative, our own are 2 and 3.
+        let is_cpu = clock.is_some_and(|c| c.starts_with('-') || c == "2" || c == "3");
+        is_cpu && !(our_signal != 0 && signal.starts_with(&ours))
+    })
+}
+
+/// Whether a thread may make other system calls than we may: then it is confined, and
+/// what the library does could be its end.
+pub fn is_confined(process: i32, thread: i32) -> bool {
+    let filters = |path: String| -> Option<u32> {
+        let status = fs::read_to_string(path).ok()?;
+        let number = |name: &str| -> Option<u32> {
+            let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        // Kernels before 5.9 do not count filters.
+        Some(number("Seccomp_filters:").unwrap_or(0) + number("Seccomp:")?)
+    };
+    let own = filters("/proc/thread-self/status".into()).unwrap_or(0);
+    filters(format!("/proc/{process}/task/{thread}/status")).is_none_or(|f| f > own)
+}
+
+/// More memory than this is not converted: it would stop the program for too long.
+const LARGEST_KILOBYTES: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_told_of_a_program_speaks_against_isolating_it() {
+        let said = hindrance(i32::MAX, &[], 0);
+        assert!(said.is_some_and(|why| why.starts_with("its state can't be read: ")));
+    }
+}

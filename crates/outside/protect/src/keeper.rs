@@ -1,0 +1,542 @@
+//! Who sends threads into isolation: stops one for a moment with `ptrace`, looks where
+//! it is, and sends it into the library inside. What is isolated is others' business
+//! (`pages`). Called by `protect` in turns, always from the same thread; must not wait
+//! for what the program does, but for moments, and while memory is made sharable or private
+//! again, with everybody but one thread stopped: for as long as that takes.
+
+mod conversion;
+mod program;
+
+use super::apart;
+use super::guard::{self, Guards};
+use super::hooks::Hooks;
+use super::image::{self, Images};
+use super::pages::{Asked, Pages};
+use super::shared::{self, Shared};
+use super::threads::{is_alive, is_gone, is_running, threads_of};
+use crate::Options;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+use sunder_access::ProcessId;
+use sunder_observe::{monotonic_now, proc};
+use sunder_stop::{Stop, Stopped};
+use sunder_wire::isolation::{
+    CODES, CONTROL_BYTES, Control, RANGES, REGISTERS, SLOTS, SUITCASE, SUITCASES_AT, Slot, closed,
+    order, ready, state, why,
+};
+use sunder_wire::tracking::mode;
+
+/// How often threads are looked at, unless tests want it otherwise.
+const LOOK: Duration = Duration::from_millis(5);
+/// The bounded interval of commits in microseconds: SHERIFF's sampling interval.
+const TICK: u32 = 10_000;
+/// Episodes shorter than this on average cost more than they bring.
+const SHORT: f64 = 1.5e6;
+/// For how long a thread with short episodes is left alone at least, and a new one where
+/// episodes are short for all.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The longest time that a thread with short episodes is left alone.
+const MOST_PAUSE: Duration = Duration::from_secs(2);
+/// Between two attempts to make memory sharable; doubled after each that was one.
+const CONVERSION: Duration = Duration::from_millis(50);
+/// So many episodes that end at memory that is not sharable ask for another conversion.
+const MISSED: u32 = 4;
+/// For how long everybody is native now and then, so that what else is shared falsely can
+/// be seen: isolated threads are not sampled.
+const REST: Duration = Duration::from_millis(150);
+/// The first and the longest time between two rests; doubled after each.
+const RESTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// A thread that has written nothing of what is isolated for so long, in ns, is busy with
+/// something else, and the next rest comes sooner.
+const IDLE: u64 = 200_000_000;
+/// So long is tried to stop all threads for a fork. One that waits for a child of `vfork` or for a
+/// disk does not stop before that is over.
+const FORK: Duration = Duration::from_secs(10);
+/// The weight of the past in that average (SHERIFF, section 5).
+const ALPHA: f64 = 0.9;
+
+/// What is kept of a thread.
+#[derive(Debug)]
+struct Thread {
+    /// Its place in the control file.
+    slot: Option<usize>,
+    /// When to look at it again.
+    next: Instant,
+    /// How long to wait after the next look that brings nothing.
+    pause: Duration,
+    /// Average length of its episodes in nanoseconds.
+    average: f64,
+    /// Episodes that the average knows.
+    episodes: u64,
+}
+
+/// When threads are native to be seen.
+#[derive(Debug)]
+struct Rests {
+    /// The end of the last one.
+    until: Instant,
+    next: Instant,
+    /// From the next one to that after it.
+    pause: Duration,
+}
+
+impl Rests {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            until: now,
+            next: now + RESTS[0],
+            pause: RESTS[0],
+        }
+    }
+}
+
+/// Who keeps the program's threads where they are best.
+pub struct Keeper {
+    process: i32,
+    /// The control file.
+    pub shared: Rc<Shared>,
+    /// What the program has mapped.
+    pub images: Images,
+    /// What is isolated.
+    pub pages: Pages,
+    /// Pages of code of which only a part may be executed.
+    guards: Guards,
+    hooks: Hooks,
+    any_code: bool,
+    look: Duration,
+    short: f64,
+    threads: HashMap<i32, Thread>,
+    /// Average length of the episodes of all threads, in nanoseconds: what to expect of a
+    /// new one.
+    usual: f64,
+    /// When everybody is native for a while, if the program is observed.
+    rests: Option<Rests>,
+    /// Why nobody is isolated any more.
+    refused: Option<String>,
+    /// The program has executed another one, which has not said yet that it has the library.
+    is_elsewhere: bool,
+    /// How often another program was found with the library.
+    pub programs: u32,
+    exit: Option<i32>,
+    /// The program, which has ended, had waited for processes: workers too, if there were any.
+    pub had_children: bool,
+    /// When to ask again whether the program is still the same.
+    next_image: Instant,
+    next_conversion: Option<Instant>,
+    /// Episodes since the last conversion that ended because a worker had no such memory.
+    missed: u32,
+}
+
+impl Keeper {
+    /// For `process`, which has not begun.
+    pub fn new(shared: Rc<Shared>, options: &Options, process: i32) -> Self {
+        let tick = options.every.unwrap_or(TICK);
+        let mut keeper = Self::with_tick(shared, tick, process);
+        if let Some(every) = options.every {
+            keeper.look = Duration::from_micros(every.into());
+            keeper.short = 0.0;
+        }
+        keeper.any_code = options.any_code;
+        keeper
+    }
+
+    /// For `process`, which has not begun, with commits every `tick` microseconds.
+    pub fn with_tick(shared: Rc<Shared>, tick: u32, process: i32) -> Self {
+        shared.tick.store(tick, Relaxed);
+        shared.tool.store(std::process::id(), Relaxed);
+        shared.process.store(process as u32, Relaxed);
+        Self {
+            process,
+            shared,
+            images: Images::default(),
+            pages: Pages::default(),
+            guards: Guards::default(),
+            hooks: Hooks::default(),
+            any_code: false,
+            look: LOOK,
+            short: SHORT,
+            threads: HashMap::new(),
+            usual: 2.0 * SHORT,
+            rests: None,
+            refused: None,
+            is_elsewhere: false,
+            programs: 0,
+            exit: None,
+            had_children: false,
+            next_image: Instant::now(),
+            next_conversion: None,
+            missed: 0,
+        }
+    }
+
+    /// The process.
+    pub const fn process(&self) -> i32 {
+        self.process
+    }
+
+    /// Something is suspected: what isolating needs is made ready.
+    pub fn expect_work(&mut self) {
+        self.hooks.plan();
+    }
+
+    /// How long to wait between two turns.
+    pub const fn look(&self) -> Duration {
+        self.look
+    }
+
+    /// Asks for bytes to be isolated, and for those beside them of which it does not matter
+    /// when their changes are seen.
+    pub fn ask(&mut self, asked: Asked) {
+        self.pages.ask(&self.shared, asked);
+        if asked.block.is_some() {
+            return;
+        }
+        let bytes = [asked.start, asked.start.saturating_add(asked.size)];
+        if let Some([start, end]) = self.images.lazy(self.process, bytes) {
+            let beside = Asked {
+                start,
+                size: end - start,
+                ..asked
+            };
+            self.pages.ask(&self.shared, beside);
+        }
+    }
+
+    /// The program is observed, and something new is isolated: threads rest now and then
+    /// to be seen, soon at first.
+    pub fn let_rest(&mut self) {
+        self.rests = Some(Rests::new());
+    }
+
+    /// Whether everybody is to be native just now.
+    fn is_resting(&mut self) -> bool {
+        let idle = self.somebody_is_idle();
+        let Some(rests) = &mut self.rests else {
+            return false;
+        };
+        let now = Instant::now();
+        if now < rests.until {
+            return true;
+        }
+        if idle {
+            rests.next = rests.next.min(rests.until + RESTS[0]);
+        }
+        if now < rests.next {
+            return false;
+        }
+        rests.until = now + REST;
+        rests.next = rests.until + rests.pause;
+        rests.pause = (rests.pause * 2).min(RESTS[1]);
+        for slot in &self.shared.slots {
+            if slot.state.load(Acquire) == state::ISOLATED {
+                // Its thread sees this at its next tick.
+                slot.recall.store(1, SeqCst);
+            }
+        }
+        true
+    }
+
+    /// Whether a thread is isolated without need.
+    fn somebody_is_idle(&self) -> bool {
+        let now = monotonic_now().0;
+        self.shared.slots.iter().any(|slot| {
+            slot.state.load(Acquire) == state::ISOLATED
+                && slot.written.load(Relaxed) == 0
+                && now.saturating_sub(slot.since.load(Relaxed)) > IDLE
+        })
+    }
+
+    /// The program's status as the kernel tells it, if it has ended: it is collected then.
+    pub fn exit(&mut self) -> Option<i32> {
+        if self.exit.is_none() {
+            self.had_children |= has_ended_with_children(self.process);
+            self.exit = sunder_stop::sweep(self.process);
+        }
+        self.exit
+    }
+
+    /// Whether the library is in place and nothing speaks against isolating.
+    pub fn is_open(&self) -> bool {
+        self.refused.is_none()
+            && !self.is_elsewhere
+            && self.shared.ready.load(Acquire) == ready::READY
+            && self.shared.closed.load(Acquire) == closed::OPEN
+    }
+
+    /// One turn; nothing if the program has ended.
+    pub fn turn(&mut self) {
+        if self.exit().is_some() {
+            return;
+        }
+        if self.shared.ready.load(Acquire) == ready::ANOTHER {
+            self.begin_anew();
+        }
+        self.see_the_image();
+        let stop = self.shared.stop.load(SeqCst);
+        if stop != 0 && self.wants_a_fork(stop as i32) {
+            self.stop_for_a_fork();
+        } else if stop != 0 {
+            // Who wanted it was ended, and nobody else takes it back.
+            let _ = self.shared.stop.compare_exchange(stop, 0, SeqCst, SeqCst);
+        } else if self.is_open() {
+            if !self.pages.settle(&self.shared) {
+                self.free_slots();
+            } else if self.prepare() && !self.is_resting() {
+                self.look_around();
+            }
+        }
+    }
+
+    /// Whether there is anything to isolate; the first time, learns where that may be
+    /// done.
+    fn prepare(&mut self) -> bool {
+        let any = Pages::any(&self.shared) || self.shared.tracking.mode.load(Relaxed) != mode::OFF;
+        if any && self.shared.code_count.load(Relaxed) == 0 {
+            self.hooks.plan();
+            self.learn_code();
+        }
+        any
+    }
+
+    fn learn_code(&mut self) {
+        let code = self.images.code(self.process, self.any_code);
+        let count = code.len().min(CODES);
+        for (to, from) in self.shared.codes.iter().zip(&code) {
+            to[0].store(from[0], Relaxed);
+            to[1].store(from[1], Relaxed);
+        }
+        self.shared.code_count.store(count as u32, Relaxed);
+    }
+
+    /// Looks at every thread that it is time for.
+    fn look_around(&mut self) {
+        let threads = threads_of(self.process);
+        self.free_slots();
+        let process = self.process;
+        let lives = |thread: &i32| threads.contains(thread) || !is_gone(process, *thread);
+        self.threads.retain(|thread, _| lives(thread));
+        if threads.len() < 2 {
+            return;
+        }
+        for thread in threads {
+            if self.exit.is_some() || self.refused.is_some() {
+                return;
+            }
+            if self.is_time(thread) && is_running(self.process, thread) {
+                self.look_at(thread);
+            }
+        }
+    }
+
+    /// Slots of threads that are gone belong to nobody. A thread that is not at home can't end by
+    /// itself, and would lose what it has computed: only another program leaves such a slot.
+    fn free_slots(&mut self) {
+        for (index, slot) in self.shared.slots.iter().enumerate() {
+            let thread = slot.thread.load(Relaxed) as i32;
+            let is_home = slot.state.load(Acquire) == state::HOME;
+            let ended = thread != 0 && is_gone(self.process, thread);
+            if ended && (is_home || self.is_another_image()) {
+                let gone = self.threads.values().find(|t| t.slot == Some(index));
+                if gone.is_some_and(|t| t.episodes != slot.episodes.load(Relaxed)) {
+                    self.usual = averaged(self.usual, length_of(slot));
+                }
+                slot.thread.store(0, Relaxed);
+                slot.state.store(state::FREE, Relaxed);
+            }
+        }
+    }
+
+    fn is_time(&mut self, thread: i32) -> bool {
+        let now = Instant::now();
+        let short = self.usual < self.short;
+        let kept = self.threads.entry(thread).or_insert_with(|| Thread {
+            slot: None,
+            next: if short { now + PAUSE } else { now },
+            pause: self.look,
+            average: 2.0 * SHORT,
+            episodes: 0,
+        });
+        if kept.next > now {
+            return false;
+        }
+        let Some(slot) = kept.slot.and_then(|i| self.shared.slots.get(i)) else {
+            return true;
+        };
+        if slot.state.load(Acquire) != state::HOME {
+            return false;
+        }
+        let episodes = slot.episodes.load(Relaxed);
+        if episodes != kept.episodes {
+            kept.episodes = episodes;
+            let length = length_of(slot);
+            kept.average = averaged(kept.average, length);
+            self.usual = averaged(self.usual, length);
+            let reason = slot.why.load(Relaxed);
+            // What can't be made sharable is no reason to try.
+            let met = slot.address.load(Relaxed);
+            let missed = reason == why::MEMORY && !apart::is_apart(&self.shared, met);
+            self.missed += u32::from(missed);
+            if reason == why::CODE {
+                self.guards.ask(self.process, &self.shared, met);
+            }
+            let failed = reason == why::NO_WORKER;
+            if failed || kept.average < self.short {
+                // Short transactions, or none: it stays home for a while, each time longer.
+                kept.pause = (kept.pause * 2).clamp(PAUSE, MOST_PAUSE);
+                kept.next = now + kept.pause;
+                kept.average = SHORT;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Stops a thread and sends it into isolation if it stands in code that it may
+    /// execute there.
+    fn look_at(&mut self, thread: i32) {
+        let stopped = match Stopped::stop(thread, self.process) {
+            Ok(Stop::Stopped(stopped)) => stopped,
+            Ok(Stop::NotNow) => return,
+            Ok(Stop::Ended(status)) => {
+                self.exit = Some(status);
+                return;
+            }
+            Err(_) if !is_alive(self.process, thread) => return,
+            Err(error) => {
+                self.refused = Some(format!("threads can't be stopped: {error}"));
+                return;
+            }
+        };
+        let at = stopped.computing_at();
+        let computes =
+            at.is_some_and(|at| self.is_code(at)) && !self.is_ours(stopped.registers().rsp);
+        let Some(kept) = self.threads.get_mut(&thread) else {
+            return;
+        };
+        if !computes {
+            kept.pause = (kept.pause * 2).min(self.look * 16);
+            kept.next = Instant::now() + kept.pause;
+            // It need not wait for what is looked up.
+            drop(stopped);
+            self.guards.ask(self.process, &self.shared, at.unwrap_or(0));
+            return;
+        }
+        kept.pause = self.look;
+        // Of another one that begins, this is the only thread: what it says now, it says until
+        // it goes on.
+        if !self.is_open() {
+            return;
+        }
+        if !self.is_same_image() {
+            self.is_elsewhere = self.is_another_image();
+            return;
+        }
+        if image::is_confined(self.process, thread) {
+            self.refused = Some("the program confines its system calls".into());
+            return;
+        }
+        if self.wants_conversion() {
+            self.convert(stopped);
+        } else {
+            self.send(stopped, order::ISOLATE);
+        }
+    }
+
+    /// Whether an address lies in the control file, as it does for the stack of a handler that
+    /// interrupted a thread on its way home.
+    fn is_ours(&self, address: u64) -> bool {
+        let base = self.shared.base.load(Relaxed);
+        (base..base.saturating_add(CONTROL_BYTES as u64)).contains(&address)
+    }
+
+    fn is_code(&self, address: u64) -> bool {
+        if guard::is_open(&self.shared, address) {
+            return true;
+        }
+        let count = self.shared.code_count.load(Relaxed) as usize;
+        self.shared
+            .codes
+            .iter()
+            .take(count)
+            .any(|[from, to]| (from.load(Relaxed)..to.load(Relaxed)).contains(&address))
+    }
+
+    /// Sends a stopped thread; whether it went.
+    fn send(&mut self, stopped: Box<Stopped>, order: u32) -> bool {
+        let thread = stopped.thread();
+        let Some(index) = self.slot_of(thread) else {
+            return false;
+        };
+        let slot = &self.shared.slots[index];
+        let Ok(mask) = stopped.mask() else {
+            return false;
+        };
+        let r = stopped.registers();
+        let general = [
+            r.r15, r.r14, r.r13, r.r12, r.rbp, r.rbx, r.r11, r.r10, r.r9, r.r8, r.rax, r.rcx,
+            r.rdx, r.rsi, r.rdi,
+        ];
+        let kept = self.shared.registers(index);
+        for (to, from) in kept.general.iter().zip(general) {
+            to.store(from, Relaxed);
+        }
+        for (to, from) in kept.frame.iter().zip([r.rip, r.cs, r.eflags, r.rsp, r.ss]) {
+            to.store(from, Relaxed);
+        }
+        slot.mask.store(mask, Relaxed);
+        slot.order.store(order, SeqCst);
+        let base = self.shared.base.load(Relaxed);
+        let control: &Control = &self.shared;
+        let first = control.slots.as_ptr() as usize - &raw const *control as usize;
+        let argument = base + (first + index * size_of::<Slot>()) as u64;
+        let stack = base + (SUITCASES_AT + index * SUITCASE + REGISTERS) as u64;
+        let entry = self.shared.entry.load(Relaxed);
+        stopped.send(entry, argument, stack).is_ok()
+    }
+
+    fn slot_of(&mut self, thread: i32) -> Option<usize> {
+        let kept = self.threads.get_mut(&thread)?;
+        if kept.slot.is_none() {
+            let free = self
+                .shared
+                .slots
+                .iter()
+                .position(|s| s.thread.load(Relaxed) == 0)?;
+            debug_assert!(free < SLOTS);
+            let slot = &self.shared.slots[free];
+            slot.thread.store(thread as u32, Relaxed);
+            slot.episodes.store(0, Relaxed);
+            slot.state.store(state::HOME, SeqCst);
+            kept.slot = Some(free);
+        }
+        kept.slot
+    }
+}
+
+/// How long the last episode of a slot's thread was, in nanoseconds.
+fn length_of(slot: &Slot) -> u64 {
+    let since = slot.since.load(Relaxed);
+    slot.until.load(Relaxed).saturating_sub(since)
+}
+
+fn averaged(before: f64, new: u64) -> f64 {
+    ALPHA * before + (1.0 - ALPHA) * new as f64
+}
+
+/// Whether the process has ended and waited for others before; it is not collected.
+fn has_ended_with_children(process: i32) -> bool {
+    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: a description that is all zeroes, to be written to.
+    let ended = unsafe {
+        let mut told: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PID, process as libc::id_t, &raw mut told, how) == 0
+            && told.si_pid() == process
+    };
+    ended && proc::has_waited_for_children(ProcessId(process.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! `sunder protect` without a saved result: the program is observed as by `detect`, and
+//! what is seen to be shared falsely is isolated in the middle of the run. Brings the
+//! two loops together: the observer waits, and the keeper has its turn after it.
+
+use super::choose::Chooser;
+use super::keeper::Keeper;
+use super::shared::Shared;
+use super::target::Targets;
+use super::{Options, Outcome, loaded, outcome};
+use anyhow::{Context, Result};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use sunder_access::ProcessId;
+use sunder_guests::MemoryFile;
+use sunder_live::{Live, LiveRemedy, Loaded, accompany};
+use sunder_observe::launch::Child;
+use sunder_observe::{ObserveError, monotonic_now};
+use sunder_stop::Collector;
+
+/// How often lines are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Runs the command, with the global variables of a result from the beginning; the value is the status to exit with.
+///
+/// # Errors
+/// If the report can't be written.
+pub fn run(options: &Options, targets: Targets) -> Result<Outcome> {
+    let mut protector = Protector {
+        library: MemoryFile::isolate().context("cannot make the library available")?,
+        shared: Some(Rc::new(Shared::new()?)),
+        options,
+        targets,
+        changes: None,
+        keeper: None,
+        programs: 0,
+        collector: None,
+        chooser: Chooser::new(options.strict),
+        next_look: Duration::ZERO,
+    };
+    let done = accompany(&options.observation(), &mut protector);
+    drop(protector.collector.take());
+    let done = done?;
+    let (exit, others) = (done.exit(), done.left_children_out());
+    let (left_out, isolated) = (&protector.chooser.left_out, &protector.chooser.isolated);
+    Ok(match &protector.keeper {
+        Some(keeper) => {
+            let others = Some(others || keeper.had_children);
+            outcome(keeper, left_out, Some(isolated), others, exit)
+        }
+        None => Outcome::nothing(exit),
+    })
+}
+
+/// Goes along with a program.
+struct Protector<'a> {
+    options: &'a Options,
+    library: MemoryFile,
+    targets: Targets,
+    /// What the program had said of its blocks when the targets were last asked for.
+    changes: Option<u32>,
+    /// Until the keeper has it.
+    shared: Option<Rc<Shared>>,
+    keeper: Option<Keeper>,
+    /// Which program of the process the chooser knows.
+    programs: u32,
+    collector: Option<Collector>,
+    chooser: Chooser,
+    next_look: Duration,
+}
+
+impl LiveRemedy for Protector<'_> {
+    fn load(&self) -> Option<Loaded> {
+        let shared = self.shared.as_ref()?;
+        Some(loaded(&self.library, shared))
+    }
+
+    fn waits_for_samples(&self) -> bool {
+        false
+    }
+
+    fn begins(&mut self, process: ProcessId) -> Result<()> {
+        let shared = self.shared.take().context("a program begins once")?;
+        let process = process.0 as i32;
+        self.keeper = Some(Keeper::new(shared, self.options, process));
+        let collector = Collector::start(process).context("cannot start a thread")?;
+        self.collector = Some(collector);
+        Ok(())
+    }
+
+    fn step(&mut self, live: &mut Live) {
+        let Some(keeper) = &mut self.keeper else {
+            return;
+        };
+        keeper.turn();
+        if self.programs != keeper.programs {
+            self.programs = keeper.programs;
+            self.changes = None;
+            self.chooser = Chooser::new(self.options.strict);
+        }
+        if !keeper.is_open() {
+            return;
+        }
+        let root = ProcessId(keeper.process().unsigned_abs());
+        let status = live.session.runtime_status(root);
+        let signal = status.timer_signal.unwrap_or(0);
+        keeper.shared.our_signal.store(signal, Relaxed);
+        let changes = keeper.shared.block_changes.load(Relaxed);
+        if self.changes != Some(changes) {
+            self.changes = Some(changes);
+            self.targets.choose_globals(keeper);
+        }
+        let process = live.session.process(root);
+        self.chooser.ask(process, keeper);
+        let elapsed = live.elapsed();
+        if live.first_suspect.is_none() {
+            return;
+        }
+        keeper.expect_work();
+        if elapsed < self.next_look {
+            return;
+        }
+        self.next_look = elapsed + LOOK_EVERY;
+        let unwatched = live.watch_refused.is_some();
+        let seconds = elapsed.as_secs_f64();
+        let process = live.session.process(root);
+        self.chooser
+            .look(process, keeper, monotonic_now(), seconds, unwatched);
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        let keeper = self.keeper.as_ref()?;
+        (self.chooser.is_busy() || self.targets.has_globals()).then(|| keeper.look())
+    }
+
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        match &mut self.keeper {
+            Some(keeper) => Ok(keeper.exit().map(ExitStatus::from_raw)),
+            None => child.try_wait(),
+        }
+    }
+}

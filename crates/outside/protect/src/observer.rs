@@ -1,0 +1,175 @@
+//! `sunder detect --observer isolate`: SHERIFF-DETECT (sections 4 and 4.7). Threads are
+//! sent into isolation while they compute, as by `protect`; pages that two of them write
+//! become private, and what each changed in an interval is what commits find. Called by
+//! `detect`; what is seen goes into the one pipeline (`tap`). See
+//! `docs/design/observe.md`.
+
+mod tap;
+
+pub use tap::Tap;
+
+use crate::keeper::Keeper;
+use crate::shared::Shared;
+use crate::{closed_because, loaded};
+use anyhow::{Context, Result};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use sunder_access::ProcessId;
+use sunder_findings::Findings;
+use sunder_guests::MemoryFile;
+use sunder_live::{
+    Chosen, Live, LiveRemedy, Loaded, Observation, Observer, ObserverChoice, observe_with,
+};
+use sunder_observe::launch::Child;
+use sunder_observe::{ObserveError, proc};
+use sunder_stop::Collector;
+use sunder_wire::isolation::why;
+use sunder_wire::tracking::mode;
+
+/// Commits a second, unless `--frequency` says otherwise: SHERIFF's sampling interval of
+/// 10 ms (section 4.3).
+const FREQUENCY: u32 = 100;
+/// SHERIFF looks for shared pages in the first 50 of every 1,000 periods (section 4.7);
+/// how many is `--sampled`.
+pub const CYCLE: u32 = 1000;
+/// See [`CYCLE`].
+pub const SAMPLED: u32 = 50;
+
+/// Runs the program under observation, whatever observer is asked for; in `sampled` of
+/// [`CYCLE`] intervals it looks for shared pages.
+///
+/// # Errors
+/// If it could not be started.
+pub fn observe(what: &Observation, sampled: u32) -> Result<(Findings, ExitStatus)> {
+    let shared = Rc::new(Shared::new()?);
+    shared.tracking.mode.store(mode::DETECT, Relaxed);
+    shared.tracking.cycle.store(CYCLE, Relaxed);
+    shared.tracking.sampled.store(sampled, Relaxed);
+    let mut observer = IsolateObserver {
+        library: MemoryFile::isolate().context("cannot make the library available")?,
+        shared,
+        frequency: what.options.frequency.unwrap_or(FREQUENCY),
+        keeper: None,
+        collector: None,
+    };
+    let mut what = Observation {
+        observer: ObserverChoice::Isolate,
+        ..what.clone()
+    };
+    // Its events would be those of the thread, which is parked.
+    what.options.watch_budget = 0.0;
+    observe_with(&what, &mut observer)
+}
+
+/// Goes along with a program.
+struct IsolateObserver {
+    library: MemoryFile,
+    shared: Rc<Shared>,
+    /// Commits a second.
+    frequency: u32,
+    keeper: Option<Keeper>,
+    collector: Option<Collector>,
+}
+
+impl Drop for IsolateObserver {
+    fn drop(&mut self) {
+        // Before the keeper, for whom it collects.
+        self.collector.take();
+    }
+}
+
+impl LiveRemedy for IsolateObserver {
+    fn load(&self) -> Option<Loaded> {
+        Some(loaded(&self.library, &self.shared))
+    }
+
+    fn observer(&self) -> Option<(Box<dyn Observer>, Chosen)> {
+        let chosen = Chosen {
+            name: "isolate",
+            frequencies: (self.frequency, self.frequency),
+        };
+        let tap = Tap::new(Rc::clone(&self.shared));
+        Some((Box::new(tap), chosen))
+    }
+
+    fn begins(&mut self, process: ProcessId) -> Result<()> {
+        let process = process.0 as i32;
+        let interval = 1_000_000 / self.frequency.max(1);
+        let keeper = Keeper::with_tick(Rc::clone(&self.shared), interval, process);
+        self.keeper = Some(keeper);
+        let collector = Collector::start(process).context("cannot start a thread")?;
+        self.collector = Some(collector);
+        Ok(())
+    }
+
+    fn step(&mut self, live: &mut Live) {
+        let Some(keeper) = &mut self.keeper else {
+            return;
+        };
+        // Names come from the mappings as they are before memory is made sharable.
+        if keeper.shared.conversions.load(Relaxed) == 0 && keeper.is_open() {
+            let process = ProcessId(keeper.process().unsigned_abs());
+            let several = proc::threads(process).is_ok_and(|threads| threads.len() > 1);
+            if several && let Ok(mappings) = proc::mappings(process) {
+                live.session.set_mappings(process, mappings);
+            }
+        }
+        keeper.turn();
+    }
+
+    fn limits(&self) -> Vec<String> {
+        let mut limits = vec![
+            "The isolate observer sees what threads write while they compute, not what they only \
+             read: one writer beside readers is not found."
+                .to_owned(),
+        ];
+        let Some(keeper) = &self.keeper else {
+            return limits;
+        };
+        let control = &keeper.shared;
+        let closed = closed_because(control);
+        let episodes: u64 = control
+            .returns
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| !matches!(*i as u32, 0 | why::NO_WORKER | why::NO_MEMORY))
+            .map(|(_, count)| count.load(Relaxed))
+            .sum();
+        match (keeper.refusal().or(closed), episodes) {
+            (Some(why), 0) => limits.push(format!("Nothing was observed: {why}.")),
+            (Some(why), _) => limits.push(format!("Observation ended early: {why}.")),
+            (None, 0) => limits.push(
+                "Nothing was observed: no two threads computed at once, for long, in code that can \
+                 be isolated."
+                    .into(),
+            ),
+            (None, _) => {}
+        }
+        let tracking = &control.tracking;
+        let left_out = tracking.left_out.load(Relaxed);
+        if left_out > 0 {
+            limits.push(format!(
+                "{left_out} times a page had no room in the tables and stayed shared."
+            ));
+        }
+        let lost = tracking.lost.load(Relaxed);
+        if lost > 0 {
+            limits.push(format!("{lost} changes came faster than they were taken."));
+        }
+        limits
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.keeper.as_ref().map(Keeper::look)
+    }
+
+    fn collect(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, ObserveError> {
+        match &mut self.keeper {
+            Some(keeper) => Ok(keeper.exit().map(ExitStatus::from_raw)),
+            None => child.try_wait(),
+        }
+    }
+}

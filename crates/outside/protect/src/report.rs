@@ -1,0 +1,276 @@
+//! What `protect` says at the end: one line, and a report for tools. Figures come from
+//! the control file; nothing is decided here.
+
+use serde_json::json;
+use std::sync::atomic::Ordering::Relaxed;
+use sunder_live::{LEFT_ALONE, counted};
+use sunder_wire::isolation::{Control, closed, why};
+use sunder_wire::tracking::page;
+
+/// An object that was isolated because it was seen shared, or two that share a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Isolated {
+    /// What it is called.
+    pub name: String,
+    /// Its first byte.
+    pub address: u64,
+    /// Bytes of all.
+    pub bytes: u64,
+    /// When, from the beginning of the observation.
+    pub at_seconds: f64,
+    /// The share of its threads' time that the sharing took at most, by then.
+    pub cost_percent: f64,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub struct Told {
+    pages: u32,
+    given_up: usize,
+    episodes: u64,
+    returns: Vec<(&'static str, u64)>,
+    commits: u64,
+    committed_bytes: u64,
+    shared_bytes: u64,
+    error: i64,
+    ended: Option<String>,
+    left_out: Vec<String>,
+    objects: Option<Vec<Isolated>>,
+    others: Option<bool>,
+}
+
+/// Why nobody is isolated any more, if so.
+pub fn closed_because(control: &Control) -> Option<&'static str> {
+    match control.closed.load(Relaxed) {
+        closed::FORK => Some("the program forked"),
+        closed::MEMBARRIER => Some("the program uses membarrier"),
+        closed::MEMORY => Some("its memory could not be made sharable"),
+        closed::TIMERS => {
+            Some("the program has timers of CPU time, which isolated threads do not use")
+        }
+        closed::HOOKS => Some("its C library's kernel calls can't be led through hooks"),
+        closed::TILES => {
+            Some("the program may use AMX tiles, which isolated threads could not take home")
+        }
+        closed::MOVED => Some("the program changes its mappings by raw system calls"),
+        _ => None,
+    }
+}
+
+impl Told {
+    /// Of a program that has ended. `refused` is why the tool stopped isolating; `objects`
+    /// what it chose itself, if it did.
+    pub fn new(
+        control: &Control,
+        refused: Option<&str>,
+        left_out: &[String],
+        objects: Option<&[Isolated]>,
+    ) -> Self {
+        let tracked = |states: &[u32]| {
+            let pages = control.tracking.shared_pages();
+            pages
+                .filter(|(_, p)| states.contains(&p.state.load(Relaxed)))
+                .count()
+        };
+        let pages =
+            control.page_count.load(Relaxed) + tracked(&[page::PRIVATE, page::CONTENDED]) as u32;
+        let named = [
+            (why::RECALLED, "recalled"),
+            (why::SYSTEM_CALL, "system_call"),
+            (why::MEMORY, "memory"),
+            (why::CODE, "code"),
+            (why::EXCEPTION, "exception"),
+            (why::NO_WORKER, "no_worker"),
+            (why::NO_MEMORY, "not_then"),
+            (why::BESIDE, "beside"),
+        ];
+        let returns: Vec<_> = named
+            .into_iter()
+            .filter_map(|(i, name)| Some((name, control.returns.get(i as usize)?.load(Relaxed))))
+            .collect();
+        let began = |name: &str| !matches!(name, "no_worker" | "not_then");
+        let closed = closed_because(control);
+        let given_up = control
+            .pages
+            .iter()
+            .filter(|p| p.given_up.load(Relaxed) == 1);
+        Self {
+            pages,
+            given_up: given_up.count() + tracked(&[page::CONTENDED]),
+            episodes: returns
+                .iter()
+                .filter(|(n, _)| began(n))
+                .map(|(_, n)| n)
+                .sum(),
+            returns,
+            commits: control.commits.load(Relaxed),
+            committed_bytes: control.committed_bytes.load(Relaxed),
+            shared_bytes: control.shared_bytes.load(Relaxed),
+            error: control.error.load(Relaxed),
+            ended: refused.or(closed).map(ToOwned::to_owned),
+            left_out: left_out.to_vec(),
+            objects: objects.map(<[_]>::to_vec),
+            others: None,
+        }
+    }
+
+    /// Whether the program started other processes, which nobody looked at; not known where
+    /// workers were made, which count like them.
+    pub const fn beside_others(mut self, others: Option<bool>) -> Self {
+        self.others = if self.episodes == 0 { others } else { None };
+        self
+    }
+
+    /// Of a program that ran natively from the beginning.
+    pub fn native(why: &str) -> Self {
+        Self {
+            pages: 0,
+            given_up: 0,
+            episodes: 0,
+            returns: Vec::new(),
+            commits: 0,
+            committed_bytes: 0,
+            shared_bytes: 0,
+            error: 0,
+            ended: Some(why.to_owned()),
+            left_out: Vec::new(),
+            objects: None,
+            others: None,
+        }
+    }
+
+    /// For people.
+    pub fn line(&self) -> String {
+        let ended = |text: &String| format!("; then native, since {text}");
+        let ended = self.ended.as_ref().map(ended).unwrap_or_default();
+        let left_out = match self.left_out.first() {
+            Some(first) => format!("; not {first}"),
+            None => String::new(),
+        };
+        if self.episodes == 0 {
+            let nothing = if self.objects.is_some() {
+                "no false sharing that is worth it was confirmed"
+            } else {
+                "nothing of what is to be isolated was found"
+            };
+            let why = self.ended.as_deref().unwrap_or(if self.pages == 0 {
+                nothing
+            } else {
+                "no thread computed there for long"
+            });
+            let others = if self.others == Some(true) {
+                LEFT_ALONE
+            } else {
+                ""
+            };
+            return format!("nobody was isolated: {why}{left_out}{others}");
+        }
+        let given_up = if self.given_up > 0 {
+            format!(", {} of them given up", self.given_up)
+        } else {
+            String::new()
+        };
+        let written = if self.commits == 0 {
+            ", for nothing: no thread wrote there before it had to come back".to_owned()
+        } else {
+            format!(
+                ", {} of {}",
+                counted(self.commits as usize, "commit"),
+                counted(self.committed_bytes as usize, "byte")
+            )
+        };
+        format!(
+            "isolated {}{}{given_up} in {}{written}{ended}{left_out}",
+            self.named(),
+            counted(self.pages as usize, "page"),
+            counted(self.episodes as usize, "episode"),
+        )
+    }
+
+    /// The objects that were chosen, the first few by name.
+    fn named(&self) -> String {
+        const MOST: usize = 3;
+        let objects = self.objects.as_deref().unwrap_or_default();
+        let Some(first) = objects.first() else {
+            return String::new();
+        };
+        let mut names: Vec<&str> = Vec::new();
+        for object in objects {
+            if !names.contains(&&*object.name) {
+                names.push(&object.name);
+            }
+        }
+        let more = match names.len().saturating_sub(MOST) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        names.truncate(MOST);
+        let after = first.at_seconds * 1000.0;
+        format!("`{}`{more} after {after:.0} ms: ", names.join("`, `"))
+    }
+
+    /// For tools.
+    pub fn json(&self) -> String {
+        let returns: serde_json::Map<_, _> = self
+            .returns
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), json!(count)))
+            .collect();
+        let objects: Vec<_> = self
+            .objects
+            .iter()
+            .flatten()
+            .map(|o| {
+                json!({
+                    "name": o.name,
+                    "address": format!("{:#x}", o.address),
+                    "bytes": o.bytes,
+                    "at_seconds": o.at_seconds,
+                    "cost_percent": o.cost_percent,
+                })
+            })
+            .collect();
+        let report = json!({
+            "schema": "sunder-protect",
+            "version": 1,
+            "pages": self.pages,
+            "pages_given_up": self.given_up,
+            "episodes": self.episodes,
+            "returns": returns,
+            "commits": self.commits,
+            "committed_bytes": self.committed_bytes,
+            "sharable_bytes": self.shared_bytes,
+            "last_error": self.error,
+            "ended": self.ended,
+            "left_out": self.left_out,
+            "objects": objects,
+            "other_processes": self.others,
+        });
+        format!("{report:#}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who reads "isolated" alone takes it for a gain.
+    #[test]
+    fn a_line_says_when_nobody_wrote_in_isolation() {
+        let mut told = Told::native("");
+        told.ended = None;
+        (told.pages, told.episodes) = (2, 3);
+        let nothing = "isolated 2 pages in 3 episodes, for nothing: no thread wrote there before it had to come back";
+        assert_eq!(told.line(), nothing);
+        (told.commits, told.committed_bytes) = (1, 8);
+        let some = "isolated 2 pages in 3 episodes, 1 commit of 8 bytes";
+        assert_eq!(told.line(), some);
+    }
+
+    #[test]
+    fn a_line_says_when_others_were_left_alone() {
+        let told = Told::native("the program forked").beside_others(Some(true));
+        let line = "nobody was isolated: the program forked; processes that the program started were left alone";
+        assert_eq!(told.line(), line);
+    }
+}

@@ -1,0 +1,211 @@
+//! Runs a program and records it: by itself, if it was built with `sunder cc`,
+//! else under an emulator.
+
+use crate::emulated::{self, Emulated};
+use anyhow::{Context, Result};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+use sunder_access::ProcessId;
+use sunder_live::{Notices, Signals, pidfd, wait_end};
+use sunder_observe::launch::{Child, Launch};
+use sunder_trace::Trace as Recorded;
+use sunder_trace::damage;
+use sunder_trace::meta::{self, PREFIX_BYTES, Progress};
+
+/// What to record, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program and its arguments.
+    pub program: Vec<OsString>,
+    /// Where to write the trace.
+    pub output: PathBuf,
+    /// How to record.
+    pub via: Via,
+}
+
+/// How to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// The way that fits the program.
+    Auto,
+    /// By the hooks of a program that was built for it.
+    Instrumented,
+    /// Under an emulator.
+    Emulated,
+}
+
+/// How a recorded program ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording {
+    /// How it ended.
+    pub exit: ExitStatus,
+    /// Whether anything was recorded; the caller's notices say why not.
+    pub is_there: bool,
+}
+
+/// How often the caller is told how far the recording has come.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// Records the program to its end. `progress` is told now and then how far it has come, if that
+/// is wanted.
+///
+/// # Errors
+/// If the file can't be made or the program can't be started.
+pub fn record(
+    options: &Options,
+    notices: &dyn Notices,
+    progress: Option<&mut dyn FnMut(&Progress)>,
+) -> Result<Recording> {
+    let (name, arguments) = options
+        .program
+        .split_first()
+        .context("no program was given: sunder trace -o FILE -- PROGRAM")?;
+    let emulated = match options.via {
+        Via::Instrumented => None,
+        Via::Auto if emulated::is_instrumented(name) => None,
+        // What can't be started at all is for the start to say.
+        Via::Auto | Via::Emulated if !emulated::is_executable(name) => None,
+        Via::Auto | Via::Emulated => Some(Emulated::new(name)?),
+    };
+    let (file, path) = create(&options.output)?;
+    let signals = Signals::hold();
+    let launch = match &emulated {
+        None => Launch::new(name.clone()).arguments(arguments.to_vec()),
+        Some(emulated) => emulated.launch(name, arguments),
+    };
+    let launch = launch.environment("SUNDER_TRACE", Some(path.clone().into_os_string()));
+    let started = launch.prepare().and_then(|prepared| {
+        let pid = prepared.pid();
+        signals.forward_to(pid);
+        prepared.go().map(|child| (pid, child))
+    });
+    let (pid, mut child) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            let _ = std::fs::remove_file(&path);
+            return Err(error.into());
+        }
+    };
+    if let Some(progress) = progress {
+        follow(&mut child, &file, progress)?;
+    }
+    let exit = child.wait()?;
+    signals.release();
+    if let Some(why) = nothing(&path, &file, name, emulated.is_some()) {
+        let _ = std::fs::remove_file(&path);
+        notices.note(&format!("nothing was recorded: {why}"));
+        return Ok(Recording {
+            exit,
+            is_there: false,
+        });
+    }
+    match look_at(&path, &file, pid, exit) {
+        Ok(Some(sentence)) => notices.note(&sentence),
+        Ok(None) => {}
+        Err(error) => notices.note(&error.to_string()),
+    }
+    Ok(Recording {
+        exit,
+        is_there: true,
+    })
+}
+
+/// Until the program has ended, `progress` is told what the first bytes of the file say.
+///
+/// # Errors
+/// If somebody else has waited for it.
+fn follow(child: &mut Child, file: &File, progress: &mut dyn FnMut(&Progress)) -> Result<()> {
+    let pidfd = pidfd(child.pid());
+    while child.try_wait()?.is_none() {
+        // Without one it sleeps.
+        wait_end(&pidfd, EVERY);
+        if let Some(now) = read(file) {
+            progress(&now);
+        }
+    }
+    Ok(())
+}
+
+fn read(file: &File) -> Option<Progress> {
+    let mut prefix = [0; PREFIX_BYTES];
+    file.read_exact_at(&mut prefix, 0).ok()?;
+    Progress::from_prefix(&prefix)
+}
+
+/// Why there is nothing in the file, if that is so.
+fn nothing(path: &Path, file: &File, name: &OsStr, emulated: bool) -> Option<String> {
+    // A header fits into that.
+    const SMALL: u64 = 256 << 10;
+    let small = file.metadata().map_or(0, |m| m.len()) < SMALL;
+    let missing = small && Recorded::open(path).is_err();
+    if !missing {
+        return None;
+    }
+    // The recorder can't say it in a file that it can't write.
+    if let Err(error) = takes_bytes(file) {
+        return Some(format!("the trace can't be written: {error}"));
+    }
+    let why = if emulated {
+        "did not run under the emulator"
+    } else {
+        "was not built for it; build it with `sunder cc`, `sunder c++` or `sunder cargo`"
+    };
+    Some(format!("{} {why}", name.to_string_lossy()))
+}
+
+/// Whether the file can grow, with room for a trace's beginning. Changes the file.
+fn takes_bytes(mut file: &File) -> io::Result<()> {
+    const LEAST: usize = 64 << 10;
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a valid place for the answer.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    if limit.rlim_cur < LEAST as u64 {
+        // Writing would end us by a signal.
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    file.write_all(&[0; LEAST])
+}
+
+/// What is wrong with the trace, in a sentence. If the process that was recorded is
+/// the one that has ended and could not say so itself, the trace is told.
+///
+/// # Errors
+/// If it is no trace.
+fn look_at(path: &Path, file: &File, pid: ProcessId, exit: ExitStatus) -> Result<Option<String>> {
+    let mut trace = Recorded::open(path)?;
+    if trace.header().process == pid.0 && !trace.summary().ended {
+        let signal = exit.signal().map_or(0, i32::unsigned_abs);
+        if meta::note_death(file, signal).unwrap_or(false) {
+            trace = Recorded::open(path)?;
+        }
+    }
+    Ok(damage(&trace, 0))
+}
+
+/// An empty file, and its path from the root.
+fn create(output: &Path) -> Result<(File, PathBuf)> {
+    let here = || format!("cannot write {}", output.display());
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(output)
+        .with_context(here)?;
+    let path = output.canonicalize().with_context(here)?;
+    anyhow::ensure!(
+        file.metadata().is_ok_and(|m| m.is_file()),
+        "{} is no regular file; a trace must be written to one",
+        output.display()
+    );
+    Ok((file, path))
+}

@@ -1,0 +1,119 @@
+//! What `repair` does, in a program that is running already and has never heard of us. Until the
+//! caller is interrupted, the time is over or the program ends; then everything is put back and
+//! taken out. The target is never ended by us. `repair` puts its library into a program that it
+//! started in the same way.
+
+mod check;
+mod image;
+mod inject;
+mod layout;
+mod own;
+mod plan;
+mod refuse;
+
+pub use inject::{Applied, Inside, Left};
+pub use plan::{Plan, Stay};
+pub use refuse::unless_sound;
+
+use super::entry::{Entry, Planned};
+use super::{Repairer, tell};
+use anyhow::{Context, Result};
+use std::time::Duration;
+use sunder_access::ProcessId;
+use sunder_findings::Findings;
+use sunder_hooking::Calls;
+use sunder_live::{LiveRemedy, Look, ObserveOptions, Signals, is_program};
+
+/// Which process to repair, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The process.
+    pub process: ProcessId,
+    /// How long; until it ends or we are interrupted if not given.
+    pub duration: Option<Duration>,
+    /// Only say what would be moved.
+    pub dry_run: bool,
+    /// Move random pages at random moments, by this seed, and put them back.
+    pub chaos: Option<u64>,
+    /// How to observe.
+    pub observe: ObserveOptions,
+    /// Findings that cost less than so many percent are marked as not significant.
+    pub threshold: Option<f64>,
+}
+
+/// What was done in a process.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The result, with what was done in its `repair`.
+    pub findings: Findings,
+    /// What was done, and how the process was left, for people, a line each.
+    pub lines: Vec<String>,
+    /// Whether something of ours had to be left in the process.
+    pub left_something: bool,
+}
+
+/// Repairs the process.
+///
+/// # Errors
+/// If the process can't be repaired; it is then as it was, or the error says what stays.
+pub fn run(options: &Options) -> Result<Outcome> {
+    let _stops = Signals::hold_stops();
+    let process = options.process;
+    is_program(process)?;
+    let mut calls = Calls::to_move();
+    unless_sound(process, &mut calls)?;
+    let mut look = Look::begin(process, &options.observe, options.threshold)?;
+    let mut repairer = Repairer::new(Entry::Never, options.chaos)?;
+    if options.dry_run {
+        repairer.dry_run = true;
+    } else {
+        let planned = Planned::of(process, calls, Stay::ForAWhile);
+        let put = planned.and_then(|planned| repairer.put(process, planned));
+        put.with_context(|| format!("process {process} can't be repaired"))?;
+    }
+    look.live.session.process(process).stops_to_move = true;
+    let looked = repairer
+        .begins(process)
+        .and_then(|()| look.go_on(options.duration, &mut |live| repairer.step(live)));
+    let mut repair = repairer.finish();
+    let left = repairer.leave();
+    looked?;
+    let mut findings = look.finish();
+    tell::name(&mut repair, &findings);
+    let mut lines = tell::tell(&repair, false);
+    lines.extend(left.as_ref().and_then(|left| farewell(process, left)));
+    findings.repair = Some(repair);
+    Ok(Outcome {
+        findings,
+        lines,
+        left_something: matches!(left, Some(Left::Memory(_))),
+    })
+}
+
+/// What to say of the program.
+fn farewell(process: ProcessId, left: &Left) -> Option<String> {
+    match left {
+        Left::Nothing => Some(format!(
+            "process {process} goes on as it was: all bytes are back, and nothing of ours is left in it"
+        )),
+        Left::Gone => None,
+        Left::Memory(why) => Some(format!(
+            "process {process} keeps our library, which puts bytes back when they are needed: {why}"
+        )),
+    }
+}
+
+impl Repairer {
+    /// Takes the library out, if it was put in.
+    fn leave(&mut self) -> Option<Left> {
+        match std::mem::replace(&mut self.entry, Entry::Never) {
+            Entry::Inside(inside) => {
+                let left = inside.take_out(&self.file);
+                // Who did not stop in time.
+                let _ = sunder_stop::exit(self.process);
+                Some(left)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,583 @@
+//! Puts the library into a running program, lets it move bytes, and takes everything out
+//! again. All of it happens while all threads are stopped, for some milliseconds, and
+//! whole or not at all. The program's loader and allocator take no part: the library is
+//! written into fresh memory, and hooks are written into the C library's code by the way
+//! that debuggers take. Called by `attach`.
+
+use super::check::{Obstacle, obstacle};
+use super::image::{self, Image};
+use super::layout::{DESK, FRAME, Layout, PAGE};
+use super::plan::Plan;
+use super::refuse::{Confined, confined};
+use crate::OTHER_CODE;
+use crate::control::ControlFile;
+use crate::soundness::has_its_code;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::Ordering::Acquire;
+use std::time::{Duration, Instant};
+use sunder_access::{Address, Mappings, ProcessId};
+use sunder_hooking::Calls;
+use sunder_hooks::{Entries, Trampoline, jump, overwritten};
+use sunder_observe::proc;
+use sunder_stop::{
+    Borrowed, Collector, Gate, Memory, STUB, StopError, Stopped, World, set_mask, stands,
+};
+use sunder_wire::attach::{Begin, Table};
+use sunder_wire::remap::{APPLYING, ROLLING_BACK, TOTAL};
+use sunder_wire::sites::{COPIED, Patch};
+
+mod leave;
+
+pub use leave::Left;
+
+/// Another moment is waited for no longer than this.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a thread that stands in the wrong place is given.
+const PAUSE: Duration = Duration::from_millis(3);
+const FAULTS: u64 = 1 << (libc::SIGSEGV - 1);
+const NOP: u8 = 0x90;
+const CONFINED: &str = "it has been confined by seccomp meanwhile, which may end it for kernel \
+                        calls that it does not expect";
+
+const AT_WORK: &str = "a thread of it is not back yet from what it did for us";
+
+/// The library in a program.
+pub struct Inside {
+    process: ProcessId,
+    memory: Memory,
+    plan: Plan,
+    layout: Layout,
+    table: Table<u64>,
+    /// Where the program sees the shared file.
+    control: Cell<u64>,
+    gate: Gate,
+    /// What signal handlers return to.
+    restorers: Vec<u64>,
+    /// Threads that blocked the signal that faults make, and what they blocked.
+    opened: Vec<(i32, u64)>,
+    /// How seccomp confined each thread when the library came: as us.
+    confined: Confined,
+    /// While threads are being stopped the program may execute another, which waits for
+    /// those that are ours.
+    _collector: Collector,
+}
+
+/// What became of an attempt to move.
+pub enum Applied {
+    /// The library says how it went, in the area's state.
+    Done,
+    /// Another moment may be better.
+    NotNow(String),
+    /// It can't be moved at all.
+    Never(String),
+}
+
+impl Inside {
+    /// Puts `library` into the process, and the shared file, with hooks by this plan for
+    /// what it has mapped now.
+    ///
+    /// # Errors
+    /// Says why the program is as it was.
+    pub fn put(
+        process: ProcessId,
+        library: &[u8],
+        plan: Plan,
+        mappings: &Mappings,
+    ) -> Result<(Self, ControlFile)> {
+        let memory = Memory::of(process).context("its memory can't be written to")?;
+        let gate = plan
+            .gate()
+            .context("its C library makes no kernel calls of the kind that is needed")?;
+        let layout = Layout::new(&plan, image::size(library)?, mappings)?;
+        let image = image::image(library, layout.start)?;
+        let mut inside = Self {
+            process,
+            memory,
+            layout,
+            table: image.table,
+            control: Cell::new(0),
+            gate,
+            restorers: plan
+                .modules
+                .iter()
+                .flat_map(|m| m.restorers.clone())
+                .collect(),
+            opened: Vec::new(),
+            confined: confined("self").context("what confines this process can't be read")?,
+            _collector: Collector::start(process.0 as i32).context("cannot start a thread")?,
+            plan,
+        };
+        inside.is_as_planned()?;
+        let begun = Instant::now();
+        loop {
+            let world = match World::stop(process) {
+                // One that did not stop in time is ours still, and refused for that.
+                Err(StopError::NotNow | StopError::Refused(_)) if begun.elapsed() < PATIENCE => {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                other => other?,
+            };
+            ensure!(
+                world.threads().iter().all(|t| inside.may_work(t)),
+                "a thread of it is confined by seccomp, which may end it for kernel calls that it does \
+                 not expect"
+            );
+            let Some(places) = inside.stands(&world) else {
+                bail!("a thread of it has no stack that can be read, or too long a one");
+            };
+            if places.iter().any(|&ip| inside.plan.is_inside(ip)) {
+                ensure!(
+                    begun.elapsed() < PATIENCE,
+                    "a thread of it stays where its C library's code would be changed"
+                );
+                drop(world);
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            // What was there before may have gone meanwhile.
+            let now = proc::mappings(process)?;
+            ensure!(
+                inside.plan.is_for(&now),
+                "a module of it that makes kernel calls of its own has just gone"
+            );
+            inside.is_as_planned()?;
+            // First: what is left of us if we are killed must not fault where that is blocked.
+            inside.open(&world);
+            let entered = inside.enter(&world, &image);
+            let file = entered.inspect_err(|_| inside.close(&world))?;
+            return Ok((inside, file));
+        }
+    }
+
+    /// No thread blocks the signal that faults make any more; hooks keep it so. For a
+    /// program without us it makes no difference: such a fault ends it.
+    fn open(&mut self, world: &World) {
+        for thread in world.threads() {
+            if let Ok(mask) = thread.mask()
+                && mask & FAULTS != 0
+                && set_mask(thread, mask & !FAULTS).is_ok()
+            {
+                self.opened.push((thread.thread(), mask));
+            }
+        }
+    }
+
+    /// Threads that still block what they did block that again too.
+    fn close(&self, world: &World) {
+        for thread in world.threads() {
+            let before = self.opened.iter().find(|(t, _)| *t == thread.thread());
+            if let Some(&(_, mask)) = before
+                && thread.mask().is_ok_and(|now| now == mask & !FAULTS)
+            {
+                // If this fails it has been killed.
+                let _ = set_mask(thread, mask);
+            }
+        }
+    }
+
+    /// The code that is changed is what the plan was made for.
+    fn is_as_planned(&self) -> Result<()> {
+        for (base, patch) in self.plan.patches() {
+            let head = patch.head();
+            let at = base + patch.entry - head.len() as u64;
+            let wanted = [head, &[0x0f, 0x05], patch.tail()].concat();
+            let found = self.memory.read(at, wanted.len())?;
+            ensure!(
+                found == wanted,
+                "something else has changed the code of its C library, or of another that makes kernel \
+                 calls"
+            );
+        }
+        Ok(())
+    }
+
+    fn stands(&self, world: &World) -> Option<Vec<u64>> {
+        let mappings = proc::mappings(self.process).ok()?;
+        stands(world.threads(), &self.memory, &mappings, &self.restorers)
+    }
+
+    /// Everything that needs the program's help. What was done is undone if not all can
+    /// be.
+    fn enter(&self, world: &World, image: &Image) -> Result<ControlFile> {
+        let worker = self.lend(world)?;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let fixed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let mut made = Vec::new();
+        let mapped = self.code().try_for_each(|(at, end)| {
+            let got = self.map(&worker, at, end - at, rights, fixed, -1)?;
+            made.push((got, end - at));
+            ensure!(got == at, "the kernel does not give memory near its code");
+            Ok(())
+        });
+        let entered = mapped.and_then(|()| self.fill(world, &worker, image));
+        if entered.is_err() {
+            if self.control.get() != 0 {
+                self.unmap(&worker, self.control.get(), TOTAL as u64);
+            }
+            for (at, bytes) in made {
+                self.unmap(&worker, at, bytes);
+            }
+        }
+        entered
+    }
+
+    fn fill(&self, world: &World, worker: &Borrowed<'_>, image: &Image) -> Result<ControlFile> {
+        let file = self.share(worker)?;
+        let layout = &self.layout;
+        for (at, bytes) in image.contents() {
+            self.memory.write(layout.start + at, bytes)?;
+        }
+        for (i, (base, patch)) in self.plan.patches().enumerate() {
+            let at = self.trampoline(i);
+            let code = Trampoline::new(patch, base as usize, at as usize, self.entries())
+                .context("its C library is out of reach")?;
+            self.memory.write(at, &code.bytes)?;
+        }
+        self.memory.write(layout.stub, &STUB)?;
+        let code = (
+            layout.trampolines - layout.start,
+            layout.alive - layout.trampolines,
+            libc::PROT_READ | libc::PROT_EXEC,
+        );
+        let parts = image.parts.iter().chain([&code]);
+        let parts = parts.map(|&(from, len, rights)| (layout.start + from, len, rights));
+        let far = layout.far.iter();
+        let far = far.map(|&(at, end)| (at, end - at, libc::PROT_READ | libc::PROT_EXEC));
+        for (at, len, rights) in parts.chain(far) {
+            let arguments = [at, len, rights as u64, 0, 0, 0];
+            self.done(worker.call(libc::SYS_mprotect, arguments)?)
+                .context("the kernel does not let it have code that is no file's")?;
+        }
+        /// `MADV_WIPEONFORK`.
+        const WIPED: u64 = 18;
+        let wiped = [layout.alive, PAGE, WIPED, 0, 0, 0];
+        self.done(worker.call(libc::SYS_madvise, wiped)?)
+            .context("the kernel can't keep memory from its children")?;
+        self.memory.write(layout.alive, &1u64.to_le_bytes())?;
+        let stacks = self.stacks(world, worker)?;
+        let begin = Begin {
+            control: self.control.get(),
+            alive: layout.alive,
+            stacks: layout.desk + PAGE,
+            stack_count: stacks,
+        };
+        let words = [begin.control, begin.alive, begin.stacks, begin.stack_count];
+        let words: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.memory.write(layout.desk, &words)?;
+        let asked = |function| match self.library(worker, function, layout.desk) {
+            Ok(0) => Ok(()),
+            Ok(error) => Err(io::Error::from_raw_os_error(error as i32)),
+            Err(error) => Err(error),
+        };
+        let begun = asked(self.table.lead)
+            .map_err(anyhow::Error::new)
+            .and_then(|()| self.divert())
+            .and_then(|()| Ok(asked(self.table.begin)?));
+        begun
+            .inspect_err(|_| {
+                // Whoever may still be at it finds hooks with what they lead to.
+                if !worker.is_lost() {
+                    self.restore();
+                }
+            })
+            .context("the library can't begin in it")?;
+        Ok(file)
+    }
+
+    /// Has the program make the file that we share with it, so that it need not be able
+    /// to open ours.
+    fn share(&self, worker: &Borrowed<'_>) -> Result<ControlFile> {
+        self.memory.write(self.layout.desk, b"sunder-remap\0")?;
+        let name = [self.layout.desk, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0];
+        let fd = worker.call(libc::SYS_memfd_create, name)?;
+        let fd = self.done(fd).context("it can't make a file in memory")?;
+        let made = self.open_and_map(worker, fd);
+        worker.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        made
+    }
+
+    fn open_and_map(&self, worker: &Borrowed<'_>, fd: u64) -> Result<ControlFile> {
+        let path = format!("/proc/{}/fd/{fd}", self.process);
+        let mut options = File::options();
+        let file = options.read(true).write(true).open(path);
+        let file = ControlFile::of(file.context("what it makes can't be opened")?)?;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let bytes = TOTAL as u64;
+        let at = self.map(worker, 0, bytes, rights, libc::MAP_SHARED, fd as i64)?;
+        self.control.set(at);
+        Ok(file)
+    }
+
+    /// The threads' stacks for signal handlers, written to the desk; how many.
+    fn stacks(&self, world: &World, worker: &Borrowed<'_>) -> Result<u64> {
+        let list = self.layout.desk + PAGE;
+        let room = (DESK - PAGE) / 16 - 2;
+        let scratch = self.layout.desk;
+        let mut count = 0;
+        for thread in world.threads() {
+            let one;
+            let borrowed = if thread.thread() == worker.thread() {
+                worker
+            } else {
+                one = self.borrow(thread)?;
+                &one
+            };
+            let ask = [0, scratch, 0, 0, 0, 0];
+            self.done(borrowed.call(libc::SYS_sigaltstack, ask)?)?;
+            let told = self.memory.words(scratch, 3)?;
+            if told[1] as i32 & libc::SS_DISABLE == 0 {
+                ensure!(
+                    count < room,
+                    "it has too many threads with stacks for signals"
+                );
+                let words = [told[0].to_le_bytes(), told[2].to_le_bytes()].concat();
+                self.memory.write(list + 16 * count, &words)?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// A thread that is brought back from its own stack: as long as nothing of ours is there
+    /// to do it from, or not for long any more.
+    fn lend<'a>(&'a self, world: &'a World) -> Result<Borrowed<'a>> {
+        let mappings = proc::mappings(self.process)?;
+        let has_room = |t: &&Stopped| {
+            let rsp = t.registers().rsp;
+            let stack = mappings.at(Address(rsp));
+            stack.is_some_and(|m| m.write && rsp - m.span.start.0 > FRAME)
+        };
+        let worker = self.workers(world).find(has_room);
+        let worker = worker.context("no thread of it has room on its stack")?;
+        Ok(Borrowed::new(worker, &self.memory, self.gate)?)
+    }
+
+    /// Whether a thread may make kernel calls for us: what confines it is what did when the
+    /// library came.
+    fn may_work(&self, thread: &Stopped) -> bool {
+        let task = format!("{}/task/{}", self.process, thread.thread());
+        confined(&task).is_ok_and(|now| now == self.confined)
+    }
+
+    /// Whether a thread still does what we have lost sight of: what brings it back lies where
+    /// the next one's would.
+    fn is_at_work(&self, world: &World) -> bool {
+        let ours = self.layout.start..self.layout.frames;
+        let mut threads = world.threads().iter();
+        threads.any(|t| ours.contains(&t.registers().rsp))
+    }
+
+    /// The threads that may do things for us.
+    fn workers<'a>(&'a self, world: &'a World) -> impl Iterator<Item = &'a Stopped> {
+        world.workers().filter(move |t| self.may_work(t))
+    }
+
+    fn worker<'a>(&'a self, world: &'a World) -> Option<&'a Stopped> {
+        self.workers(world).next()
+    }
+
+    /// A thread that is brought back from our memory in the program.
+    fn borrow<'a>(&'a self, thread: &'a Stopped) -> io::Result<Borrowed<'a>> {
+        Borrowed::below(thread, &self.memory, self.gate, self.layout.frames)
+    }
+
+    fn entries(&self) -> Entries {
+        Entries {
+            instead: self.table.instead as usize,
+            failed: self.table.failed as usize,
+            before: self.table.before as usize,
+        }
+    }
+
+    fn trampoline(&self, number: usize) -> u64 {
+        self.layout.places[number]
+    }
+
+    /// Puts jumps to the trampolines into the C library's code.
+    fn divert(&self) -> Result<()> {
+        for (i, (base, patch)) in self.plan.patches().enumerate() {
+            let (at, bytes) = self.hook(i, base, patch)?;
+            self.memory
+                .write(at, &bytes)
+                .context("the code of its C library can't be changed")?;
+        }
+        Ok(())
+    }
+
+    /// What is put into the code for the patch of this number, and where.
+    fn hook(&self, number: usize, base: u64, patch: &Patch) -> Result<(u64, Vec<u8>)> {
+        let (start, end) = overwritten(patch).context("a plan contradicts itself")?;
+        let at = base + start as u64;
+        let to = jump(at as usize, self.trampoline(number) as usize);
+        let mut bytes = vec![NOP; end - start];
+        bytes[..5].copy_from_slice(&to.context("its C library is out of reach")?);
+        Ok((at, bytes))
+    }
+
+    /// Whether what was put into the code for the patch of this number is there.
+    fn has_hook(&self, number: usize, base: u64, patch: &Patch) -> bool {
+        let hook = self.hook(number, base, patch);
+        hook.is_ok_and(|(at, bytes)| self.memory.read(at, bytes.len()).is_ok_and(|b| b == bytes))
+    }
+
+    /// Whether all modules that may come and go have their hooks: one that was unloaded may
+    /// have been loaded anew.
+    fn has_own_hooks(&self) -> bool {
+        let of_its_own = self.plan.own_patches().count();
+        let all = self.plan.patches().enumerate();
+        let mut own = all.skip(self.plan.count() - of_its_own);
+        own.all(|(i, (base, patch))| self.has_hook(i, base, patch))
+    }
+
+    /// Puts the libraries' own code back, where hooks are: one may have been unloaded, and
+    /// something else lie in its place.
+    fn restore(&self) {
+        for (i, (base, patch)) in self.plan.patches().enumerate() {
+            if self.has_hook(i, base, patch) {
+                let (at, bytes) = original(base, patch);
+                // The program may be gone.
+                let _ = self.memory.write(at, &bytes);
+            }
+        }
+    }
+
+    fn library(&self, worker: &Borrowed<'_>, function: u64, argument: u64) -> io::Result<u64> {
+        worker.function(function, argument, self.layout.stack, self.layout.stub)
+    }
+
+    fn map(
+        &self,
+        worker: &Borrowed<'_>,
+        at: u64,
+        bytes: u64,
+        rights: i32,
+        flags: i32,
+        fd: i64,
+    ) -> Result<u64> {
+        let arguments = [at, bytes, rights as u64, flags as u64, fd as u64, 0];
+        let got = worker.call(libc::SYS_mmap, arguments)?;
+        self.done(got).context("the kernel gives it no memory")
+    }
+
+    fn unmap(&self, worker: &Borrowed<'_>, at: u64, bytes: u64) {
+        // It is there, or the program is gone.
+        let _ = worker.call(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]);
+    }
+
+    fn done(&self, result: i64) -> Result<u64> {
+        u64::try_from(result).map_err(|_| anyhow!(io::Error::from_raw_os_error(-result as i32)))
+    }
+
+    /// Where code lies that is no file's: starts and ends.
+    pub fn code(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.layout.parts()
+    }
+
+    /// Our memory in the program, but for the areas.
+    pub fn ours(&self) -> impl Iterator<Item = (u64, u64)> {
+        let control = self.control.get();
+        self.code().chain([(control, control + TOTAL as u64)])
+    }
+
+    /// Whether the program is still the one that it was put into.
+    pub fn is_there(&self) -> bool {
+        super::super::bell::listens(self.process)
+    }
+
+    /// Has the library move the area, if nothing is in the way. Code that has come since
+    /// `calls` looked at it last is looked at before; copies of code are of what was mapped
+    /// `then`.
+    pub fn apply(
+        &self,
+        file: &ControlFile,
+        number: usize,
+        calls: &mut Calls,
+        then: &Mappings,
+    ) -> Applied {
+        let area = &file.control().areas[number];
+        let pages = (area.page.load(Acquire), area.len.load(Acquire));
+        if let Ok(mappings) = proc::mappings(self.process)
+            && !calls.have_seen(&mappings)
+            && let Err(why) = calls.all_seen(&mappings)
+        {
+            return Applied::Never(why);
+        }
+        let world = match World::stop(self.process) {
+            Ok(world) => world,
+            Err(error) => return Applied::NotNow(error.to_string()),
+        };
+        let Ok(mappings) = proc::mappings(self.process) else {
+            return Applied::NotNow("its mappings can't be read".into());
+        };
+        if !calls.have_seen(&mappings) {
+            return Applied::NotNow("it has just loaded code".into());
+        }
+        if !has_its_code(area, then, &mappings) {
+            return Applied::Never(OTHER_CODE.into());
+        }
+        if !self.has_own_hooks() {
+            let why = "a module that makes kernel calls of its own has been loaded anew";
+            return Applied::Never(why.into());
+        }
+        let ours = |ip| self.layout.has(ip);
+        let (plan, restorers) = (&self.plan, &self.restorers);
+        match obstacle(
+            &world,
+            &self.memory,
+            &mappings,
+            plan,
+            &ours,
+            restorers,
+            pages,
+        ) {
+            Some(Obstacle::Passing(why)) => return Applied::NotNow(why.into()),
+            Some(Obstacle::Lasting(why)) => return Applied::Never(why.into()),
+            None => {}
+        }
+        if is_on_its_way(file) {
+            return Applied::NotNow("other bytes are on their way".into());
+        }
+        self.ask(&world, self.table.apply, number as u64)
+    }
+
+    /// Has the library put the area back, unless somebody else is at it.
+    pub fn roll_back(&self, file: &ControlFile, number: usize) -> Applied {
+        match World::stop(self.process) {
+            Ok(_) if is_on_its_way(file) => Applied::NotNow("bytes are on their way".into()),
+            Ok(world) => self.ask(&world, self.table.roll_back, number as u64),
+            Err(error) => Applied::NotNow(error.to_string()),
+        }
+    }
+
+    fn ask(&self, world: &World, function: u64, argument: u64) -> Applied {
+        if self.is_at_work(world) {
+            return Applied::NotNow(AT_WORK.into());
+        }
+        let Some(worker) = self.worker(world) else {
+            return Applied::Never(CONFINED.into());
+        };
+        let asked = self
+            .borrow(worker)
+            .and_then(|worker| self.library(&worker, function, argument));
+        match asked {
+            Ok(_) => Applied::Done,
+            Err(error) => Applied::NotNow(error.to_string()),
+        }
+    }
+}
+
+fn original(base: u64, patch: &Patch) -> (u64, Vec<u8>) {
+    const _: () = assert!(COPIED >= 5);
+    let at = base + patch.entry - patch.head().len() as u64;
+    (at, [patch.head(), &[0x0f, 0x05], patch.tail()].concat())
+}
+
+/// Whether any bytes are neither here nor there.
+fn is_on_its_way(file: &ControlFile) -> bool {
+    let mut areas = file.control().areas.iter();
+    areas.any(|a| matches!(a.state.load(Acquire), APPLYING | ROLLING_BACK))
+}

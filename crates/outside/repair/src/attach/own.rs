@@ -1,0 +1,166 @@
+//! Modules beside the C library that make kernel calls of their own, as OpenMP's does when its
+//! threads wait: which of their calls are led through hooks, and how. There a call that can't
+//! be led through one is reason enough to do nothing in the program, as nobody knows what such
+//! a module leaves undone; and so is code of which is not certain what it does. The kernel's
+//! own library in every program (the vDSO) is such a module: it calls the kernel for clocks of
+//! CPU time. Called by `plan`.
+
+use super::plan::{Module, TAKE_FIRST, needed};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use sunder_access::{Mapping, ProcessId};
+use sunder_guests::MemoryFile;
+use sunder_hooking::{RESTORES, base, restorers};
+use sunder_observe::code::{Entrances, ModuleCode};
+use sunder_rewrite::is_harmless;
+use sunder_rewrite::sites::{self, Entering, Function, Number, Want};
+use sunder_wire::sites::Patch;
+
+/// Calls after which the kernel uses the program's memory while nobody waits in a call.
+const LETS_KERNEL_WRITE: [i64; 3] = [
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_setup,
+    libc::SYS_userfaultfd,
+];
+
+/// The plan for a module as it is mapped there.
+///
+/// # Errors
+/// Names the module, and says why there is none.
+pub fn module(process: ProcessId, mapping: &Mapping) -> Result<Module> {
+    let path = &mapping.path;
+    let file = PathBuf::from(format!("/proc/{process}/root{path}"));
+    plan(&file, mapping).map_err(|why| anyhow!("{path} makes kernel calls of its own, and {why:#}"))
+}
+
+/// The plan for the kernel's own library, which is in no file.
+///
+/// # Errors
+/// Says why there is none.
+pub fn kernels(process: ProcessId, mapping: &Mapping) -> Result<Module> {
+    image(process, mapping)
+        .and_then(|image| plan(&image.path(), mapping))
+        .map_err(|why| anyhow!("the kernel's own library in it makes kernel calls, and {why:#}"))
+}
+
+fn image(process: ProcessId, mapping: &Mapping) -> Result<MemoryFile> {
+    let memory = File::open(format!("/proc/{process}/mem")).context("it can't be read")?;
+    let mut bytes = vec![0; usize::try_from(mapping.span.len)?];
+    memory
+        .read_exact_at(&mut bytes, mapping.span.start.0)
+        .context("it can't be read")?;
+    MemoryFile::holding(c"sunder-vdso", &bytes).context("there is no memory")
+}
+
+fn plan(file: &Path, mapping: &Mapping) -> Result<Module> {
+    let path = &mapping.path;
+    let code = ModuleCode::read(file).context("its code can't be read")?;
+    ensure!(code.segments.len() == 1, "its code lies in several places");
+    let patches = patches(&code, file)?;
+    let base = base(mapping, code.address).context("it lies where it can't")?;
+    let restorers = restorers(&code).map(|at| base + at).collect();
+    Ok(Module {
+        base,
+        patches,
+        restorers,
+        // Those of the C library are there as long as the program.
+        call: None,
+        path: path.clone(),
+        code: (mapping.span.start.0, mapping.span.end().0),
+    })
+}
+
+/// What is to be changed in the code of a file.
+///
+/// # Errors
+/// Says which of its calls can't be led through a hook, and why.
+pub fn patches(code: &ModuleCode, file: &std::path::Path) -> Result<Vec<Patch>> {
+    let functions: Vec<Function> = code
+        .functions
+        .iter()
+        .map(|&(start, end)| Function { start, end })
+        .collect();
+    let mut entering = Entering::of(&code.bytes, code.address, &functions);
+    if !code.catches {
+        entering.catches_nothing();
+    }
+    if let Some(at) = entering.unexplained() {
+        bail!("the bytes of one at {at:#x} are in no code that is known");
+    }
+    let entrances = Entrances::read(file).context("its code can't be read")?;
+    let functions: Vec<u64> = entering.functions().iter().map(|f| f.start).collect();
+    for start in functions {
+        let inside = entrances.of(start).with_context(|| {
+            format!("it is not known where all jumps of its function at {start:#x} lead")
+        })?;
+        entering.come_also(inside);
+    }
+    ensure!(
+        returns_from_handlers_are_known(code, &entering),
+        "it returns from signal handlers in a way of its own"
+    );
+    let first = entering.plan(|_, number| wanted(number));
+    // Those whose result can't be seen are looked at before they are made.
+    let behind = |refused: &sites::Refused| wanted(refused.number) == Want::Result;
+    let retried: HashSet<u64> = first
+        .refused
+        .iter()
+        .filter(|r| behind(r))
+        .map(|r| r.entry)
+        .collect();
+    // And those that are better looked at before, but need not be.
+    let takes_first =
+        |number| matches!(number, Number::Always(n) if TAKE_FIRST.contains(&n.into()));
+    let left = first.refused.iter().filter(|r| takes_first(r.number));
+    let left: HashSet<u64> = left.map(|r| r.entry).collect();
+    let second = entering.plan(|entry, number| {
+        if retried.contains(&entry) {
+            Want::Before
+        } else if left.contains(&entry) {
+            Want::Result
+        } else {
+            wanted(number)
+        }
+    });
+    if let Some(refused) = second.refused.first() {
+        bail!(
+            "that at {:#x} can't be led through a hook: {}",
+            refused.entry,
+            refused.reason
+        );
+    }
+    Ok(second.patches.iter().map(Patch::from).collect())
+}
+
+/// What the library inside the program must see of a call.
+fn wanted(number: Number) -> Want {
+    match number {
+        Number::Always(n) if LETS_KERNEL_WRITE.contains(&n.into()) => Want::Before,
+        Number::Always(n) if is_harmless(n) || i64::from(n) == libc::SYS_exit => Want::Nothing,
+        Number::Always(n) if i64::from(n) == libc::SYS_rt_sigreturn => Want::Nothing,
+        number => match needed(number) {
+            Want::Nothing => Want::Result,
+            more => more,
+        },
+    }
+}
+
+/// Frames of signals are known by where they return to.
+fn returns_from_handlers_are_known(code: &ModuleCode, entering: &Entering<'_>) -> bool {
+    let known: HashSet<u64> = restorers(code)
+        .map(|at| at + RESTORES.len() as u64 - 2)
+        .collect();
+    let all = Cell::new(true);
+    let _nothing_planned = entering.plan(|entry, number| {
+        let returns = number == Number::Always(libc::SYS_rt_sigreturn as u32);
+        if returns && !known.contains(&entry) {
+            all.set(false);
+        }
+        Want::Nothing
+    });
+    all.into_inner()
+}

@@ -1,0 +1,390 @@
+//! Which kernel calls of a running program's C library are led through hooks, and how:
+//! more than in a program that we start, since nothing is interposed in a running one; and
+//! those of modules that make some of their own (`own`).
+//! The plan is for the very files that the program has mapped. Called by `inject`.
+
+use super::own;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::PathBuf;
+use sunder_access::{Address, Mapping, Mappings, ProcessId};
+use sunder_hooking::{Own, is_covered};
+use sunder_hooking::{RESTORES, base, is_inside, restorers};
+use sunder_observe::code::ModuleCode;
+use sunder_rewrite::is_harmless;
+use sunder_rewrite::sites::{self, Entering, Function, Number, Want};
+use sunder_stop::Gate;
+use sunder_wire::sites::{BEFORE, Patch};
+
+/// Calls that are seen in their place: they change the address space or how signals are
+/// handled, and never wait.
+pub(super) const INSTEAD: [i64; 14] = [
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_shmat,
+    libc::SYS_shmdt,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_sigaltstack,
+];
+
+/// Calls before which bytes may have to go back, and which may wait, return twice or not
+/// at all.
+pub(super) const BEFORE_THEM: [i64; 31] = [
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_exit_group,
+    libc::SYS_seccomp,
+    libc::SYS_prctl,
+    libc::SYS_ptrace,
+    libc::SYS_tgkill,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_remap_file_pages,
+];
+
+/// Calls that take something from the kernel before they write to the program's memory: made
+/// again for bytes that had moved they would get the next, or nothing. Where there is no room for
+/// a hook before one, it is made again nevertheless.
+pub(super) const TAKE_FIRST: [i64; 10] = [
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_msgrcv,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_recvmmsg,
+    libc::SYS_setitimer,
+    libc::SYS_timer_settime,
+];
+
+/// Modules that lie so near to each other have room for hooks in one place.
+const NEAR: u64 = 1 << 30;
+
+/// The kernel's own library in every program, as its mappings name it.
+const KERNELS: &str = "[vdso]";
+
+/// Bytes before a call in a loop in which its number is loaded.
+const LOOP: u64 = 64;
+
+/// A module whose kernel calls are led through hooks.
+pub struct Module {
+    /// What the addresses of its file are counted from.
+    pub base: u64,
+    /// Its patches.
+    pub patches: Vec<Patch>,
+    /// Where its code returns from signal handlers.
+    pub restorers: Vec<u64>,
+    /// A kernel call with a return behind it that no patch changes.
+    pub(super) call: Option<u64>,
+    pub(super) path: String,
+    pub(super) code: (u64, u64),
+}
+
+impl Module {
+    /// Whether it is none of those that every program has from its beginning to its end.
+    fn may_go(&self) -> bool {
+        !is_covered(&self.path) && self.path != KERNELS
+    }
+}
+
+/// For how long hooks stay in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// They are taken out again: no thread may wait in one.
+    ForAWhile,
+    /// As long as the program itself.
+    ToTheEnd,
+}
+
+/// See the module's head.
+pub struct Plan {
+    /// The C library, the dynamic linker and the kernel's own, then those that make calls of
+    /// their own.
+    pub modules: Vec<Module>,
+    /// Those.
+    own: Vec<Own>,
+}
+
+impl Plan {
+    /// For what `process` has mapped, with hooks that stay for so long, and with those in
+    /// the modules `own` beside the C library's.
+    ///
+    /// # Errors
+    /// Says in a sentence's second half what stands against it.
+    pub fn new(process: ProcessId, mappings: &Mappings, stay: Stay, own: Vec<Own>) -> Result<Self> {
+        let code = || mappings.iter().filter(|m| m.execute && m.is_file());
+        let covered = code().filter(|m| is_covered(&m.path));
+        let mut modules: Vec<Module> = covered
+            .map(|m| module(process, m, stay))
+            .collect::<Result<_>>()?;
+        let has = |name: &str| modules.iter().any(|m| m.path.ends_with(name));
+        ensure!(
+            has("/libc.so.6"),
+            "it does not use the C library that hooks are made for (it is linked statically, or \
+             with another)"
+        );
+        for mapping in mappings.iter().filter(|m| m.execute && m.path == KERNELS) {
+            modules.push(own::kernels(process, mapping)?);
+        }
+        for mapping in code() {
+            let is_it = |o: &&Own| o.path == mapping.path && o.start == mapping.span.start.0;
+            if own.iter().any(|o| is_it(&o)) {
+                modules.push(own::module(process, mapping)?);
+            }
+        }
+        ensure!(
+            modules.iter().filter(|m| m.may_go()).count() == own.len(),
+            "a module of it that makes kernel calls of its own is gone"
+        );
+        Ok(Self { modules, own })
+    }
+
+    /// The modules beside the C library whose calls are led through hooks.
+    pub fn own(&self) -> &[Own] {
+        &self.own
+    }
+
+    /// All patches of these, with what their addresses are counted from.
+    pub fn own_patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
+        let own = self.modules.iter().filter(|m| m.may_go());
+        own.flat_map(|m| m.patches.iter().map(|p| (m.base, p)))
+    }
+
+    /// Whether it is for what a process has mapped there.
+    pub fn is_for(&self, mappings: &Mappings) -> bool {
+        self.modules.iter().all(|module| {
+            let (start, end) = module.code;
+            mappings.at(Address(start)).is_some_and(|m| {
+                m.execute
+                    && m.path == module.path
+                    && (m.span.start.0, m.span.end().0) == (start, end)
+            })
+        })
+    }
+
+    /// How many patches there are.
+    pub fn count(&self) -> usize {
+        self.modules.iter().map(|m| m.patches.len()).sum()
+    }
+
+    /// All patches with what their addresses are counted from.
+    pub fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
+        let all = self.modules.iter();
+        all.flat_map(|m| m.patches.iter().map(|p| (m.base, p)))
+    }
+
+    /// First and last (exclusive) address of the code that is near the C library's.
+    pub fn extent(&self) -> (u64, u64) {
+        let near = self.modules.iter().filter(|m| !self.is_far(m));
+        near.map(|m| m.code)
+            .fold((u64::MAX, 0), |(s, e), (a, b)| (s.min(a), e.max(b)))
+    }
+
+    /// Whether a jump from a module may not reach what lies beside the C library: a program's
+    /// own code, or that of the kernel.
+    pub fn is_far(&self, module: &Module) -> bool {
+        let may_be = !is_covered(&module.path);
+        let mut first = self.modules.iter().filter(|m| is_covered(&m.path));
+        may_be && first.any(|m| m.code.0.abs_diff(module.code.0) > NEAR)
+    }
+
+    /// Code by which a thread makes kernel calls for us, and which stays.
+    pub fn gate(&self) -> Option<Gate> {
+        let restore = self.modules.iter().find_map(|m| m.restorers.first());
+        Some(Gate {
+            call: self.modules.iter().find_map(|m| m.call)?,
+            restore: *restore?,
+        })
+    }
+
+    /// Whether a thread must not stand there while code is changed: inside of what is
+    /// overwritten.
+    pub fn is_inside(&self, ip: u64) -> bool {
+        self.patches()
+            .any(|(base, patch)| is_inside(patch, ip.wrapping_sub(base)))
+    }
+
+    /// Whether a thread there has been through a hook and not yet made its call.
+    pub fn is_before_a_call(&self, ip: u64) -> bool {
+        self.patches()
+            .any(|(base, p)| p.flags & BEFORE != 0 && base + p.entry == ip)
+    }
+}
+
+fn module(process: ProcessId, mapping: &Mapping, stay: Stay) -> Result<Module> {
+    let path = &mapping.path;
+    let file = PathBuf::from(format!("/proc/{process}/root{path}"));
+    let code =
+        ModuleCode::read(&file).with_context(|| format!("the code of {path} can't be read"))?;
+    ensure!(
+        code.segments.len() == 1,
+        "the code of {path} lies in several places"
+    );
+    let functions: Vec<Function> = code
+        .functions
+        .iter()
+        .map(|&(start, end)| Function { start, end })
+        .collect();
+    let at = |address: u64| {
+        let offset = usize::try_from(address.checked_sub(code.address)?).ok()?;
+        code.bytes.get(offset..)
+    };
+    let entering = Entering::of(&code.bytes, code.address, &functions);
+    let first = entering.plan(|_, number| needed(number));
+    let mut reads = Vec::new();
+    for refused in &first.refused {
+        // `read` of a program with one thread; see docs/design/attach.md.
+        let reads_alone = refused.number == Number::Always(libc::SYS_read as u32);
+        if reads_alone && stay == Stay::ToTheEnd {
+            reads.push(refused.entry);
+        }
+        let takes_first = |n: u32| TAKE_FIRST.contains(&n.into());
+        let may_be_left = reads_alone
+            || matches!(refused.number, Number::Always(n) if takes_first(n))
+            || refused.number == Number::Always(libc::SYS_exit_group as u32)
+            || matches!(refused.number, Number::Any | Number::In(_))
+                && at(refused.entry - LOOP).is_some_and(|b| ends_it(&b[..LOOP as usize]));
+        if !may_be_left {
+            bail!(
+                "a kernel call at {:#x} in {path} can't be led through a hook: {}",
+                refused.entry,
+                refused.reason
+            );
+        }
+    }
+    let ends_handler = |p: &&sites::Patch| {
+        let before = p.entry.checked_sub(RESTORES.len() as u64 - 2);
+        before
+            .and_then(at)
+            .is_some_and(|b| b.starts_with(&RESTORES))
+    };
+    let mut patches: Vec<sites::Patch> = first
+        .patches
+        .iter()
+        .filter(|p| !ends_handler(p))
+        .cloned()
+        .collect();
+    let second = entering.plan(|entry, number| {
+        if reads.contains(&entry) {
+            Want::Call
+        } else if needed(number) == Want::Call || is_without_pointers(number) {
+            Want::Nothing
+        } else {
+            Want::Result
+        }
+    });
+    if let Some(read) = second.refused.iter().find(|r| reads.contains(&r.entry)) {
+        let (entry, reason) = (read.entry, read.reason);
+        bail!("`read` at {entry:#x} in {path} can't be led through a hook: {reason}");
+    }
+    for patch in second.patches {
+        let apart = |p: &sites::Patch| {
+            p.from + p.length as u64 <= patch.from || patch.from + patch.length as u64 <= p.from
+        };
+        if patches.iter().all(apart) && !ends_handler(&&patch) {
+            patches.push(patch);
+        } else {
+            ensure!(
+                !reads.contains(&patch.entry),
+                "`read` at {:#x} in {path} can't be led through a hook",
+                patch.entry
+            );
+        }
+    }
+    let base = base(mapping, code.address).context("a library lies where it can't")?;
+    let restorers = restorers(&code).map(|at| base + at).collect();
+    let call = plain_call(&code, &patches).map(|at| base + at);
+    Ok(Module {
+        base,
+        patches: patches.iter().map(Patch::from).collect(),
+        restorers,
+        call,
+        path: path.clone(),
+        code: (mapping.span.start.0, mapping.span.end().0),
+    })
+}
+
+/// The address in the file of a kernel call with a return behind it, as in `getpid`, none of
+/// which any patch changes.
+fn plain_call(code: &ModuleCode, patches: &[sites::Patch]) -> Option<u64> {
+    const CALL_AND_RETURN: [u8; 3] = [0x0f, 0x05, 0xc3];
+    let len = CALL_AND_RETURN.len() as u64;
+    let is_patched = |at: u64| {
+        let mut patches = patches.iter();
+        patches.any(|p| p.from < at + len && at < p.from + p.length as u64)
+    };
+    let places = code.bytes.windows(CALL_AND_RETURN.len()).enumerate();
+    places
+        .filter(|(_, bytes)| *bytes == CALL_AND_RETURN)
+        .map(|(i, _)| code.address + i as u64)
+        .find(|&at| !is_patched(at))
+}
+
+/// The end of a thread or of the program, in a loop: its number was loaded before. As with
+/// that of the program where it is known, there are no bytes that could be lost.
+fn ends_it(before: &[u8]) -> bool {
+    let constants = [libc::SYS_exit as u32, libc::SYS_exit_group as u32];
+    let constants = constants.map(u32::to_le_bytes);
+    before
+        .windows(4)
+        .any(|word| constants.iter().any(|c| c == word))
+}
+
+/// Copies of code make such calls too, and then overlook hooks only where they take one
+/// instruction's place.
+fn is_without_pointers(number: Number) -> bool {
+    matches!(number, Number::Always(number) if is_harmless(number))
+}
+
+pub(super) fn needed(number: Number) -> Want {
+    match number {
+        Number::Always(n) if INSTEAD.contains(&n.into()) => Want::Call,
+        Number::Always(n) if BEFORE_THEM.contains(&n.into()) => Want::Before,
+        Number::Always(n) if TAKE_FIRST.contains(&n.into()) => Want::Before,
+        Number::Any | Number::In(_) => Want::Before,
+        Number::Always(_) => Want::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BEFORE_THEM, INSTEAD};
+    use sunder_hooking::CHANGES;
+
+    /// What is seen of the address space in a program that we start is seen in a running one.
+    #[test]
+    fn all_calls_that_change_mappings_are_seen() {
+        let seen = |call: &i64| INSTEAD.contains(call) || BEFORE_THEM.contains(call);
+        let unseen: Vec<_> = CHANGES.iter().filter(|call| !seen(call)).collect();
+        assert!(unseen.is_empty(), "{unseen:?}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Programs into which nothing can or may be put, each with one sentence. Looks only.
+
+use super::super::control::CONTROL_NAME;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use sunder_access::ProcessId;
+use sunder_hooking::{Calls, is_covered};
+use sunder_observe::proc;
+use sunder_stop::Memory;
+
+/// Says why the library can't be put into `process`, if so. The process is not touched.
+/// `calls` remembers what its modules hold.
+///
+/// # Errors
+/// If it can't.
+pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
+    let text = status(&process.to_string())?;
+    let own = status("self")?;
+    let tracer = field(&text, "TracerPid");
+    ensure!(
+        matches!(tracer, "0" | ""),
+        "process {process} is being traced by process {tracer} (a debugger?), so that nothing can be \
+         moved in it; try again when that has let it go"
+    );
+    ensure!(
+        !field(&text, "State").starts_with(['T', 't']),
+        "process {process} is stopped; let it go on (kill -CONT {process}) and try again"
+    );
+    may_attach(process)?;
+    is_of_this_machine(process)?;
+    ensure!(
+        proc::living_number(process) == process,
+        "the first thread of process {process} has ended, whose number leads to its memory and files, \
+         so that nothing can be moved in it"
+    );
+    let mappings = proc::mappings(process)?;
+    ensure!(
+        !mappings
+            .iter()
+            .any(|m| m.execute && m.path.ends_with("/libc.so.6 (deleted)")),
+        "the C library of process {process} has been replaced by another since it started, so that \
+         its code can't be read; start it again"
+    );
+    ensure!(
+        mappings.iter().any(|m| m.execute && is_covered(&m.path)),
+        "process {process} is statically linked, or uses another C library than glibc: its kernel \
+         calls can't be led through hooks, so that nothing can be moved in it"
+    );
+    ensure!(
+        !mappings.iter().any(|m| m.path.starts_with(CONTROL_NAME)),
+        "there is a library of Sunder's in process {process} already, or was left there when Sunder \
+         was killed"
+    );
+    ensure!(
+        Confined::of(&text) == Confined::of(&own),
+        "process {process} is confined by seccomp, which may end it for kernel calls that it does not \
+         expect, so that nothing can be moved in it"
+    );
+    ensure!(
+        !field(&text, "x86_Thread_features").contains("shstk"),
+        "process {process} has shadow stacks, which can't be led around moved bytes"
+    );
+    calls.begin(&sunder_access::Mappings::new());
+    // Those of its own modules are planned for, or not, when all else is known.
+    if let Err(why) = calls.own(&mappings) {
+        bail!("nothing can be moved in process {process}: {why}");
+    }
+    Ok(())
+}
+
+/// How seccomp confines a thread: its mode, and how many filters it has.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Confined([String; 2]);
+
+impl Confined {
+    fn of(status: &str) -> Self {
+        Self(["Seccomp", "Seccomp_filters"].map(|f| field(status, f).to_owned()))
+    }
+}
+
+/// The same of a thread as its folder in `/proc` is called: `self`, `PID/task/TID`.
+///
+/// # Errors
+/// If it is not there.
+pub fn confined(thread: &str) -> Result<Confined> {
+    Ok(Confined::of(&status(thread)?))
+}
+
+/// Whether a program is stopped as a whole, not by who traces it.
+pub fn is_stopped(process: ProcessId) -> bool {
+    status(&process.to_string()).is_ok_and(|text| field(&text, "State").starts_with('T'))
+}
+
+fn status(process: &str) -> Result<String> {
+    std::fs::read_to_string(format!("/proc/{process}/status"))
+        .with_context(|| format!("there is no process {process} (any more)"))
+}
+
+fn field<'a>(text: &'a str, name: &str) -> &'a str {
+    let value = |line: &'a str| line.strip_prefix(name)?.strip_prefix(':');
+    text.lines().find_map(value).map_or("", str::trim)
+}
+
+/// What `ptrace` needs, which the kernel tells without stopping anybody.
+fn may_attach(process: ProcessId) -> Result<()> {
+    let Err(error) = Memory::of(process) else {
+        return Ok(());
+    };
+    let refused = matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM));
+    ensure!(refused, "process {process} can't be attached to: {error}");
+    // SAFETY: takes nothing.
+    let own = unsafe { libc::geteuid() };
+    let owner = std::fs::metadata(format!("/proc/{process}")).map_or(own, |m| m.uid());
+    if owner == own {
+        bail!(
+            "process {process} may not be attached to: it has privileges or another parent than \
+             the kernel's ptrace rules want (see /proc/sys/kernel/yama/ptrace_scope); run as root"
+        );
+    }
+    bail!(
+        "process {process} belongs to user {owner} and may not be attached to; run as that user or as root"
+    )
+}
+
+fn is_of_this_machine(process: ProcessId) -> Result<()> {
+    const CLASS_64: u8 = 2;
+    const X86_64: [u8; 2] = [62, 0];
+    let mut head = [0; 20];
+    let living = proc::living_number(process);
+    File::open(format!("/proc/{living}/exe"))
+        .and_then(|mut file| file.read_exact(&mut head))
+        .with_context(|| format!("the program of process {process} can't be read"))?;
+    ensure!(
+        head[4] == CLASS_64 && head[18..] == X86_64,
+        "process {process} runs a 32-bit program, or one of another machine: only x86-64 code can be \
+         rewritten"
+    );
+    let space = |p: &str| std::fs::read_link(format!("/proc/{p}/ns/mnt")).ok();
+    ensure!(
+        space(&living.to_string()) == space("self"),
+        "process {process} lives in a container with files of its own; run sunder in there"
+    );
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! Objects of a saved result: what the chooser need not find out again. An object is
+//! recognised by its name and file or by the call that allocated it, as soon as two
+//! threads are seen on one of its lines; then the bytes that were used in the saved run
+//! are grouped as they were, unless this run contradicts it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use sunder_findings::{Finding, Findings, Line, Object, ObjectKind, Sharing, Unrepaired};
+use sunder_hooking::call_sites::direct_call_site;
+use sunder_pipeline::Process;
+use sunder_pipeline::{name_line, show_object};
+use sunder_plan::remap::{Count, Use};
+use sunder_sharing::Verdict;
+
+/// How an object is recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Identity {
+    Global { name: String, file: Option<String> },
+    Call { file: String, offset: u64 },
+}
+
+/// One object of the result. Offsets count from its start.
+struct Recognised {
+    identity: Identity,
+    /// What it is called.
+    name: String,
+    uses: Vec<(i64, Use)>,
+    /// It was recognised.
+    seen: bool,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub struct Known {
+    objects: Vec<Recognised>,
+    /// What can't be recognised, by name, and why.
+    left_out: Vec<(String, String)>,
+    /// Lines that were looked at: the object and where it begins.
+    lines: HashMap<u64, (usize, u64)>,
+}
+
+impl Known {
+    /// The objects of a saved result that threads shared falsely, be it in part.
+    pub fn of(findings: &Findings) -> Self {
+        let mut known = Self::default();
+        let program = findings.program.path.as_deref();
+        let shared = |f: &&Finding| f.sharing != Sharing::True && !f.latent;
+        for finding in findings.findings.iter().filter(shared) {
+            let name = finding.object.short_name().to_owned();
+            match identity(&finding.object, program) {
+                Ok(identity) => known.objects.push(Recognised {
+                    identity,
+                    name,
+                    uses: finding.lines.iter().flat_map(uses).collect(),
+                    seen: false,
+                }),
+                Err(why) => known.left_out.push((name, why.to_owned())),
+            }
+        }
+        known
+    }
+
+    /// Whether there is anything to recognise.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The object on this line, and where it begins; none if it is not of the result.
+    pub fn on(&mut self, process: &mut Process, verdict: &Verdict) -> Option<(usize, u64)> {
+        if let Some(&found) = self.lines.get(&verdict.line.0) {
+            return Some(found);
+        }
+        // Where code and variables are, by which objects are recognised.
+        let mappings = process.mappings().clone();
+        process.names.set_mappings(mappings);
+        let named = name_line(process, verdict);
+        let found = named.parts.iter().find_map(|part| {
+            let object = show_object(process, &part.name, None);
+            let identity = identity(&object, None).ok()?;
+            let number = self.objects.iter().position(|o| o.identity == identity)?;
+            Some((number, part.name.start.0))
+        })?;
+        if let Some(object) = self.objects.get_mut(found.0) {
+            object.seen = true;
+        }
+        self.lines.insert(verdict.line.0, found);
+        Some(found)
+    }
+
+    /// First and last (exclusive) address of what the result says of an object that
+    /// begins at `start`.
+    pub fn span(&self, (number, start): (usize, u64)) -> Option<(u64, u64)> {
+        let object = self.objects.get(number)?;
+        let at = |offset: i64| start.checked_add_signed(offset);
+        let first = object.uses.iter().map(|u| u.0).min()?;
+        let last = object.uses.iter().map(|u| u.0 + u.1.size as i64).max()?;
+        Some((at(first)?, at(last)?))
+    }
+
+    /// What is used on pages from `page` on, by what the result says of an object that
+    /// begins at `start`, and by what was `seen` of bytes that it does not speak of.
+    /// Threads are those of this run. None if this run contradicts the result.
+    pub fn uses(&self, (number, start): (usize, u64), page: u64, seen: &[Use]) -> Option<Vec<Use>> {
+        let object = self.objects.get(number)?;
+        let mut all: Vec<Use> = Vec::new();
+        for (offset, saved) in &object.uses {
+            let at = start.checked_add_signed(*offset)?.checked_sub(page)?;
+            all.push(Use {
+                offset: at,
+                ..saved.clone()
+            });
+        }
+        // Who they are now: a set of threads of the saved run is one of this run.
+        let mut now: HashMap<BTreeSet<u32>, BTreeSet<u32>> = HashMap::new();
+        let overlaps =
+            |a: &Use, b: &Use| a.offset < b.offset + b.size && b.offset < a.offset + a.size;
+        let mut others = Vec::new();
+        for one in seen {
+            let saved: Vec<&Use> = all.iter().filter(|u| overlaps(u, one)).collect();
+            if saved.is_empty() {
+                others.push(one.clone());
+            }
+            for saved in saved {
+                now.entry(saved.users()).or_default().extend(one.users());
+            }
+        }
+        // One thread wrote them; now two use them.
+        let changed = all.iter().any(|u| {
+            let then = u.users();
+            u.is_written() && then.len() == 1 && now.get(&then).is_some_and(|n| n.len() > 1)
+        });
+        if changed {
+            return None;
+        }
+        for one in &mut all {
+            one.threads = renamed(one, now.get(&one.users()));
+        }
+        all.extend(others);
+        Some(all)
+    }
+
+    /// The objects that were not moved for want of the result or of this run.
+    pub fn refused(&self) -> impl Iterator<Item = Unrepaired> {
+        let absent = self.objects.iter().filter(|o| !o.seen).map(|o| {
+            let why = "of the saved result, but no threads were seen to contend for it in this run";
+            (o.name.clone(), why.to_owned())
+        });
+        let left_out = self.left_out.iter().map(|(name, why)| {
+            let why = format!("of the saved result, but it can't be recognised: {why}");
+            (name.clone(), why)
+        });
+        absent.chain(left_out).map(|(object, reason)| Unrepaired {
+            object,
+            address: String::new(),
+            reason,
+        })
+    }
+}
+
+/// The users of bytes in the saved run, and what they did, under the numbers of this
+/// run's. Who has not come yet to use them is one of the group all the same.
+fn renamed(saved: &Use, now: Option<&BTreeSet<u32>>) -> BTreeMap<u32, Count> {
+    let mut now = now.into_iter().flatten().copied();
+    let users = saved.users().into_iter();
+    let users = users.filter_map(|then| {
+        let name = now.next().unwrap_or(then | ABSENT);
+        Some((name, *saved.threads.get(&then)?))
+    });
+    users.collect()
+}
+
+/// No thread has such a number.
+const ABSENT: u32 = 1 << 31;
+
+fn identity(object: &Object, program: Option<&str>) -> Result<Identity, &'static str> {
+    match object.kind {
+        ObjectKind::Global => Ok(Identity::Global {
+            name: object.name.clone().ok_or("it has no name")?,
+            file: object.module.clone(),
+        }),
+        ObjectKind::Heap => {
+            let call = direct_call_site(object, program);
+            let (file, offset) =
+                call.ok_or("it was not allocated by the program's own call of malloc")?;
+            let file = file.to_owned();
+            Ok(Identity::Call { file, offset })
+        }
+        _ => Err("it is neither a variable nor a heap object"),
+    }
+}
+
+fn uses(line: &Line) -> Vec<(i64, Use)> {
+    let Some(from) = line.object_offset else {
+        return Vec::new();
+    };
+    let words = line.words.iter();
+    words
+        .map(|word| {
+            let mut used = Use {
+                size: word.size.into(),
+                ..Use::default()
+            };
+            for one in &word.threads {
+                used.add(
+                    one.id,
+                    Count {
+                        reads: one.reads,
+                        writes: one.writes + one.updates,
+                        atomics: one.atomics,
+                    },
+                );
+            }
+            (from + i64::from(word.offset), used)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(offset: u64, threads: &[u32]) -> Use {
+        let written = Count {
+            writes: 9,
+            ..Count::default()
+        };
+        Use {
+            offset,
+            size: 8,
+            threads: threads.iter().map(|&thread| (thread, written)).collect(),
+        }
+    }
+
+    /// Three counters at 16, 24 and 32 of an object, each of a thread of the saved run.
+    fn known() -> Known {
+        let counters = (0..3).map(|n| (16 + 8 * i64::from(n), used(0, &[100 + n])));
+        Known {
+            objects: vec![Recognised {
+                identity: Identity::Global {
+                    name: "counters".into(),
+                    file: None,
+                },
+                name: "counters".into(),
+                uses: counters.collect(),
+                seen: false,
+            }],
+            ..Known::default()
+        }
+    }
+
+    const START: u64 = 0x5000_0100;
+    const PAGE: u64 = 0x5000_0000;
+
+    #[test]
+    fn threads_of_this_run_take_the_places_of_the_saved_ones() {
+        let seen = [used(0x110, &[7]), used(0x118, &[8])];
+        let all = known().uses((0, START), PAGE, &seen).expect("it fits");
+        let found = sunder_plan::remap::groups(&all, 8).expect("three");
+        let groups = found.groups;
+        let shown: Vec<_> = groups.iter().map(|g| (g.offset, g.size)).collect();
+        assert_eq!(shown, [(0x110, 8), (0x118, 8), (0x120, 8)]);
+        assert_eq!(groups[0].threads, [7].into());
+        assert_eq!(groups[1].threads, [8].into());
+    }
+
+    #[test]
+    fn what_the_result_does_not_speak_of_is_taken_as_it_is_seen() {
+        let seen = [used(0x110, &[7]), used(0x128, &[9])];
+        let all = known().uses((0, START), PAGE, &seen).expect("it fits");
+        assert!(all.contains(&used(0x128, &[9])));
+    }
+
+    #[test]
+    fn a_run_that_contradicts_the_result_is_believed() {
+        let seen = [used(0x110, &[7]), used(0x110, &[8])];
+        assert_eq!(known().uses((0, START), PAGE, &seen), None);
+        // It begins elsewhere than on these pages.
+        assert_eq!(known().uses((0, PAGE - 64), PAGE, &[]), None);
+    }
+}

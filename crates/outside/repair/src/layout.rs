@@ -1,0 +1,193 @@
+//! Where the groups of a page go, and what that means for each of its bytes. Pure.
+
+use super::choose::Proposal;
+use sunder_access::{Address, Span};
+use sunder_findings::MovedGroup;
+use sunder_plan::remap::Group;
+use sunder_rewrite::{MovedPage, Rule};
+use sunder_wire::remap::{POOL, POOL_BYTES, UNDERLAY};
+
+/// Bytes between groups: pairs of lines are fetched together.
+const APART: u64 = 128;
+/// Bytes of a line; groups keep their offsets in it.
+pub const LINE: u64 = 64;
+
+/// The groups as the report shows them; `at` is where the area's data lie.
+pub fn groups_of(proposal: &Proposal, at: Option<u64>) -> Vec<MovedGroup> {
+    let layout = layout(proposal).unwrap_or_default();
+    let groups = proposal.groups.iter().enumerate();
+    groups
+        .map(|(n, group)| MovedGroup {
+            from: format!("{:#x}", proposal.page + group.offset),
+            to: match (at, layout.get(n)) {
+                (Some(at), Some(to)) => format!("{:#x}", at + to),
+                _ => String::new(),
+            },
+            bytes: group.size,
+            threads: group.threads.iter().copied().collect(),
+        })
+        .collect()
+}
+
+/// Where in the area each group goes: lines of its own, at the same offset in a line
+/// as before. All groups of one thread move by one distance where there is room for
+/// that, so that an instruction that walks over them needs to know no more than it did.
+/// None if there is no room at all.
+pub fn layout(proposal: &Proposal) -> Option<Vec<u64>> {
+    let groups = &proposal.groups;
+    together(groups, |group| group.threads.len() == 1).or_else(|| together(groups, |_| false))
+}
+
+/// Whether there is room for them.
+pub fn have_room(groups: &[Group]) -> bool {
+    together(groups, |_| false).is_some()
+}
+
+/// As [`layout`]; `walks` says of which groups those of the same threads stay together.
+/// What several threads use does not: these are different variables.
+fn together(groups: &[Group], walks: impl Fn(&Group) -> bool) -> Option<Vec<u64>> {
+    let mut next = POOL;
+    let mut all: Vec<u64> = Vec::new();
+    for (n, group) in groups.iter().enumerate() {
+        let same = |other: &&Group| walks(group) && other.threads == group.threads;
+        let before = groups[..n].iter().zip(&all).find(|(other, _)| same(other));
+        if let Some((first, &to)) = before {
+            all.push(to + (group.offset - first.offset));
+            continue;
+        }
+        let to = next + group.offset % LINE;
+        all.push(to);
+        let last = groups
+            .iter()
+            .filter(same)
+            .chain([group])
+            .map(|g| g.offset + g.size);
+        let end = last.max().unwrap_or_default();
+        next = (to + (end - group.offset)).next_multiple_of(APART);
+    }
+    (next <= POOL + POOL_BYTES).then_some(all)
+}
+
+/// The rules of Plastic's section 4.4 for all bytes of the pages.
+pub fn rules(proposal: &Proposal, layout: &[u64], at: u64) -> MovedPage {
+    let (page, len) = (proposal.page, proposal.len);
+    let mut rules = Vec::new();
+    let mut rule = |from: u64, end: u64, to: u64| {
+        if from < end {
+            rules.push(Rule {
+                bytes: Span::new(Address(page + from), end - from),
+                delta: to.wrapping_sub(page + from) as i64,
+            });
+        }
+    };
+    let mut done = 0;
+    for (group, to) in proposal.groups.iter().zip(layout) {
+        rule(done, group.offset, at + UNDERLAY + done);
+        done = group.offset + group.size;
+        rule(group.offset, done, at + to);
+    }
+    rule(done, len, at + UNDERLAY + done);
+    MovedPage {
+        page: Span::new(Address(page), len),
+        rules,
+    }
+}
+
+const _: () = assert!(POOL.is_multiple_of(super::choose::PAGE) && POOL.is_multiple_of(APART));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choose::PAGE;
+
+    /// Groups of a thread each.
+    fn proposal(groups: &[(u64, u64)]) -> Proposal {
+        let groups = groups.iter().zip(1..);
+        let groups: Vec<_> = groups.map(|(&(at, size), n)| (at, size, vec![n])).collect();
+        proposal_of(&groups)
+    }
+
+    fn proposal_of(groups: &[(u64, u64, Vec<u32>)]) -> Proposal {
+        Proposal {
+            page: 0x1000_0000,
+            len: PAGE,
+            groups: groups
+                .iter()
+                .map(|(offset, size, threads)| Group {
+                    offset: *offset,
+                    size: *size,
+                    threads: threads.iter().copied().collect(),
+                })
+                .collect(),
+            object: "args".into(),
+            cost_share: 0.5,
+            threads: Vec::new(),
+            code: 0,
+        }
+    }
+
+    #[test]
+    fn groups_get_lines_of_their_own_at_the_same_offsets() {
+        let proposal = proposal(&[(0x20, 0x40), (0x60, 0x40)]);
+        let layout = layout(&proposal).expect("there is room");
+        assert_eq!(layout[0] % LINE, 0x20);
+        assert_eq!(layout[1] % LINE, 0x20);
+        let lines = |n: usize| layout[n] / LINE..=(layout[n] + 0x3f) / LINE;
+        assert!(lines(0).end() < lines(1).start());
+    }
+
+    /// Where each group has gone, as the distance from where it was.
+    fn distances(groups: &[(u64, u64, Vec<u32>)]) -> Vec<u64> {
+        let layout = layout(&proposal_of(groups)).expect("there is room");
+        let from = groups.iter().map(|g| g.0);
+        layout
+            .iter()
+            .zip(from)
+            .map(|(to, from)| to - from)
+            .collect()
+    }
+
+    #[test]
+    fn the_bytes_of_one_thread_move_by_one_distance() {
+        // Two columns of a table, a thread each.
+        let columns: Vec<_> = (0..16).map(|n| (8 * n, 8, vec![(n % 2) as u32])).collect();
+        let moved = distances(&columns);
+        assert!(moved.iter().step_by(2).all(|d| *d == moved[0]), "{moved:?}");
+        assert!(moved.iter().skip(1).step_by(2).all(|d| *d == moved[1]));
+        // 128 bytes of the one, from a line on, then those of the other.
+        assert_eq!(moved[0] % LINE, 0);
+        assert_eq!(moved[1], moved[0] + 128);
+    }
+
+    #[test]
+    fn variables_that_several_threads_use_do_not_stay_together() {
+        let pair = vec![1, 2];
+        let moved = distances(&[(0, 8, pair.clone()), (8, 8, vec![1]), (16, 8, pair)]);
+        assert_ne!(moved[0], moved[2]);
+    }
+
+    #[test]
+    fn bytes_far_apart_are_packed_if_there_is_no_other_room() {
+        let far = POOL_BYTES - 8;
+        let moved = distances(&[(0, 8, vec![1]), (8, 8, vec![2]), (far, 8, vec![1])]);
+        assert_ne!(moved[0], moved[2]);
+    }
+
+    #[test]
+    fn rules_cover_the_pages_without_gaps() {
+        let proposal = proposal(&[(0, 8), (0x20, 0x40), (0xff8, 8)]);
+        let places = layout(&proposal).expect("there is room");
+        let moved = rules(&proposal, &places, 0x2000_0000);
+        let mut next = proposal.page;
+        for rule in &moved.rules {
+            assert_eq!(rule.bytes.start.0, next);
+            next = rule.bytes.end().0;
+        }
+        assert_eq!(next, proposal.page + proposal.len);
+    }
+
+    #[test]
+    fn too_many_large_groups_do_not_fit() {
+        assert!(layout(&proposal(&[(0, POOL_BYTES), (8, 8)])).is_none());
+    }
+}

@@ -1,0 +1,178 @@
+//! Whether a program is one in which bytes may be moved at all, by what the kernel
+//! says of it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use sunder_access::{Address, Mappings, ProcessId};
+use sunder_observe::proc;
+use sunder_wire::remap::Area;
+
+/// Nothing else watches or confines the program, its stacks are plain, and these bytes are
+/// not locked into memory, nor of those that forked children find empty: our own library in
+/// the program keeps what it needs with all signals blocked in such memory, where a fault
+/// ends the program.
+pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
+    let living = proc::living_number(process);
+    let status = std::fs::read_to_string(format!("/proc/{living}/status"))
+        .map_err(|e| format!("its state can't be read: {e}"))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name));
+        line.map_or("", |l| l.trim_start_matches(':').trim())
+    };
+    if !matches!(field("TracerPid"), "0" | "") {
+        return Err("the program is being traced".into());
+    }
+    if field("x86_Thread_features").contains("shstk") {
+        return Err("the program has shadow stacks".into());
+    }
+    if field("VmLck").is_empty() {
+        return Err("the program has ended".into());
+    }
+    let unknown = |e: std::io::Error| format!("what memory it is can't be read: {e}");
+    let smaps = File::open(format!("/proc/{living}/smaps")).map_err(unknown)?;
+    let lines = BufReader::new(smaps).lines().map_while(Result::ok);
+    peculiar(lines, page, page + len).map_or(Ok(()), Err)?;
+    let threads = proc::threads(process).map_err(|e| e.to_string())?;
+    for thread in threads {
+        let path = format!("/proc/{process}/task/{thread}/status");
+        let blocked = std::fs::read_to_string(path).unwrap_or_default();
+        let line = blocked.lines().find_map(|l| l.strip_prefix("SigBlk:"));
+        let mask = line.and_then(|l| u64::from_str_radix(l.trim(), 16).ok());
+        if mask.is_some_and(|m| m >> (libc::SIGSEGV - 1) & 1 != 0) {
+            return Err("a thread blocks the signal that faults make".into());
+        }
+    }
+    Ok(())
+}
+
+/// Whether all code of which an area has copies is what was there `then`: in the place of what
+/// was unloaded something else may lie by now, or the same from another file.
+pub fn has_its_code(area: &Area, then: &Mappings, now: &Mappings) -> bool {
+    let count = area.resume_count.load(Acquire) as usize;
+    let copied = area.resumes.iter().take(count);
+    copied
+        .map(|resume| Address(resume.original.load(Relaxed)))
+        .all(|at| {
+            then.at(at)
+                .is_some_and(|m| m.execute && now.at(at) == Some(m))
+        })
+}
+
+/// What `/proc/PID/smaps` says against moving these bytes: all of it must lie in mappings
+/// of which it says nothing. Reads no farther than them.
+fn peculiar(lines: impl Iterator<Item = impl AsRef<str>>, from: u64, to: u64) -> Option<String> {
+    let mut plain = 0;
+    let mut within = 0;
+    for line in lines {
+        let line = line.as_ref();
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let found = |flag: &str| flags.split_ascii_whitespace().any(|f| f == flag);
+            if within > 0 && found("lo") {
+                return Some("it is locked memory".into());
+            }
+            if within > 0 && (found("wf") || found("dc")) {
+                return Some("forked children are not to have it".into());
+            }
+            plain += within;
+            within = 0;
+        } else if let Some((start, end)) = span(line) {
+            if start >= to {
+                break;
+            }
+            within = end.min(to).saturating_sub(start.max(from));
+        }
+    }
+    (plain < to - from).then(|| "it is not known what memory it is".into())
+}
+
+/// What a mapping's first line spans: all others begin with a name and a colon.
+fn span(line: &str) -> Option<(u64, u64)> {
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some((number(start)?, number(end)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{has_its_code, peculiar};
+    use crate::place::tests::writable;
+    use std::sync::atomic::Ordering::Relaxed;
+    use sunder_access::{Mapping, Mappings};
+    use sunder_wire::remap::Control;
+
+    const SMAPS: &str = "\
+10000-14000 rw-p 00000000 00:00 0
+Size:                 16 kB
+Locked:               16 kB
+VmFlags: rd wr mr mw me lo ac sd
+14000-18000 rw-p 00000000 00:00 0                    [heap]
+Size:                 16 kB
+VmFlags: rd wr mr mw me ac sd
+18000-19000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me wf ac sd
+19000-1a000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me dc ac sd
+20000-21000 rw-p 00000000 00:00 0
+Size:                  4 kB
+";
+
+    #[test]
+    fn only_bytes_all_of_which_are_known_to_be_plain_are_moved() {
+        let said = |from, to| peculiar(SMAPS.lines(), from, to).unwrap_or_default();
+        assert_eq!(said(0x10000, 0x11000), "it is locked memory");
+        assert_eq!(said(0x13000, 0x15000), "it is locked memory", "half of it");
+        assert_eq!(said(0x14000, 0x15000), "", "the heap is plain");
+        assert_eq!(said(0x17000, 0x18000), "", "to its end");
+        let children = "forked children are not to have it";
+        assert_eq!(said(0x17000, 0x19000), children, "beyond it");
+        assert_eq!(said(0x19000, 0x1a000), children);
+        let unknown = "it is not known what memory it is";
+        assert_eq!(said(0x1a000, 0x1b000), unknown, "none is there");
+        assert_eq!(said(0x20000, 0x21000), unknown, "cut off before its flags");
+    }
+
+    #[test]
+    fn what_lies_behind_is_not_read() {
+        let lines = SMAPS
+            .lines()
+            .chain(std::iter::from_fn(|| panic!("read on")));
+        assert_eq!(peculiar(lines, 0x14000, 0x15000), None);
+    }
+
+    #[test]
+    fn copies_of_code_that_has_gone_are_not_used_again() {
+        // SAFETY: any bytes are atomic words, so zeroes are.
+        let control: Box<Control> = unsafe { Box::new_zeroed().assume_init() };
+        let area = &control.areas[0];
+        let of = |start: u64, inode: u64| Mapping {
+            execute: true,
+            inode,
+            ..writable(start, 0x9000, "/library")
+        };
+        let all = |library: Option<Mapping>| -> Mappings {
+            let program = Mapping {
+                execute: true,
+                ..writable(0x1000, 0x2000, "/program")
+            };
+            library.into_iter().chain([program]).collect()
+        };
+        let then = all(Some(of(0x5000, 7)));
+        let others = [None, Some(of(0x5000, 8)), Some(of(0x4000, 7))];
+        let is = |now: &Mappings| has_its_code(area, &then, now);
+        let nothing_copied = others.iter().all(|other| is(&all(other.clone())));
+        assert!(nothing_copied);
+        for (resume, original) in area.resumes.iter().zip([0x1010, 0x5010]) {
+            resume.original.store(original, Relaxed);
+        }
+        area.resume_count.store(1, Relaxed);
+        assert!(is(&all(None)), "the program's own code alone");
+        area.resume_count.store(2, Relaxed);
+        assert!(is(&then));
+        for other in others {
+            assert!(!is(&all(other.clone())), "{other:?}");
+        }
+        // It came after that was looked at.
+        assert!(!has_its_code(area, &all(None), &then));
+    }
+}

@@ -1,0 +1,230 @@
+//! What is said of a repair: the names that the findings have, and lines for people.
+
+use super::layout::LINE;
+use sunder_access::{Address, CodeAddress, Mappings, Span};
+use sunder_findings::{Finding, Findings, Moved, Repair, Unrepaired};
+use sunder_live::{LEFT_ALONE, counted};
+use sunder_objects::{NameOptions, Names};
+
+/// Gives what was moved the name and the advice that its finding has: while the program
+/// runs, less is known.
+pub fn name(repair: &mut Repair, findings: &Findings) {
+    let on = |from: u64, to: u64| {
+        let on = |f: &&Finding| {
+            let mut lines = f.lines.iter().filter_map(|l| number(&l.address));
+            lines.any(|line| (from..to).contains(&line))
+        };
+        findings.findings.iter().find(on)
+    };
+    for moved in &mut repair.moved {
+        let first = number(&moved.address);
+        if let Some(finding) = first.and_then(|first| on(first, first + moved.bytes)) {
+            moved.object = finding.object.short_name().to_owned();
+            moved.fix = finding.advice.first().map(|advice| advice.text.clone());
+        }
+    }
+    for left in &mut repair.refused {
+        let line = line_of(left).map(|line| line.start.0);
+        if let Some(finding) = line.and_then(|first| on(first, first + LINE)) {
+            left.object = finding.object.short_name().to_owned();
+        }
+    }
+}
+
+/// Gives functions whose code was copied their names, by where they lie.
+pub fn name_code(repair: &mut Repair, mappings: Mappings) {
+    let mut names = Names::new(NameOptions::default());
+    names.set_mappings(mappings);
+    for code in repair.moved.iter_mut().flat_map(|moved| &mut moved.code) {
+        let frames = number(&code.function).map(|at| names.frames(CodeAddress(at)));
+        // The last is the one that others are inlined into.
+        let function = frames.and_then(|all| Some(all.last()?.function.clone()));
+        code.function = function.unwrap_or_else(|| code.function.clone());
+    }
+}
+
+/// The line for whose sake something was left alone.
+pub fn line_of(left: &Unrepaired) -> Option<Span> {
+    let line = number(&left.address)? & !(LINE - 1);
+    Some(Span::new(Address(line), LINE))
+}
+
+fn number(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+/// What was gained, moved, refused and put back, a line each at most. `others` says that the
+/// program started processes that nobody looked at.
+pub fn tell(repair: &Repair, others: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(why) = &repair.hindrance {
+        lines.push(format!("nothing was repaired: {why}"));
+    }
+    for moved in &repair.moved {
+        let (verb, when) = if repair.dry_run {
+            ("would have moved", "after")
+        } else {
+            ("moved", "after")
+        };
+        let mut line = format!(
+            "{verb} {} of `{}` to lines of their own {when} {:.0} ms: they took up to {:.0} % of their \
+             threads' time",
+            counted(moved.groups.len(), "group"),
+            moved.object,
+            moved.at_seconds * 1000.0,
+            moved.cost_percent,
+        );
+        line += &became(moved, repair.dry_run);
+        lines.push(line);
+        if let Some(fix) = &moved.fix {
+            lines.push(format!("to mend `{}` in the source: {fix}", moved.object));
+        }
+    }
+    lines.extend(in_all(repair));
+    for refused in &repair.refused {
+        lines.push(format!(
+            "left `{}` alone: {}",
+            refused.object, refused.reason
+        ));
+    }
+    if lines.is_empty() {
+        let left_out = if others { LEFT_ALONE } else { "" };
+        lines.push(format!(
+            "nothing to repair: no false sharing that is worth it was confirmed{left_out}"
+        ));
+    }
+    lines
+}
+
+/// What was gained in all, where that is more than one line says.
+fn in_all(repair: &Repair) -> Option<String> {
+    let gains = repair.moved.iter().filter_map(|m| m.progress.as_ref());
+    let gains: Vec<f64> = gains.map(|p| p.gain).collect();
+    if repair.moved.len() < 2 || gains.is_empty() {
+        return None;
+    }
+    let stayed = repair.moved.iter().filter(|m| m.rolled_back.is_none());
+    Some(format!(
+        "in all {} moved, of which {} stayed; where it was measured, threads got on {:.2} times as \
+         fast as before",
+        counted(repair.moved.len(), "object"),
+        stayed.count(),
+        gains.iter().sum::<f64>() / gains.len() as f64,
+    ))
+}
+
+/// What was gained, and why it went back.
+fn became(moved: &Moved, dry_run: bool) -> String {
+    let mut text = String::new();
+    if let Some(progress) = &moved.progress {
+        let threads = counted(progress.threads.len(), "thread");
+        text += &format!(
+            "; {threads} got on {:.2} times as fast as before",
+            progress.gain
+        );
+    }
+    let returns = moved.moves.iter().filter(|m| m.rolled_back.is_some());
+    let returns = returns.count();
+    if let Some(back) = &moved.rolled_back {
+        let ms = back.at_seconds * 1000.0;
+        text += &format!("; put back after {ms:.0} ms: {}", back.reason);
+    } else if returns > 0 {
+        let last = moved
+            .moves
+            .iter()
+            .rev()
+            .find_map(|m| m.rolled_back.as_ref());
+        let why = last.map_or("", |back| back.reason.as_str());
+        text += &format!("; put back and moved again {}: {why}", times(returns));
+    }
+    if !dry_run {
+        text += &format!("; {}", counted(moved.faults as usize, "fault"));
+    }
+    text
+}
+
+fn times(number: usize) -> String {
+    match number {
+        1 => "once".into(),
+        2 => "twice".into(),
+        _ => format!("{number} times"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sunder_findings::{Move, Progress, RolledBack, ThreadProgress};
+
+    fn moved(gain: f64, back: Option<&str>) -> Moved {
+        let rolled_back = back.map(|why| RolledBack {
+            reason: why.into(),
+            at_seconds: 0.5,
+        });
+        Moved {
+            object: "args".into(),
+            at_seconds: 0.1,
+            progress: Some(Progress {
+                gain,
+                threads: vec![ThreadProgress::default(); 2],
+            }),
+            moves: vec![Move {
+                rolled_back: rolled_back.clone(),
+                ..Move::default()
+            }],
+            rolled_back,
+            ..Moved::default()
+        }
+    }
+
+    #[test]
+    fn other_processes_are_told_of_where_nothing_was_done() {
+        let lines = tell(&Repair::default(), true);
+        assert!(
+            lines.iter().all(|line| line.ends_with(LEFT_ALONE)),
+            "{lines:?}"
+        );
+        assert_eq!(lines.len(), 1);
+    }
+
+    #[test]
+    fn one_line_says_what_was_gained_and_another_how_to_mend_it() {
+        let mut one = moved(3.1, None);
+        one.fix = Some("Align it.".into());
+        let repair = Repair {
+            moved: vec![one],
+            ..Repair::default()
+        };
+        let lines = tell(&repair, false);
+        assert_eq!(lines.len(), 2);
+        assert!(
+            lines[0].contains("2 threads got on 3.10 times as fast as before"),
+            "{lines:?}"
+        );
+        assert_eq!(lines[1], "to mend `args` in the source: Align it.");
+    }
+
+    #[test]
+    fn what_went_back_and_away_again_is_told() {
+        let mut twice = moved(2.0, Some("a reason"));
+        twice.moves.push(Move::default());
+        twice.rolled_back = None;
+        let repair = Repair {
+            moved: vec![twice, moved(1.0, Some("it did not help"))],
+            ..Repair::default()
+        };
+        let lines = tell(&repair, false);
+        assert!(
+            lines[0].contains("put back and moved again once: a reason"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].contains("put back after 500 ms: it did not help"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[2].contains("2 objects moved, of which 1 stayed") && lines[2].contains("1.50"),
+            "{lines:?}"
+        );
+    }
+}

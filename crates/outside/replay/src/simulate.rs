@@ -1,0 +1,148 @@
+//! Replays a trace on a machine of one's choice and tells why
+//! its nodes missed, and whose data it was. Two passes: the first simulates and
+//! learns which granules move between nodes for the sake of sharing; the second
+//! looks at these alone, byte by byte, so that memory follows what is shared and
+//! not the length of the trace. Both may move objects (`relocate`), as an allocation
+//! policy or a change to a type would.
+
+pub mod asked;
+pub mod attribute;
+mod blocks;
+pub mod layout;
+pub mod machine;
+mod order;
+mod pages;
+pub mod region;
+pub mod relocate;
+pub mod replay;
+pub mod resolve;
+mod show;
+pub mod steps;
+
+pub use asked::{parse_align, parse_placement};
+pub use machine::{parse_caches, parse_place};
+
+use crate::options::Simulate;
+use anyhow::{Result, ensure};
+use attribute::{Moved as MovedGranules, Shares};
+use layout::Layout;
+use machine::Machine;
+use replay::{Replay, Replayed};
+use std::time::Instant;
+use sunder_coherence::Outcome;
+use sunder_findings as findings;
+use sunder_observe::machine as real;
+use sunder_pipeline::{Observed, show_machine};
+use sunder_trace::read::Trace;
+
+/// Replays the trace; the result.
+///
+/// # Errors
+/// If there is no such trace, or no such machine.
+pub fn simulate(options: &Simulate) -> Result<findings::Findings> {
+    let trace = Trace::open(&options.file)?;
+    let machine = Machine::new(options, trace.threads())?;
+    let layout = resolve::resolve(options, &trace)?;
+    let first = Pass::first(&trace, &machine, &layout)?;
+    let moved = moved_granules(&first.replayed.outcome);
+    let shares = attribute::attribute(&trace, &machine, &layout, &moved)?;
+    Ok(join(options, &trace, &machine, &layout, &first, shares))
+}
+
+/// What the first pass gave.
+pub struct Pass {
+    /// What was counted.
+    pub replayed: Replayed,
+    /// Blocks of the trace that could not be read.
+    damaged: u64,
+    /// What it took.
+    seconds: f64,
+}
+
+impl Pass {
+    /// Makes the first pass.
+    ///
+    /// # Errors
+    /// If there can be no such machine, or the trace has no accesses.
+    pub fn first(trace: &Trace, machine: &Machine, layout: &Layout) -> Result<Self> {
+        let begin = Instant::now();
+        let mut replay = Replay::new(machine, machine.config, layout, ())?;
+        let heap = replay::needs_heap(machine, layout);
+        let damaged = steps::each_of(trace, machine, heap, None, |steps| replay.feed(steps))?;
+        let replayed = replay.finish();
+        ensure!(
+            replayed.outcome.accesses() > 0,
+            "{} holds no accesses{}",
+            trace.path().display(),
+            if machine.heap_only {
+                " to heap objects"
+            } else {
+                ""
+            }
+        );
+        Ok(Self {
+            replayed,
+            damaged,
+            seconds: begin.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+/// The granules that a node missed because another wrote, with what happened on
+/// them.
+pub fn moved_granules(outcome: &Outcome) -> MovedGranules {
+    outcome
+        .lines()
+        .filter(|line| line.counts.coherence_misses() > 0)
+        .map(|line| (line.line, line.counts))
+        .collect()
+}
+
+/// The result of both passes.
+pub fn join(
+    options: &Simulate,
+    trace: &Trace,
+    machine: &Machine,
+    layout: &Layout,
+    first: &Pass,
+    mut shares: Shares,
+) -> findings::Findings {
+    let header = trace.header();
+    let mut command = vec![header.program.clone()];
+    command.extend(header.arguments.iter().skip(1).cloned());
+    let mut limits = std::mem::take(&mut shares.limits);
+    limits.extend(partial(trace, first.damaged));
+    let here = real::Machine::read();
+    let observed = Observed {
+        program: findings::Program {
+            command,
+            path: Some(header.program.clone()),
+            exit: None,
+        },
+        machine: show_machine(&here, machine.config.granule as u32, None),
+        run: findings::Run {
+            seconds: shares.span.1.since(shares.span.0) as f64 / 1e9,
+            observer: "trace".into(),
+            threshold_percent: options
+                .threshold
+                .unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),
+            observer_cpu_seconds: sunder_pipeline::own_cpu_seconds(),
+            ..findings::Run::default()
+        },
+        limits,
+    };
+    let replayed = &first.replayed;
+    let mut result = attribute::finish(shares, &replayed.outcome, machine, trace, observed);
+    let mut simulation = show::simulation(machine, &replayed.outcome, first.seconds);
+    simulation.placement = show::placement(machine, layout, replayed);
+    result.simulation = Some(simulation);
+    result
+}
+
+/// What to say of a trace that is not whole.
+fn partial(trace: &Trace, damaged: u64) -> Option<String> {
+    let why = sunder_trace::why_partial(trace, damaged)?;
+    Some(format!(
+        "The trace is partial: {why}. What is there was replayed."
+    ))
+}

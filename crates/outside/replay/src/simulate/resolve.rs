@@ -1,0 +1,668 @@
+//! From what was asked for on the command line to a layout: which blocks and
+//! variables are meant by names of call sites, types, fields and variables. What has
+//! no such name is refused in one sentence, with the nearest names that there are.
+
+use super::asked::{Asked, LEAST_LINE};
+use super::attribute::mappings;
+use super::layout::{Layout, Origin};
+use crate::options::{PlacementAsked, Simulate};
+use anyhow::{bail, ensure};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use sunder_access::{Address, CodeAddress, Span};
+use sunder_findings::file_name;
+use sunder_objects::{CodeFrame, HeapBlock, NameOptions, Names, ObjectContext, ObjectName};
+use sunder_pipeline::Shape;
+use sunder_placement::CallSite;
+use sunder_trace::read::{Filter, Kinds, Trace, What};
+
+/// The layout that `options` ask for.
+///
+/// # Errors
+/// If a name is nothing in this trace.
+pub fn resolve(options: &Simulate, trace: &Trace) -> anyhow::Result<Layout> {
+    let asked = Asked {
+        placement: options.placement.clone(),
+        pad: options.pad.clone(),
+        align: options.align.clone(),
+    };
+    if asked.is_actual() {
+        return Ok(Layout::default());
+    }
+    Program::read(trace).layout(&asked, options.granule)
+}
+
+/// The largest element that is searched for a field, byte by byte.
+const LARGEST_ELEMENT: u64 = 1 << 16;
+
+/// Names in a sentence about one that is not known.
+const NEAREST: usize = 3;
+
+fn align_blocks(layout: &mut Layout, program: &Program<'_>, stacks: &BTreeSet<u32>, to: u64) {
+    let requests = program.requests.keys();
+    for &(stack, size) in requests.filter(|(stack, _)| stacks.contains(stack)) {
+        let known = layout.blocks.remove(&(stack, size));
+        let shape = known.map_or_else(
+            || Shape::aligned(to),
+            |known| Shape::clone(&known).with_align(to),
+        );
+        layout.blocks.insert((stack, size), Arc::new(shape));
+    }
+}
+
+/// What the addresses of blocks from one place and of one size have in common, of those
+/// whose alignment the trace does not tell.
+#[derive(Clone, Copy, Debug, Default)]
+struct Requested {
+    blocks: u64,
+    addresses: u64,
+}
+
+/// A trace's allocations and what things are called in its program.
+pub struct Program<'t> {
+    trace: &'t Trace,
+    names: Names,
+    requests: BTreeMap<(u32, u64), Requested>,
+    /// Whether a return address is in `operator new`.
+    new: HashMap<CodeAddress, bool>,
+    variables: Option<Vec<ObjectName>>,
+    origins: Option<Arc<HashMap<u32, Origin>>>,
+}
+
+impl<'t> Program<'t> {
+    /// Reads what `trace` allocated.
+    pub fn read(trace: &'t Trace) -> Self {
+        let mut names = Names::new(NameOptions::default());
+        names.set_mappings(mappings(trace));
+        let filter = Filter {
+            kinds: Kinds::HEAP,
+            ..Filter::default()
+        };
+        let mut requests: BTreeMap<(u32, u64), Requested> = BTreeMap::new();
+        for event in trace.events(filter) {
+            if let What::Allocate {
+                address,
+                size,
+                stack,
+                align,
+            } = event.what
+            {
+                let known = requests.entry((stack, size)).or_default();
+                if align.is_none() {
+                    known.blocks += 1;
+                    known.addresses |= address.0;
+                }
+            }
+        }
+        Self {
+            trace,
+            names,
+            requests,
+            new: HashMap::new(),
+            variables: None,
+            origins: None,
+        }
+    }
+
+    /// Whether the trace has allocations.
+    pub fn has_blocks(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    /// The layout that is asked for, for granules of `granule` bytes.
+    ///
+    /// # Errors
+    /// If a name is nothing in this trace.
+    pub fn layout(&mut self, asked: &Asked, granule: u64) -> anyhow::Result<Layout> {
+        let line = granule.max(LEAST_LINE);
+        let origins = match &self.origins {
+            Some(known) => Arc::clone(known),
+            None => {
+                let new = Arc::new(self.origins());
+                Arc::clone(self.origins.insert(new))
+            }
+        };
+        let mut layout = Layout {
+            origins,
+            ..Layout::default()
+        };
+        match &asked.placement {
+            PlacementAsked::Actual => {}
+            PlacementAsked::Policy(policy) => layout.policy = Some(*policy),
+            PlacementAsked::Padded(sites) => {
+                for site in sites {
+                    let stacks = self.site(site)?;
+                    layout.changes.push(format!("padded:{site}"));
+                    align_blocks(&mut layout, self, &stacks, line);
+                }
+            }
+        }
+        for pad in &asked.pad {
+            match pad.strip_suffix("[]") {
+                Some(object) => self.pad_elements(&mut layout, object.trim(), line)?,
+                None => self.pad(&mut layout, pad, line)?,
+            }
+            layout.changes.push(format!("pad {pad}"));
+        }
+        for (object, bytes) in &asked.align {
+            self.align(&mut layout, object, *bytes)?;
+            layout.changes.push(format!("align {object}={bytes}"));
+        }
+        Ok(layout)
+    }
+
+    /// The blocks, by call stack and size, that `object` of a finding is one of.
+    pub fn blocks_of(&mut self, object: &sunder_findings::Object) -> Vec<(u32, u64)> {
+        let Some((start, size)) = object.start().zip(object.size) else {
+            return Vec::new();
+        };
+        let stacks: Vec<u32> = self
+            .requests
+            .keys()
+            .filter(|&&(_, of)| of.max(1) == size.max(1))
+            .map(|&(stack, _)| stack)
+            .collect();
+        let mut found = Vec::new();
+        for stack in stacks {
+            let block = HeapBlock {
+                span: Span::new(Address(start), size.max(1)),
+                allocation: self.trace.stack(stack).unwrap_or_default().to_vec(),
+                thread: None,
+                freed: false,
+            };
+            let context = ObjectContext {
+                heap: Some(block),
+                ..ObjectContext::default()
+            };
+            let named = self.names.object_at(Address(start), &context);
+            let frames = named.allocation.iter().map(as_shown);
+            let told = object
+                .allocation
+                .iter()
+                .map(|f| (&f.function, &f.file, f.line));
+            let same = frames
+                .collect::<Vec<_>>()
+                .iter()
+                .map(|f| (&f.function, &f.file, f.line))
+                .eq(told);
+            if same {
+                let known = self.requests.keys();
+                let sizes = known.filter(|&&(s, of)| s == stack && of.max(1) == size.max(1));
+                found.extend(sizes);
+            }
+        }
+        found
+    }
+
+    /// Where the blocks of each call stack were asked for, and with which
+    /// alignment.
+    pub fn origins(&mut self) -> HashMap<u32, Origin> {
+        let stacks: BTreeSet<u32> = self.requests.keys().map(|&(stack, _)| stack).collect();
+        let mut sites: HashMap<u32, CallSite> = HashMap::new();
+        let mut requested: HashMap<CallSite, Requested> = HashMap::new();
+        for &stack in &stacks {
+            let ret = self.caller(stack);
+            sites.insert(stack, CallSite(ret.map_or(0, |ret| ret.0)));
+        }
+        for (&(stack, _), seen) in &self.requests {
+            let site = sites.get(&stack).copied().unwrap_or_default();
+            let all = requested.entry(site).or_default();
+            all.blocks += seen.blocks;
+            all.addresses |= seen.addresses;
+        }
+        let origin = |(stack, site): (u32, CallSite)| {
+            let all = requested.get(&site).copied().unwrap_or_default();
+            let align = asked_alignment(all);
+            (stack, Origin { site, align })
+        };
+        sites.into_iter().map(origin).collect()
+    }
+
+    /// Where the innermost call of `stack` that is not `operator new` returns to.
+    fn caller(&mut self, stack: u32) -> Option<CodeAddress> {
+        let frames = self.trace.stack(stack)?;
+        let found = frames.iter().find(|&&ret| !self.is_new(ret));
+        found.or(frames.first()).copied()
+    }
+
+    fn is_new(&mut self, ret: CodeAddress) -> bool {
+        if let Some(&known) = self.new.get(&ret) {
+            return known;
+        }
+        let frames = self.names.frames_of_return(ret);
+        let outermost = frames.last().map_or("", |f| f.function.as_str());
+        let new = outermost.starts_with("operator new");
+        self.new.insert(ret, new);
+        new
+    }
+
+    /// The call stacks that `site` names: a function, `file:line`, or the offset of a
+    /// return address, of the call itself or of the place that reports show.
+    pub fn site(&mut self, site: &str) -> anyhow::Result<BTreeSet<u32>> {
+        let stacks: BTreeSet<u32> = self.requests.keys().map(|&(stack, _)| stack).collect();
+        ensure!(
+            !stacks.is_empty(),
+            "the trace has no allocations, so '{site}' is no call site of it"
+        );
+        let mut found = BTreeSet::new();
+        let mut labels = BTreeSet::new();
+        for stack in stacks {
+            let frames = self.places(stack);
+            if frames.iter().any(|frame| is_called(frame, site)) {
+                found.insert(stack);
+            }
+            labels.extend(frames.iter().flat_map(labels_of));
+        }
+        if found.is_empty() {
+            bail!(
+                "nothing was allocated at '{site}'; {}",
+                nearest(site, &labels, "call site")
+            );
+        }
+        Ok(found)
+    }
+
+    /// The frames by which the call site of `stack` may be called: the innermost that is
+    /// not `operator new`, and the one that reports show.
+    fn places(&mut self, stack: u32) -> Vec<CodeFrame> {
+        let Some(caller) = self.caller(stack) else {
+            return Vec::new();
+        };
+        let mut places = self.names.frames_of_return(caller);
+        let frames = self.trace.stack(stack).unwrap_or_default();
+        for &ret in frames.iter().take(DEEPEST) {
+            let own = |frame: &CodeFrame| !as_shown(frame).is_library() && frame.file.is_some();
+            let inlined = self.names.frames_of_return(ret);
+            if let Some(frame) = inlined.into_iter().find(own) {
+                if !places.contains(&frame) {
+                    places.push(frame);
+                }
+                break;
+            }
+        }
+        places
+    }
+
+    fn variables(&mut self) -> &[ObjectName] {
+        let names = &mut self.names;
+        self.variables.get_or_insert_with(|| names.variables())
+    }
+
+    /// `--align OBJECT=BYTES`.
+    fn align(&mut self, layout: &mut Layout, object: &str, bytes: u64) -> anyhow::Result<()> {
+        let named = |v: &ObjectName| v.name.as_deref().is_some_and(|n| is_name(n, object));
+        let variables: Vec<Span> = self
+            .variables()
+            .iter()
+            .filter(|v| named(v))
+            .filter_map(ObjectName::span)
+            .collect();
+        if !variables.is_empty() {
+            for span in variables {
+                let shape = take_static(layout, span);
+                let shape = shape.map_or_else(|| Shape::aligned(bytes), |s| s.with_align(bytes));
+                layout.statics.push((span, Arc::new(shape)));
+            }
+            return Ok(());
+        }
+        match self.site(object) {
+            Ok(stacks) => {
+                align_blocks(layout, self, &stacks, bytes);
+                Ok(())
+            }
+            Err(_) => {
+                let mut labels: BTreeSet<String> = self
+                    .variables()
+                    .iter()
+                    .filter_map(|v| v.name.clone())
+                    .collect();
+                let stacks: BTreeSet<u32> = self.requests.keys().map(|&(s, _)| s).collect();
+                for stack in stacks {
+                    labels.extend(self.places(stack).iter().flat_map(labels_of));
+                }
+                bail!(
+                    "'{object}' is neither a global nor a call site of the program; {}",
+                    nearest(object, &labels, "variable or call site")
+                );
+            }
+        }
+    }
+
+    /// `--pad OBJECT[]`: each element of a global, or of the blocks of a call site.
+    fn pad_elements(&mut self, layout: &mut Layout, object: &str, line: u64) -> anyhow::Result<()> {
+        let typed = self.typed();
+        let named = |v: &ObjectName| v.name.as_deref().is_some_and(|n| is_name(n, object));
+        let is_global = |t: &&Typed| matches!(&t.at, At::Variable(v, _) if named(v));
+        let mut chosen: Vec<&Typed> = typed.iter().filter(is_global).collect();
+        if chosen.is_empty() {
+            let stacks = match self.site(object) {
+                Ok(stacks) => stacks,
+                // Says what names there are.
+                Err(_) => return self.align(layout, object, line),
+            };
+            let of_site =
+                |t: &&Typed| matches!(t.at, At::Block(stack, ..) if stacks.contains(&stack));
+            chosen = typed.iter().filter(of_site).collect();
+        }
+        ensure!(
+            !chosen.is_empty(),
+            "nothing is known of the elements of '{object}'; was the program built with -g?"
+        );
+        for one in chosen {
+            one.change(layout, None, line);
+        }
+        Ok(())
+    }
+
+    /// `--pad TYPE.FIELD`, or `--pad TYPE` for each object of it as a whole.
+    fn pad(&mut self, layout: &mut Layout, pad: &str, line: u64) -> anyhow::Result<()> {
+        let (wanted, field) = match pad.split_once('.') {
+            Some((of, field)) => (of.trim(), Some(field.trim())),
+            None => (pad.trim(), None),
+        };
+        let mut types = BTreeSet::new();
+        let mut fields = BTreeSet::new();
+        let mut found = false;
+        for typed in self.typed() {
+            let name = plain_type(&typed.type_name);
+            types.insert(name.to_owned());
+            if !is_name(name, plain_type(wanted)) {
+                continue;
+            }
+            let extent = match field {
+                None => Some(None),
+                Some(field) => {
+                    let (extent, seen) = self.field(&typed, field);
+                    fields.extend(seen);
+                    extent.map(Some)
+                }
+            };
+            let Some(extent) = extent else { continue };
+            found = true;
+            typed.change(layout, extent, line);
+        }
+        if found {
+            return Ok(());
+        }
+        match field {
+            Some(field) if !fields.is_empty() => bail!(
+                "'{wanted}' has no field '{field}'; {}",
+                nearest(field, &fields, "field")
+            ),
+            _ if types.is_empty() => bail!(
+                "no object of the trace has a known type, so there is no '{pad}': the program was \
+                 built without -g"
+            ),
+            _ => bail!(
+                "no global and no heap block has the type '{wanted}'; {}",
+                nearest(wanted, &types, "type")
+            ),
+        }
+    }
+
+    /// Variables and blocks whose type is known.
+    fn typed(&mut self) -> Vec<Typed> {
+        let mut all: Vec<Typed> = Vec::new();
+        for object in self.variables() {
+            if let (Some(type_name), Some(span)) = (object.type_name.clone(), object.span()) {
+                all.push(Typed {
+                    element: object.element_size.unwrap_or(span.len),
+                    type_name,
+                    at: At::Variable(object.clone(), span),
+                });
+            }
+        }
+        let requests: Vec<(u32, u64)> = self.requests.keys().copied().collect();
+        for (stack, size) in requests {
+            let frames = self.trace.stack(stack).unwrap_or_default();
+            let Some(handle) = self.names.allocated_type(frames, size) else {
+                continue;
+            };
+            let (Some(type_name), Some(element)) =
+                (self.names.type_name(handle), self.names.type_size(handle))
+            else {
+                continue;
+            };
+            all.push(Typed {
+                type_name,
+                element,
+                at: At::Block(stack, size, handle),
+            });
+        }
+        all
+    }
+
+    /// Where `field` lies in an element of `typed`, and the fields that it has.
+    fn field(&mut self, typed: &Typed, field: &str) -> (Option<Range<u64>>, BTreeSet<String>) {
+        let mut found: Option<Range<u64>> = None;
+        let mut seen = BTreeSet::new();
+        for offset in 0..typed.element.min(LARGEST_ELEMENT) {
+            let Some(path) = typed.path(&mut self.names, offset) else {
+                continue;
+            };
+            let inside = path.trim_start_matches('.');
+            let top = inside.split(['.', '[', ' ']).next().unwrap_or_default();
+            if !top.is_empty() && !top.starts_with(['<', '{', '+']) {
+                seen.insert(top.to_owned());
+            }
+            let rest = inside.strip_prefix(field);
+            if rest.is_some_and(|r| r.is_empty() || r.starts_with(['.', '[', ' '])) {
+                let start = found.as_ref().map_or(offset, |f| f.start);
+                found = Some(start..offset + 1);
+            }
+        }
+        (found, seen)
+    }
+}
+
+/// Frames in which the one that reports show is looked for.
+const DEEPEST: usize = 16;
+
+/// The alignment that a program asked for, if the trace, of an earlier recorder, does not
+/// say it, as far as the addresses of its blocks tell: that
+/// they are multiples by chance must be less likely than one in 256, as blocks are
+/// multiples of 16 anyway.
+fn asked_alignment(seen: Requested) -> u64 {
+    let common = seen.addresses.trailing_zeros().min(12);
+    let chance = u64::from(common.saturating_sub(4)).saturating_mul(seen.blocks);
+    if seen.blocks > 0 && common > 4 && chance >= 8 {
+        1 << common
+    } else {
+        1
+    }
+}
+
+/// A variable or a kind of blocks, of a known type.
+struct Typed {
+    type_name: String,
+    /// Bytes of the type, or of an element of the array.
+    element: u64,
+    at: At,
+}
+
+enum At {
+    Variable(ObjectName, Span),
+    Block(u32, u64, sunder_objects::TypeHandle),
+}
+
+impl Typed {
+    /// The path of the byte at `offset` of the first element, from the element on.
+    fn path(&self, names: &mut Names, offset: u64) -> Option<String> {
+        let mut path = match &self.at {
+            At::Variable(object, _) => {
+                let path = names.field_at(object, offset)?;
+                let name = object.name.as_deref().unwrap_or("");
+                path.strip_prefix(name).unwrap_or(&path).to_owned()
+            }
+            At::Block(_, size, handle) => names.field_path(*handle, *size, offset)?,
+        };
+        while path.starts_with('[') {
+            let end = path.find(']')?;
+            path.drain(..=end);
+        }
+        Some(path)
+    }
+
+    /// Gives the bytes at `extent` of each element, or each element as a whole, lines of
+    /// their own.
+    fn change(&self, layout: &mut Layout, extent: Option<Range<u64>>, line: u64) {
+        let change = |known: Option<Shape>| {
+            let fields: Vec<Range<u64>> = known
+                .iter()
+                .flat_map(Shape::moved_fields)
+                .chain(extent.clone())
+                .collect();
+            let align = known.map_or(1, |known| known.align());
+            Shape::fields(self.element, &fields, line).with_align(align)
+        };
+        match self.at {
+            At::Variable(_, span) => {
+                let known = take_static(layout, span);
+                layout.statics.push((span, Arc::new(change(known))));
+            }
+            At::Block(stack, size, _) => {
+                let known = layout.blocks.remove(&(stack, size));
+                let known = known.map(|known| Shape::clone(&known));
+                let shape = Arc::new(change(known));
+                layout.blocks.insert((stack, size), shape);
+            }
+        }
+    }
+}
+
+fn take_static(layout: &mut Layout, span: Span) -> Option<Shape> {
+    let at = layout
+        .statics
+        .iter()
+        .position(|(known, _)| *known == span)?;
+    Some(Shape::clone(&layout.statics.swap_remove(at).1))
+}
+
+/// `struct counter[8]` as a user names it: `counter`.
+pub fn plain_type(name: &str) -> &str {
+    let name = name.trim();
+    let name = ["struct ", "union ", "class "]
+        .iter()
+        .find_map(|word| name.strip_prefix(word))
+        .unwrap_or(name);
+    name.split('[').next().unwrap_or(name).trim()
+}
+
+/// Whether `known` is called `asked`: the same, or with its scopes left out.
+fn is_name(known: &str, asked: &str) -> bool {
+    known == asked
+        || known
+            .strip_suffix(asked)
+            .is_some_and(|before| before.ends_with("::"))
+}
+
+/// Whether `asked` is a name of the call at `frame`.
+fn is_called(frame: &CodeFrame, asked: &str) -> bool {
+    if is_name(&frame.function, asked) {
+        return true;
+    }
+    if let Some(hex) = asked.strip_prefix("0x") {
+        let offset = u64::from_str_radix(hex, 16).ok();
+        return offset.is_some() && offset == frame.offset;
+    }
+    let at_line = || {
+        let (file, line) = asked.rsplit_once(':')?;
+        let line: u32 = line.parse().ok()?;
+        let known = frame.file.as_deref()?;
+        let same = file_name(known) == file
+            || known == file
+            || known.strip_suffix(file).is_some_and(|b| b.ends_with('/'));
+        Some(same && frame.line == Some(line))
+    };
+    at_line() == Some(true)
+}
+
+/// What a call site may be called.
+fn labels_of(frame: &CodeFrame) -> [String; 2] {
+    [frame.function.clone(), label(frame)]
+}
+
+/// What a call site is called in sentences: `file:line`, or the function.
+pub fn label(frame: &CodeFrame) -> String {
+    match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => format!("{}:{line}", file_name(file)),
+        _ => frame.function.clone(),
+    }
+}
+
+/// As findings have it, which know whose frame is a library's.
+fn as_shown(frame: &CodeFrame) -> sunder_findings::Frame {
+    sunder_findings::Frame {
+        function: frame.function.clone(),
+        file: frame.file.clone(),
+        line: frame.line,
+        ..sunder_findings::Frame::default()
+    }
+}
+
+/// `the nearest …s are …`.
+fn nearest(asked: &str, known: &BTreeSet<String>, what: &str) -> String {
+    let mut known: Vec<&String> = known.iter().filter(|k| !k.is_empty()).collect();
+    let distance = |name: &&String| strsim::damerau_levenshtein(asked, name);
+    known.sort_by_key(distance);
+    match known.as_slice() {
+        [] => format!("there is no {what} with a name"),
+        [one] => format!("the only {what} is {one}"),
+        all => {
+            let near: Vec<&str> = all.iter().take(NEAREST).map(|n| n.as_str()).collect();
+            format!("the nearest are {}", near.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alignment_that_may_be_chance_is_none() {
+        let seen = |blocks, addresses| asked_alignment(Requested { blocks, addresses });
+        // Four blocks at multiples of 64: one in 4^4.
+        assert_eq!(seen(4, 0x1000 | 0x40), 64);
+        assert_eq!(seen(3, 0x1040), 1);
+        assert_eq!(seen(1, 0x7000), 4096);
+        assert_eq!(seen(100, 0x1010), 1);
+        assert_eq!(seen(0, 0), 1);
+    }
+
+    #[test]
+    fn names_are_found_without_scopes_and_words() {
+        assert!(is_name("app::pool", "pool") && is_name("pool", "pool"));
+        assert!(!is_name("whirlpool", "pool"));
+        assert_eq!(plain_type("struct counter[8]"), "counter");
+        assert_eq!(plain_type("lreg_args"), "lreg_args");
+    }
+
+    #[test]
+    fn a_call_is_named_by_function_line_or_offset() {
+        let frame = CodeFrame {
+            function: "app::make".into(),
+            file: Some("/src/app/make.c".into()),
+            line: Some(12),
+            offset: Some(0x1234),
+            ..CodeFrame::default()
+        };
+        for name in ["app::make", "make", "make.c:12", "app/make.c:12", "0x1234"] {
+            assert!(is_called(&frame, name), "{name}");
+        }
+        for name in ["mak", "make.c:13", "ake.c:12", "0x12", "12", ":12"] {
+            assert!(!is_called(&frame, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_names_are_told() {
+        let known: BTreeSet<String> = ["hits", "misses", "total", "padding"]
+            .map(str::to_owned)
+            .into();
+        let told = nearest("hit", &known, "field");
+        assert!(told.starts_with("the nearest are hits, "), "{told}");
+        assert_eq!(told.matches(',').count(), 2);
+    }
+}

@@ -1,0 +1,292 @@
+//! The events of a trace that a replay needs, in small pieces of equal size: read
+//! by one thread, replayed by others meanwhile, and by any number of replays from
+//! one reading. Accesses are columns, in the order in which they are made.
+
+use super::machine::Machine;
+use super::order::Watch;
+use crate::options::Order;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use sunder_access::{Address, Kind, ThreadId};
+use sunder_trace::read::{Event, Kinds, LanePart, Piece, Pieces, Touch, Trace, Turns, What};
+
+/// Accesses of a chunk: about 1 MiB, which stays in the second cache of a processor.
+const CHUNK: usize = 1 << 16;
+
+/// Chunks that wait to be replayed.
+const AHEAD: usize = 2;
+
+/// Rounds that are laid out at once, so that what is written stays in the first cache.
+const ROUNDS: usize = 64;
+
+/// Who touches how many bytes in which way: the node, above eight bits of which the
+/// uppermost tells a write and the others the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made(u32);
+
+const WRITES: u32 = 1 << 7;
+
+impl Made {
+    #[inline]
+    const fn new(node: u32, key: u64) -> Self {
+        let Touch { width, kind } = Touch::of(key);
+        let writes = if kind.writes() { WRITES } else { 0 };
+        Self(node << 8 | writes | width as u32)
+    }
+
+    /// By whom.
+    #[inline]
+    pub const fn node(self) -> u32 {
+        self.0 >> 8
+    }
+
+    /// Bytes.
+    #[inline]
+    pub const fn width(self) -> u32 {
+        self.0 & (WRITES - 1)
+    }
+
+    /// Whether it reads or writes; an update writes.
+    #[inline]
+    pub const fn kind(self) -> Kind {
+        if self.0 & WRITES == 0 {
+            Kind::Read
+        } else {
+            Kind::Write
+        }
+    }
+}
+
+/// What happens to the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Did {
+    /// A block was allocated.
+    Allocate(Asked),
+    /// A block was freed.
+    Free,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Bytes.
+    pub size: u64,
+    /// The call stack's number.
+    pub stack: u32,
+    /// Who asked.
+    pub thread: ThreadId,
+    /// At multiples of what; none: the trace does not tell.
+    pub align: Option<u64>,
+}
+
+/// A change of the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// How many accesses of the piece come before it.
+    pub before: usize,
+    /// When it was recorded.
+    pub ticks: u64,
+    /// Where.
+    pub address: Address,
+    /// What.
+    pub did: Did,
+}
+
+/// Some of a trace's events, one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Steps {
+    /// Where each access is made.
+    pub addresses: Vec<u64>,
+    /// By whom and how, one for each.
+    pub made: Vec<Made>,
+    /// When each was recorded, which another order of the replay does not change;
+    /// empty where nobody asks.
+    pub ticks: Vec<u64>,
+    /// What happens between them, if that is wanted.
+    pub changes: Vec<Change>,
+}
+
+impl Steps {
+    fn clear(&mut self) {
+        self.addresses.clear();
+        self.made.clear();
+        self.ticks.clear();
+        self.changes.clear();
+    }
+
+    fn add_turns(&mut self, turns: &Turns<'_>, machine: &Machine, with_ticks: bool) {
+        let (lanes, rounds) = (turns.lanes(), turns.rounds());
+        let begin = self.addresses.len();
+        let end = begin + lanes * rounds;
+        if lanes == 1 {
+            let LanePart {
+                thread,
+                addresses,
+                keys,
+                ticks,
+                ..
+            } = turns.lane(0);
+            let node = machine.node(thread);
+            self.addresses.extend_from_slice(addresses);
+            self.made.extend(keys.iter().map(|&k| Made::new(node, k)));
+            if with_ticks {
+                self.ticks.extend_from_slice(ticks);
+            }
+            return;
+        }
+        self.addresses.resize(end, 0);
+        self.made.resize(end, Made(0));
+        if with_ticks {
+            self.ticks.resize(end, 0);
+        }
+        let parts: Vec<(u32, LanePart<'_>)> = (0..lanes)
+            .map(|place| turns.lane(place))
+            .map(|lane| (machine.node(lane.thread), lane))
+            .collect();
+        for first in (0..rounds).step_by(ROUNDS) {
+            let last = (first + ROUNDS).min(rounds);
+            let here = begin + first * lanes..begin + last * lanes;
+            for (place, (node, lane)) in parts.iter().enumerate() {
+                let turn = self.addresses[here.clone()].chunks_exact_mut(lanes);
+                for (turn, &address) in turn.zip(&lane.addresses[first..last]) {
+                    turn[place] = address;
+                }
+                let turn = self.made[here.clone()].chunks_exact_mut(lanes);
+                for (turn, &key) in turn.zip(&lane.keys[first..last]) {
+                    turn[place] = Made::new(*node, key);
+                }
+                if with_ticks {
+                    let turn = self.ticks[here.clone()].chunks_exact_mut(lanes);
+                    for (turn, &ticks) in turn.zip(&lane.ticks[first..last]) {
+                        turn[place] = ticks;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds these accesses of `turns`, by round and lane, with their ticks.
+    fn add_some(&mut self, turns: &Turns<'_>, hits: &[(usize, usize)], machine: &Machine) {
+        for &(round, place) in hits {
+            let lane = turns.lane(place);
+            self.addresses.push(lane.addresses[round]);
+            let node = machine.node(lane.thread);
+            self.made.push(Made::new(node, lane.keys[round]));
+            self.ticks.push(lane.ticks[round]);
+        }
+    }
+
+    fn add_event(&mut self, event: &Event, id: impl Fn(u32) -> ThreadId) {
+        let (address, did) = match event.what {
+            What::Allocate {
+                address,
+                size,
+                stack,
+                align,
+            } => {
+                let thread = id(event.thread);
+                let asked = Asked {
+                    size,
+                    stack,
+                    thread,
+                    align,
+                };
+                (address, Did::Allocate(asked))
+            }
+            What::Free { address } => (address, Did::Free),
+            _ => return,
+        };
+        self.changes.push(Change {
+            before: self.addresses.len(),
+            ticks: event.ticks,
+            address,
+            did,
+        });
+    }
+}
+
+/// Reads `trace` in the order of `machine`, with its allocations if `heap`, and gives
+/// all events in turn to `take`, of the accesses only those that `watch` may know if there
+/// is one; how many blocks of the trace could not be read. Reading
+/// goes on in a thread of its own.
+///
+/// # Errors
+/// The first of `take`, which then is called no more.
+pub fn each_of<E>(
+    trace: &Trace,
+    machine: &Machine,
+    heap: bool,
+    watch: Option<&Watch>,
+    mut take: impl FnMut(&Steps) -> Result<(), E>,
+) -> Result<u64, E> {
+    let (full, coming) = sync_channel::<Steps>(AHEAD);
+    let (empty, used) = sync_channel::<Steps>(AHEAD + 1);
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || read(trace, machine, heap, watch, &full, &used));
+        let mut result = Ok(());
+        for mut steps in coming.iter() {
+            result = take(&steps);
+            if result.is_err() {
+                break;
+            }
+            steps.clear();
+            // The reader may have ended.
+            let _ = empty.send(steps);
+        }
+        drop(coming);
+        let damaged = reader.join().unwrap_or_default();
+        result.map(|()| damaged)
+    })
+}
+
+fn read(
+    trace: &Trace,
+    machine: &Machine,
+    heap: bool,
+    watch: Option<&Watch>,
+    full: &SyncSender<Steps>,
+    used: &Receiver<Steps>,
+) -> u64 {
+    let kinds = if heap { Kinds::HEAP } else { Kinds::NONE };
+    let threads = trace.threads();
+    let id = |index: u32| {
+        let at = threads.binary_search_by_key(&index, |t| t.index);
+        at.map(|i| threads[i].id).unwrap_or_default()
+    };
+    let mut pieces = pieces(trace, machine.order, kinds);
+    let mut steps = Steps::default();
+    let reading = machine.progress.reading(trace);
+    let mut hits = Vec::new();
+    while let Some(piece) = pieces.next() {
+        match piece {
+            Piece::Accesses(turns) => {
+                reading.add(turns.lanes() * turns.rounds());
+                match watch {
+                    Some(watch) => {
+                        watch.find(&turns, &mut hits);
+                        steps.add_some(&turns, &hits, machine);
+                    }
+                    None => steps.add_turns(&turns, machine, heap),
+                }
+            }
+            Piece::Event(event) => steps.add_event(&event, id),
+        }
+        if steps.addresses.len() + steps.changes.len() >= CHUNK {
+            let next = used.try_recv().unwrap_or_else(|_| Steps::default());
+            if full.send(std::mem::replace(&mut steps, next)).is_err() {
+                return 0;
+            }
+        }
+    }
+    // Nobody may be listening any more.
+    let _ = full.send(steps);
+    pieces.damaged_blocks()
+}
+
+/// All accesses of a trace and its events of `kinds`, in one of two orders.
+pub fn pieces(trace: &Trace, order: Order, kinds: Kinds) -> Pieces<'_> {
+    match order {
+        Order::Recorded => trace.pieces(kinds),
+        Order::Parallel => trace.pieces_in_parallel(kinds),
+    }
+}

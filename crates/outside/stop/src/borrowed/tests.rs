@@ -1,0 +1,435 @@
+//! A process of ours borrows a thread of another one and is killed before each of its steps,
+//! one after the other: the thread must have all its registers, its mask, and the bytes
+//! below its stack pointer, and what it waits for must not end.
+
+use super::{Borrowed, Gate, STUB};
+use crate::thread::mortal::{ALONE, dies_at};
+use crate::world::{Memory, StopError, World};
+use std::arch::naked_asm;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use sunder_access::ProcessId;
+
+/// More steps than there are.
+const MOST_STEPS: i64 = 500;
+/// What a process that was not disturbed ends with.
+const GOOD: i32 = 7;
+/// As long as a machine may be busy.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// Where both processes find what they need: mapped before they are forked.
+#[repr(C)]
+struct Shared {
+    /// The target is where it is to be disturbed.
+    ready: AtomicU32,
+    /// It may end.
+    end: AtomicU32,
+    /// How often the function was called.
+    called: AtomicU32,
+    /// The function that waits may go on.
+    go: AtomicU32,
+    gate: [u8; 16],
+    restore: [u8; 16],
+    stub: [u8; 16],
+    stack: [u8; 64 << 10],
+    frames: [u8; 64 << 10],
+}
+
+fn shared() -> &'static Shared {
+    let rights = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    let bytes = size_of::<Shared>();
+    // SAFETY: a new mapping, large enough, aligned, and never unmapped; zeroes are valid.
+    unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), bytes, rights, kind, -1, 0).cast::<Shared>();
+        assert_ne!(at.cast(), libc::MAP_FAILED);
+        let shared = &mut *at;
+        shared.gate[..3].copy_from_slice(&[0x0f, 0x05, 0xc3]);
+        shared.restore[..9].copy_from_slice(&sunder_hooking::RESTORES);
+        shared.stub[..STUB.len()].copy_from_slice(&STUB);
+        shared
+    }
+}
+
+fn at<T>(place: &T) -> u64 {
+    &raw const *place as u64
+}
+
+/// Fills all registers and the red zone, waits until the word at `rdi` is not 0, and
+/// compares; 0 if all is as it was.
+#[unsafe(naked)]
+unsafe extern "C" fn holds(_end: *const AtomicU32, _ready: *const AtomicU32) -> u64 {
+    naked_asm!(
+        "push rbx",
+        "push rbp",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov rbx, 0x1101",
+        "mov rbp, 0x1102",
+        "mov rcx, 0x1103",
+        "mov rdx, 0x1104",
+        "mov r8, 0x1105",
+        "mov r9, 0x1106",
+        "mov r10, 0x1107",
+        "mov r11, 0x1108",
+        "mov r12, 0x1109",
+        "mov r13, 0x110a",
+        "mov r14, 0x110b",
+        "mov r15, 0x110c",
+        "movq xmm0, r12",
+        "movq xmm15, r15",
+        "mov qword ptr [rsp - 128], 0x1111",
+        "std",
+        "mov dword ptr [rsi], 1",
+        "2:",
+        "cmp dword ptr [rdi], 0",
+        "je 2b",
+        "pushfq",
+        "pop rax",
+        "cld",
+        "and eax, 0x400",
+        "xor eax, 0x400",
+        "xor rbx, 0x1101",
+        "or rax, rbx",
+        "xor rbp, 0x1102",
+        "or rax, rbp",
+        "xor rcx, 0x1103",
+        "or rax, rcx",
+        "xor rdx, 0x1104",
+        "or rax, rdx",
+        "xor r8, 0x1105",
+        "or rax, r8",
+        "xor r9, 0x1106",
+        "or rax, r9",
+        "xor r10, 0x1107",
+        "or rax, r10",
+        "xor r11, 0x1108",
+        "or rax, r11",
+        "xor r12, 0x1109",
+        "or rax, r12",
+        "xor r13, 0x110a",
+        "or rax, r13",
+        "xor r14, 0x110b",
+        "or rax, r14",
+        "xor r15, 0x110c",
+        "or rax, r15",
+        "movq rbx, xmm0",
+        "xor rbx, 0x1109",
+        "or rax, rbx",
+        "movq rbx, xmm15",
+        "xor rbx, 0x110c",
+        "or rax, rbx",
+        "mov rbx, qword ptr [rsp - 128]",
+        "xor rbx, 0x1111",
+        "or rax, rbx",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbp",
+        "pop rbx",
+        "ret",
+    )
+}
+
+/// What a borrowed thread calls: changes what a function may.
+extern "C" fn function(count: &AtomicU32) -> u64 {
+    count.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: what it changes it says.
+    unsafe {
+        std::arch::asm!(
+            "xorps xmm0, xmm0",
+            "xorps xmm15, xmm15",
+            out("xmm0") _,
+            out("xmm15") _,
+        );
+    }
+    42
+}
+
+/// What a target does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    Computes,
+    Reads,
+    Polls,
+    WaitsWithAMask,
+}
+
+/// The target's life; it ends well if nothing was as it would not be without us.
+///
+/// # Safety
+/// In a forked child: needs no lock.
+unsafe fn live(does: Does, shared: &Shared, input: i32) -> ! {
+    // SAFETY: places and descriptors of our own.
+    unsafe {
+        libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY);
+        let mut mask: u64 = 1 << (libc::SIGUSR1 - 1);
+        let (set, size) = (libc::SIG_SETMASK, 8usize);
+        let none = std::ptr::null_mut::<u64>();
+        libc::syscall(libc::SYS_rt_sigprocmask, set, &raw const mask, none, size);
+        let mut byte = 0u8;
+        let mut files = libc::pollfd {
+            fd: input,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let good = if does == Does::Computes {
+            holds(&raw const shared.end, &raw const shared.ready) == 0
+        } else {
+            shared.ready.store(1, Ordering::SeqCst);
+            match does {
+                Does::Reads => libc::read(input, (&raw mut byte).cast(), 1) == 1,
+                Does::Polls => libc::poll(&raw mut files, 1, 600_000) == 1,
+                _ => {
+                    let mut all: libc::sigset_t = std::mem::zeroed();
+                    libc::sigfillset(&raw mut all);
+                    let time = std::ptr::null();
+                    libc::ppoll(&raw mut files, 1, time, &raw const all) == 1
+                }
+            }
+        };
+        let before = mask;
+        libc::syscall(libc::SYS_rt_sigprocmask, set, none, &raw mut mask, size);
+        libc::_exit(if good && mask == before { GOOD } else { 8 });
+    }
+}
+
+/// All its threads, as soon as they stop.
+fn stopped(process: ProcessId) -> Option<World> {
+    let begun = Instant::now();
+    loop {
+        match World::stop(process) {
+            Ok(world) => return Some(world),
+            Err(StopError::NotNow) if begun.elapsed() < HANGS => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The process that borrows it, which is killed before the step of this number.
+fn borrow(target: i32, shared: &Shared, dies: i64) -> i32 {
+    let gate = Gate {
+        call: at(&shared.gate),
+        restore: at(&shared.restore),
+    };
+    let process = ProcessId(target as u32);
+    let Ok(memory) = Memory::of(process) else {
+        return 1;
+    };
+    dies_at(dies);
+    let done = || -> Option<()> {
+        let world = stopped(process)?;
+        let thread = &world.threads()[0];
+        let rights = libc::PROT_READ as u64;
+        let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+        let map = [0, 4096, rights, kind, u64::MAX, 0];
+        let end = |part: &[u8]| part.as_ptr_range().end as u64;
+        // From its own stack, and from elsewhere.
+        {
+            let worker = Borrowed::new(thread, &memory, gate).ok()?;
+            let mapped = worker.call(libc::SYS_mmap, map).ok()?;
+            (mapped > 0).then_some(())?;
+            let failed = worker.call(libc::SYS_close, [99, 0, 0, 0, 0, 0]).ok()?;
+            (failed == -i64::from(libc::EBADF)).then_some(())?;
+        }
+        let top = end(&shared.frames);
+        let worker = Borrowed::below(thread, &memory, gate, top).ok()?;
+        for _ in 0..2 {
+            let called = function as *const () as u64;
+            let stack = end(&shared.stack);
+            let told = worker.function(called, at(&shared.called), stack, at(&shared.stub));
+            (told.ok()? == 42).then_some(())?;
+            let own = worker.call(libc::SYS_getpid, [0; 6]).ok()?;
+            (own == i64::from(target)).then_some(())?;
+        }
+        Some(())
+    }();
+    dies_at(0);
+    if done.is_some() { 0 } else { 2 }
+}
+
+/// The status with which a child ends.
+fn ended(child: i32) -> i32 {
+    let begun = Instant::now();
+    let mut status = 0;
+    while begun.elapsed() < HANGS {
+        // SAFETY: a valid place for the status.
+        if unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child {
+            return status;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    // SAFETY: a child of ours.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    panic!("process {child} does not end");
+}
+
+/// One run; whether the borrower came to its end.
+fn survives(does: Does, dies: i64) -> bool {
+    let shared = shared();
+    let mut pipe = [0; 2];
+    // SAFETY: two places for descriptors; what the children do needs no lock but the
+    // allocator's, which `fork` takes care of, and those that are held.
+    let (target, borrower) = unsafe {
+        assert_eq!(libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC), 0);
+        let target = libc::fork();
+        if target == 0 {
+            live(does, shared, pipe[0]);
+        }
+        while shared.ready.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        // In its call by now, or nearly: then it is stopped before it.
+        let borrower = libc::fork();
+        if borrower == 0 {
+            let status = borrow(target, shared, dies);
+            libc::_exit(status);
+        }
+        (target, borrower)
+    };
+    let status = ended(borrower);
+    let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+    let whole = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+    shared.end.store(1, Ordering::SeqCst);
+    // SAFETY: our own descriptors.
+    unsafe {
+        libc::write(pipe[1], [0u8].as_ptr().cast(), 1);
+        let status = ended(target);
+        libc::close(pipe[0]);
+        libc::close(pipe[1]);
+        libc::munmap((&raw const *shared).cast_mut().cast(), size_of::<Shared>());
+        let good = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == GOOD;
+        assert!(good, "{does:?}, killed before step {dies}: {status:#x}");
+    }
+    assert!(killed || whole, "{does:?} at step {dies}: {status:#x}");
+    whole
+}
+
+#[test]
+fn who_is_killed_while_a_thread_works_for_it_leaves_it_as_it_was() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !crate::world::may_trace() {
+        println!("SKIP: threads can't be stopped here");
+        return;
+    }
+    for does in [
+        Does::Computes,
+        Does::Reads,
+        Does::Polls,
+        Does::WaitsWithAMask,
+    ] {
+        assert!(survives(does, 0), "never killed");
+        let steps = (1..MOST_STEPS).find(|&step| survives(does, step));
+        let steps = steps.expect("it comes to an end");
+        println!("{does:?}: killed before each of {steps} steps");
+        assert!(steps > 20, "{does:?}: the steps were not counted");
+    }
+}
+
+/// What a borrowed thread calls: is not done when nobody waits for it any more, and has a
+/// kernel call to make then.
+extern "C" fn late(shared: &Shared) -> u64 {
+    while shared.go.load(Ordering::SeqCst) == 0 {
+        std::hint::spin_loop();
+    }
+    // SAFETY: takes nothing.
+    unsafe { libc::getppid() };
+    shared.called.fetch_add(1, Ordering::SeqCst);
+    42
+}
+
+/// What `/proc` says of a process's first thread.
+fn told(process: i32, name: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let value = |line: &str| {
+        Some(
+            line.strip_prefix(name)?
+                .strip_prefix(':')?
+                .trim()
+                .to_owned(),
+        )
+    };
+    text.lines().find_map(value).unwrap_or_default()
+}
+
+/// The process that borrows it and loses it; none if all went as it should.
+fn lose(target: i32, shared: &Shared) -> Result<(), &'static str> {
+    let gate = Gate {
+        call: at(&shared.gate),
+        restore: at(&shared.restore),
+    };
+    let process = ProcessId(target as u32);
+    let memory = Memory::of(process).map_err(|_| "no memory")?;
+    let world = World::stop(process).map_err(|_| "not stopped")?;
+    let end = |part: &[u8]| part.as_ptr_range().end as u64;
+    let thread = &world.threads()[0];
+    let worker = Borrowed::below(thread, &memory, gate, end(&shared.frames));
+    let mut worker = worker.map_err(|_| "not borrowed")?;
+    worker.waits = 0;
+    let (called, stack) = (late as *const () as u64, end(&shared.stack));
+    let told_in_time = worker.function(called, at(shared), stack, at(&shared.stub));
+    shared.go.store(1, Ordering::SeqCst);
+    let begun = Instant::now();
+    while !told(target, "State").starts_with('t') {
+        if begun.elapsed() > HANGS {
+            return Err("it made no call");
+        }
+    }
+    if told_in_time.is_ok() || worker.call(libc::SYS_getpid, [0; 6]).is_ok() {
+        return Err("it was not lost");
+    }
+    drop(worker);
+    drop(world);
+    while told(target, "TracerPid") != "0" {
+        crate::thread::sweep(target);
+        if begun.elapsed() > HANGS {
+            return Err("it is ours still");
+        }
+    }
+    Ok(())
+}
+
+/// Nothing interferes with what it still does, and it goes back to where it was.
+#[test]
+fn a_thread_that_takes_too_long_finishes_and_comes_back_by_itself() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !crate::world::may_trace() {
+        println!("SKIP: threads can't be stopped here");
+        return;
+    }
+    let shared = shared();
+    // SAFETY: as in `survives`; the target needs no descriptor, as it computes.
+    let (target, borrower) = unsafe {
+        let target = libc::fork();
+        if target == 0 {
+            live(Does::Computes, shared, -1);
+        }
+        while shared.ready.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let borrower = libc::fork();
+        if borrower == 0 {
+            let lost = lose(target, shared);
+            if let Err(why) = lost {
+                println!("{why}");
+            }
+            libc::_exit(i32::from(lost.is_err()));
+        }
+        (target, borrower)
+    };
+    let status = ended(borrower);
+    shared.end.store(1, Ordering::SeqCst);
+    let targets = ended(target);
+    assert_eq!(status, 0, "the borrower");
+    assert!(
+        libc::WIFEXITED(targets) && libc::WEXITSTATUS(targets) == GOOD,
+        "{targets:#x}"
+    );
+    assert_eq!(shared.called.load(Ordering::SeqCst), 1);
+}
