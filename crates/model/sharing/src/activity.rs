@@ -1,6 +1,6 @@
-//! When something happened, in little space: a bit set of coarse slots for the
-//! prediction, and sums in slots for the picture over time. Both begin with
-//! slots of about a millisecond and double them when the run outgrows 64.
+//! When something happened, in little space: a bit set of coarse time slots for the prediction,
+//! and sums by time slot for the picture over time. Both begin with slots of about a
+//! millisecond, whose length doubles when the run outgrows 64 of them.
 
 use sunder_access::Time;
 
@@ -10,7 +10,7 @@ const SLOTS: u64 = 64;
 /// Logarithm of the shortest slot: 2^20 ns is about 1 ms, half of Plastic's epoch.
 const FIRST_SHIFT: u8 = 20;
 
-/// In which slots of a run there was activity.
+/// The time slots of a run in which a thread was active.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots {
     bits: u64,
@@ -27,7 +27,7 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Marks `since_origin` ns after the beginning of the run.
+    /// Marks the slot at `since_origin` ns after the beginning of the run as active.
     pub fn mark(&mut self, since_origin: u64) {
         while since_origin >> self.shift >= SLOTS {
             *self = self.widened();
@@ -46,8 +46,7 @@ impl Slots {
         }
     }
 
-    /// The number of slots that both were active in, and the share of `self`'s
-    /// active slots that this is.
+    /// The number of slots in which both were active, and its share of `self`'s active slots.
     pub fn common(self, other: Self) -> (u32, f64) {
         let (mut a, mut b) = (self, other);
         while a.shift < b.shift {
@@ -82,7 +81,7 @@ impl Timeline {
         }
     }
 
-    /// Adds what happened `from` one moment `to` another, evenly.
+    /// Adds `amount` for what happened between the times `from` and `to`, spread evenly.
     pub(crate) fn add(&mut self, from: u64, to: u64, amount: f64) {
         let since = |time: u64| time.saturating_sub(self.origin.0);
         let (from, to) = (since(from), since(to));
@@ -110,13 +109,13 @@ impl Timeline {
         }
     }
 
-    /// All of it.
+    /// The sum over all slots.
     pub fn total(&self) -> f64 {
         self.amounts.iter().sum()
     }
 
-    /// The amounts in `count` equal slices from `from` to `to`; what a slot
-    /// holds is spread evenly over it. Empty if the times leave no room.
+    /// The amounts in `count` equal slices from `from` to `to`; the amount of a slot is spread
+    /// evenly over it. Empty if `to` is not after `from`.
     pub fn slices(&self, from: Time, to: Time, count: usize) -> Vec<f64> {
         let length = to.since(from) as f64;
         if count == 0 || length == 0.0 {
@@ -133,8 +132,8 @@ impl Timeline {
     }
 }
 
-/// Adds `amount` to the part of `slices` from `begin` to `end`; what lies
-/// outside goes to the nearest slice, so that the sum stays.
+/// Adds `amount` to the part of `slices` from `begin` to `end`. What lies outside is added to
+/// the nearest slice, so that the sum is kept.
 fn spread(slices: &mut [f64], begin: f64, end: f64, amount: f64) {
     let last = slices.len() as f64;
     let (from, to) = (begin.clamp(0.0, last), end.clamp(0.0, last));
@@ -164,7 +163,7 @@ mod tests {
         }
         assert_eq!(a.common(b), (5, 0.5));
         b.mark(100 * MS);
-        // Slots of two now: a has 0-9 (5 slots), b 5-14 (slots 2-7) and 100.
+        // Slots have doubled: a has 0-9 (5 slots), b 5-14 (slots 2-7) and 100.
         assert_eq!(a.common(b), (3, 0.6));
     }
 
@@ -186,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_took_long_is_no_peak() {
-        // As samples become rarer, a stretch of as many takes longer.
+        // The same number of samples takes longer when samples become rarer.
         let mut line = Timeline::new(Time(0));
         line.add(0, 2 * MS, 2.0);
         line.add(2 * MS, 12 * MS, 10.0);

@@ -1,6 +1,6 @@
-//! What a watch burst says of one line. The burst is a short complete sequence,
-//! so the arithmetic of exact streams serves it; what it adds is that silence
-//! counts: a burst that only one thread hits speaks against interleaving.
+//! What a watch burst tells about one line. A burst is a short complete sequence, so it is
+//! counted like an exact stream. In addition its silence counts: a burst that only one thread
+//! hits is evidence against interleaving.
 
 use crate::bytes::ByteState;
 use crate::footprint::Footprint;
@@ -10,24 +10,25 @@ use crate::tally::{add_use, join};
 use crate::touch::Touch;
 use sunder_access::{Access, ByteMask};
 
-/// Expected changes from which on a burst counts fully: with eight expected,
-/// chance shows none in fewer than one case in 2,000.
+/// The number of expected changes from which on a burst has full weight. With eight expected, a
+/// burst shows none by chance in fewer than one case in 2,000.
 const FULL_WEIGHT: f64 = 8.0;
 
-/// Hits of each thread with which a burst begins and that say nothing of the order:
-/// the threads are armed one after the other, so for a moment one is slow and another
-/// is not, and what they do then (a ring that runs full, a lock that is given up) is
-/// the burst's own making. In `ring_indices`, where next to nothing is false, 11% of
-/// the changes were with none left out, 5% with four and no less with more.
+/// The first hits of each thread in a burst, which are left out because they say nothing about
+/// the order. The threads' watchpoints are armed one after the other, so for a moment one
+/// thread is slowed down and another is not; what that causes (a ring that fills up, a lock
+/// that is given up) is the burst's own doing. In `ring_indices`, which has almost no false
+/// sharing, 11% of the changes were false when all hits counted, 5% without the first four, and
+/// no fewer with more left out.
 const WARM_UP: usize = 4;
 
-/// Of a thread's hits at most this part is left out, so that a thread that comes
-/// rarely still counts.
+/// At most one hit in this many of a thread is left out, so that a thread with few hits still
+/// counts.
 const WARM_UP_SHARE: usize = 4;
 
 impl Line {
-    /// Adds the burst's `hits` on this line, in order of time. `watched` are the
-    /// line's bytes under watch.
+    /// Adds the burst's `hits` on this line, in order of time. `watched` are the line's bytes
+    /// that had watchpoints.
     pub fn add_burst(&mut self, hits: &[(Access, Footprint)], watched: ByteMask, scale: &Scale) {
         self.catch_up(scale);
         let all = self.burst_entries(hits, scale);
@@ -37,7 +38,7 @@ impl Line {
             footprints: &self.footprints,
             threads: self.users.len(),
             granule: scale.granule,
-            // A burst is shorter than any absence worth the name.
+            // A burst is too short for any thread to be absent from it.
             absence_ns: u64::MAX,
             last_exact: &none,
             lives: &[],
@@ -105,8 +106,8 @@ impl Line {
         entries
     }
 
-    /// If a single thread hit: the changes that the samples' shares of time had
-    /// led to expect among so many hits.
+    /// For a burst that a single thread hit: the number of changes of thread to be expected
+    /// among as many hits, by the threads' shares of the samples.
     fn expected_of_one_thread(&self, entries: &[Entry]) -> f64 {
         let involved = || self.users.iter().filter(|u| u.involved);
         let all: f64 = involved().map(|u| u.spent_ns).sum();
@@ -118,8 +119,8 @@ impl Line {
     }
 }
 
-/// Where the order of `entries` begins to be the threads' own: all that hit have had
-/// their share of [`WARM_UP`].
+/// The index of the entry from which on the order of `entries` is the threads' own: every
+/// thread has had its [`WARM_UP`] hits.
 fn warm_from(entries: &[Entry], threads: usize) -> usize {
     let mut left = vec![0usize; threads];
     for e in entries {
@@ -161,10 +162,10 @@ mod tests {
 
     #[test]
     fn a_burst_is_warm_once_every_thread_has_had_some_hits() {
-        // Thread 0 is armed first: its five hits are over when 1 begins.
+        // Thread 0 is armed first and has five hits before thread 1 begins.
         let mut order = vec![0; 5];
         order.extend([1, 0].repeat(20));
-        // Four of thread 1, which come at places 5, 7, 9 and 11.
+        // The first four hits of thread 1 are at indices 5, 7, 9 and 11.
         assert_eq!(warm_from(&hits(&order), 2), 12);
     }
 
@@ -172,7 +173,7 @@ mod tests {
     fn a_thread_that_comes_rarely_is_not_left_out() {
         let mut order = vec![0; 20];
         order.extend([1, 0, 1, 0, 1, 0]);
-        // Three hits of thread 1 are too few to give any away.
+        // Thread 1 has three hits, too few for any to be left out.
         assert_eq!(warm_from(&hits(&order), 2), 4);
     }
 

@@ -1,6 +1,6 @@
-//! The states of Plastic's Figure 6 (section 4.3), one a byte. What one stretch
-//! of time shows is found first, and stretches are joined afterwards: a byte
-//! that two threads write one after the other has no two simultaneous accessors.
+//! The states of a byte as in Plastic's Figure 6 (section 4.3). The states within one stretch
+//! of time are found first, and stretches are joined afterwards: a byte that two threads write
+//! one after the other has no two simultaneous accessors.
 
 /// How a byte is shared, in ascending order of trouble.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,8 +36,8 @@ impl ByteState {
     }
 }
 
-/// A byte while the accesses of one stretch are counted: who touched it, by its number in the line,
-/// and whether it wrote.
+/// One byte while the accesses of a stretch are collected: the threads that touched it, by
+/// their index in the line, and whether they wrote.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByteWatch(Vec<(u16, bool)>);
 
@@ -49,7 +49,7 @@ impl ByteWatch {
         }
     }
 
-    /// Its state, if `together` tells of two threads whether they may have been there at once.
+    /// The byte's state. `together` tells whether two threads may have been there at once.
     pub fn state(&self, together: impl Fn(u16, u16) -> bool) -> ByteState {
         let written = self.0.iter().any(|t| t.1);
         let conflict = |(n, a): (usize, &(u16, bool))| {

@@ -1,5 +1,5 @@
-//! What the judge is told before it starts, and the constants of its rules,
-//! each with its reason. Nothing here is tuned to one workload.
+//! The judge's configuration, and the constants of its rules, each with its reason. Nothing
+//! here is tuned to one workload.
 
 use sunder_access::{ByteMask, Granule};
 
@@ -7,12 +7,12 @@ use sunder_access::{ByteMask, Granule};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Bytes of a line are told apart by a mask, which has an end.
+    /// A line's bytes are told apart by a [`ByteMask`], which has a fixed size.
     #[error("lines of {0} bytes cannot be judged: at most 256 bytes have a mask")]
     GranuleTooLarge(u64),
 }
 
-/// How to judge. Build it with [`Config::new`] and change what differs.
+/// The judge's configuration. Build it with [`Config::new`] and change what differs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
     granule: Granule,
@@ -23,12 +23,13 @@ pub struct Config {
     /// What one transfer of a line between two cores costs, in ns. The default
     /// is the 90 ns of design section 4; measure it on the machine at hand.
     pub transfer_ns: f64,
-    /// Where accesses come from comparing pages with their twins: the interval between
-    /// two comparisons, in ns. Who interleaves is then told by these alone: changes in
-    /// neighbouring intervals. Samples in time, which are as far apart, say only how long
-    /// threads are on a line: they see turns of less than an interval as random order.
+    /// For accesses that come from comparing pages with their twins: the interval between two
+    /// comparisons, in ns. Interleavings are then derived from these alone, as changes in
+    /// neighbouring intervals. Samples in time are as far apart as the comparisons, so they
+    /// would see turns shorter than an interval as random order; they only tell how long
+    /// threads are on a line.
     pub diff_interval_ns: Option<u64>,
-    /// Most lines kept at a time; see the crate's notes on memory.
+    /// The most lines that are kept at a time; see the crate's notes on memory.
     pub max_lines: usize,
 }
 
@@ -65,35 +66,35 @@ impl Default for Config {
     }
 }
 
-/// Samples of a running thread that a window holds. Ten make the share of a
-/// thread's time known to about a third (1/sqrt(10)) within one window, and
-/// keep a window an order of magnitude shorter than a phase that one notices.
+/// The number of samples of a running thread in a window. Ten samples tell a thread's share of
+/// time within one window to about a third (1/sqrt(10)), and keep a window an order of
+/// magnitude shorter than a phase that a user notices.
 pub const SAMPLES_PER_WINDOW: u64 = 10;
 
-/// A verdict that rests on samples needs so many returns (see
-/// [`Verdict::evidence`](crate::Verdict::evidence)). Sequential use
-/// gives at most one for each time that an object is prepared by one thread,
-/// used by a second for less than a window, and collected by the first; two
-/// such coincidences may meet on a line. Four leave them behind, and a line
-/// that costs 1% of two threads' time gives four in 4 s at 250 Hz, in 10 s at
-/// 99 Hz and in a quarter of a second at 4 kHz.
+/// The number of returns (see [`Verdict::evidence`](crate::Verdict::evidence)) that a verdict
+/// needs if it rests on samples. Sequential use gives at most one return for each time that one
+/// thread prepares an object, a second uses it for less than a window, and the first collects
+/// it; two such coincidences may meet on a line. Four returns exclude them. A line that costs
+/// 1% of two threads' time gives four in 4 s at 250 Hz, in 10 s at 99 Hz and in a quarter of a
+/// second at 4 kHz.
 pub const MIN_EVIDENCE: u32 = 4;
 
-/// Changes of thread in bursts or exact streams that confirm an interleaving.
-/// A lock or queue entry that is handed over and back makes two; ten are five
-/// rounds, in a burst of a few milliseconds.
+/// The number of changes of thread, in bursts or exact streams, that confirms an interleaving.
+/// A lock or queue entry that is handed over and back makes two changes; ten are five such
+/// rounds within a burst of a few milliseconds.
 pub const CONFIRMING_CHANGES: u64 = 10;
 
-/// Below this share of false interleavings a line with common bytes is called
-/// true sharing, above it mixed. Taking apart what causes less than a tenth of
-/// the interleavings is not worth a line. What was counted must exceed it by twice
-/// its own standard error; what only samples speak for must stay as far below it
-/// to be true sharing, which a report does not show.
+/// A line with bytes that several threads share is truly shared if a smaller share of its
+/// interleavings is false, and mixed from this share on. Separating what causes less than a
+/// tenth of the interleavings is not worth a line. For doubtful shares the two kinds of
+/// evidence differ. A counted share must exceed the limit by two of its standard errors for the
+/// line to be mixed. A share estimated from samples must stay below it by two for the line to
+/// be truly shared, because reports do not show true sharing.
 pub const MIXED_FROM: f64 = 0.10;
 
-/// Touches further apart than so many windows never count as simultaneous,
-/// however rarely the line is touched.
+/// Touches that are more windows apart than this never count as simultaneous, however rarely
+/// the line is touched.
 pub(crate) const MAX_GAP_WINDOWS: u64 = 32;
 
-/// Touches within so many windows (the same and the adjacent one) always may.
+/// Touches within this many windows (the same and the adjacent one) may always be simultaneous.
 pub(crate) const MIN_GAP_WINDOWS: u64 = 2;

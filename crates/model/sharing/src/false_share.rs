@@ -1,13 +1,13 @@
-//! Which share of the interleavings is false, how far that is known, and what the kind
-//! of sharing is when it is not known well. Called for every contended line, and by the
-//! caller who joins lines to objects. Must not hide a line for want of samples.
+//! Which share of a line's interleavings is false, how certain that share is, and what kind of
+//! sharing follows from it in cases of doubt. Called for every contended line, and by the
+//! caller who joins lines to objects. It must not hide a line because it has few samples.
 
 use crate::config::MIXED_FROM;
 use crate::pairs::{Pairs, counted_variance, vanishing};
 use crate::verdict::{Sharing, Verdict};
 
-/// The false share (0 to 1) and its standard error, in two parts: of what was
-/// counted (in bursts and exact streams), and of what only samples speak for.
+/// The share of false interleavings (0 to 1) with its standard error in two parts: of what was
+/// counted in bursts and exact streams, and of what only samples tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FalseShare {
     pub share: f64,
@@ -16,9 +16,9 @@ pub(crate) struct FalseShare {
 }
 
 impl FalseShare {
-    /// Nothing is false.
+    /// No interleaving is false.
     pub const NONE: Self = Self::certain(0.0);
-    /// All is.
+    /// Every interleaving is false.
     pub const ALL: Self = Self::certain(1.0);
 
     const fn certain(share: f64) -> Self {
@@ -29,7 +29,7 @@ impl FalseShare {
         }
     }
 
-    /// Of so many changes that were counted, so many would be left.
+    /// `changes` were counted, of which `separate` would remain if each variable had a line.
     pub fn counted(changes: f64, separate: f64) -> Self {
         let share = vanishing(changes, separate);
         Self {
@@ -39,8 +39,8 @@ impl FalseShare {
         }
     }
 
-    /// Of so many changes that samples lead to expect, so many would be left; and
-    /// what is known of the pairs.
+    /// Samples lead to expect `changes`, of which `separate` would remain if each variable had
+    /// a line. `pairs` corrects this by what bursts counted.
     pub fn expected(pairs: &Pairs, changes: f64, separate: f64) -> Self {
         let corrected = pairs.correction(changes, separate);
         Self {
@@ -50,7 +50,7 @@ impl FalseShare {
         }
     }
 
-    /// The kind of sharing of what has common bytes.
+    /// The kind of sharing of a line with bytes that several threads share.
     pub fn sharing(&self) -> Sharing {
         if self.in_doubt() < MIXED_FROM {
             Sharing::True
@@ -59,24 +59,27 @@ impl FalseShare {
         }
     }
 
-    /// The share to hold against the limit: two standard errors off, to the side that
-    /// each kind of doubt is to be decided for. A count errs upwards: a trap
-    /// stretches the time between two stores of one thread, so that another comes
-    /// between them that would not have, and in a burst of 16 changes two such are
-    /// 12%. So a count must exceed the limit clearly. Samples err to both sides, and
-    /// a line called true sharing is not shown. So they must stay below it clearly.
-    /// Where nothing at all was seen to be false there is no doubt.
+    /// The share to compare with the limit. It is shifted by two standard errors, in a
+    /// direction that depends on the evidence.
+    ///
+    /// A count errs upwards: a trap stretches the time between two stores of one thread, so
+    /// that another thread's store comes between them that otherwise would not; in a burst of
+    /// 16 changes two such are 12%. So a counted share must exceed the limit clearly.
+    ///
+    /// Samples err in both directions, and reports do not show a line of true sharing. So a
+    /// sampled share must be clearly below the limit. Where no interleaving was seen to be
+    /// false, there is no doubt.
     fn in_doubt(&self) -> f64 {
         self.share - 2.0 * self.counted_error + 2.0 * self.sampled_error
     }
 
-    /// Whether more than the limit is false beyond doubt of either kind.
+    /// Whether the share exceeds the limit by two standard errors.
     fn is_clearly_mixed(&self) -> bool {
         self.share - 2.0 * self.error() >= MIXED_FROM
     }
 
-    /// Whether it is beyond doubt on which side of the limit it lies. If not, more
-    /// bursts may tell.
+    /// Whether the share is two standard errors above or below the limit. If not, more bursts
+    /// may decide it.
     pub fn is_clear(&self) -> bool {
         self.is_clearly_mixed() || self.share + 2.0 * self.error() < MIXED_FROM
     }
@@ -85,7 +88,7 @@ impl FalseShare {
         self.counted_error.hypot(self.sampled_error)
     }
 
-    /// Of several lines together, each with its number of interleavings.
+    /// The share of several lines together, each weighted by its number of interleavings.
     fn joint(all: &[(Self, f64)]) -> Self {
         let whole: f64 = all.iter().map(|(_, weight)| weight).sum();
         let mut joint = Self::NONE;
@@ -103,12 +106,12 @@ impl FalseShare {
     }
 }
 
-/// The kind of an object with several lines; none if there are none. It is mixed if a
-/// line is without a doubt, or if lines of true sharing stand beside lines of false.
-/// Lines in doubt are decided together: what few samples leave open of a line that
-/// matters little, the others may settle. Where bursts confirmed a line of the object,
-/// samples alone put no other beyond doubt: they take the order of accesses to be
-/// random, and bursts of the same code may have shown that it is not.
+/// The kind of sharing of an object with several lines; `None` without lines. It is mixed if
+/// one line clearly is, or if some lines are truly and others falsely shared. Lines in doubt
+/// are decided together, so that an unimportant line with few samples does not decide for the
+/// object. Where bursts confirmed one of the lines, samples alone leave every other line in
+/// doubt: the samples' estimate assumes a random order of accesses, and bursts of the same code
+/// may have shown that the order is not random.
 pub fn joint_sharing<'a>(lines: impl Iterator<Item = &'a Verdict> + Clone) -> Option<Sharing> {
     let some_confirmed = lines.clone().any(|line| line.confirmed);
     let mut kinds = None;
@@ -140,10 +143,10 @@ mod tests {
 
     #[test]
     fn samples_that_leave_a_doubt_do_not_hide_a_line() {
-        // 7.2% of 25, with an error of the root of 0.072 * 0.928 / 25, 0.052: the
-        // share may be 0.176.
+        // 7.2% of 25 changes, with a standard error of the root of 0.072 * 0.928 / 25, 0.052:
+        // the share may be 0.176.
         assert_eq!(sampled(25.0, 1.8).sharing(), Sharing::Mixed);
-        // Of 2500, the error is 0.0052: it is at most 0.082.
+        // With 2500 changes the error is 0.0052, so the share is at most 0.082.
         assert_eq!(sampled(2500.0, 180.0).sharing(), Sharing::True);
     }
 
@@ -162,21 +165,23 @@ mod tests {
 
     #[test]
     fn a_line_in_doubt_that_matters_little_does_not_decide() {
-        // A tenth of the interleavings is of a line in doubt: 0.072 and an error of
-        // 0.052 become 0.0072 and 0.0052 where nothing of the rest is false.
+        // A line with a tenth of the interleavings is in doubt. If nothing of the rest is
+        // false, its share of 0.072 with an error of 0.052 becomes 0.0072 with an error of
+        // 0.0052.
         let doubt = sampled(25.0, 1.8);
         let little = FalseShare::joint(&[(doubt, 100.0), (FalseShare::NONE, 900.0)]);
         assert!((little.in_doubt() - 0.0176).abs() < 0.0005);
         assert_eq!(little.sharing(), Sharing::True);
-        // Two lines alike know more than one: the error is 0.037, so it may be 0.145.
+        // Two equal lines are more certain than one: the error is 0.037, so the share may be
+        // 0.145.
         let alike = FalseShare::joint(&[(doubt, 1.0), (doubt, 1.0)]);
         assert!((alike.in_doubt() - 0.145).abs() < 0.001);
     }
 
     #[test]
     fn ten_changes_of_true_sharing_leave_a_doubt_and_thirty_do_not() {
-        // None of 10: 1 of 12, with an error of 0.080. None of 30: 1 of 32, with an
-        // error of 0.031. A burst may have met a moment that is not like the others.
+        // 0 of 10 counts as 1 of 12, with an error of 0.080; 0 of 30 as 1 of 32, with an error
+        // of 0.031. A burst may have caught an untypical moment.
         assert!(!FalseShare::counted(10.0, 10.0).is_clear());
         assert!(FalseShare::counted(30.0, 30.0).is_clear());
         assert!(FalseShare::counted(10.0, 0.0).is_clear());
@@ -184,10 +189,10 @@ mod tests {
 
     #[test]
     fn a_line_is_clearly_mixed_if_neither_kind_of_doubt_says_otherwise() {
-        // A half of 25, with an error of 0.1.
+        // A half of 25 changes, with an error of 0.1.
         assert!(sampled(25.0, 12.5).is_clearly_mixed());
         assert!(!sampled(25.0, 1.8).is_clearly_mixed());
-        // A quarter of 16, with an error of 0.106.
+        // A quarter of 16 changes, with an error of 0.106.
         assert!(!FalseShare::counted(16.0, 12.0).is_clearly_mixed());
     }
 }

@@ -1,10 +1,10 @@
-//! Footprints: the distinct ways in which instructions touch a line (first
-//! byte, number of bytes, kind). A line has few, so counts are kept per
-//! footprint and no byte is ever stored twice.
+//! Footprints: the distinct ways in which instructions touch a line (first byte, number of
+//! bytes, kind of access). A line has few of them, so counts are kept per footprint and nothing
+//! is stored per byte.
 
 use sunder_access::{ByteMask, Kind};
 
-/// Bytes `start..start + len` of a line, touched in one way.
+/// Bytes `start..start + len` of a line, accessed in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footprint {
     pub start: u16,
@@ -34,8 +34,8 @@ pub(crate) struct Footprints(Vec<Footprint>);
 const MAX: usize = 1024;
 
 impl Footprints {
-    /// The index of `wanted`, which is added if it is new. A line with absurdly
-    /// many footprints gives the one that starts nearest.
+    /// The index of `wanted`, which is added if it is new. If the line already has [`MAX`]
+    /// footprints, the index of the one that starts nearest.
     pub fn intern(&mut self, wanted: Footprint) -> u16 {
         if let Some(i) = self.0.iter().position(|&f| f == wanted) {
             return i as u16;
@@ -63,11 +63,11 @@ impl Footprints {
         self.0.len()
     }
 
-    /// For every footprint the number of its cluster: footprints that overlap,
-    /// directly or through others, cannot be moved apart and share a number.
-    /// Only those that `used` names tie clusters together.
+    /// The number of its cluster for every footprint. Footprints that overlap, directly or
+    /// through others, cannot be moved apart and have the same number. Only those named in
+    /// `used` connect clusters.
     pub fn clusters(&self, used: &[u16]) -> Vec<u16> {
-        // There are few of them, used many times.
+        // A table, because `used` has the few footprints many times.
         let mut is_used = vec![false; self.0.len()];
         for &i in used {
             is_used[usize::from(i)] = true;
@@ -108,9 +108,9 @@ mod tests {
         for (start, len) in [(0, 8), (16, 8), (4, 16), (24, 8), (20, 1)] {
             all.intern(footprint(start, len));
         }
-        // 0..8, 4..20 and 16..24 hang together, and 20..21 lies inside.
+        // 0..8, 4..20 and 16..24 are connected, and 20..21 lies inside.
         assert_eq!(all.clusters(&[0, 1, 2, 3, 4]), [1, 1, 1, 2, 1]);
-        // Without the one that ties them together there are three.
+        // Without 4..20, which connects them, there are three clusters.
         assert_eq!(all.clusters(&[0, 1, 3]), [1, 2, 0, 3, 0]);
     }
 

@@ -1,5 +1,5 @@
-//! A fast hash for addresses and small integers. The keys come from a program
-//! that its own user observes, so nothing is gained by flooding the table.
+//! A fast hash for addresses and small integers. The keys come from a program that its own user
+//! observes, so the hash need not withstand collisions made on purpose.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,6 +1,6 @@
-//! The judge itself: takes in what observers saw, keeps the table of lines, and
-//! hands out suspects and verdicts. One judge serves one address space; the
-//! caller keeps processes apart. It reads no clock: time is the accesses' own.
+//! The judge itself: it takes what observers saw, keeps the table of lines, and gives suspects
+//! and verdicts. One judge serves one address space; the caller keeps processes apart. It reads
+//! no clock: the only time is that of the accesses.
 
 use crate::config::{Config, MAX_GAP_WINDOWS, SAMPLES_PER_WINDOW};
 use crate::footprint::Footprint;
@@ -17,26 +17,26 @@ use crate::verdict::{self, Verdict};
 use std::borrow::Cow;
 use sunder_access::{Access, Address, ByteMask, Provenance, Span, ThreadId, Time};
 
-/// Most verdicts kept of memory that has changed owner; the cheapest half goes
-/// when there are more.
+/// Most verdicts kept for memory that has changed owner. When there are more, the half with the
+/// lowest cost is dropped.
 const MAX_RETIRED: usize = 4096;
 
 /// What was observed of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTime {
-    /// Who.
+    /// The thread.
     pub thread: ThreadId,
     /// CPU time that its samples stand for, in ns.
     pub cpu_ns: u64,
-    /// Its samples.
+    /// The number of its samples.
     pub samples: u64,
-    /// When it was first and last seen.
+    /// When the thread was first seen.
     pub first: Time,
-    /// See `first`.
+    /// When the thread was last seen.
     pub last: Time,
 }
 
-/// How much went in, and what could not be kept.
+/// How much the judge took in, and what it could not keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Samples in time.
@@ -45,21 +45,20 @@ pub struct Counts {
     pub accesses: u64,
     /// Hits of watch bursts.
     pub watched: u64,
-    /// Accesses that came after their memory had changed owner.
+    /// Accesses that arrived after their memory had changed owner.
     pub late: u64,
-    /// Lines given up for lack of room, though touched more than once, and how
-    /// many of them were contended.
+    /// Lines that were dropped for lack of room although touched more than once.
     pub dropped_lines: u64,
-    /// See `dropped_lines`.
+    /// The contended ones among `dropped_lines`.
     pub dropped_contended: u64,
-    /// Verdicts on changed memory given up for lack of room.
+    /// Verdicts on memory that has changed owner, dropped for lack of room.
     pub dropped_retired: u64,
 }
 
-/// An access whose memory has changed owner since.
+/// The error of an access that arrives after its memory has changed owner.
 struct Late;
 
-/// Decides which lines are shared, how, and at what cost. See the crate's page.
+/// Decides which lines are shared, how, and at what cost. See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Judge {
     config: Config,
@@ -74,7 +73,7 @@ pub struct Judge {
     next_serial: u64,
     last: Time,
     started: bool,
-    /// Lines that the sample at hand has touched; kept for its allocation.
+    /// Lines touched by the present sample; a field so that its allocation is reused.
     touched: Vec<Address>,
 }
 
@@ -104,14 +103,14 @@ impl Judge {
         }
     }
 
-    /// What it was told at the start.
+    /// The configuration that the judge was made with.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What one transfer of a line costs was measured late. Of samples in time, whose
-    /// cost is their own, it makes the number of interleavings; whoever has others must
-    /// know the price from the start.
+    /// Sets the price of a transfer, where it was measured after the judge was made. From
+    /// samples in time, whose cost is known without the price, the number of interleavings
+    /// follows from it. A caller with other streams must give the price in the configuration.
     pub fn set_transfer(&mut self, nanoseconds: f64) {
         let nanoseconds = nanoseconds.max(1.0);
         let assumed = std::mem::replace(&mut self.scale.transfer_ns, nanoseconds);
@@ -121,7 +120,7 @@ impl Judge {
         }
     }
 
-    /// Whether there is any verdict.
+    /// Whether any line would have a verdict.
     pub fn is_any_line_contended(&self) -> bool {
         let mut lines = self.lines.values().filter_map(|line| self.shared(line));
         !self.retired.is_empty() || lines.any(|line| verdict::evidence(&line) > 0)
@@ -132,9 +131,9 @@ impl Judge {
         self.take_sample(sample, ANY_CPU);
     }
 
-    /// Takes one sample in time of a thread that ran on `cpu`. Threads that take
-    /// turns on one CPU do not contend, however finely they are mixed; without
-    /// this, on a machine of one CPU, everything shared looks contended.
+    /// Takes one sample in time of a thread that ran on `cpu`. Threads that take turns on one
+    /// CPU do not contend, however finely they are interleaved; without this, everything shared
+    /// would look contended on a machine with one CPU.
     pub fn sample_on(&mut self, cpu: u32, sample: &Sample<'_>) {
         let cpu = u16::try_from(cpu).unwrap_or(ANY_CPU);
         self.take_sample(sample, cpu);
@@ -162,8 +161,8 @@ impl Judge {
         self.take_near(sample);
     }
 
-    /// Takes one access that stands for itself (a trace, a comparison of pages)
-    /// or for a known number (a PMU event), without any share of time.
+    /// Takes one access without any share of time. It counts once (a trace, a comparison of
+    /// pages) or with a known weight (a PMU event).
     pub fn access(&mut self, access: &Access) {
         self.see(access.time, access.thread, 0);
         self.touched.clear();
@@ -207,12 +206,11 @@ impl Judge {
         }
     }
 
-    /// The memory of `span` changed owner at `at`: what was seen of it before
-    /// belongs to `owner`, a tag that comes back in [`Verdict::owner`], and is
-    /// never combined with what comes. Call it when memory is freed, unmapped or
-    /// handed out again; frees of memory that was never seen cost one look-up a
-    /// line. Accesses should come in order of time; one from before `at` that
-    /// comes later is dropped where the line is still known.
+    /// The memory of `span` changed owner at `at`. What was seen of it before belongs to
+    /// `owner`, a tag that is found in [`Verdict::owner`] later, and is never combined with
+    /// what follows. To be called when memory is freed, unmapped or allocated again; for memory
+    /// that was never seen it costs one look-up a line. Accesses should come in order of time:
+    /// one from before `at` that comes later is dropped if the line is still known.
     pub fn retire(&mut self, span: Span, at: Time, owner: u64) {
         let granule = self.config.granule();
         let known = self.lines.len() + self.once.len();
@@ -274,9 +272,9 @@ impl Judge {
         }
     }
 
-    /// Lines worth a watch burst at `now`: contended as far as seen, still in use, and
-    /// not confirmed yet or of a kind in doubt; the dearest first of those not confirmed,
-    /// then of the others.
+    /// Lines worth a watch burst at `now`: contended as far as seen, still in use, and not yet
+    /// confirmed or of a kind in doubt. Lines that are not confirmed come first; within each
+    /// group, those with the highest cost.
     pub fn suspects(&self, now: Time) -> Vec<Suspect> {
         let idle = MAX_GAP_WINDOWS * self.scale.window_ns;
         let mut all: Vec<Suspect> = self
@@ -299,8 +297,8 @@ impl Judge {
         all
     }
 
-    /// All contended lines, also of memory that has changed owner since, the
-    /// dearest first. Also the weak ones: see [`Verdict::confidence`].
+    /// The verdicts on all contended lines, including those of memory that has changed owner
+    /// since, the highest cost first. Weak verdicts are included: see [`Verdict::confidence`].
     pub fn verdicts(&self) -> Vec<Verdict> {
         let mut all: Vec<Verdict> = self
             .lines
@@ -323,21 +321,21 @@ impl Judge {
         all
     }
 
-    /// The line as it would be if its open stretch ended now, if several threads were
-    /// seen on it.
+    /// The line as it would be if its open stretch ended now; `None` unless several threads
+    /// were seen on it.
     fn shared(&self, line: &Line) -> Option<Line> {
         let may_be = line.is_shared() || line.has_waiting();
         let settled = may_be.then(|| line.settled(&self.scale));
         settled.filter(Line::is_shared)
     }
 
-    /// A line that was touched more than once, as it would be if its open stretch ended
-    /// now.
+    /// The line as it would be if its open stretch ended now; `None` if it was touched less
+    /// than twice.
     pub(crate) fn line_as_it_is(&self, base: Address) -> Option<Line> {
         self.lines.get(&base).map(|line| line.settled(&self.scale))
     }
 
-    /// The same judge, of which no line has touches that wait.
+    /// The same judge with all queued touches of its lines taken in.
     pub(crate) fn caught_up(&self) -> Cow<'_, Self> {
         if self.lines.values().any(|line| line.has_waiting()) {
             let mut judge = self.clone();
@@ -348,8 +346,8 @@ impl Judge {
         }
     }
 
-    /// Takes in what lines have put off. Nothing that can be asked changes by it; after
-    /// the last access it saves memory in what is asked then.
+    /// Takes in the queued touches of all lines. This changes no answer. Called after the last
+    /// access, it saves the copy of the judge that some queries make otherwise.
     pub fn catch_up(&mut self) {
         for line in self.lines.values_mut() {
             line.catch_up(&self.scale);
@@ -373,12 +371,12 @@ impl Judge {
         })
     }
 
-    /// Seconds between the first and the last thing seen.
+    /// Seconds between the first and the last event seen.
     pub fn seconds(&self) -> f64 {
         self.last.since(self.scale.origin) as f64 / 1e9
     }
 
-    /// When the first and the last thing was seen; none if nothing was.
+    /// When the first and the last event was seen; `None` before the first.
     pub fn span_of_time(&self) -> Option<(Time, Time)> {
         self.started.then_some((self.scale.origin, self.last))
     }
@@ -390,13 +388,12 @@ impl Judge {
         all
     }
 
-    /// How much went in, and what could not be kept.
+    /// How much the judge took in, and what it could not keep.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Panics if the judge's tables contradict themselves. For tests and for
-    /// end-to-end builds.
+    /// Panics if the judge's tables contradict themselves. For tests and end-to-end builds.
     pub fn check_invariants(&self) {
         assert!(self.lines.len() <= self.config.max_lines.max(1));
         assert!(self.retired.len() <= MAX_RETIRED);
@@ -439,7 +436,7 @@ impl Judge {
         }
     }
 
-    /// Takes the part of an access that lies in the line at `base`.
+    /// Takes in the part of an access that lies in the line at `base`.
     #[inline]
     fn take_in(&mut self, base: Address, access: &Access, class: Class, spent_ns: f32, cpu: u16) {
         let Some(footprint) = self.footprint(base, access) else {
@@ -474,15 +471,15 @@ impl Judge {
         }
     }
 
-    /// Hands a touch to its line, if the line was touched before; otherwise lets
-    /// it wait. Returns the line's serial if the touch is a sample's, 0 while it has none.
+    /// Passes a touch to its line if the line was touched before, else remembers it as the
+    /// line's first. Returns the line's serial for touches of samples, else 0.
     fn put(&mut self, base: Address, touch: &Touch) -> Result<u64, Late> {
         let scale = self.scale;
         if let Some(line) = self.lines.get_mut(&base) {
             if !line.touch(touch, &self.running, &scale) {
                 return Err(Late);
             }
-            // Nobody asks for that of others, and it lies elsewhere.
+            // Only samples need the serial, and it lies in another cache line.
             let wanted = touch.class == Class::Timed;
             return Ok(if wanted { line.serial } else { 0 });
         }
@@ -499,7 +496,7 @@ impl Judge {
         Ok(line.serial)
     }
 
-    /// Time that the sample probably spent on lines which it does not name.
+    /// Adds the time that the sample probably spent on lines that it has no address for.
     fn take_near(&mut self, sample: &Sample<'_>) {
         let mut best: Vec<(Address, f32)> = Vec::new();
         for &instruction in sample.near {
@@ -557,8 +554,8 @@ impl Judge {
         })
     }
 
-    /// Gives up the quarter of the lines that matters least: first those of one
-    /// thread, the least touched first, then the cheapest contended ones.
+    /// Drops the least important quarter of the lines: first lines of one thread, the least
+    /// touched first, then contended lines, the lowest cost first.
     fn make_room(&mut self) {
         let idle = MAX_GAP_WINDOWS * self.scale.window_ns;
         let mut ranked: Vec<(u8, u64, Address)> = Vec::with_capacity(self.lines.len());

@@ -1,28 +1,28 @@
-//! Prediction: what would be shared falsely with other lines, or if an object
-//! started elsewhere in its line, though today it is not. From the same accesses
-//! as the verdicts, but coarser: threads count as simultaneous if they were
-//! active in the same slots of the run (1/32 of it or finer), and the cost is an
-//! upper bound with nothing to say how finely their accesses interleave.
+//! Prediction: what would be falsely shared with other line sizes, or if an object started
+//! elsewhere in its line, though today it is not. It uses the same accesses as the verdicts but
+//! is coarser: threads count as simultaneous if they were active in the same time slots of the
+//! run (1/32 of it or finer). The cost is an upper bound, because nothing tells how finely the
+//! accesses interleave.
 
 use crate::judge::Judge;
 use crate::line::{Line, User};
 use sunder_access::{Address, Granule, Span, ThreadId};
 
-/// Touches that make a use worth predicting from: fewer say nothing of a rate.
+/// The least touches for a use to count in a prediction: fewer say nothing about a rate.
 const LEAST_TOUCHES: u32 = 4;
 
-/// Slots of time in which both threads must have been active. In one alone they
-/// may have come one after the other.
+/// The least time slots in which both threads must have been active. Within a single slot they
+/// may have run one after the other.
 const LEAST_SLOTS: u32 = 2;
 
-/// Lines that are separate today and would be one.
+/// Lines that are separate today and that a larger line would join.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latent {
-    /// The line size that makes them one.
+    /// The line size that joins them.
     pub granule: Granule,
     /// The first byte of that line.
     pub base: Address,
-    /// Today's lines that would conflict.
+    /// Today's lines whose users would conflict.
     pub lines: Vec<Address>,
     /// The conflicting words.
     pub words: Vec<LatentWord>,
@@ -30,7 +30,7 @@ pub struct Latent {
     pub threads: Vec<ThreadId>,
     /// Upper bound of the CPU time that would be lost, in ns.
     pub cost_ns: f64,
-    /// The same as a share (0 to 1) of these threads' CPU time.
+    /// That bound as a share (0 to 1) of these threads' CPU time.
     pub cost_share: f64,
 }
 
@@ -39,32 +39,32 @@ pub struct Latent {
 pub struct LatentWord {
     /// Its address, aligned.
     pub address: Address,
-    /// Who touches it, and whether with writes.
+    /// The threads that touch it, and whether they write.
     pub threads: Vec<(ThreadId, bool)>,
 }
 
-/// A start of an object at which it would share falsely.
+/// A start of an object within its line at which it would be falsely shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatentAlignment {
-    /// Position in its line of the object's first byte that brings it out.
+    /// The position of the object's first byte in its line that causes the sharing.
     pub offset: u32,
-    /// The position that it has today.
+    /// The position that the first byte has today.
     pub today: u32,
-    /// The words that would meet, where they are today.
+    /// The words that would be on one line, at the addresses that they have today.
     pub words: Vec<LatentWord>,
     /// The threads, by number.
     pub threads: Vec<ThreadId>,
     /// Upper bound of the CPU time that would be lost, in ns.
     pub cost_ns: f64,
-    /// The same as a share (0 to 1) of these threads' CPU time.
+    /// That bound as a share (0 to 1) of these threads' CPU time.
     pub cost_share: f64,
 }
 
-/// Words that would conflict, and what it would cost whom.
+/// Words that would conflict, and what that would cost each thread.
 #[derive(Default)]
 struct Clash {
     words: Vec<LatentWord>,
-    /// By thread: time lost at most, and time on these words.
+    /// By thread: the time lost at most, and the time spent on these words.
     costs: Vec<(ThreadId, f64, f64)>,
 }
 
@@ -97,7 +97,8 @@ impl Clash {
         }
     }
 
-    /// Ordered lists, and the cost: no thread loses more than it spends there.
+    /// The words and threads in order, and the cost, where no thread loses more than the time
+    /// that it spends on the words.
     fn finish(mut self, judge: &Judge) -> Option<(Vec<LatentWord>, Vec<ThreadId>, f64, f64)> {
         let cost: f64 = self.costs.iter().map(|c| c.1.min(c.2)).sum();
         if cost <= 0.0 {
@@ -119,19 +120,19 @@ impl Clash {
     }
 }
 
-/// A thread's use of one word.
+/// How a thread uses one word.
 struct WordTime<'a> {
     address: Address,
     user: &'a User,
     writes: bool,
-    /// Time of the thread that went into it.
+    /// The thread's CPU time spent on the word.
     spent_ns: f64,
 }
 
 impl Judge {
-    /// Lines that `granules` larger than today's would join and share falsely:
-    /// two threads at the same time, one of them writing, on different lines.
-    /// The dearest first.
+    /// The lines that larger lines, of any of `granules`, would join and have falsely shared:
+    /// two threads use different lines of today at the same time, and one of them writes. The
+    /// most expensive first.
     pub fn latent(&self, granules: &[Granule]) -> Vec<Latent> {
         self.caught_up().latent_on(granules)
     }
@@ -181,7 +182,7 @@ impl Judge {
         })
     }
 
-    /// Whether users of one line would get in the way of users of another.
+    /// Whether users of one line would conflict with users of the other if both were one line.
     fn clash_of_lines(&self, first: Address, second: Address, clash: &mut Clash) -> bool {
         let (Some(a), Some(b)) = (self.lines.get(&first), self.lines.get(&second)) else {
             return false;
@@ -189,7 +190,7 @@ impl Judge {
         let mut any = false;
         for x in &a.users {
             for y in &b.users {
-                // Two threads that both use both lines share them already.
+                // Two threads that both use both lines share these already.
                 let both = a.has_user(y.thread) && b.has_user(x.thread);
                 if both || !meet(x, y) || x.writes == 0 && y.writes == 0 {
                     continue;
@@ -207,9 +208,9 @@ impl Judge {
         any
     }
 
-    /// The start within its line, in steps of 8 bytes from today's, at which
-    /// `object` would cost most by false sharing between words that lie on
-    /// different lines today; none if there is no such start.
+    /// The start within its line at which false sharing would cost `object` most, in steps of 8
+    /// bytes from today's start. Only words that are on different lines today count. `None` if
+    /// there is no such start.
     pub fn latent_alignment(&self, object: Span) -> Option<LatentAlignment> {
         self.caught_up().latent_start(object)
     }
@@ -297,8 +298,8 @@ impl Judge {
             .collect()
     }
 
-    /// Time that a thread spent on a line; of streams without time, the price of
-    /// its accesses if each had to wait for the line.
+    /// The time that a thread spent on a line. For streams without time, the price of its
+    /// accesses if each of them had to wait for the line.
     fn spent(&self, user: &User) -> f64 {
         if user.spent_ns > 0.0 {
             user.spent_ns
@@ -319,7 +320,7 @@ fn users_in_force(line: &Line) -> impl Iterator<Item = &User> {
     line.users.iter().filter(|u| u.visits >= LEAST_TOUCHES)
 }
 
-/// Whether two uses are simultaneous and frequent enough.
+/// Whether the two uses are simultaneous and frequent enough to count.
 fn meet(x: &User, y: &User) -> bool {
     x.thread != y.thread
         && x.visits >= LEAST_TOUCHES
@@ -327,8 +328,8 @@ fn meet(x: &User, y: &User) -> bool {
         && x.slots.common(y.slots).0 >= LEAST_SLOTS
 }
 
-/// Adds what two rivals can lose to each other: for each a user, its time at
-/// stake, and the most that it can lose in all.
+/// Adds what two threads can lose to each other. Each is given with its time at stake and the
+/// most that it can lose in all.
 fn add_costs(clash: &mut Clash, x: (&User, f64, f64), y: (&User, f64, f64)) {
     let common_x = x.0.slots.common(y.0.slots).1 * x.1;
     let common_y = y.0.slots.common(x.0.slots).1 * y.1;
@@ -366,8 +367,8 @@ fn clash_of_words(words: &[WordTime<'_>], granule: Granule, shift: u64) -> Clash
     clash
 }
 
-/// Whether both threads use both words: then they are in each other's way
-/// already, and it is not false sharing.
+/// Whether both threads use both words. Then they conflict already, and separating the words
+/// does not help.
 fn shares_both(words: &[WordTime<'_>], x: &WordTime<'_>, y: &WordTime<'_>) -> bool {
     let uses = |at: Address, who: ThreadId| {
         words

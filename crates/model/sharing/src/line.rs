@@ -1,6 +1,6 @@
-//! One line of memory: who touched it, with which footprints and instructions,
-//! and the sums of its finished stretches. Called by the judge for every touch.
-//! It knows nothing of other lines.
+//! The record of one line of memory: the threads that touched it, with which footprints and
+//! instructions, and the sums over its finished stretches. Called by the judge for every touch.
+//! It knows nothing about other lines.
 
 use crate::activity::{Slots, Timeline};
 use crate::config::{MAX_GAP_WINDOWS, MIN_GAP_WINDOWS};
@@ -12,38 +12,38 @@ use crate::tally::{BurstTally, Tally, Use, add_use};
 use crate::touch::{Touch, Waiting};
 use sunder_access::{ByteMask, CodeAddress, Kind, ThreadId, Time};
 
-/// Visits after which a stretch is closed. The bound of a thread's loss is a
-/// minimum of two counts, which noise can only make smaller: by 0.4 times the
-/// root of the visits, which is 5% of the touches of each of two equal threads.
+/// Visits after which a stretch is closed. The bound of a thread's loss is a minimum of two
+/// counts, which noise can only lower: by 0.4 times the root of the visits. With 256 visits
+/// that is 5% of the touches of each of two equal threads.
 const STRETCH_VISITS: u32 = 256;
 
-/// Entries after which a stretch is closed, for memory's sake.
+/// Entries after which a stretch is closed, to limit its memory.
 const STRETCH_ENTRIES: usize = 512;
 
-/// The same while only one thread was ever seen: nothing will come of it.
+/// The same limit for a line on which only one thread was seen, and which may never be shared.
 const LONELY_ENTRIES: usize = 16;
 
-/// Most threads and instructions told apart on a line.
+/// The most threads and instructions that are kept apart on a line.
 const MAX_USERS: usize = 256;
 const MAX_SITES: usize = 32;
 const MAX_SITE_THREADS: usize = 64;
 
-/// Of so many other threads on a line it is asked whether they run, the latest
-/// first; on a machine of more CPUs a line with more users at once is rare.
+/// The most other threads on a line that are checked for running, the latest first. Only on a
+/// machine with more CPUs can a line have more users at once.
 const MAX_RIVALS: usize = 64;
 
-/// One thread's dealings with the line.
+/// What one thread did on the line.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     pub thread: ThreadId,
     /// CPU time in samples that touch the line, ns.
     pub spent_ns: f64,
-    /// Its part of the tally's loss.
+    /// Its part of the loss in the tally.
     pub lost_ns: f64,
     pub visits: u32,
     pub writes: u32,
     pub slots: Slots,
-    /// When it touched the line first, and last.
+    /// When it first and last touched the line.
     pub first: u64,
     pub last: u64,
     pub last_exact: Option<u64>,
@@ -52,7 +52,7 @@ pub(crate) struct User {
     pub involved: bool,
 }
 
-/// One instruction's.
+/// What one instruction did on the line.
 #[derive(Clone, Debug)]
 pub(crate) struct SiteRecord {
     pub instruction: CodeAddress,
@@ -62,12 +62,11 @@ pub(crate) struct SiteRecord {
     pub bytes: ByteMask,
 }
 
-/// Touches of a complete stream that wait to be taken in together: what a line knows
-/// lies in many places, which a touch at a time would fetch into the cache again and
-/// again.
+/// Touches of a complete stream that are queued and then taken in together. A line's record is
+/// spread over several cache lines, which would be fetched anew for each single touch.
 const WAITING: usize = 16;
 
-/// What every line must know of the run.
+/// What every line must know about the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub granule: usize,
@@ -78,9 +77,9 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Longest absence in a complete sequence after which a thread still returns. Of
-    /// neighbouring comparisons of pages the second is at most one interval later, plus
-    /// what it is late itself.
+    /// The longest absence in a complete sequence after which a thread still returns. With
+    /// comparisons of pages, the next comparison is one interval later, and may be late by half
+    /// of one.
     fn absence_ns(&self) -> u64 {
         let by_diffs = self
             .diff_interval_ns
@@ -89,16 +88,16 @@ impl Scale {
     }
 }
 
-/// A line and everything remembered of it.
+/// The record of one line.
 ///
-/// What each touch of a complete stream needs comes first and lies together.
+/// The fields that every touch of a complete stream needs come first and lie together.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Line {
     waits: u8,
-    /// Bytes that changed owner, and when.
+    /// Bytes that changed owner, and the time at which they did.
     barred: Option<(Footprint, u64)>,
-    /// Touches that came last and are not in anything below yet.
+    /// The latest touches, which are queued and not yet part of any field below.
     waiting: [Waiting; WAITING],
     /// Changes when its memory changes owner.
     pub serial: u64,
@@ -106,7 +105,7 @@ pub(crate) struct Line {
     pub last: u64,
     pub footprints: Footprints,
     pub users: Vec<User>,
-    /// Threads that took part and had to make room for others.
+    /// Threads that took part and were dropped to make room for others.
     pub departed: Vec<ThreadId>,
     pub sites: Vec<SiteRecord>,
     pub tally: Tally,
@@ -131,7 +130,7 @@ impl Line {
             first: time,
             last: time,
             footprints: Footprints::default(),
-            // One of each is what most lines ever need.
+            // Most lines never have more than one of each.
             users: Vec::with_capacity(1),
             departed: Vec::new(),
             sites: Vec::with_capacity(1),
@@ -152,8 +151,8 @@ impl Line {
         }
     }
 
-    /// Takes in the touches that wait. Whoever reads or changes anything of a line but
-    /// by [`Line::touch`] does this first.
+    /// Takes in the queued touches. Every other access to the line's record must call this
+    /// first, except [`Line::touch`].
     pub fn catch_up(&mut self, scale: &Scale) {
         let waits = std::mem::take(&mut self.waits);
         for place in 0..usize::from(waits) {
@@ -165,7 +164,7 @@ impl Line {
         }
     }
 
-    /// Whether touches wait.
+    /// Whether touches are queued.
     pub const fn has_waiting(&self) -> bool {
         self.waits > 0
     }
@@ -175,8 +174,7 @@ impl Line {
         self.users.len() > 1 || !self.departed.is_empty()
     }
 
-    /// Takes one touch. False if it came too late: its bytes have changed
-    /// owner since.
+    /// Takes one touch. `false` if it is too late: its bytes have changed owner since.
     pub fn touch(&mut self, touch: &Touch, running: &Running, scale: &Scale) -> bool {
         if let Some(waiting) = Waiting::of(touch) {
             if self.is_barred(touch) {
@@ -201,7 +199,7 @@ impl Line {
         true
     }
 
-    /// Puts a touch that was noted into the open stretch.
+    /// Adds a touch that [`Line::note`] has counted to the open stretch.
     fn enter(&mut self, touch: &Touch, thread: u16, footprint: u16, at_stake: f32) {
         self.disordered |= self.open.last().is_some_and(|e| e.time > touch.time);
         self.open.push(Entry {
@@ -215,8 +213,8 @@ impl Line {
         });
     }
 
-    /// Counts a touch for thread, footprint and instruction, and returns the
-    /// numbers of the first two; none if it is too late.
+    /// Counts a touch for its thread, footprint and instruction, and returns the indices of the
+    /// first two; `None` if the touch is too late.
     pub fn note(&mut self, touch: &Touch, scale: &Scale) -> Option<(u16, u16)> {
         if self.is_barred(touch) {
             return None;
@@ -233,7 +231,7 @@ impl Line {
             .is_some_and(|(bytes, at)| touch.time < at && bytes.overlaps(touch.footprint))
     }
 
-    /// Adds time that `thread`'s sample probably spent here.
+    /// Adds time that a sample of `thread` probably spent on this line.
     pub fn touch_near(
         &mut self,
         thread: ThreadId,
@@ -260,9 +258,9 @@ impl Line {
         }
     }
 
-    /// Of a thread's time on the line what another can take: all of it, if one of
-    /// the others that use the line may run at that moment, or if there is none
-    /// yet. Of very many others a part is asked.
+    /// The part of a thread's time on the line that contention can take. All of it, if another
+    /// of the line's threads may run at that moment, or if there is no other thread yet. At
+    /// most [`MAX_RIVALS`] other threads are checked.
     fn at_stake(&self, thread: ThreadId, time: u64, spent_ns: f32, running: &Running) -> f32 {
         let others = self.users.iter().filter(|u| u.thread != thread);
         let mut others = others.rev().take(MAX_RIVALS).peekable();
@@ -271,7 +269,7 @@ impl Line {
         if may_lose { spent_ns } else { 0.0 }
     }
 
-    /// Closes the stretch that the next visit does not belong to.
+    /// Begins a visit, and closes the open stretch first if the visit does not belong to it.
     fn open_visit(&mut self, time: u64, class: Class, scale: &Scale) {
         let gap = time.saturating_sub(self.last);
         if self.gaps > 0 && class == Class::Timed {
@@ -284,7 +282,7 @@ impl Line {
         if may_be_long && gap > self.longest_gap(scale) || full && self.is_shared() {
             self.settle(scale);
         } else if self.open.len() >= LONELY_ENTRIES && !self.is_shared() {
-            // Only the last visit can lie next to another thread's.
+            // Only the last visit can be adjacent to another thread's.
             self.open.retain(|e| e.time >= self.last);
             self.open_visits = 1;
         }
@@ -292,10 +290,10 @@ impl Line {
         self.last = self.last.max(time);
     }
 
-    /// Visits further apart than this are not simultaneous: two windows, or nine
-    /// times the (geometric) mean gap of this line, which 99% of exponentially
-    /// distributed gaps keep within (their geometric mean is 0.56 of their mean,
-    /// so it is five times that) but the pauses between phases do not.
+    /// Visits further apart than this are not simultaneous. It is two windows, or nine times
+    /// the geometric mean of this line's gaps. The geometric mean of exponentially distributed
+    /// gaps is 0.56 of their mean, so this is five times their mean: 99% of such gaps are
+    /// shorter, and pauses between phases are longer.
     fn longest_gap(&self, scale: &Scale) -> u64 {
         let own = 9.0 * self.log_gap.exp();
         (own as u64).clamp(
@@ -304,7 +302,7 @@ impl Line {
         )
     }
 
-    /// The number of `thread` on this line.
+    /// The index of `thread` on this line.
     fn user(&mut self, thread: ThreadId, scale: &Scale) -> u16 {
         if let Some(i) = self.users.iter().position(|u| u.thread == thread) {
             return i as u16;
@@ -327,7 +325,7 @@ impl Line {
             return (self.users.len() - 1) as u16;
         }
         self.settle(scale);
-        // What is left of the open stretch names users by their numbers.
+        // The entries of the open stretch refer to users by index.
         self.open.clear();
         let oldest = (0..MAX_USERS).min_by_key(|&i| self.users[i].last);
         let place = oldest.unwrap_or(0);
@@ -358,7 +356,7 @@ impl Line {
     }
 
     fn record_site(&mut self, touch: &Touch) {
-        // A comparison of pages does not tell who wrote.
+        // A comparison of pages does not tell which instruction wrote.
         if touch.instruction == CodeAddress(0) {
             return;
         }
@@ -404,7 +402,7 @@ impl Line {
             self.users[usize::from(e.thread)].last_exact = Some(e.time);
         }
         let seed = entries.iter().rev().find(is_exact).copied();
-        // The allocation is kept only where the next stretch will need it.
+        // The allocation is kept only where the next stretch will need it again.
         if self.is_shared() {
             entries.clear();
             self.open = entries;
@@ -460,7 +458,7 @@ impl Line {
         }
     }
 
-    /// The thread with this number.
+    /// The thread with this index.
     pub fn thread(&self, user: u16) -> ThreadId {
         self.users[usize::from(user)].thread
     }
@@ -473,12 +471,12 @@ impl Line {
         line
     }
 
-    /// Whether any touch is waiting in the open stretch.
+    /// Whether the open stretch has any touch.
     pub const fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Gives back the space of a line that has gone quiet.
+    /// Releases the spare memory of a line that is no longer touched.
     pub fn shrink(&mut self) {
         self.open.shrink_to_fit();
     }
@@ -495,8 +493,8 @@ impl Line {
         self.users.iter().any(|u| u.uses.iter().any(touched))
     }
 
-    /// Forgets what was seen of `bytes`, which changed owner at `at`.
-    /// The open stretch must have been settled.
+    /// Forgets what was seen of `bytes`, which changed owner at `at`. The open stretch must
+    /// have been settled before.
     pub fn forget(&mut self, bytes: Footprint, at: u64, serial: u64) {
         let footprints = &self.footprints;
         for user in &mut self.users {
@@ -505,18 +503,18 @@ impl Line {
         }
         let mask = bytes.mask();
         self.sites.retain(|s| !s.bytes.overlaps(mask));
-        // A seed would tie the new owner's first touch to the old one's last.
+        // A seed would connect the new owner's first touch with the old owner's last.
         self.open.clear();
         self.serial = serial;
         self.bar(bytes, at);
     }
 
-    /// Ignores touches of `bytes` from before `at` from now on.
+    /// From now on ignores touches of `bytes` that are older than `at`.
     pub const fn bar(&mut self, bytes: Footprint, at: u64) {
         self.barred = Some((bytes, at));
     }
 
-    /// Whether nothing is known of it any more.
+    /// Whether nothing is known about the line any more.
     pub fn is_blank(&self) -> bool {
         self.users.iter().all(|u| u.uses.is_empty()) && !self.is_contended()
     }
@@ -551,8 +549,8 @@ impl Line {
     }
 }
 
-/// Whether one thread made all of a complete sequence: then there is no account to
-/// draw up, for nobody was in its way.
+/// Whether one thread made all entries of a complete sequence. Then there is no contention to
+/// account for.
 fn is_of_one(entries: &[Entry]) -> bool {
     let thread = entries.first().map(|e| e.thread);
     let same = |e: &Entry| Some(e.thread) == thread;

@@ -1,5 +1,5 @@
-//! Which line an instruction probably touches when a sample cannot tell: learned
-//! per thread from the samples in which it could. Called by the judge only.
+//! Which line an instruction probably touches when a sample does not tell its address. This is
+//! learned per thread from the samples that do. Called by the judge only.
 
 use crate::hash::Map;
 use sunder_access::{Address, CodeAddress, ThreadId};
@@ -11,11 +11,11 @@ const LINES: usize = 4;
 /// program outweighs an earlier one.
 const HALVE_AT: u16 = 256;
 
-/// Guesses below this probability are not worth a look-up; what they would add
-/// is spread over more lines than matter.
+/// Guesses below this probability are ignored: such an instruction spreads its accesses over so
+/// many lines that none of them matters.
 const LEAST: f32 = 1.0 / 8.0;
 
-/// Most instructions remembered, times threads.
+/// The most pairs of an instruction and a thread that are remembered.
 const MAX_SITES: usize = 1 << 16;
 
 /// A line that an instruction was seen to touch.
@@ -32,7 +32,7 @@ struct Habits {
     lines: Vec<Seen>,
 }
 
-/// What was learned of all instructions.
+/// What was learned about all instructions, by thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Near {
     habits: Map<(ThreadId, CodeAddress), Habits>,
@@ -42,8 +42,8 @@ pub(crate) struct Near {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Guess {
     pub line: Address,
-    /// Of the line when this was learned; a line of another serial is another
-    /// object.
+    /// The line's serial when this was learned. If the line now has another one, another object
+    /// lies there.
     pub serial: u64,
     pub share: f32,
 }
@@ -71,8 +71,8 @@ impl Near {
         habits.see(line, serial);
     }
 
-    /// The lines that `thread`'s `instruction` is likely to touch. One unseen
-    /// line is always allowed for, so that a single decode says one half.
+    /// The lines that `thread`'s `instruction` is likely to touch. One line that was never seen
+    /// is always allowed for, so a single decode gives a probability of one half.
     pub fn guesses(
         &self,
         thread: ThreadId,
@@ -122,8 +122,8 @@ impl Habits {
         if self.lines.len() < LINES {
             self.lines.push(new);
         } else if let Some(least) = self.lines.iter_mut().min_by_key(|s| s.count) {
-            // An instruction that walks over memory replaces its own traces and
-            // leaves those that it comes back to.
+            // An instruction that walks over memory replaces its own entries and leaves those of
+            // lines that it returns to.
             if least.count <= 1 {
                 *least = new;
             } else {

@@ -1,16 +1,16 @@
-//! Lines that were touched once. Programs that walk over memory touch millions
-//! of lines once each; such a touch waits here, in little space, until a second
-//! one shows that the line is worth a record of its own. Called by the judge only.
+//! Lines that were touched once. Programs that walk over memory touch millions of lines once
+//! each. Such a touch is kept here in little space until a second one shows that the line is
+//! worth a record of its own. Called by the judge only.
 
 use crate::hash::Map;
 use crate::touch::Touch;
 use sunder_access::{Address, Span};
 
-/// Touches of a generation. When the young one is full the old one is thrown
-/// away, so that eviction costs nothing a line.
+/// Touches in a generation. When the young generation is full, the old one is dropped as a
+/// whole, so that eviction has no cost per line.
 const GENERATION: usize = 1 << 15;
 
-/// The waiting touches, by line.
+/// The first touches, by line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Once {
     young: Map<Address, Touch>,
@@ -32,8 +32,8 @@ impl Once {
         self.young.remove(&line).or_else(|| self.old.remove(&line))
     }
 
-    /// Forgets the touches on those of `bases` that overlap `span`. With no
-    /// bases named, looks through all.
+    /// Forgets the touches that overlap `span`. `bases` are the lines to look at; without it,
+    /// all lines are looked at.
     pub fn retire(&mut self, span: Span, bases: Option<&[Address]>) {
         let inside = |base: Address, touch: &Touch| {
             let start = base.offset(touch.footprint.start.into());

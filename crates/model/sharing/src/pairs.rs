@@ -1,22 +1,22 @@
-//! Changes of a line between two given threads. What a burst shows holds for the
-//! threads that it saw at work together, and for no others; so the question which
-//! changes are false is kept for each pair apart. Called by the line for every
-//! finished stretch and burst.
+//! Changes of a line between two given threads. What a burst shows holds for the threads that
+//! it saw at work together, and for no others. So which changes are false is kept for each pair
+//! of threads. Called by the line's record for every finished stretch and burst.
 
 use crate::config::CONFIRMING_CHANGES;
 use sunder_access::ThreadId;
 
-/// Pairs told apart on a line; changes between others are known in sum only.
+/// The most pairs that are kept apart on a line; of changes between other pairs only the sum is
+/// known.
 const MOST: usize = 64;
 
-/// What is known of two threads.
+/// What is known about two threads.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     threads: (ThreadId, ThreadId),
-    /// Changes that the samples lead to expect, and what would be left of them
-    /// with each variable on a line of its own.
+    /// Changes that the samples lead to expect, and how many would remain with each variable on
+    /// a line of its own.
     sampled: (f64, f64),
-    /// The same two, counted in bursts.
+    /// The same two numbers, as counted in bursts.
     seen: (u64, u64),
 }
 
@@ -24,12 +24,12 @@ struct Pair {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairs(Vec<Pair>);
 
-/// One pair's part of an account: the numbers of its threads, the lower first, its
-/// changes, and what would be left of them.
+/// One pair's part of an account: the indices of its threads, the lower first, the number of
+/// changes, and how many would remain with each variable on a line of its own.
 pub(crate) type PairChanges<T> = ((u16, u16), T, T);
 
 impl Pairs {
-    /// Adds what the samples of a stretch lead to expect.
+    /// Adds the changes that the samples of a stretch lead to expect.
     pub fn add_sampled(&mut self, threads: (ThreadId, ThreadId), changes: f64, separate: f64) {
         if let Some(pair) = self.pair(threads) {
             pair.sampled.0 += changes;
@@ -37,7 +37,7 @@ impl Pairs {
         }
     }
 
-    /// Adds what a burst showed.
+    /// Adds the changes that a burst showed.
     pub fn add_seen(&mut self, threads: (ThreadId, ThreadId), changes: u64, separate: u64) {
         if let Some(pair) = self.pair(threads) {
             pair.seen.0 += changes;
@@ -63,10 +63,10 @@ impl Pairs {
         Some(&mut self.0[place])
     }
 
-    /// What the bursts change in the samples' estimate: for a pair that they saw,
-    /// the share that they counted takes the place of the one that a random order
-    /// gives, by as much as they saw. Of the line the samples expect `changes`, of
-    /// which `separate` would be left; what is not of a pair told apart is one group.
+    /// How the bursts correct the samples' estimate. For a pair that bursts saw, the share that
+    /// they counted replaces the one that follows from random order, weighted by how much they
+    /// saw. `changes` is what the samples expect for the whole line, and `separate` how many of
+    /// these would remain. Changes of pairs that are not kept apart are one group.
     pub fn correction(&self, changes: f64, separate: f64) -> Correction {
         let mut sum = Correction::default();
         let mut others = (changes, separate);
@@ -94,11 +94,11 @@ impl Pairs {
 /// See [`Pairs::correction`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Correction {
-    /// To add to the number of changes that would be left.
+    /// To be added to the number of changes that would remain.
     pub separate: f64,
-    /// The variance of that number, as far as it is of pairs that bursts confirmed.
+    /// The variance of that number that comes from pairs that bursts confirmed.
     pub counted_variance: f64,
-    /// The rest of its variance, which is of pairs that samples alone speak for.
+    /// The variance of that number that comes from pairs that only samples tell about.
     pub sampled_variance: f64,
 }
 
@@ -112,7 +112,7 @@ impl Pair {
         (self.seen.0 as f64 / CONFIRMING_CHANGES as f64).min(1.0)
     }
 
-    /// The samples' changes, and what would be left of them.
+    /// The changes that the samples expect, and how many of them would remain.
     fn left(&self) -> (f64, f64) {
         let (changes, separate) = self.sampled;
         if self.seen.0 == 0 {
@@ -122,7 +122,7 @@ impl Pair {
         (changes, separate + self.weight() * (seen - separate))
     }
 
-    /// Changes that the share rests on.
+    /// The number of changes that the pair's share is based on.
     fn observations(&self) -> f64 {
         let weight = self.weight();
         weight * self.seen.0 as f64 + (1.0 - weight) * self.sampled.0
@@ -137,13 +137,14 @@ pub(crate) fn vanishing(changes: f64, separate: f64) -> f64 {
     (1.0 - separate / changes).clamp(0.0, 1.0)
 }
 
-/// The variance of a share that was found among so many changes.
+/// The variance of a share found among `observations` changes.
 fn binomial_variance(share: f64, observations: f64) -> f64 {
     share * (1.0 - share) / observations.max(1.0)
 }
 
-/// The same where of a few none or all were false, though they might have been: it is
-/// that of one more of each kind (Laplace's rule of succession).
+/// The variance of a share found by counting. It includes one more change of each kind
+/// (Laplace's rule of succession), so that it is not 0 where none or all of a few changes were
+/// false.
 pub(crate) fn counted_variance(share: f64, changes: f64) -> f64 {
     binomial_variance((share * changes + 1.0) / (changes + 2.0), changes + 2.0)
 }
@@ -159,16 +160,15 @@ mod tests {
     #[test]
     fn a_burst_speaks_for_the_pair_that_it_saw_and_for_no_other() {
         let mut pairs = Pairs::default();
-        // Samples: half of what passes between A and B is false, all between A and C.
+        // Samples: half of the changes between A and B are false, all between A and C.
         pairs.add_sampled((B, A), 100.0, 50.0);
         pairs.add_sampled((A, C), 100.0, 0.0);
-        // The burst saw A and B: nothing of it is false.
+        // The burst saw A and B, and none of their changes is false.
         pairs.add_seen((A, B), 20, 20);
         let correction = pairs.correction(200.0, 50.0);
         assert_eq!(correction.separate, 50.0);
         assert_eq!(correction.sampled_variance, 0.0);
-        // Of 20 none is false, so it may be 1 of 22: the root of 1/22 * 21/22 / 22
-        // is 0.044.
+        // None of 20 is false, so it counts as 1 of 22: the root of 1/22 * 21/22 / 22 is 0.044.
         let error = correction.counted_variance.sqrt() / 100.0;
         assert!((error - 0.044).abs() < 0.001, "{error}");
     }
@@ -186,8 +186,8 @@ mod tests {
         let mut pairs = Pairs::default();
         pairs.add_sampled((A, B), 100.0, 50.0);
         pairs.add_seen((A, B), 16, 14);
-        // 2 of 16 are false, and with one more of each kind 3 of 18: the root of
-        // 1/6 * 5/6 / 18 is 0.088.
+        // 2 of 16 are false, with one more of each kind 3 of 18: the root of 1/6 * 5/6 / 18 is
+        // 0.088.
         let correction = pairs.correction(100.0, 50.0);
         let error = correction.counted_variance.sqrt() / 100.0;
         assert!((error - 0.088).abs() < 0.001, "{error}");
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn doubt_about_a_pair_that_bursts_did_not_confirm_is_the_samples_doubt() {
         let mut pairs = Pairs::default();
-        // Half of 25 changes, so the variance of the number is 25 / 4.
+        // Half of 25 changes, so the variance of their number is 25 / 4.
         pairs.add_sampled((A, B), 25.0, 12.5);
         let correction = pairs.correction(25.0, 12.5);
         assert_eq!(correction.sampled_variance, 6.25);
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_is_of_no_pair_told_apart_is_uncertain_too() {
-        // Half of 25 changes, known in sum only.
+        // Half of 25 changes, in no pair that is kept apart.
         let correction = Pairs::default().correction(25.0, 12.5);
         assert_eq!(correction.sampled_variance, 6.25);
     }

@@ -6,24 +6,24 @@
 use crate::hash::Map;
 use sunder_access::{ThreadId, Time};
 
-/// A thread that runs is sampled once a period. Pauses of up to so many are taken
-/// for lost or delayed samples.
+/// A running thread is sampled once a period. A gap of up to this many periods is taken for
+/// lost or delayed samples, not for a pause of the thread.
 const PATIENCE: u64 = 4;
 
-/// Until when each thread can be taken to run on.
+/// The time until which each thread can be taken to run, by its latest sample.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Running(Map<ThreadId, Time>);
 
 impl Running {
-    /// `thread` was sampled at `time`, once in `period_ns` of its time.
+    /// `thread` was sampled at `time`; samples of it are `period_ns` of its CPU time apart.
     pub fn sampled(&mut self, thread: ThreadId, time: Time, period_ns: u64) {
         let until = Time(time.0.saturating_add(period_ns.saturating_mul(PATIENCE)));
         let known = self.0.entry(thread).or_insert(until);
         *known = (*known).max(until);
     }
 
-    /// Whether `thread` can be taken to run at `time`, which is not much earlier
-    /// than the latest sample. Threads that are never sampled may always run.
+    /// Whether `thread` can be taken to run at `time`, which must not be much earlier than the
+    /// latest sample. A thread that is never sampled may run at any time.
     pub fn may_run(&self, thread: ThreadId, time: u64) -> bool {
         self.0.get(&thread).is_none_or(|until| time <= until.0)
     }

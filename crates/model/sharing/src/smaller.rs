@@ -1,22 +1,22 @@
-//! What would be left of a contended line on a machine whose lines are smaller:
-//! parts that no two threads meet in are not shared there. From the verdict's own
-//! words and bytes, so it needs no second look at the accesses. Called by whoever
-//! tells of a verdict.
+//! What would remain of a contended line on a machine with smaller lines: a part of the line
+//! that no two threads use is not shared there. It is computed from the verdict's words and
+//! bytes, so the accesses are not needed again. Called by whatever presents a verdict.
 
 use crate::bytes::ByteState;
 use crate::verdict::{Sharing, ThreadUse, Verdict, WordUse};
 use sunder_access::Granule;
 
 impl Verdict {
-    /// The kind of sharing that `granule`, smaller than the line's, would leave;
-    /// none if no part of the line would have two threads of which one writes.
+    /// The kind of sharing that would remain on lines of `granule`, which must be smaller than
+    /// the judged line. `None` if no part of the line has two threads of which one writes.
     pub fn within(&self, granule: Granule) -> Option<Sharing> {
         let part = granule.bytes() as usize;
         let kinds = (0..self.bytes.len().div_ceil(part)).filter_map(|i| self.in_part(i, part));
         kinds.reduce(Sharing::and)
     }
 
-    /// The same in the part of the line that begins at `index` times `size`.
+    /// The kind of sharing that remains in the part that begins at byte `index * size` of the
+    /// line.
     fn in_part(&self, index: usize, size: usize) -> Option<Sharing> {
         let from = index * size;
         let to = (from + size).min(self.bytes.len());
@@ -40,14 +40,14 @@ impl Verdict {
 }
 
 impl Sharing {
-    /// Both on one line or object.
+    /// The kind of sharing of a line or object that has both kinds.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self == other { self } else { Self::Mixed }
     }
 }
 
-/// Whether a thread writes one of two words while another uses the other.
+/// Whether a thread writes one of the two words while another thread uses the other word.
 fn apart(a: &WordUse, b: &WordUse) -> bool {
     let writes = |t: &ThreadUse| t.writes + t.updates > 0;
     a.threads.iter().any(|x| {

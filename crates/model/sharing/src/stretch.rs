@@ -1,7 +1,7 @@
-//! A stretch: the latest touches of one line without a long pause between them,
-//! and the account that is drawn up when it ends. This file is the judge's
-//! arithmetic; the crate's page derives it and names its weak points. It knows
-//! neither lines nor addresses: threads are numbers, bytes are footprints.
+//! A stretch: the latest touches of one line without a long pause between them, and the account
+//! that is made when it ends. This file is the judge's arithmetic; the crate's documentation
+//! derives it and names its weak points. Called by [`crate::line`] and [`crate::burst`]. It
+//! knows neither lines nor addresses: threads are indices, bytes are footprints.
 
 use crate::bytes::{ByteState, ByteWatch};
 use crate::footprint::Footprints;
@@ -10,16 +10,16 @@ use crate::pairs::PairChanges;
 /// How a touch became known, as far as the arithmetic cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Decoded from a sample in time; entries of equal time and thread belong to
-    /// one sample, of which the first carries the time.
+    /// Decoded from a sample in time. Entries of equal time and thread belong to one sample;
+    /// the first of them carries the sample's time.
     Timed,
-    /// Time that a sample probably spent here: no footprint, no order.
+    /// Time that a sample probably spent here, without footprint and order.
     Near,
-    /// One of many by a known weight, such as a PMU event.
+    /// An access that stands for a known number of accesses, such as a PMU event.
     Counted,
-    /// Part of a complete sequence.
+    /// An access in a complete sequence.
     Exact,
-    /// The end of the stretch before, for the order of the exact ones only.
+    /// The last touch of the previous stretch. It only serves the order of exact touches.
     Seed,
 }
 
@@ -27,36 +27,37 @@ pub(crate) enum Class {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub time: u64,
-    /// The thread's number in the line.
+    /// The thread's index in the line.
     pub thread: u16,
     /// Index of the footprint; meaningless for `Near`.
     pub footprint: u16,
     pub class: Class,
-    /// CPU time of the thread that it stands for and that others may have cost it, ns.
+    /// CPU time of the thread that the touch stands for and that other threads may have cost,
+    /// ns.
     pub spent_ns: f32,
-    /// Accesses that it stands for.
+    /// Accesses that the touch stands for.
     pub count: u32,
     /// The CPU that the thread ran on, or [`ANY_CPU`].
     pub cpu: u16,
 }
 
-/// The CPU of an access that does not tell.
+/// The CPU of an access that does not tell its CPU.
 pub(crate) const ANY_CPU: u16 = u16::MAX;
 
-/// What a stretch says of one thread.
+/// What a stretch tells about one thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ThreadAccount {
-    /// Visits (samples or accesses) and those that wrote.
+    /// The number of visits (samples or accesses), and of those that wrote.
     visits: u32,
     writing: u32,
     first: u32,
     last: u32,
     spent_ns: f64,
-    /// Its only CPU so far, if there was but one.
+    /// The CPU that all its visits so far were on, if it is one.
     cpu: Option<u16>,
-    /// Whether another thread was in its way, or it in another's.
+    /// Whether another thread conflicted with it.
     pub conflicting: bool,
-    /// At most so much of its time went into the line.
+    /// Upper bound of the time that it lost on the line.
     pub lost_ns: f64,
 }
 
@@ -64,24 +65,24 @@ pub(crate) struct ThreadAccount {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     pub threads: Vec<ThreadAccount>,
-    /// Visits between two conflicting visits of other threads, and how many
-    /// there would be if the visits' order were random.
+    /// Visits between two conflicting visits of other threads, and how many there would be in
+    /// random order.
     pub isolated: u32,
     pub isolated_expected: f64,
-    /// Changes of thread among sampled accesses if their order were random, as
-    /// they are and with every cluster of bytes on a line of its own.
+    /// Changes of thread among sampled accesses, if their order were random: on the line as it
+    /// is, and with every cluster of bytes on a line of its own.
     pub changes: f64,
     pub separate: f64,
-    /// The same two by pair of threads, for the busiest.
+    /// The same two numbers by pair of threads, for the busiest threads.
     pub pairs: Vec<PairChanges<f64>>,
-    /// The former for PMU events alone, in events.
+    /// The same as `changes`, for PMU events alone.
     pub counted_changes: f64,
-    /// The same two, counted in complete sequences.
+    /// `changes` and `separate` as counted in complete sequences.
     pub exact_changes: u64,
     pub exact_separate: u64,
-    /// See `pairs`.
+    /// The same by pair of threads.
     pub exact_pairs: Vec<PairChanges<u64>>,
-    /// For each entry whether it is part of the contention.
+    /// For each entry, whether it is part of the contention.
     pub active: Vec<bool>,
     /// State of each byte; empty if there was no conflict.
     pub bytes: Vec<ByteState>,
@@ -102,11 +103,12 @@ pub(crate) struct Context<'a> {
     pub footprints: &'a Footprints,
     pub threads: usize,
     pub granule: usize,
-    /// Longest absence after which a thread still returns, ns.
+    /// The longest absence after which a thread still returns, ns.
     pub absence_ns: u64,
     /// By thread: when it was last seen in a complete sequence, if ever.
     pub last_exact: &'a [Option<u64>],
-    /// By thread: when it first and last touched the line so far; empty where nobody knows.
+    /// By thread: when it first and last touched the line so far; empty where that is not
+    /// known.
     pub lives: &'a [(u64, u64)],
 }
 
@@ -115,9 +117,10 @@ impl Context<'_> {
         self.footprints.get(entry.footprint).kind.writes()
     }
 
-    /// Whether one of two threads was done with the line for ever when the other came: threads
-    /// that are made anew for each step of a program use what those of the step before did. Those
-    /// that take turns on a CPU come back. Of two that were seen seldom it may be chance.
+    /// Whether one of two threads had its last touch before the other's first. Programs that
+    /// create threads anew for each step have such threads: they use what those of the step
+    /// before used. Threads that take turns on a CPU come back and overlap. With few visits it
+    /// may be chance, which is excluded.
     fn never_together(&self, account: &Account, i: usize, j: usize) -> bool {
         let (Some(a), Some(b)) = (self.lives.get(i), self.lives.get(j)) else {
             return false;
@@ -127,7 +130,7 @@ impl Context<'_> {
     }
 }
 
-/// Draws up the account of `entries`, which must be in order of time.
+/// Makes the account of `entries`, which must be in order of time.
 pub(crate) fn account(entries: &[Entry], context: &Context<'_>) -> Account {
     let mut account = Account {
         threads: vec![ThreadAccount::default(); context.threads],
@@ -143,7 +146,7 @@ pub(crate) fn account(entries: &[Entry], context: &Context<'_>) -> Account {
     account
 }
 
-/// One sample's (or PMU event's) stay on the line.
+/// The touch of the line by one sample or PMU event.
 struct Visit {
     time: u64,
     thread: u16,
@@ -151,8 +154,8 @@ struct Visit {
     writes: bool,
 }
 
-/// Whether two CPUs may be different ones. A line does not travel between
-/// threads that take turns on one CPU.
+/// Whether two CPUs may be different ones. The line does not move between threads that take
+/// turns on one CPU.
 const fn may_differ(a: u16, b: u16) -> bool {
     a != b || a == ANY_CPU
 }
@@ -176,9 +179,9 @@ fn visits(entries: &[Entry], context: &Context<'_>) -> Vec<Visit> {
     all
 }
 
-/// Cuts off what one thread did alone at the beginning and at the end, but for
-/// the visit next to another thread's. So a thread that initialises a line
-/// before it shares it is not taken to write all of it meanwhile.
+/// Cuts off visits of a single thread at the beginning and at the end, except for the one
+/// adjacent to another thread's visit. So a thread that initialises a line before it shares it
+/// is not taken to write all of the line while others use it.
 fn core(visits: &[Visit]) -> &[Visit] {
     let change = |w: &[Visit]| w[0].thread != w[1].thread;
     let first = visits.windows(2).position(change);
@@ -189,7 +192,7 @@ fn core(visits: &[Visit]) -> &[Visit] {
     }
 }
 
-/// Who was there at the same time as whom, what it can have cost, and whether
+/// Finds which threads were there at the same time, what that can have cost them, and whether
 /// the order of the visits speaks for or against interleaving.
 fn account_samples(entries: &[Entry], context: &Context<'_>, account: &mut Account) {
     let all = visits(entries, context);
@@ -221,20 +224,20 @@ fn account_samples(entries: &[Entry], context: &Context<'_>, account: &mut Accou
             && e.class != Class::Near
             && account.threads[usize::from(e.thread)].conflicting;
     }
-    // A chain of threads that each come and go has visits between others', but
-    // nobody who came back.
+    // If threads come and go one after another, some visits lie between those of others, but no
+    // thread came back. That is no contention.
     if account.is_contended() {
         account.isolated = isolated(core);
         account.isolated_expected = isolated_expected(core);
     }
 }
 
-/// Gives every thread the time that it can have lost: no more than it spent on
-/// the line, and no more than those spent who can have taken it away (writers
-/// from a reader, all from a writer) while it was there, from its first visit to
-/// its last, or next to its only one. The latter matters for threads that live
-/// briefly, one after another: each meets a rare writer of all of them, but most
-/// of them without a single write.
+/// Sets the time that every thread can have lost. It is at most the time that the thread spent
+/// on the line itself. It is also at most the time that threads in conflict with it (writers
+/// for a reader, all threads for a writer) spent there during its stay: from its first visit to
+/// its last, or around its only one. The second bound matters for short-lived threads one after
+/// another: each of them meets the rare writer of all, but most of them do not live through a
+/// single write.
 fn bound_losses(visits: &[Visit], threads: &mut [ThreadAccount]) {
     let present: Vec<usize> = (0..threads.len())
         .filter(|&i| threads[i].visits > 0)
@@ -262,8 +265,8 @@ fn bound_losses(visits: &[Visit], threads: &mut [ThreadAccount]) {
     }
 }
 
-/// Whether two threads' stays overlap, not all on one CPU. If one left before the
-/// other came, the line was handed over once, and that is not sharing.
+/// Whether two threads' stays overlap and are not all on one CPU. If one left before the other
+/// came, the line was handed over once, and that is not sharing.
 const fn meet(a: &ThreadAccount, b: &ThreadAccount) -> bool {
     let one_cpu = match (a.cpu, b.cpu) {
         (Some(a), Some(b)) => !may_differ(a, b),
@@ -272,14 +275,15 @@ const fn meet(a: &ThreadAccount, b: &ThreadAccount) -> bool {
     a.first < b.last && b.first < a.last && !one_cpu
 }
 
-/// How probable it is at most that visits which come in random order are taken for steps.
+/// The highest probability at which two threads whose visits do not overlap still count as
+/// belonging to different steps, rather than as visits that happen to be in that order.
 const CHANCE: f64 = 0.001;
 
-/// The chance that of so many visits of two threads in random order all of one come before
-/// all of the other.
+/// The probability that, with `a` visits of one thread and `b` of another in random order, all
+/// visits of one come before all visits of the other.
 fn chance_apart(a: u32, b: u32) -> f64 {
     let (less, more) = (a.min(b), a.max(b));
-    // 2 / C(a + b, a); what is below 1 in 10^9 is not worth counting further.
+    // It is 2 / C(a + b, a). A value below 1 in 10^9 need not be computed further.
     let mut chance = 2.0;
     for i in 1..=less {
         chance *= f64::from(i) / f64::from(more + i);
@@ -298,14 +302,14 @@ fn isolated(visits: &[Visit]) -> u32 {
     visits.windows(3).filter(alone).count() as u32
 }
 
-/// The expected number of isolated visits if their order were random: a writing
-/// visit needs two neighbours of other threads on other CPUs, a reading one needs
-/// writing ones. Exact for drawing without replacement.
+/// The expected number of isolated visits if their order were random. A writing visit needs two
+/// neighbours by other threads on other CPUs; a reading visit needs two such that write. Exact
+/// for drawing without replacement.
 fn isolated_expected(visits: &[Visit]) -> f64 {
     if visits.len() < 3 {
         return 0.0;
     }
-    // Visits of one thread on one CPU are alike: number of all, and of writing.
+    // Visits of one thread on one CPU are alike: the number of all visits and of writing ones.
     let mut groups: Vec<(u16, u16, f64, f64)> = Vec::new();
     for v in visits {
         let writing = f64::from(u8::from(v.writes));
@@ -332,12 +336,12 @@ fn isolated_expected(visits: &[Visit]) -> f64 {
     sum / (n * (n - 1.0))
 }
 
-/// Expected changes of thread, with a write, among accesses in random order:
-/// pairs of conflicting accesses over their number less one, which is unbiased
-/// for binomial counts.
+/// The expected number of changes of thread, with a write, among accesses in random order: the
+/// number of conflicting pairs over the number of accesses less one, which is unbiased for
+/// binomial counts.
 #[derive(Clone, Default)]
 struct Mixture {
-    /// By thread: all accesses and those that only read.
+    /// By thread: the number of all accesses and of those that only read.
     by_thread: Vec<(f64, f64)>,
 }
 
@@ -364,8 +368,8 @@ impl Mixture {
         ((all * all - reads * reads - same) / (all - 1.0)).max(0.0)
     }
 
-    /// The part of these that is between threads of which `apart` does not say that they were
-    /// never there together.
+    /// The part of [`Self::changes`] that is between threads that were there together. `apart`
+    /// tells which two threads never were.
     fn changes_together(&self, apart: impl Fn(usize, usize) -> bool) -> f64 {
         let present = |i: &usize| self.by_thread[*i].0 > 0.0;
         let threads: Vec<usize> = (0..self.by_thread.len()).filter(present).collect();
@@ -383,7 +387,7 @@ impl Mixture {
         (self.changes() - away).max(0.0)
     }
 
-    /// The part of these that is between two threads.
+    /// The part of [`Self::changes`] that is between threads `i` and `j`.
     fn changes_between(&self, i: usize, j: usize) -> f64 {
         let all: f64 = self.by_thread.iter().map(|t| t.0).sum();
         let (Some(x), Some(y)) = (self.by_thread.get(i), self.by_thread.get(j)) else {
@@ -395,7 +399,7 @@ impl Mixture {
         2.0 * (x.0 * y.0 - x.1 * y.1) / (all - 1.0)
     }
 
-    /// The busiest threads, by number.
+    /// The indices of the busiest threads.
     fn busiest(&self) -> Vec<usize> {
         let mut present: Vec<usize> = (0..self.by_thread.len())
             .filter(|&i| self.by_thread[i].0 > 0.0)
@@ -407,7 +411,7 @@ impl Mixture {
     }
 }
 
-/// Threads of a stretch whose pairs are told apart: as many as a watch burst has.
+/// The number of threads in a stretch whose pairs are kept apart: as many as a watch burst has.
 const PAIRED_THREADS: usize = 8;
 
 fn pairs(
@@ -430,8 +434,8 @@ fn pairs(
     all
 }
 
-/// Expected changes among the conflicting threads' sampled accesses, on the line
-/// as it is and with each cluster of bytes apart.
+/// Adds the expected changes among the conflicting threads' sampled accesses, on the line as it
+/// is and with each cluster of bytes on a line of its own.
 fn account_changes(entries: &[Entry], context: &Context<'_>, account: &mut Account) {
     let sampled = || {
         let active = entries.iter().zip(&account.active);
@@ -454,8 +458,9 @@ fn account_changes(entries: &[Entry], context: &Context<'_>, account: &mut Accou
             counted.add(e.thread, n, writes);
         }
     }
-    // Which changes are false is asked of threads that were there together. How many there are in
-    // all is not known any better for it: those of the same steps change more often.
+    // Only threads that were there together can tell which changes are false. The number of all
+    // changes is not scaled down for it: threads of one step change the line more often than
+    // random order over all steps suggests.
     let never = |i: usize, j: usize| context.never_together(account, i, j);
     let together = line.changes_together(never);
     let separate: f64 = apart.iter().map(|m| m.changes_together(never)).sum();
@@ -468,8 +473,8 @@ fn account_changes(entries: &[Entry], context: &Context<'_>, account: &mut Accou
     account.counted_changes = counted.changes();
 }
 
-/// Expected changes among a complete sequence if its order were random, less
-/// each thread's first coming; none if only one thread is in it.
+/// The expected changes in a complete sequence if its order were random, without each thread's
+/// arrival; `None` if the sequence has only one thread.
 pub(crate) fn expected_changes(entries: &[Entry], context: &Context<'_>) -> Option<f64> {
     let mut all = Mixture::default();
     for e in entries {
@@ -479,7 +484,7 @@ pub(crate) fn expected_changes(entries: &[Entry], context: &Context<'_>) -> Opti
     (threads > 1).then(|| (all.changes() - (threads - 1) as f64).max(0.0))
 }
 
-/// A stay of one thread in a complete sequence.
+/// A stay: consecutive touches of one thread in a complete sequence.
 struct Run {
     thread: u16,
     writes: bool,
@@ -488,7 +493,7 @@ struct Run {
     len: usize,
 }
 
-/// Counts changes of thread in the complete sequences of a stretch.
+/// Counts the changes of thread in the complete sequences of a stretch.
 fn account_exact(entries: &[Entry], context: &Context<'_>, account: &mut Account) {
     let index: Vec<usize> = (0..entries.len())
         .filter(|&i| matches!(entries[i].class, Class::Exact | Class::Seed))
@@ -533,7 +538,7 @@ fn account_exact(entries: &[Entry], context: &Context<'_>, account: &mut Account
     account.exact_pairs = pairs;
 }
 
-/// Adds each change among `runs` to the number of its pair that `of` picks.
+/// For each change among `runs`, adds one to the number that `of` selects in its pair.
 fn count_pairs(
     runs: &[Run],
     pairs: &mut Vec<PairChanges<u64>>,
@@ -551,9 +556,8 @@ fn count_pairs(
     }
 }
 
-/// For each touch whether its thread, when this stay of it began, came back
-/// after an absence short enough to call the two stays simultaneous with what
-/// went on between.
+/// For each touch, whether its stay began with a return: the thread came back after an absence
+/// short enough for its two stays to count as simultaneous with what happened between them.
 fn returning(exact: &[&Entry], context: &Context<'_>) -> Vec<bool> {
     let mut last = context.last_exact.to_vec();
     last.resize(context.threads, None);
@@ -581,7 +585,7 @@ fn runs<'a>(
     all
 }
 
-/// Adds a touch to the stay that is last, or begins one.
+/// Adds a touch to the last stay if it is of the same thread, else begins a new stay.
 fn run_on(all: &mut Vec<Run>, e: &Entry, returning: bool, context: &Context<'_>) {
     match all.last_mut() {
         Some(run) if run.thread == e.thread => {

@@ -8,17 +8,16 @@ use sunder_access::{Address, ByteMask, ThreadId, Time};
 /// Debug registers of an x86-64 thread, each good for 8 aligned bytes.
 pub const WATCHED_WORDS: usize = 4;
 
-/// A line whose kind is still in doubt after so many bursts that showed it stays so:
-/// each is another moment of the program, and they tell of a share near the limit.
+/// After this many bursts that showed interleaving, a line whose kind is still in doubt gets no
+/// more: its false share is close to the limit, and further bursts only show other moments.
 const MOST_BURSTS: u32 = 12;
 
 /// A line worth a watch burst.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suspect {
-    /// Its first byte.
+    /// The line's first byte.
     pub line: Address,
-    /// When it was first touched by the present owner of its memory, as far as is
-    /// known.
+    /// When the present owner of this memory first touched the line, as far as is known.
     pub since: Time,
     /// The words to watch, at most [`WATCHED_WORDS`]: the hottest word of each
     /// of the busiest threads first, then the hottest of those that no burst has
@@ -26,20 +25,21 @@ pub struct Suspect {
     pub words: Vec<Address>,
     /// The threads to watch, the busiest first.
     pub threads: Vec<ThreadId>,
-    /// Upper bound of what it costs, in ns of CPU time.
+    /// Upper bound of the line's cost, in ns of CPU time.
     pub cost_ns: f64,
-    /// The same as a share (0 to 1) of these threads' time.
+    /// That bound as a share (0 to 1) of these threads' CPU time.
     pub cost_share: f64,
-    /// Whether bursts have confirmed it, and more are asked for what kind it is.
+    /// Whether bursts have confirmed the sharing. More bursts are then only wanted to tell its
+    /// kind.
     pub confirmed: bool,
-    /// Bursts so far that showed interleaving, and those that did not.
+    /// Bursts so far that showed interleaving.
     pub loud_bursts: u32,
-    /// See `loud_bursts`.
+    /// Bursts so far that showed none.
     pub quiet_bursts: u32,
 }
 
-/// The suspect that a verdict on a settled line makes; none once confirmed and its
-/// kind beyond doubt, or after [`MOST_BURSTS`].
+/// The suspect for a line with this verdict. `None` if the line is confirmed and its kind is
+/// beyond doubt, or after [`MOST_BURSTS`].
 pub(crate) fn suspect(line: &Line, verdict: &Verdict) -> Option<Suspect> {
     let settled = verdict.falsely.is_clear() || line.bursts.loud >= MOST_BURSTS;
     if verdict.confirmed && settled {

@@ -1,6 +1,6 @@
-//! Sums that a line keeps: over its finished stretches, over its watch bursts, and of
-//! how often footprints were used. Added to by [`crate::line`] and [`crate::burst`],
-//! read by the verdict. Nothing here decides.
+//! Sums that a line keeps over its finished stretches and over its watch bursts, and how often
+//! each footprint was used. [`crate::line`] and [`crate::burst`] add to them, the verdict reads
+//! them. Nothing is decided here.
 
 use crate::bytes::ByteState;
 use crate::stretch::Account;
@@ -10,7 +10,7 @@ use sunder_access::ByteMask;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
     pub footprint: u16,
-    /// In all, and of these while the line was contended.
+    /// All uses, and those of them while the line was contended.
     pub count: u32,
     pub shared: u32,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Use {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub isolated: u64,
-    /// The isolated visits that are evidence.
+    /// The isolated visits that count as evidence.
     pub returns: u64,
     pub isolated_expected: f64,
     pub lost_ns: f64,
@@ -29,8 +29,8 @@ pub(crate) struct Tally {
     pub exact_changes: u64,
     pub exact_separate: u64,
     pub bytes: Vec<ByteState>,
-    /// Of a stream of diffs: in how many intervals a thread changed the line, summed over
-    /// the threads. 0 of all others.
+    /// For a stream of diffs: the number of intervals in which a thread changed the line,
+    /// summed over the threads. 0 for other streams.
     pub stays: u64,
 }
 
@@ -42,8 +42,8 @@ pub(crate) struct BurstTally {
     pub quiet: u32,
     pub changes: u64,
     pub separate: u64,
-    /// Weights of the bursts (at most 1 each), and the same times the share of
-    /// the changes expected of it that each showed.
+    /// The sum of the bursts' weights (at most 1 each), and the sum of weight times the share
+    /// of its expected changes that a burst showed.
     pub weight: f64,
     pub weighted_share: f64,
     pub bytes: Vec<ByteState>,
@@ -65,9 +65,8 @@ impl Tally {
         }
     }
 
-    /// How much of the time that threads spent on the line, in stretches in
-    /// which others did too, was interleaved, judged by the order of visits: 1
-    /// for a random order, towards 0 for long phases.
+    /// The share of interleaved time in the time that threads spent on the line while others
+    /// did too, judged by the order of visits: 1 for a random order, towards 0 for long phases.
     pub fn interleaved_share(&self) -> f64 {
         if self.isolated_expected <= 0.0 {
             return 0.0;

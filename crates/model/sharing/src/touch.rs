@@ -1,11 +1,11 @@
-//! One touch of a line, as the judge hands it down, and the small form in which those
-//! of a complete stream wait for each other. It knows nothing of lines.
+//! One touch of a line by a thread, and the compact form in which touches of a complete stream
+//! are queued. Used by [`crate::line`] and [`crate::once`]; it knows nothing of lines.
 
 use crate::footprint::Footprint;
 use crate::stretch::{ANY_CPU, Class};
 use sunder_access::{CodeAddress, Kind, ThreadId};
 
-/// One touch, as the judge hands it down.
+/// One touch of a line, as the judge passes it to the line's record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touch {
     pub time: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Touch {
     pub cpu: u16,
 }
 
-/// A touch of a complete stream, in little space.
+/// A touch of a complete stream in compact form, while it is queued.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     time: u64,
@@ -41,7 +41,8 @@ impl Waiting {
         kind: Kind::Read,
     };
 
-    /// The touch, if it is one of those that may wait.
+    /// The compact form of `touch`; `None` if the touch has properties that the form cannot
+    /// hold.
     #[inline]
     pub fn of(touch: &Touch) -> Option<Self> {
         let plain = touch.class == Class::Exact

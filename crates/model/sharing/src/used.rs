@@ -1,15 +1,14 @@
-//! All that was seen in use of some memory, whether it is contended or not. Called where
-//! something is done about contended lines, which must know what lies beside. Pure
-//! reading.
+//! Everything that was seen to be used in some range of memory, contended or not. Called by
+//! remedies, which must know what lies beside a contended word. It only reads the judge.
 
 use crate::judge::Judge;
 use crate::verdict::{WordUse, words};
 use sunder_access::{Address, Span, ThreadId, Time};
 
 impl Judge {
-    /// What was used of `span`, by ascending address: by threads that ran at `since` or
-    /// later, as others are in nobody's way. Lines that were
-    /// touched only once are left out.
+    /// The uses that were seen in `span`, by ascending address. Only threads that ran at
+    /// `since` or later count, because others cannot contend. Lines that were touched only once
+    /// are left out.
     pub fn used(&self, span: Span, since: Time) -> Vec<(Address, WordUse)> {
         let granule = self.config().granule();
         let times = self.thread_time();

@@ -1,5 +1,5 @@
-//! What the judge says of a contended line, and how it gets there from the
-//! line's sums. Pure reading: nothing here changes a line.
+//! The judge's verdict on a contended line, and how it follows from the line's sums. Nothing
+//! here changes a line.
 
 use crate::activity::Timeline;
 use crate::bytes::ByteState;
@@ -14,80 +14,80 @@ use sunder_access::{Address, ByteMask, CodeAddress, Kind, ThreadId, Time};
 pub enum Sharing {
     /// No byte has two simultaneous accessors of which one writes.
     False,
-    /// Bytes do, and taking the others away would help little.
+    /// Some bytes have, and moving the other bytes away would help little.
     True,
-    /// Both.
+    /// Some bytes have, and moving the other bytes away would help too.
     Mixed,
 }
 
-/// How far a verdict can be relied on.
+/// How reliable a verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Confidence {
-    /// So few coincidences that sequential use may explain them. Not to be
-    /// reported, but it may add up over the lines of one object.
+    /// There are so few coincidences that sequential use may explain them. Not to be reported
+    /// alone, but it may add up over the lines of one object.
     Weak,
-    /// Enough samples.
+    /// There are enough samples.
     Sampled,
     /// Watch bursts or an exact stream showed the interleaving itself.
     Confirmed,
 }
 
-/// One contended line.
+/// The verdict on one contended line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Its first byte.
+    /// The line's first byte.
     pub line: Address,
-    /// The tag given to [`Judge::retire`](crate::Judge::retire) if its memory
-    /// has changed owner since.
+    /// The tag given to [`Judge::retire`](crate::Judge::retire) if the line's memory has
+    /// changed owner since.
     pub owner: Option<u64>,
-    /// First and last touch.
+    /// The first touch.
     pub first: Time,
-    /// See `first`.
+    /// The last touch.
     pub last: Time,
     /// The kind of sharing.
     pub sharing: Sharing,
-    /// The share (0 to 1) of interleavings that would go away if no two
-    /// variables had a line in common; 1 if the sharing is false.
+    /// The share (0 to 1) of interleavings that would go away if no two variables were on one
+    /// line; 1 if the sharing is false.
     pub false_share: f64,
     /// Whether bursts or an exact stream showed [`CONFIRMING_CHANGES`] changes.
     pub confirmed: bool,
-    /// Returns: how often a thread was seen on the line between two conflicting
-    /// visits of others, or came back after one. Adds up over the lines of an
-    /// object; [`MIN_EVIDENCE`] are needed.
+    /// The number of returns: how often a thread was seen on the line between two conflicting
+    /// visits of others, or came back after one. It adds up over the lines of an object;
+    /// [`MIN_EVIDENCE`] is required.
     pub evidence: u32,
     /// Changes of thread per second of the run, at most.
     pub interleavings_per_second: f64,
     /// CPU time that all threads together lose, at most, in ns.
     pub cost_ns: f64,
-    /// The same as a share (0 to 1) of the involved threads' CPU time.
+    /// That cost as a share (0 to 1) of the involved threads' CPU time.
     pub cost_share: f64,
-    /// Who took part in the contention, the busiest first.
+    /// The threads that took part in the contention, the busiest first.
     pub threads: Vec<ThreadCost>,
-    /// What they touched meanwhile, by ascending offset.
+    /// What these threads touched meanwhile, by ascending offset.
     pub words: Vec<WordUse>,
     /// The state of each byte of the line.
     pub bytes: Vec<ByteState>,
-    /// The instructions, the busiest first.
+    /// The instructions that touched the line, the busiest first.
     pub sites: Vec<SiteUse>,
     /// Interleavings over time.
     pub timeline: Timeline,
-    /// `false_share` and how far it is to be trusted, to be joined with other lines'.
+    /// `false_share` with its standard errors, for joining it with that of other lines.
     pub(crate) falsely: FalseShare,
-    /// SHERIFF's status of the line (section 4.3): the last thread seen to
-    /// write, and how often consecutive observed writes were of two threads.
-    /// Says nothing about rates when accesses are sampled.
+    /// SHERIFF's status of the line (section 4.3): the last thread seen to write. Says nothing
+    /// about rates when accesses are sampled.
     pub last_writer: Option<ThreadId>,
-    /// See `last_writer`.
+    /// How often two consecutive observed writes were by two threads; see `last_writer`.
     pub interleaved_writes: u64,
-    /// Threads that took part but are no longer told apart, for the cost's share.
+    /// Threads that took part but are no longer kept apart. Their CPU time counts in the cost's
+    /// share.
     pub(crate) departed: Vec<ThreadId>,
     pub(crate) interleavings: f64,
 }
 
-/// One thread's part.
+/// One thread's part in the contention.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThreadCost {
-    /// Who.
+    /// The thread.
     pub thread: ThreadId,
     /// CPU time in samples that touch the line, in ns.
     pub touched_ns: f64,
@@ -95,21 +95,21 @@ pub struct ThreadCost {
     pub lost_ns: f64,
 }
 
-/// A run of at most 8 bytes of one aligned word that were used alike.
+/// At most 8 adjacent bytes of one aligned word that were used alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WordUse {
-    /// Position in the line.
+    /// Position in the line, in bytes.
     pub offset: u32,
     /// Number of bytes.
     pub size: u32,
-    /// By whom, in the order of [`Verdict::threads`].
+    /// The threads that used it, in the order of [`Verdict::threads`].
     pub threads: Vec<ThreadUse>,
 }
 
 /// Observed accesses of one thread to one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadUse {
-    /// Who.
+    /// The thread.
     pub thread: ThreadId,
     /// Plain loads.
     pub reads: u64,
@@ -117,27 +117,27 @@ pub struct ThreadUse {
     pub writes: u64,
     /// Read-modify-writes, locked or not.
     pub updates: u64,
-    /// Of the updates, the locked ones.
+    /// The locked ones among the updates.
     pub atomics: u64,
 }
 
 /// One instruction that touches the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteUse {
-    /// Where.
+    /// The instruction's address.
     pub instruction: CodeAddress,
-    /// What it does.
+    /// The kind of its accesses.
     pub kind: Kind,
-    /// Threads seen there.
+    /// The threads that executed it.
     pub threads: Vec<ThreadId>,
-    /// Observed accesses.
+    /// The number of observed accesses.
     pub count: u64,
     /// Bytes of the line that it touched.
     pub bytes: ByteMask,
 }
 
 impl Verdict {
-    /// How far it can be relied on.
+    /// How reliable the verdict is.
     pub const fn confidence(&self) -> Confidence {
         if self.confirmed {
             Confidence::Confirmed
@@ -148,20 +148,20 @@ impl Verdict {
         }
     }
 
-    /// Calls it true sharing because of what the caller knows of its words.
+    /// Makes it true sharing. For a caller who knows more about the words than the judge.
     pub const fn overrule(&mut self) {
         self.sharing = Sharing::True;
         self.false_share = 0.0;
         self.falsely = FalseShare::NONE;
     }
 
-    /// There were so many times as many interleavings.
+    /// Multiplies the number of interleavings, because the price of a transfer has changed.
     pub(crate) fn count_again(&mut self, times: f64) {
         self.interleavings *= times;
         self.timeline.scale(times);
     }
 
-    /// Everyone who took part.
+    /// All threads that took part.
     pub(crate) fn all_threads(&self) -> impl Iterator<Item = ThreadId> + '_ {
         let present = self.threads.iter().map(|t| t.thread);
         present.chain(self.departed.iter().copied())
@@ -174,9 +174,9 @@ impl BurstTally {
         self.changes >= CONFIRMING_CHANGES
     }
 
-    /// What bursts say about the share of interleaved time. The samples that led
-    /// to them count as one burst that showed all that was expected: a single
-    /// burst may find a thread off its CPU.
+    /// The share of interleaved time according to the bursts. The samples that led to the
+    /// bursts count as one burst that showed all expected changes, because a single burst may
+    /// find a thread off its CPU.
     fn interleaved_share(&self) -> f64 {
         (self.weighted_share + 1.0) / (self.weight + 1.0)
     }
@@ -186,8 +186,8 @@ impl BurstTally {
     }
 }
 
-/// The verdict on a settled line, or none if it is not contended. `transfer_ns`
-/// is the price of a transfer. Shares of time are left to [`finish`].
+/// The verdict on a settled line; `None` if it is not contended. `transfer_ns` is the price of
+/// a transfer. Shares of time are filled in by [`finish`].
 pub(crate) fn verdict(line: &Line, address: Address, transfer_ns: f64) -> Option<Verdict> {
     let evidence = evidence(line);
     if evidence == 0 {
@@ -253,16 +253,16 @@ pub(crate) fn evidence(line: &Line) -> u32 {
     u32::try_from(all).unwrap_or(u32::MAX)
 }
 
-/// Samples and bursts may each deny that touched time was interleaved.
+/// The interleaved share of the touched time. Samples and bursts can each lower it.
 pub(crate) fn interleaved_share(line: &Line) -> f64 {
     let samples = line.tally.interleaved_share();
     samples.min(line.bursts.interleaved_share())
 }
 
-/// What each user may have lost to the others, where diffs tell who interleaves: no
-/// more than its own time on the line and no more than theirs, in the share of its
-/// intervals in which they changed the line too. Threads take samples at commits alone,
-/// some milliseconds apart, so the samples' order says nothing.
+/// For streams of diffs, what each user may have lost to the others: no more than its own time
+/// on the line, and no more than theirs, times the share of its intervals in which the others
+/// changed the line too. Threads are sampled only at commits, some milliseconds apart, so the
+/// order of samples says nothing.
 fn diff_losses(line: &Line) -> Option<Vec<f64>> {
     if line.tally.stays == 0 {
         return None;
@@ -278,8 +278,8 @@ fn diff_losses(line: &Line) -> Option<Vec<f64>> {
     )
 }
 
-/// Interleavings and what they cost. Time on the line bounds both; without
-/// samples in time there are only counts, times the price.
+/// The number of interleavings and their cost in ns. Time on the line bounds both. Without
+/// samples in time, the number is counted, and the cost is the number times the price.
 fn price(line: &Line, interleaved: f64, transfer_ns: f64) -> (f64, f64) {
     let tally = &line.tally;
     if let Some(losses) = diff_losses(line) {
@@ -298,9 +298,9 @@ fn price(line: &Line, interleaved: f64, transfer_ns: f64) -> (f64, f64) {
     (counted, counted * transfer_ns)
 }
 
-/// What samples and bursts saw together. Both are exact in what they saw, and
-/// neither saw everything: a burst lasts some milliseconds, in which the
-/// scheduler may have had one pair of many threads on the CPUs.
+/// The bytes' states from samples and bursts together. Both are exact in what they saw, but
+/// neither saw everything: a burst lasts some milliseconds, in which the scheduler may have run
+/// one pair of many threads.
 fn byte_states(line: &Line) -> Vec<ByteState> {
     let mut states = line.tally.bytes.clone();
     if !line.bursts.bytes.is_empty() {
@@ -309,9 +309,9 @@ fn byte_states(line: &Line) -> Vec<ByteState> {
     states
 }
 
-/// See the crate's page, "False and true". An exact stream knows best. Bursts know
-/// the order of accesses, but only of the threads that they saw; for all others
-/// there is the random order that samples lead to expect.
+/// See the crate's documentation, "False and true". The count of an exact stream is the best.
+/// Bursts know the order of accesses, but only for the threads that they saw. For all other
+/// threads there is the random order that samples lead to expect.
 fn false_share(line: &Line) -> FalseShare {
     let tally = &line.tally;
     if tally.exact_changes >= CONFIRMING_CHANGES {
@@ -352,7 +352,8 @@ fn threads(line: &Line, interleaved: f64) -> Vec<ThreadCost> {
     all
 }
 
-/// What of the line `threads` used, in their order, as often as `count` says.
+/// The words of the line that `threads` used, in their order. `count` tells how many of a
+/// footprint's uses to count.
 pub(crate) fn words(
     line: &Line,
     threads: impl Iterator<Item = ThreadId>,
@@ -367,7 +368,7 @@ pub(crate) fn words(
             (x.footprint, thread_use(thread, kind, count(x).into()))
         })
         .collect();
-    // A run ends where a footprint begins or ends, and at every word's border.
+    // A use ends where a footprint begins or ends, and at every word's end.
     let mut borders: Vec<u16> = Vec::new();
     for (footprint, _) in &used {
         let f = line.footprints.get(*footprint);

@@ -1,6 +1,6 @@
-//! Streams of an observer that compares pages at intervals (SHERIFF): who interleaves is
-//! told by changes in neighbouring intervals, how long threads are on a line by the
-//! samples taken at the same moments.
+//! Streams of an observer that compares pages at intervals (SHERIFF). Changes in neighbouring
+//! intervals tell which threads interleave; the samples taken at the same moments tell how long
+//! each thread is on a line.
 
 mod stream;
 
@@ -51,7 +51,7 @@ fn changes_in_the_same_intervals_are_interleaved() {
     assert!(v.confirmed);
     // 200 commits, less the arrivals of the two threads.
     assert_eq!(v.evidence, 198);
-    // Every sample is on the line: all of both threads' time may be lost.
+    // Every sample is on the line: both threads may lose all of their time.
     assert_near(v.cost_share, 1.0, 0.02);
     assert!(
         v.sites.is_empty(),
@@ -89,8 +89,8 @@ fn one_writer_beside_readers_can_not_be_told() {
     assert!(verdict_on(&judge, LINE).is_none_or(|v| v.evidence == 0));
 }
 
-/// Each thread is on the line in a quarter of its samples; a thread loses no more than
-/// that, nor than the other's time there.
+/// Each thread is on the line in a quarter of its samples. It loses no more than that, and no
+/// more than the other's time there.
 #[test]
 fn the_cost_is_the_time_on_the_line() {
     let mut judge = judge();

@@ -58,8 +58,9 @@ fn runs_of_one_thread_count_once() {
 
 #[test]
 fn a_block_of_common_fields_is_true_sharing_though_ends_do_not_meet() {
-    // A touches a then b, and so does B: no change is between equal bytes, but
-    // apart each field would change hands as often as the line does now.
+    // Thread 1 touches a and then b, and so does thread 2. No change is between touches of
+    // equal bytes, but on separate lines each field would change hands as often as the line
+    // does now.
     let one = |t| [(t, (word(0), 8, Update)), (t, (word(1), 8, Update))];
     let judge = trace(&[one(1), one(2)].concat(), 500);
     let v = verdict_on(&judge, LINE).expect("true sharing");
@@ -69,9 +70,9 @@ fn a_block_of_common_fields_is_true_sharing_though_ends_do_not_meet() {
 
 #[test]
 fn spinning_on_a_lock_beside_its_data_is_mostly_false() {
-    // Four times thread 1 writes data and thread 2 tries the lock; then they
-    // change roles through the lock. 16 changes a round, of which those of the
-    // lock alone (try, release, take) and of the data alone (1 a side) remain.
+    // Four times, thread 1 writes data and thread 2 tries the lock; then they change roles
+    // through the lock. A round has 16 changes. Of these, those of the lock alone (try,
+    // release, take) and of the data alone (one a side) remain.
     let half = |a, b| {
         let mut all = vec![(a, (word(0), 4, Atomic))];
         for _ in 0..4 {
@@ -93,7 +94,7 @@ fn spinning_on_a_lock_beside_its_data_is_mostly_false() {
 fn phases_longer_than_two_windows_are_no_interleaving() {
     let mut judge = judge();
     for i in 0..40_000u64 {
-        // 5 ms a phase, a touch every microsecond.
+        // Phases of 5 ms, with a touch every microsecond.
         let thread = 1 + (i / 5000 % 2) as u32;
         judge.access(&traced((word(thread.into()), 8, Update), thread, i * 1000));
     }
@@ -114,7 +115,7 @@ fn a_trace_out_of_order_by_less_than_a_stretch_gives_the_same() {
         }
         verdict_on(&judge, LINE).expect("false sharing").evidence
     };
-    // At the end of each stretch a swapped pair is torn apart.
+    // At the end of each stretch one swapped pair is split.
     assert!(order(true).abs_diff(order(false)) <= 2000 / 256 * 4);
 }
 
@@ -133,7 +134,7 @@ fn pmu_events_count_for_as_many_as_they_stand_for() {
         });
     }
     let v = verdict_on(&judge, LINE).expect("false sharing");
-    // 500,000 events of two threads in random order change hands every other time.
+    // 500,000 events of two threads in random order change hands at every second event.
     assert_near(v.cost_ns / 90.0, 250_000.0, 20_000.0);
     assert_eq!(v.confidence(), Confidence::Sampled);
 }
@@ -159,8 +160,7 @@ fn burst(judge: &mut Judge, time: u64, words: &[u64], hits: &[(u32, Use)]) {
     judge.check_invariants();
 }
 
-/// Two threads that sampling shows on words 0 and 1 of the line, each all the
-/// time.
+/// Two threads that samples show on words 0 and 1 of the line, each all the time.
 fn sampled() -> Judge {
     judged(
         &[
@@ -208,7 +208,7 @@ fn a_line_of_which_one_moment_was_seen_is_watched_again_and_elsewhere() {
     assert_eq!(left.len(), 2);
     let next: Vec<u64> = suspect.words.iter().map(|w| w.0).collect();
     assert!(left.iter().all(|w| next.contains(w)), "{next:x?}");
-    // Three more alike, and there is no doubt.
+    // After three more bursts like the first there is no doubt.
     for i in 1..4 {
         burst(&mut judge, SECOND + i * 10 * MS, &next, &alternately);
     }
@@ -224,8 +224,8 @@ fn silent_bursts_speak_against_interleaving() {
     for i in 0..3 {
         burst(&mut judge, SECOND + i * 10 * MS, &[word(0), word(1)], &hits);
     }
-    // Three bursts against the samples' word, which counts as one; the order of
-    // 2,000 visits had said 1 to within some 5%.
+    // Three bursts against the samples, which count as one burst. The order of 2,000 visits had
+    // given an interleaved share within some 5% of 1.
     assert_near(judge.verdicts()[0].cost_share, before / 4.0, 0.02);
     let suspect = &judge.suspects(Time(SECOND))[0];
     assert_eq!((suspect.loud_bursts, suspect.quiet_bursts), (0, 3));
@@ -233,8 +233,8 @@ fn silent_bursts_speak_against_interleaving() {
 
 #[test]
 fn a_burst_adds_to_what_the_samples_saw_and_takes_nothing_away() {
-    // Samples: both threads update both words. A burst happens to see a word for
-    // each: at that moment the sharing was false, at others it was true.
+    // In the samples both threads update both words. A burst happens to see one word for each
+    // thread: at that moment the sharing was false, at others it was true.
     let both = |t| {
         Model::new(
             t,
@@ -282,12 +282,12 @@ fn suspects_name_a_word_of_each_thread() {
     assert_eq!(judge.suspects(Time(10 * SECOND)), []);
 }
 
-/// What is done about contended lines must know what lies beside them, but not what a
-/// thread did there that has gone to sleep since.
+/// A remedy must know what lies beside a contended word, but not what a thread did there that
+/// has been sleeping since.
 #[test]
 fn all_that_running_threads_used_is_told_on_lines_of_one_thread_too() {
     let mut judge = judge();
-    // The first thread clears all and waits.
+    // The first thread clears the whole range, then sleeps.
     for n in 0..32 {
         judge.access(&traced((word(n), 8, Write), 1, n));
     }
@@ -311,7 +311,7 @@ fn all_that_running_threads_used_is_told_on_lines_of_one_thread_too() {
     };
     let own = [(56, 8, vec![(2, 0, 100)]), (72, 4, vec![(3, 0, 100)])];
     assert_eq!(used(5_000), own);
-    // Of all that ever was, the clearing too: sixteen words, of which one came apart.
+    // All uses ever seen include the clearing: sixteen words, one of them in two parts.
     assert_eq!(used(0).len(), 17);
     assert_eq!(used(0)[7], (56, 8, vec![(1, 1, 0), (2, 0, 100)]));
 }

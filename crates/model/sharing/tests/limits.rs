@@ -1,5 +1,5 @@
-//! What the judge guesses, predicts and forgets: undecoded instructions, other
-//! lines and starts, room.
+//! What the judge guesses (undecoded instructions), predicts (other line sizes and starts) and
+//! drops (for lack of room).
 
 mod stream;
 
@@ -15,8 +15,8 @@ fn word(index: u64) -> u64 {
 
 #[test]
 fn time_on_undecoded_instructions_is_added_by_their_habits() {
-    // Each thread's samples: every other one decodes its instruction on the line,
-    // the others only know that it is near.
+    // In every other sample of a thread its instruction is decoded on the line; in the others
+    // it is only known to be near.
     let mut judge = judge();
     for i in 0..2000u64 {
         for thread in [1u32, 2] {
@@ -34,8 +34,8 @@ fn time_on_undecoded_instructions_is_added_by_their_habits() {
     }
     judge.check_invariants();
     let v = verdict_on(&judge, LINE).expect("false sharing");
-    // The whole of the time, not half of it; learning costs a few samples, and
-    // halving the counts now and then some tenths of a percent.
+    // All of the time counts, not half of it. Learning costs a few samples, and halving the
+    // counts now and then some tenths of a percent.
     assert_near(v.cost_share, 1.0, 0.03);
 }
 
@@ -44,7 +44,7 @@ fn an_instruction_that_walks_adds_nothing() {
     let mut judge = judge();
     for i in 0..2000u64 {
         for thread in [1u32, 2] {
-            // Every tenth decoded touch is on the line, nine go elsewhere.
+            // One in ten decoded touches is on the line, the others go elsewhere.
             let line = if i % 20 == 0 {
                 word(thread.into())
             } else {
@@ -75,8 +75,8 @@ fn habits_end_with_the_object_that_they_were_learned_on() {
         sample(&mut judge, i * MS, 1, MS, &[(word(0), 8, Update)]);
     }
     judge.retire(Span::new(Address(LINE), 64), Time(100 * MS), 1);
-    // Another object there: both threads touch it in every tenth sample, and the
-    // old instruction is near in the rest.
+    // Another object is there now. Both threads touch it in every tenth sample, and the old
+    // instruction is near in the other samples.
     for i in 0..1000u64 {
         for thread in [1u32, 2] {
             let time = (101 + i) * MS + u64::from(thread) * 1000;
@@ -152,7 +152,7 @@ fn lines_used_at_different_times_or_by_both_are_not_latent() {
         judged(&[early, late], 2 * SECOND).latent(&[granule(128)]),
         []
     );
-    // One after the other, they are in one slot of time together.
+    // The threads run one after the other, and have one time slot in common.
     let early = Model::new(1, &[((word(0), 8, Update), 0.5)]).during(|t| t < SECOND);
     let late = Model::new(2, &[((word(8), 8, Update), 0.5)]).during(|t| t >= SECOND);
     assert_eq!(
@@ -191,7 +191,7 @@ fn elements_of_a_line_share_if_they_start_within_one() {
     let found = judge
         .latent_alignment(Span::new(Address(LINE), 128))
         .expect("48 of one and 0 of the next are 16 apart");
-    // The two words meet if the object starts at 16 or later.
+    // The two words are on one line if the object starts at 16 or later.
     assert_eq!((found.today, found.offset), (0, 16));
     let words: Vec<_> = found.words.iter().map(|w| w.address.0).collect();
     assert_eq!(words, [LINE + 48, LINE + 64]);
@@ -215,7 +215,7 @@ fn the_table_of_lines_stays_within_its_bound() {
     for i in 0..5000u64 {
         for thread in [1u32, 2] {
             let time = i * MS + u64::from(thread) * 1000;
-            // Each stray line is touched twice; once would not make it a line.
+            // Each stray line is touched twice: after a single touch it would have no record.
             let stray = i / 2 * 2 + u64::from(thread) - 1;
             let stray = (0x200_0000 + stray * 64, 8, Read);
             let hot = (word(thread.into()), 8, Update);

@@ -1,4 +1,4 @@
-//! What holds for every stream.
+//! Properties that hold for every stream.
 
 mod stream;
 
@@ -9,7 +9,7 @@ use stream::*;
 use sunder_access::{Access, ByteMask, Granule, Kind, ThreadId, Time};
 use sunder_sharing::{Config, Judge, Sample, Sharing, Verdict};
 
-/// Ticks since the one before, thread, and what it touches.
+/// Ticks since the step before, the thread, and what it touches.
 type Step = (u64, u32, Use);
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -78,7 +78,7 @@ fn verdicts(steps: &[Step], timed: bool, granule: u64) -> Vec<Verdict> {
     all
 }
 
-/// Per word the counts of each thread, under new names.
+/// For each word the counts of each thread, with the threads renamed by `name`.
 fn words(v: &Verdict, name: impl Fn(u32) -> u32) -> Vec<(u32, u32, BTreeMap<u32, [u64; 4]>)> {
     v.words
         .iter()
@@ -97,8 +97,8 @@ fn words(v: &Verdict, name: impl Fn(u32) -> u32) -> Vec<(u32, u32, BTreeMap<u32,
 }
 
 proptest! {
-    // The seed is fixed so that a run of the tests says the same every time; with
-    // 3,000 cases and other seeds they held as well.
+    // The seed is fixed so that every run of the tests gives the same result; with 3,000 cases
+    // and other seeds the properties held as well.
     #![proptest_config(ProptestConfig {
         cases: 150,
         failure_persistence: None,
@@ -145,7 +145,7 @@ proptest! {
         }
     }
 
-    /// One stretch of samples: the judge's rule, worked out byte by byte.
+    /// One stretch of samples: the judge's rule, computed byte by byte.
     #[test]
     fn false_sharing_has_no_byte_of_two_threads_with_a_writer(steps in steps(3, 100)) {
         for v in verdicts(&steps, true, 64) {
@@ -153,8 +153,7 @@ proptest! {
                 .iter()
                 .filter(|s| s.2.0 < v.line.0 + 64 && s.2.0 + u64::from(s.2.1) > v.line.0)
                 .collect();
-            // What a thread does alone before the first change, and after the
-            // last, is not shared.
+            // What a thread does alone before the first change and after the last is not shared.
             let change = |w: &[&Step]| w[0].1 != w[1].1;
             let first = on_line.windows(2).position(change).expect("contended");
             let last = on_line.windows(2).rposition(change).expect("contended") + 1;
@@ -192,8 +191,8 @@ proptest! {
         }
     }
 
-    /// In random order, as samples come: a deterministic order can hide at one
-    /// size what shows at another.
+    /// In random order, as samples come: a regular order can hide at one line size what shows
+    /// at another.
     #[test]
     fn a_line_contended_at_64_is_contended_at_128(
         uses in prop::collection::vec(prop::collection::vec(one_use(), 1..4), 2..4),

@@ -13,7 +13,7 @@ fn word(index: u64) -> u64 {
     LINE + 8 * index
 }
 
-/// Threads 1.. that spend all their time on the given uses, evenly.
+/// Threads numbered from 1, each spending all its time on its uses, in equal parts.
 fn busy(all: &[&[Use]]) -> Vec<Model> {
     let model = |(i, uses): (usize, &&[Use])| {
         let share = 1.0 / uses.len() as f64;
@@ -40,8 +40,8 @@ fn adjacent_objects_share_falsely() {
     let v = verdict_on(&judge, LINE).expect("false sharing");
     assert_eq!(v.sharing, Sharing::False);
     assert_near(v.false_share, 1.0, 0.0);
-    // Both threads do nothing else, so nothing bounds the loss but their time.
-    // The minimum of two noisy counts loses some 7%.
+    // Both threads do nothing else, so only their time bounds the loss. The minimum of two
+    // noisy counts is some 7% low.
     assert_near(v.cost_share, 1.0, 0.12);
     assert_eq!(v.confidence(), Confidence::Sampled);
     assert_eq!(&v.bytes[..8], [ByteState::Written; 8]);
@@ -79,7 +79,7 @@ fn two_threads_one_after_the_other_do_not_share() {
     assert_eq!(judged(&models, 2 * SECOND).verdicts(), []);
 }
 
-/// Threads 1 and 2 until the first second is over, 3 and 4 from then on, 5 and 6 in the third.
+/// Threads 1 and 2 in the first second, 3 and 4 in the second, 5 and 6 in the third.
 fn in_steps(uses: [&[Use]; 2]) -> Vec<Model> {
     let steps: [fn(u64) -> bool; 3] = [
         |t| t < SECOND,
@@ -96,13 +96,13 @@ fn in_steps(uses: [&[Use]; 2]) -> Vec<Model> {
 
 #[test]
 fn threads_made_anew_for_each_step_share_what_they_shared() {
-    // Each step has two new threads, which use the elements that the two before used.
+    // Each step has two new threads, which use the elements that the two threads before used.
     let own = in_steps([&[(word(0), 8, Update)], &[(word(1), 8, Update)]]);
     let v = verdict_on(&judged(&own, 3 * SECOND), LINE).expect("contended in each step");
     assert_eq!((v.sharing, v.false_share), (Sharing::False, 1.0));
     assert_eq!(&v.bytes[..16], [ByteState::Written; 16]);
 
-    // What the two of a step share truly stays true, and half of half.
+    // What the two threads of a step share truly stays true.
     let common = [(word(0), 8, Update)];
     let v = verdict_on(&judged(&in_steps([&common, &common]), 3 * SECOND), LINE);
     assert_eq!(v.expect("contended").sharing, Sharing::True);
@@ -112,7 +112,8 @@ fn threads_made_anew_for_each_step_share_what_they_shared() {
     );
     let v = verdict_on(&judged(&in_steps([&a, &b]), 3 * SECOND), LINE).expect("contended");
     assert_eq!(v.sharing, Sharing::Mixed);
-    // As of two threads that do so all the time (`a_common_word_and_own_words_in_equal_parts…`).
+    // The share is that of two threads that do so all the time
+    // (`a_common_word_and_own_words_in_equal_parts_are_half_false`).
     assert_near(v.false_share, 0.5, 0.1);
 }
 
@@ -134,7 +135,7 @@ fn threads_that_take_turns_on_the_cpus_are_there_all_the_time() {
 #[test]
 fn a_reused_heap_address_is_not_sharing() {
     let mut judge = judge();
-    // The allocator hands the block to and fro faster than samples could tell.
+    // The allocator hands the block back and forth faster than samples can show.
     for round in 0..200 {
         let thread = 1 + round % 2;
         let time = u64::from(round) * 2 * MS;
@@ -193,9 +194,9 @@ fn thesis_v5_readers_share_a_word_with_their_writer() {
     let reader = |off| [(word(off), 8, Read)];
     // Two threads: both on element 0.
     assert_eq!(sharing_of(&[&writer(0), &reader(0)]).0, Sharing::True);
-    // Four, with n/4 accesses each: 5 of the 6 pairs of threads conflict, so
-    // 2 * 5 (n/4)^2 / n = 5n/8 changes; a word alone has 2 (n/4)^2 / (n/2) = n/8
-    // * 2, both n/2. One fifth vanishes.
+    // Four threads with n/4 accesses each: 5 of the 6 pairs of threads conflict, which gives
+    // 2 * 5 (n/4)^2 / n = 5n/8 changes. One word alone has 2 (n/4)^2 / (n/2) = n/4, both words
+    // have n/2. One fifth goes away.
     let (sharing, share) = sharing_of(&[&writer(0), &reader(0), &writer(1), &reader(1)]);
     assert_eq!(sharing, Sharing::Mixed);
     assert_near(share, 0.2, 0.05);
@@ -205,9 +206,9 @@ fn thesis_v5_readers_share_a_word_with_their_writer() {
 
 #[test]
 fn ccbench_fs_mixed_is_mixed() {
-    // Both threads read one range and update another, in equal parts. Of 4
-    // ordered pairs each way 3 conflict: 2 * 3/4 * (n/2)^2 / n = 3n/8 changes;
-    // the updated range alone has 2 (n/4)^2 / (n/2) = n/4. One third vanishes.
+    // Both threads read one range and update another, in equal parts. Of the 4 ordered pairs
+    // each way 3 conflict: 2 * 3/4 * (n/2)^2 / n = 3n/8 changes. The updated range alone has 2
+    // (n/4)^2 / (n/2) = n/4. One third goes away.
     let both: &[Use] = &[(word(0), 8, Read), (word(4), 8, Update)];
     let (sharing, share) = sharing_of(&[both, both]);
     assert_eq!(sharing, Sharing::Mixed);
@@ -226,8 +227,8 @@ fn ccbench_bitmask_and_true_share_are_true() {
 
 #[test]
 fn a_common_word_and_own_words_in_equal_parts_are_half_false() {
-    // All n accesses: 2 (n/2)^2 / n = n/2 changes. The common word alone, with
-    // half of them: n/4. Half of the changes vanish.
+    // All n accesses: 2 (n/2)^2 / n = n/2 changes. The common word alone, with half of the
+    // accesses: n/4. Half of the changes go away.
     let uses = |own| [(word(0), 8, Update), (word(own), 8, Update)];
     let (sharing, share) = sharing_of(&[&uses(1), &uses(2)]);
     assert_eq!(sharing, Sharing::Mixed);
@@ -236,7 +237,7 @@ fn a_common_word_and_own_words_in_equal_parts_are_half_false() {
 
 #[test]
 fn two_fields_that_both_threads_update_are_true_sharing() {
-    // Apart, each would be fought for as often as both are now.
+    // On separate lines, each field would change hands as often as both do now.
     let both: &[Use] = &[(word(0), 8, Update), (word(5), 8, Update)];
     let (sharing, share) = sharing_of(&[both, both]);
     assert_eq!(sharing, Sharing::True);
@@ -245,8 +246,8 @@ fn two_fields_that_both_threads_update_are_true_sharing() {
 
 #[test]
 fn many_common_fields_are_true_sharing_also_by_few_samples() {
-    // 16 fields, of which each is seen about eight times: counts so small that a
-    // biased estimate would call a tenth of the changes false.
+    // 16 fields, of which each is seen about eight times: with such small counts a biased
+    // estimate would call a tenth of the changes false.
     let fields: Vec<Use> = (0..16).map(|i| (LINE + 4 * i, 4, Update)).collect();
     let shares: Vec<f64> = (0..40)
         .map(|seed| {
@@ -327,7 +328,7 @@ fn what_main_initialises_before_its_workers_is_not_its_own() {
 
 #[test]
 fn long_phases_in_turn_cost_next_to_nothing() {
-    // 50 ms each, in turn, on words of one line, for 10 s: 200 changes in all.
+    // Phases of 50 ms in turn, on words of one line, for 10 s: 200 changes in all.
     let models = [
         Model::new(1, &[((word(0), 8, Update), 1.0)]).during(|t| (t / (50 * MS)).is_multiple_of(2)),
         Model::new(2, &[((word(1), 8, Update), 1.0)]).during(|t| t / (50 * MS) % 2 == 1),
@@ -357,8 +358,8 @@ fn a_thread_on_another_cpu_is_still_one_thread() {
     assert_eq!(judge.verdicts(), []);
 }
 
-/// Two threads that update a word each all the time, in turn by milliseconds;
-/// `cpus` are the threads' in each turn.
+/// Two threads that update a word each all the time, in turns of a millisecond. `cpus` gives
+/// the threads' CPUs in each turn.
 fn alternating(cpus: impl Fn(u64) -> [u32; 2]) -> Option<sunder_sharing::Verdict> {
     let mut judge = judge();
     for i in 0..1000u64 {
@@ -385,7 +386,7 @@ fn threads_that_take_turns_on_one_cpu_do_not_contend() {
     assert!(alternating(|i| [i as u32 / 100, i as u32 / 100]).is_none());
     let apart = alternating(|_| [0, 1]).expect("false sharing");
     assert_near(apart.cost_share, 1.0, 0.05);
-    // Changing places every 20 ms, they are still on two CPUs.
+    // They change places every 20 ms, but are still on two CPUs.
     let hopping = alternating(|i| [i as u32 / 10 % 2, 1 - i as u32 / 10 % 2]).expect("contended");
     assert_near(hopping.cost_share, 1.0, 0.05);
     assert_eq!(hopping.sharing, Sharing::False);
@@ -400,7 +401,7 @@ fn a_reader_loses_no_more_than_its_rare_writer_spends() {
     let judge = judged(&models, 20 * SECOND);
     let v = verdict_on(&judge, LINE).expect("seen 400 times");
     assert_eq!(v.sharing, Sharing::False);
-    // The writer touches it for 2% of 20 s; each can lose that much, of 40 s.
+    // The writer touches the line for 2% of 20 s. Each thread can lose that much, of 40 s.
     assert_near(v.cost_share, 0.02, 0.005);
 }
 
@@ -450,7 +451,7 @@ fn a_single_touch_of_a_freed_object_is_forgotten_too() {
     judge.retire(Span::new(Address(LINE), 64), Time(MS), 1);
     sample(&mut judge, 2 * MS, 2, MS, &[(word(0), 8, Update)]);
     sample(&mut judge, 3 * MS, 1, MS, &[(word(0), 8, Update)]);
-    // Thread 2 lies between two touches of thread 1, but not of one object.
+    // Thread 2 is between two touches of thread 1, but they are not of one object.
     assert_eq!(judge.verdicts(), []);
 }
 
@@ -476,8 +477,8 @@ fn accesses_from_before_a_change_of_owner_are_dropped() {
     assert_eq!(judge.counts().late, 1);
 }
 
-/// Two threads, sampled at 4 kHz, of which 3% of the samples touch one word: both
-/// all the time, or in turns of 5 ms as under an interpreter's lock.
+/// Two threads, sampled at 4 kHz, of whose samples 3% touch one word: both threads run all the
+/// time, or in turns of 5 ms as under an interpreter's lock.
 fn rarely_touched(in_turns: bool) -> f64 {
     const PERIOD: u64 = MS / 4;
     let mut judge = Judge::new(Config::default());
@@ -500,12 +501,12 @@ fn rarely_touched(in_turns: bool) -> f64 {
 
 #[test]
 fn what_threads_do_in_turns_costs_little_though_their_touches_alternate() {
-    // Touches are 33 samples apart and turns last 20, so the order of the touches
-    // looks random. But the other thread is not running.
+    // Touches are 33 samples apart and turns last 20, so the order of the touches looks random.
+    // But the other thread is not running.
     let at_once = rarely_touched(false);
     let in_turns = rarely_touched(true);
     assert!((0.02..0.035).contains(&at_once), "{at_once}");
-    // A thread counts as running for four more periods of the twenty.
+    // A thread counts as running for four periods more than the twenty of its turn.
     assert!(in_turns < at_once * 0.3, "{in_turns}");
 }
 

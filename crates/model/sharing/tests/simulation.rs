@@ -1,6 +1,5 @@
-//! What comes out of samples at 250, 1,000 and 4,000 Hz, against models whose
-//! answer is known: how near the bound is, that nothing is missed, and that
-//! nothing is made up.
+//! Verdicts from samples at 250, 1,000 and 4,000 Hz, against models whose true cost is known:
+//! how near the bound is, that no sharing is missed, and that none is made up.
 
 mod stream;
 
@@ -32,8 +31,8 @@ fn moments(values: &[f64]) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
-/// Shares of the two threads' time that are on the line. Each can lose what the
-/// lesser spends, so the bound is the lesser share.
+/// Shares of the two threads' time that are on the line. Each thread can lose what the one with
+/// the smaller share spends, so the bound is the smaller share.
 const SHARES: [(f64, f64); 6] = [
     (1.0, 1.0),
     (0.5, 0.5),
@@ -45,7 +44,7 @@ const SHARES: [(f64, f64); 6] = [
 
 #[test]
 fn the_bound_is_near_the_truth_at_every_frequency() {
-    // At 250 Hz 10 s, at the others 5,000 samples of each thread.
+    // 10 s at 250 Hz; at the other frequencies 5,000 samples of each thread.
     for (hz, seconds) in [(250, 10.0), (1000, 5.0), (4000, 1.25)] {
         for (a, b) in SHARES {
             let values: Vec<f64> = (0..SEEDS)
@@ -59,10 +58,10 @@ fn the_bound_is_near_the_truth_at_every_frequency() {
                 .collect();
             let (mean, deviation) = moments(&values);
             println!("{hz} Hz, {a} and {b}: {mean:.2} of the truth, +- {deviation:.2}");
-            // Where the two are equal, the minimum of two counts is 5% low and
-            // the order's factor, which noise can only lower, some more. What is
-            // estimated from n touches of the lesser thread has an error of some
-            // 1/sqrt(n), of its rate and again of the order's factor.
+            // Where the two are equal, the minimum of two counts is 5% low, and the interleaved
+            // share, which noise can only lower, is low too. An estimate from n touches of the
+            // thread with fewer has an error of about 1/sqrt(n), once for its rate and once for the
+            // interleaved share.
             let touches = a.min(b) * hz as f64 * seconds;
             let noise = 1.0 / touches.sqrt();
             assert_near(mean, 0.95, 0.06 + noise);
@@ -73,7 +72,7 @@ fn the_bound_is_near_the_truth_at_every_frequency() {
 
 #[test]
 fn two_percent_of_a_second_are_enough_at_four_kilohertz() {
-    // 80 touches a thread: some 40 returns, of which 4 are needed.
+    // 80 touches a thread give some 40 returns, of which 4 are needed.
     for seed in 0..100 {
         let judge = run(&two(0.02, 0.02), 4000, SECOND, seed);
         assert!(verdict_on(&judge, LINE).is_some(), "missed at seed {seed}");
@@ -101,7 +100,7 @@ fn private_lines_of_many_threads_are_never_shared() {
 
 #[test]
 fn taking_turns_costs_less_the_longer_the_turns() {
-    // Turns of 5 and 25 sampling periods at 1 kHz, against none at all.
+    // Turns of 5 and of 25 sampling periods at 1 kHz, compared with no turns.
     fn turns(length: u64, duration: u64) -> f64 {
         let a = |m: Model, f| m.during(f);
         let [x, y] = two(1.0, 1.0);
@@ -124,8 +123,8 @@ fn taking_turns_costs_less_the_longer_the_turns() {
         turns(5, 10 * SECOND),
         turns(25, 10 * SECOND),
     );
-    // A turn holds a Poisson number of samples; one is alone among the other's
-    // only if its turn was sampled once: 5 e^-5 of 5 samples, against 1 in 4.
+    // The number of samples in a turn is Poisson-distributed. A sample is isolated only if it
+    // is its turn's only one: 5 e^-5 of 5 samples, compared with 1 in 4.
     assert!(none > 0.85, "{none}");
     assert!(short < 0.10, "{short}");
     assert!(long < 0.01, "{long}");
@@ -133,7 +132,7 @@ fn taking_turns_costs_less_the_longer_the_turns() {
 
 #[test]
 fn the_false_share_of_a_mixture_is_found_at_every_frequency() {
-    // A common and an own word in equal parts: half of the changes are false.
+    // A common word and a word of one's own, in equal parts: half of the changes are false.
     let model = |t: u32| {
         let own = LINE + 8 * u64::from(t);
         Model::new(t, &[((LINE, 8, Update), 0.3), ((own, 8, Update), 0.3)])
@@ -149,15 +148,15 @@ fn the_false_share_of_a_mixture_is_found_at_every_frequency() {
             .collect();
         let (mean, deviation) = moments(&shares);
         println!("{hz} Hz: false share {mean:.3} +- {deviation:.3}");
-        // Of 600 touches at the lowest frequency.
+        // The lowest frequency gives 600 touches.
         let noise = 1.0 / (2.0 * 0.6 * hz as f64 * 2.0).sqrt();
         assert_near(mean, 0.5, 2.0 * noise);
         assert!(deviation < 2.0 * noise);
     }
 }
 
-/// Samples at fixed intervals, as a timer takes them, with the threads' timers
-/// `lag` of a period apart; a share of the time each is on the line.
+/// Samples at fixed intervals, as a timer takes them; the threads' timers are `lag` of a period
+/// apart. Each thread is on the line for `share` of its time.
 fn periodic(share: f64, lag: f64, seed: u64) -> Judge {
     let mut judge = judge();
     let mut random = Random(seed);
@@ -182,8 +181,8 @@ fn timers_in_step_give_the_same_bound() {
     for share in [1.0, 0.3] {
         for lag in [0.001, 0.5] {
             let v = verdict_on(&periodic(share, lag, 1), LINE).expect("missed");
-            // Turns are more regular than random, so nothing speaks against
-            // interleaving; the rest is as with random intervals.
+            // The order is more regular than random, so nothing speaks against interleaving; the
+            // rest is as with random intervals.
             assert_near(v.cost_share / share, 0.97, 0.06);
         }
     }
@@ -207,18 +206,17 @@ fn many_lines_that_cost_little_each_add_up() {
         "{} lines, {cost:.2} of the time, evidence {evidence}",
         all.len()
     );
-    // All of the time, less what small numbers take off: a stretch of some 24
-    // visits loses 0.8 / sqrt(24) = 16% to the minimum of two counts, the factor
-    // of the order of 100 visits some 8% for being capped at 1, and the ends of
-    // stretches a visit or two.
+    // All of the time, less the losses of small numbers: a stretch of some 24 visits loses 0.8
+    // / sqrt(24) = 16% to the minimum of two counts; the interleaved share of 100 visits loses
+    // some 8% because it is at most 1; and each end of a stretch loses a visit or two.
     assert!(cost > 0.6 && cost <= 1.0, "{cost}");
     assert!(evidence > 200 * 10, "{evidence}");
 }
 
 #[test]
 fn threads_started_for_a_moment_cost_no_more_than_main_writes() {
-    // kmeans: main writes what each of its short threads reads, in a few
-    // microseconds, for 1,000 rounds of 3 ms.
+    // As in kmeans: the main thread writes, in a few microseconds, what each of its short-lived
+    // threads reads, for 1,000 rounds of 3 ms.
     let mut judge = judge();
     let mut random = Random(5);
     for round in 0..1000u64 {
@@ -242,8 +240,8 @@ fn threads_started_for_a_moment_cost_no_more_than_main_writes() {
         }
     }
     judge.check_invariants();
-    // Main is seen writing some ten times, 1 ms each. It loses no more than that,
-    // and a worker nothing, as none is seen both before and after a write.
+    // The main thread is seen writing some ten times, 1 ms each. It loses no more than that. A
+    // worker loses nothing, because none is seen both before and after a write.
     let cost: f64 = judge.verdicts().iter().map(|v| v.cost_ns).sum();
     assert!(cost <= 20.0 * MS as f64, "{cost} ns");
 }

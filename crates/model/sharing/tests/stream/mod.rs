@@ -17,7 +17,7 @@ pub fn access((address, width, kind): Use, thread: u32, time: u64) -> Access {
     Access {
         time: Time(time),
         thread: ThreadId(thread),
-        // An instruction of its own for each place and kind.
+        // An instruction of its own for each address and kind.
         instruction: CodeAddress(0x40_0000 + (address % 4096) * 4 + kind as u64),
         address: Address(address),
         width,
@@ -69,8 +69,8 @@ impl Random {
     }
 }
 
-/// A thread that does each of its `uses` for a share of its time and is
-/// elsewhere for the rest, while it is `active`.
+/// A thread that does each of its `uses` for a share of its time and uses private memory for
+/// the rest, while it is `active`.
 #[derive(Clone)]
 pub struct Model {
     pub thread: u32,
