@@ -1,52 +1,53 @@
-//! What the tool and the library that it puts into a running program agree on: the
-//! library's functions, which the tool has stopped threads call, and what they get.
-//! The program's own loader knows nothing of the library; see `docs/design/remap.md`.
+//! The interface between the tool and the library that it injects into a running program: the
+//! library's functions, which the tool makes stopped threads call, and their arguments. The
+//! program's own dynamic linker does not know the library; see `docs/design/remap.md`.
 
 /// The symbol of the library's [`Table`].
 pub const TABLE: &str = "SUNDER_ATTACH";
 /// The first eight bytes of the table.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDATCH");
-/// What functions of the library that stand for those of the C library have before
-/// their names.
+/// The prefix of the library's functions that replace functions of the C library.
 pub const PLAIN: &str = "sunder_plain_";
-/// The function in place of all other imports: it ends the program.
+/// The function that replaces all other imports: it ends the program.
 pub const ABSENT: &str = "sunder_plain_absent";
 
-/// Addresses of the library's functions: pointers there, numbers for the tool.
+/// Addresses of the library's functions. `T` is a pointer in the library and a number in the
+/// tool.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Table<T> {
     /// [`MAGIC`].
     pub magic: u64,
-    /// Takes a [`Begin`], before hooks are written; 0 or an error number.
+    /// Takes a [`Begin`], before hooks are written; returns 0 or an error number.
     pub lead: T,
-    /// The same, when they are.
+    /// Takes the same [`Begin`], after hooks are written; returns 0 or an error number.
     pub begin: T,
-    /// Gives the program's handlers of signals back.
+    /// Restores the program's signal handlers.
     pub end: T,
-    /// Moves the area with this number, if nothing is in the way: all other threads are
+    /// Moves the area with the given number, if nothing prevents it. All other threads must be
     /// stopped.
     pub apply: T,
-    /// Puts back all bytes, for a reason.
+    /// Puts all bytes back; the argument is the reason.
     pub roll_back: T,
-    /// Trampolines enter here in place of a call.
+    /// Called by trampolines in place of a kernel call.
     pub instead: T,
-    /// After one that failed.
+    /// Called by trampolines after a kernel call that failed.
     pub failed: T,
-    /// Before one.
+    /// Called by trampolines before a kernel call.
     pub before: T,
 }
 
-/// What the library begins with. All are addresses in the program.
+/// The argument of [`Table::lead`] and [`Table::begin`]. All fields are addresses in the
+/// program.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Begin {
-    /// The mapped [`crate::remap::Control`], with all code behind it.
+    /// The mapped [`crate::remap::Control`], with the code that follows it in the file.
     pub control: u64,
-    /// A word that is 1 here and 0 in forked children.
+    /// A word that is 1 in this process and 0 in forked children.
     pub alive: u64,
-    /// Stacks for signal handlers, each a start and a length.
+    /// The stacks for signal handlers, each with start and length.
     pub stacks: u64,
-    /// How many there are.
+    /// The number of stacks.
     pub stack_count: u64,
 }

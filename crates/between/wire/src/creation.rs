@@ -1,8 +1,7 @@
-//! Where threads were made: the creating thread's frames at its call of
-//! `pthread_create`. Variables that threads share through pointers live in
-//! frames that were live then, and debug information places them relative to
-//! the registers kept here. The runtime writes a record once, before the new
-//! thread appears among the threads; the tool reads.
+//! The creation of threads: the creating thread's stack frames at its call of `pthread_create`.
+//! Variables that threads share through pointers are in frames that were live then, and debug
+//! information locates them relative to the registers recorded here. The runtime writes a
+//! record once, before the new thread appears among the threads; the tool reads it.
 
 use crate::layout::{CREATIONS, MAX_THREADS, TOP, View};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,16 +11,16 @@ mod read;
 #[cfg(feature = "tool")]
 pub use read::{Creation, CreatorFrame};
 
-/// Frames kept of one creation: enough for the libraries of C++ and Rust, which
-/// put up to ten of their own between the user's function and the call.
+/// The most frames that are recorded for one creation. It is enough for the libraries of C++
+/// and Rust, which have up to ten frames of their own between the user's function and the call.
 pub const CREATOR_FRAMES: usize = 15;
 
 /// The frames of a thread's creation.
 #[repr(C, align(64))]
 struct CreationRecord {
-    /// The creator's kernel number; 0 if it is not known.
+    /// The creator's kernel thread id; 0 if it is not known.
     creator: AtomicU32,
-    /// How many of the frames are valid.
+    /// The number of valid frames.
     count: AtomicU32,
     /// Innermost first: return address, stack pointer, frame pointer.
     frames: [[AtomicU64; 3]; CREATOR_FRAMES],
@@ -41,8 +40,8 @@ impl View {
         Some(unsafe { self.at(at) })
     }
 
-    /// Records that `creator` made the thread with `index`, in frames of return
-    /// address, stack pointer and frame pointer.
+    /// Records that thread `creator` created the thread with `index`. Each frame is a return
+    /// address, a stack pointer and a frame pointer, innermost frame first.
     pub fn set_creation(&self, index: u32, creator: u32, frames: &[[u64; 3]]) {
         let Some(record) = self.creation(index) else {
             return;

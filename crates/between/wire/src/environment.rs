@@ -1,14 +1,13 @@
-//! How the target learns of the runtime and the segment: two environment
-//! variables, which the runtime takes away again before the program sees them.
+//! The two environment variables by which the target finds the runtime and the segment. The
+//! runtime removes them before the program sees them.
 
 #[cfg(feature = "tool")]
 pub(crate) use tool::{Change, changes};
 
 /// Names the segment's file.
 pub const SEGMENT_VARIABLE: &str = "SUNDER_SEGMENT";
-/// The dynamic linker's list of libraries to load first. Ours is always its
-/// first entry; a colon after it says that the user had a value, even if an
-/// empty one.
+/// The dynamic linker's list of libraries to load first. Our library is always the first entry.
+/// A colon after it shows that the user had set the variable, even if to nothing.
 pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 #[cfg(feature = "tool")]
@@ -22,15 +21,15 @@ mod tool {
     pub type Change = (OsString, Option<OsString>);
 
     impl Segment {
-        /// What to change in the target's environment. `runtime` is the library's path,
-        /// which must hold neither a colon nor a space (the dynamic linker knows no
-        /// escape); `user_preload` is `LD_PRELOAD` as the user had it.
+        /// The changes to the target's environment. `runtime` is the library's path, which must
+        /// contain neither a colon nor a space (the dynamic linker has no escape for them).
+        /// `user_preload` is the user's value of `LD_PRELOAD`.
         pub fn environment(&self, runtime: &Path, user_preload: Option<&OsStr>) -> Vec<Change> {
             changes(runtime, user_preload, self.fd_path())
         }
     }
 
-    /// The same for the file that the runtime is to find.
+    /// The same changes, for a runtime that is to find `file`.
     pub fn changes(runtime: &Path, user_preload: Option<&OsStr>, file: PathBuf) -> Vec<Change> {
         let mut preload = runtime.as_os_str().to_owned();
         if let Some(user) = user_preload {

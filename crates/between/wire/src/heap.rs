@@ -1,6 +1,5 @@
-//! The tool's look at the live heap: which block an address belongs to, and
-//! the events on watched lines. Reads what the runtime writes; never writes,
-//! except for the list of watched lines.
+//! The tool's view of the live heap: which block an address belongs to, and the events on
+//! watched lines. It reads what the runtime writes, and writes only the list of watched lines.
 
 use crate::Segment;
 use crate::large::LargeBlock;
@@ -12,21 +11,21 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use sunder_access::{Address, CodeAddress, Span, ThreadId, Time};
 
-/// When something happened, as far as the epochs tell.
+/// When something happened, as exactly as the epochs tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeBounds {
-    /// Not before.
+    /// The earliest possible time.
     pub earliest: Time,
-    /// Not after; `Time(u64::MAX)` in the current epoch.
+    /// The latest possible time; `Time(u64::MAX)` in the current epoch.
     pub latest: Time,
 }
 
-/// A heap block, live or lately freed.
+/// A heap block, live or recently freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeapBlock {
-    /// Its bytes, as they were asked for.
+    /// Its address range, with the size that was requested.
     pub span: Span,
-    /// Who allocated it; 0 if not known (beyond the table of threads).
+    /// The thread that allocated it; 0 if not known (beyond the table of threads).
     pub thread: ThreadId,
     /// When it was allocated.
     pub born: TimeBounds,
@@ -37,13 +36,12 @@ pub struct HeapBlock {
     pub stack: Vec<CodeAddress>,
 }
 
-/// What is known of the block that an address belonged to when its process was
-/// forked.
+/// What is known about the block that an address belonged to when its process was forked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inherited {
-    /// This one, with its address and call stack.
+    /// It belonged to this block.
     Block(HeapBlock),
-    /// Other blocks have been there since, or before: it can't be told.
+    /// Other blocks have been there before or since, so it can't be told.
     Unknown,
     /// No block was ever recorded there.
     Never,
@@ -58,22 +56,22 @@ pub enum HeapEventKind {
     Freed,
 }
 
-/// An allocation or its end on a watched line.
+/// An allocation or a free of a block on a watched line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeapEvent {
-    /// Which of the two.
+    /// Whether it is an allocation or a free.
     pub kind: HeapEventKind,
-    /// When: for an allocation just after, for a free just before it.
+    /// The time: just after an allocation, just before a free.
     pub time: Time,
     /// The block.
     pub span: Span,
     /// The thread that allocated or freed it; 0 if not known.
     pub thread: ThreadId,
-    /// Where it was allocated, innermost first; empty if not known.
+    /// The call stack of the allocation, innermost first; empty if not known.
     pub stack: Vec<CodeAddress>,
 }
 
-/// A copy of the table of large blocks and the change that it stands for.
+/// A copy of the table of large blocks, with the table's count of changes at that time.
 #[derive(Default)]
 pub(crate) struct LargeSnapshot {
     changes: u64,
@@ -81,10 +79,9 @@ pub(crate) struct LargeSnapshot {
     freed: Vec<LargeBlock>,
 }
 
-/// Nanoseconds that an epoch lasts at least. There are only so many epochs, so
-/// a long run's later ones are longer: 10 minutes at the tool's pace, then
-/// hours. Births and ends of the blocks that matter are logged exactly
-/// ([`Segment::watch_line`]).
+/// The shortest length of an epoch, in ns. The number of epochs is limited, so in a long run
+/// later epochs are longer: 10 minutes at the tool's pace, then hours. Allocations and frees of
+/// the blocks that matter are logged with exact times ([`Segment::watch_line`]).
 const fn shortest_epoch(epoch: u32) -> u64 {
     match epoch {
         0..16_384 => 5_000_000,
@@ -99,8 +96,8 @@ impl Segment {
         hot_epoch(self.view().control().hot.load(Ordering::Acquire))
     }
 
-    /// Begins a new epoch at `now`, if the current one has lasted long enough.
-    /// Call it before every draining of samples: blocks are dated by epochs.
+    /// Begins a new epoch at `now`, if the current one has lasted long enough. To be called
+    /// before samples are drained, because blocks are dated by epochs.
     pub fn advance_epoch(&self, now: Time) {
         let epoch = self.epoch();
         let times = self.view().epochs();
@@ -112,7 +109,7 @@ impl Segment {
             return;
         }
         next.store(now.0, Ordering::Relaxed);
-        // If the runtime has begun one at the same moment, that one will do.
+        // If the runtime has begun an epoch at the same moment, that one suffices.
         let hot = &self.view().control().hot;
         let seen = hot.load(Ordering::Acquire);
         if hot_epoch(seen) == epoch {
@@ -144,9 +141,9 @@ impl Segment {
         frames.into_iter().map(CodeAddress).collect()
     }
 
-    /// The block that `address` belongs to: the live one if there is one,
-    /// otherwise the one freed last. A block that has since been replaced at
-    /// its address by another is not found; compare the times.
+    /// The block that `address` belongs to: the live one if there is one, else the one freed
+    /// last. A block that has been replaced at its address by another one is not found, so
+    /// compare the times.
     pub fn block_at(&self, address: Address) -> Option<HeapBlock> {
         let small = self.small_at(address);
         if small.as_ref().is_some_and(|b| b.freed.is_none()) {
@@ -166,8 +163,8 @@ impl Segment {
         }
     }
 
-    /// What `address` belonged to when the epoch `fork` began, which a fork did:
-    /// the new process has that block too.
+    /// The block that `address` belonged to when a fork began the epoch `fork`; the new process
+    /// has that block too.
     pub fn block_before(&self, address: Address, fork: u32) -> Inherited {
         let before = |start: u64, size: u64, thread: u32, stack: u32, born: u32| {
             Inherited::Block(HeapBlock {
@@ -183,12 +180,12 @@ impl Segment {
                 EntryState::Live if e.epoch() < fork => {
                     before(start, e.size(), e.thread(), e.stack(), e.epoch())
                 }
-                // Older than the end of its first epoch after the fork, and so
-                // older than the fork.
+                // It was live at the end of an epoch before the one in which it was freed, and that
+                // one began with the fork. So it is older than the fork.
                 EntryState::FreedOld if e.epoch() == fork => {
                     before(start, e.size(), e.thread(), e.stack(), 0)
                 }
-                // What was there before it is overwritten, or it may be younger.
+                // The record of the block at the fork is overwritten, or this block may be younger.
                 _ => Inherited::Unknown,
             };
         }
@@ -206,8 +203,8 @@ impl Segment {
         Some(self.small_block(start, entry))
     }
 
-    /// The record of the live small block that holds `address`, else of the one
-    /// freed last, with the block's start.
+    /// The record and the start of the small block that holds `address`: the live one, else the
+    /// one freed last.
     fn small_entry_at(&self, address: Address) -> Option<(u64, Entry)> {
         let mut freed: Option<(u64, Entry)> = None;
         let first = address.0.saturating_sub(MAX_SMALL) >> SLOT_SHIFT;
@@ -223,8 +220,7 @@ impl Segment {
             }
             let inside = address.0 - start < entry.size();
             if entry.is_live() {
-                // Live blocks do not overlap, so nothing that starts earlier
-                // can be live here.
+                // Live blocks do not overlap, so no block that starts earlier can be live here.
                 if inside {
                     return Some((start, entry));
                 }
@@ -291,9 +287,8 @@ impl Segment {
         })
     }
 
-    /// From now on, allocations and frees of blocks that touch the 64 bytes at
-    /// `line` are logged. Watching a line twice does nothing; false if no more
-    /// can be watched.
+    /// From now on, allocations and frees of blocks that overlap the 64 bytes at `line` are
+    /// logged. Watching a line twice has no effect; `false` if no more lines can be watched.
     pub fn watch_line(&self, line: Address) -> bool {
         let watch = self.view().watch();
         let line = line.0 & !63;
@@ -316,8 +311,8 @@ impl Segment {
         true
     }
 
-    /// Hands over what happened on watched lines since the last call, in order
-    /// for each thread.
+    /// Passes the events on watched lines since the last call to `each`, in order for each
+    /// thread.
     pub fn drain_heap_events(&self, each: &mut dyn FnMut(HeapEvent)) {
         let ring = self.view().events();
         while let Some([time, start, size, thread_and_kind, stack]) = ring.pop() {

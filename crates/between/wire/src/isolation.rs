@@ -1,110 +1,113 @@
-//! What the isolating library in the target and `sunder protect` share: one memory
-//! file, made by the tool and mapped by both. Types and constants only: nothing here
-//! allocates or makes system calls. The tool must take every number that the target
-//! may have written for what it is: a number of a program that may be broken.
+//! The control file of `sunder protect`: memory that the tool makes and that the tool and the
+//! isolating library in the target both map. It has only types and constants: nothing here
+//! allocates or makes system calls. The target's program may be broken, so the tool must check
+//! every number that the target may have written.
 
 use crate::tracking::{SHARED, Tracking};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 
-/// The environment variable with three paths, separated by commas: of the control file, of
-/// the file that is to hold the program's memory, and of the library.
+/// The environment variable with three paths, separated by commas: the control file, the file
+/// for the program's memory, and the library.
 pub const ISOLATE_VARIABLE: &str = "SUNDER_ISOLATE";
 
-/// First bytes of the control file.
+/// The first eight bytes of the control file.
 pub const ISOLATE_MAGIC: u64 = u64::from_le_bytes(*b"sundisol");
-/// Raised with every change of what follows.
+/// The version of the layout that follows.
 pub const ISOLATE_VERSION: u32 = 8;
 
-/// Call sites of allocations that are to be isolated.
+/// The most call sites whose allocations are isolated.
 pub const SITES: usize = 16;
-/// Bytes of a file's name with a call site.
+/// The most bytes of a call site's file name.
 pub const SITE_NAME: usize = 256;
-/// Living blocks from such call sites that are kept.
+/// The most live blocks from these call sites.
 pub const BLOCKS: usize = 64;
-/// Ranges of the program's memory that were made sharable.
+/// The most ranges of the program's memory that are made sharable.
 pub const RANGES: usize = 4096;
-/// Ranges of memory that is never made sharable since forked children are not to have it as it is.
+/// The most ranges that are never made sharable, because forked children must get their own
+/// copy.
 pub const APART: usize = 1024;
-/// Threads that can be isolated at a time.
+/// The most threads that can be isolated at a time.
 pub const SLOTS: usize = 128;
-/// Pages that can be private.
+/// The most pages that can be private.
 pub const PAGES: usize = 32;
-/// Ranges of code that isolated threads may execute.
+/// The most ranges of code that isolated threads may execute.
 pub const CODES: usize = 1024;
-/// Pages of code that isolated threads may execute but for certain instructions.
+/// The most pages of code of which isolated threads may execute a part.
 pub const GUARDED: usize = 64;
-/// Areas of code that leads kernel calls through hooks.
+/// The most ranges of code that lead kernel calls through hooks.
 pub const HOOK_AREAS: usize = 4;
-/// Bytes of a suitcase: what a thread and its worker need while it is isolated.
+/// Bytes of a suitcase: the memory that a thread and its worker need while the thread is
+/// isolated.
 pub const SUITCASE: usize = 256 << 10;
-/// Where in a suitcase the thread's stack ends and its [`Registers`] lie.
+/// Offset in a suitcase of the end of the thread's stack and of its [`Registers`].
 pub const REGISTERS: usize = 60 << 10;
-/// Where the floating-point and vector state begins.
+/// Offset in a suitcase of the floating-point and vector state.
 pub const VECTORS: usize = 64 << 10;
-/// Bytes for that state.
+/// Bytes of that state.
 pub const VECTORS_BYTES: usize = 32 << 10;
-/// The worker's signal stack: from here to the suitcase's end.
+/// Offset in a suitcase of the worker's signal stack, which ends with the suitcase.
 pub const WORKER_STACK: usize = 96 << 10;
-/// Bytes in which the library finds the plan for the hooks and reads the list of mappings,
-/// one for the conversion.
+/// Bytes of the scratch space: the tool puts the plan for the hooks there, and during a
+/// conversion the library reads the list of mappings into it.
 pub const SCRATCH: usize = 1 << 20;
 
-/// How far a thread with a slot is.
+/// The state of a thread with a slot.
 pub mod state {
-    /// The slot belongs to nobody.
+    /// No thread has the slot.
     pub const FREE: u32 = 0;
     /// The thread runs natively.
     pub const HOME: u32 = 1;
-    /// The tool has sent it into isolation, and it is on its way.
+    /// The tool has redirected it to [`super::Control::entry`], and its episode is about to
+    /// begin.
     pub const ENTERING: u32 = 2;
-    /// Its worker runs, the thread is parked.
+    /// Its worker runs, and the thread is parked.
     pub const ISOLATED: u32 = 3;
-    /// The worker has everything ready for the thread to go on.
+    /// The worker has stored the state from which the thread continues.
     pub const RETURNING: u32 = 4;
 }
 
-/// How far the library in the target is.
+/// The state of the library in the target.
 pub mod ready {
-    /// No program has begun.
+    /// No program has started yet.
     pub const NOBODY: u32 = 0;
-    /// It is in place.
+    /// The library is set up.
     pub const READY: u32 = 1;
-    /// It is in place in another program that the process has executed: the tool forgets
-    /// what it knew of the last one, and sets [`READY`].
+    /// The library is set up in another program that the process has executed. The tool drops
+    /// what it knew about the previous program, and sets [`READY`].
     pub const ANOTHER: u32 = 2;
-    /// Another program begins; the tool does nothing.
+    /// Another program is starting; the tool does nothing.
     pub const BEGINNING: u32 = 3;
 }
 
-/// Why a worker gave up its thread's place.
+/// Why a worker ended its episode.
 pub mod why {
-    /// The tool or the thread asked for it.
+    /// The tool or the thread asked the worker to.
     pub const RECALLED: u32 = 1;
-    /// A system call.
+    /// The program made a system call.
     pub const SYSTEM_CALL: u32 = 2;
-    /// A fault on memory that the worker does not have.
+    /// The program accessed memory that the worker does not have.
     pub const MEMORY: u32 = 3;
-    /// Code that it may not execute.
+    /// The program reached code that the worker may not execute.
     pub const CODE: u32 = 4;
-    /// Another exception.
+    /// The program raised another exception.
     pub const EXCEPTION: u32 = 5;
     /// No worker could be made.
     pub const NO_WORKER: u32 = 6;
     /// The memory could not be shared.
     pub const NO_MEMORY: u32 = 7;
-    /// A page is used by others besides, and is isolated no more.
+    /// Bytes beside the isolated objects were written on a page, so that page is shared again.
     pub const BESIDE: u32 = 8;
-    /// How many there are, with 0.
+    /// The number of reasons, including 0.
     pub const COUNT: usize = 9;
 }
 
-/// Why nobody is isolated any more.
+/// Why no thread is isolated any more.
 pub mod closed {
-    /// It goes on.
+    /// Threads are still isolated.
     pub const OPEN: u32 = 0;
     /// The program has forked, or is about to.
     pub const FORK: u32 = 1;
-    /// The program orders memory between threads by `membarrier`.
+    /// The program orders memory accesses between threads by `membarrier`.
     pub const MEMBARRIER: u32 = 2;
     /// The memory could not be shared.
     pub const MEMORY: u32 = 3;
@@ -112,22 +115,22 @@ pub mod closed {
     pub const MOVED: u32 = 4;
     /// The program has timers of CPU time.
     pub const TIMERS: u32 = 5;
-    /// The C library's kernel calls can't be led through hooks, as the first conversion found.
+    /// The first conversion found that the C library's kernel calls can't be led through hooks.
     pub const HOOKS: u32 = 6;
     /// The program may use the CPU's tiles (AMX).
     pub const TILES: u32 = 7;
 }
 
-/// The order with which a thread is sent.
+/// What a redirected thread shall do.
 pub mod order {
-    /// Be isolated.
+    /// Begin an episode.
     pub const ISOLATE: u32 = 0;
-    /// First make the program's memory sharable; everybody else is stopped.
+    /// First make the program's memory sharable; all other threads are stopped.
     pub const CONVERT: u32 = 1;
 }
 
-/// A thread's registers where it was interrupted: in the order in which the library
-/// restores them, the last five as `iretq` takes them.
+/// A thread's registers at the interrupted instruction, in the order in which the library
+/// restores them. The last five are as `iretq` takes them.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Registers {
@@ -137,7 +140,7 @@ pub struct Registers {
     pub frame: [AtomicU64; 5],
 }
 
-/// A thread's place.
+/// The record of one thread that may be isolated.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Slot {
@@ -149,52 +152,52 @@ pub struct Slot {
     pub worker: AtomicU32,
     /// See [`order`].
     pub order: AtomicU32,
-    /// The worker is to end the episode at its next tick.
+    /// Set if the worker is to end the episode at its next commit.
     pub recall: AtomicU32,
     /// See [`why`].
     pub why: AtomicU32,
-    /// Where the thread goes on: the address of the signal frame's context.
+    /// Address of the signal frame's context, from which the thread continues.
     pub context: AtomicU64,
     /// The thread's signal mask.
     pub mask: AtomicU64,
     /// Its alternate signal stack: address, flags, size.
     pub stack: [AtomicU64; 3],
-    /// The address that it was sent home for, if it was.
+    /// The address of the access that ended the episode, if an access did.
     pub address: AtomicU64,
-    /// Where it was then.
+    /// The instruction that ended the episode.
     pub instruction: AtomicU64,
-    /// When the episode began (monotonic clock, ns).
+    /// When the episode began, in ns of the monotonic clock.
     pub since: AtomicU64,
-    /// When it ended.
+    /// When the episode ended.
     pub until: AtomicU64,
-    /// Episodes.
+    /// The number of episodes.
     pub episodes: AtomicU64,
-    /// Intervals between commits, and what was left of one at each episode's end
-    /// ([`crate::tracking`]).
+    /// The number of periods ([`crate::tracking`]): intervals between commits, and the rest of
+    /// one at each episode's end.
     pub periods: AtomicU64,
-    /// The thread's CPU time when the episode began, in ns; a worker's is its own.
+    /// The thread's CPU time in ns when the episode began; the worker's CPU time counts from 0.
     pub spent: AtomicU64,
-    /// What of it has been told with a moment.
+    /// The part of the episode's CPU time that has been reported with a moment.
     pub told: AtomicU64,
-    /// What earlier workers spent after their last tick, not told yet.
+    /// CPU time of earlier workers after their last commit, which has not been reported yet.
     pub left: AtomicU64,
-    /// Bytes that commits wrote in this episode, or in the last.
+    /// Bytes that commits wrote in this episode, or in the last one.
     pub written: AtomicU64,
-    /// How often the thread has looked after its worker, so that this knows that it is not
+    /// How often the thread has checked its worker. It tells the worker that the thread is not
     /// stopped.
     pub looks: AtomicU64,
 }
 
-/// A page that isolated threads have for themselves.
+/// A page of which each isolated thread has a private copy.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Wanted {
     /// Its address.
     pub address: AtomicU64,
-    /// 0: wanted. 1: bytes beside the named ones have changed, so it is shared again. 2: its
-    /// object is gone.
+    /// 0: the page is to be private. 1: bytes beside the named ones have changed, so it is
+    /// shared again. 2: its object is gone.
     pub given_up: AtomicU32,
-    /// Which bytes are meant, a bit for each.
+    /// A bit for each byte of the page that belongs to a named object.
     pub bytes: [AtomicU64; 64],
 }
 
@@ -202,34 +205,35 @@ pub struct Wanted {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Guarded {
-    /// Its address; 0 if other code may have come there since.
+    /// Its address; 0 if its code may have been replaced since.
     pub address: AtomicU64,
-    /// Where instructions begin that are to end the episode: a bit for each byte.
+    /// A bit for each byte of the page, set where an instruction begins that must end the
+    /// episode.
     pub points: [AtomicU64; 64],
 }
 
-/// A call of an allocation function, as the tool wants it; written before the program
-/// starts.
+/// A call of an allocation function whose blocks the tool wants isolated. Written before the
+/// program starts.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Site {
-    /// Where the call returns to: the address in the file. 0 for none.
+    /// The return address of the call, as an address in its file; 0 if the entry is not used.
     pub offset: AtomicU64,
-    /// Whether it is in the program's own file.
+    /// Whether the call is in the program's own file.
     pub is_program: AtomicU32,
-    /// The file's path otherwise, ended by a zero.
+    /// Otherwise the path of the call's file, ended by a zero.
     pub file: [AtomicU8; SITE_NAME],
 }
 
-/// A living block from one of the call sites.
+/// A live block from one of the call sites.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Block {
-    /// Its address; 0 for none.
+    /// Its address; 0 if the entry is not used.
     pub address: AtomicU64,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: AtomicU64,
-    /// 1: the program itself asked for it.
+    /// 1 if the program itself called the allocator.
     pub asked: AtomicU32,
 }
 
@@ -241,7 +245,7 @@ pub struct Control {
     pub magic: u64,
     /// [`ISOLATE_VERSION`].
     pub version: u32,
-    /// The process that is meant; others leave the file alone.
+    /// The process that is protected; other processes ignore the file.
     pub process: AtomicU32,
     /// The tool, which is the parent of the process.
     pub tool: AtomicU32,
@@ -249,87 +253,88 @@ pub struct Control {
     pub ready: AtomicU32,
     /// See [`closed`].
     pub closed: AtomicU32,
-    /// Where the target has mapped this.
+    /// The address at which the target has mapped this file.
     pub base: AtomicU64,
-    /// Where threads are sent, with their slot's address in `rdi`.
+    /// The library's entry, to which the tool redirects threads, with their slot's address in
+    /// `rdi`.
     pub entry: AtomicU64,
-    /// How often memory was made sharable.
+    /// The number of conversions. A conversion makes the program's memory sharable.
     pub conversions: AtomicU32,
-    /// What the last conversion came to: 0 under way, 1 done, 2 failed, 3 not
-    /// now.
+    /// The result of the last conversion: 0 under way, 1 done, 2 failed, 3 not possible now.
     pub converted: AtomicU32,
-    /// The thread that wants all others stopped; 0 for none.
+    /// The thread that wants all other threads stopped; 0 for none.
     pub stop: AtomicU32,
-    /// 1: they are stopped; 2: they can't be.
+    /// 1: the other threads are stopped; 2: they can't be stopped.
     pub stopped: AtomicU32,
-    /// How many callers want nobody isolated just now.
+    /// The number of callers that need all threads to run natively at present.
     pub held: AtomicU32,
-    /// Bytes in the scratch space of the plan for the hooks ([`crate::sites`]), which the
-    /// tool puts there before a conversion while there are none; else 0.
+    /// The size in bytes of the plan for the hooks ([`crate::sites`]) in the scratch space. The
+    /// tool puts it there before a conversion while there are no hooks; otherwise 0.
     pub plan_bytes: AtomicU32,
-    /// Where code lies that leads kernel calls through hooks: starts and ends. Zeroes until
-    /// the first conversion.
+    /// Starts and ends of the code that leads kernel calls through hooks. Zeroes until the
+    /// first conversion.
     pub hooks: [[AtomicU64; 2]; HOOK_AREAS],
-    /// Pages in use of `pages`.
+    /// The number of entries of `pages` in use.
     pub page_count: AtomicU32,
-    /// Ranges in use of `codes`.
+    /// The number of entries of `codes` in use.
     pub code_count: AtomicU32,
     /// The interval of commits in microseconds.
     pub tick: AtomicU32,
-    /// A signal that takes samples for the tool: nothing that a thread would have to come
-    /// home for. 0 for none.
+    /// The signal by which the tool takes samples. It does not end an episode. 0 for none.
     pub our_signal: AtomicU32,
-    /// Bytes that commits wrote.
+    /// The number of bytes that commits wrote.
     pub committed_bytes: AtomicU64,
-    /// Commits.
+    /// The number of commits.
     pub commits: AtomicU64,
     /// Bytes of memory that were made sharable.
     pub shared_bytes: AtomicU64,
-    /// Returns, by reason.
+    /// The number of ended episodes, by reason.
     pub returns: [AtomicU64; why::COUNT],
-    /// The last error number of a system call that failed, negative.
+    /// The last error number of a system call that failed, as a negative number.
     pub error: AtomicI64,
     /// Pages.
     pub pages: [Wanted; PAGES],
-    /// Starts and ends of code that may be executed, whole pages; zeroes where other code may have
-    /// come since.
+    /// Starts and ends of code that isolated threads may execute, in whole pages. Zeroes where
+    /// the code may have been replaced since.
     pub codes: [[AtomicU64; 2]; CODES],
-    /// Pages in use of `guarded`, which only grows.
+    /// The number of entries of `guarded` in use, which never shrinks.
     pub guarded_count: AtomicU32,
-    /// Pages of code of which a part may be executed.
+    /// Pages of code of which isolated threads may execute a part.
     pub guarded: [Guarded; GUARDED],
     /// Starts and ends of memory that was made sharable.
     pub ranges: [[AtomicU64; 2]; RANGES],
-    /// How many there are.
+    /// The number of entries of `ranges` in use.
     pub range_count: AtomicU32,
-    /// Starts and ends of memory that the next conversion leaves as it is; the tool writes them before.
+    /// Starts and ends of memory that the next conversion leaves as it is. Written by the tool
+    /// before.
     pub apart: [[AtomicU64; 2]; APART],
-    /// How many there are.
+    /// The number of entries of `apart` in use.
     pub apart_count: AtomicU32,
     /// Call sites.
     pub sites: [Site; SITES],
-    /// Blocks from there.
+    /// Live blocks from these call sites.
     pub blocks: [Block; BLOCKS],
-    /// Raised when blocks came or went.
+    /// Raised whenever `blocks` changes.
     pub block_changes: AtomicU32,
-    /// Threads.
+    /// The threads that may be isolated.
     pub slots: [Slot; SLOTS],
-    /// What faults and commits tell.
+    /// What page faults and commits record.
     pub tracking: Tracking,
 }
 
-/// Where the scratch space begins.
+/// Offset of the scratch space.
 pub const SCRATCH_AT: usize = size_of::<Control>().next_multiple_of(4096);
-/// Where the suitcases begin.
+/// Offset of the suitcases.
 pub const SUITCASES_AT: usize = SCRATCH_AT + SCRATCH;
-/// Where a worker maps what it alone has: first the list of mappings ([`SCRATCH`] bytes), then a
-/// twin and the shared page for each page that can be private. Anywhere else the program has
-/// memory, or gets it.
+/// Offset of the room in which a worker maps memory of its own: first the list of mappings
+/// ([`SCRATCH`] bytes), then a twin and the shared page for each page that can be private. At
+/// any other address the program has memory, or may get it.
 pub const ROOM_AT: usize = SUITCASES_AT + SLOTS * SUITCASE;
-/// Bytes of that, and a page that keeps it apart from the program's memory.
+/// Bytes of the room, including a page that separates it from the program's memory.
 pub const ROOM: usize = SCRATCH + 2 * (PAGES + SHARED) * 4096 + 4096;
-/// Bytes of the file.
+/// Bytes of the control file.
 pub const CONTROL_BYTES: usize = ROOM_AT + ROOM;
 
-/// The name of the file that holds the program's memory, as its mappings show it.
+/// The name of the file that holds the program's memory, as `/proc` shows it in the list of
+/// mappings.
 pub const MEMORY_NAME: &str = "sunder-memory";

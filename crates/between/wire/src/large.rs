@@ -1,13 +1,13 @@
-//! Blocks beyond [`MAX_SMALL`](crate::layout::MAX_SMALL) bytes: few and slow to
-//! allocate, so one hash table of records under a sequence lock each. The
-//! runtime writes; the tool reads all of it when it has changed.
+//! Blocks of more than [`MAX_SMALL`](crate::layout::MAX_SMALL) bytes. They are few and slow to
+//! allocate, so they are in one hash table, each record under a sequence lock. The runtime
+//! writes it; the tool reads all of it when it has changed.
 
 use crate::layout::{LARGE, STACK_INDEX, View};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Records in the table.
 pub const LARGE_RECORDS: usize = 1 << 15;
-/// Records looked at before a block is given up.
+/// The most records that are probed for a block.
 const PROBES: usize = 32;
 const RECORD_BYTES: usize = size_of::<Record>();
 const RECORDS_PER_PAGE: usize = 4096 / RECORD_BYTES;
@@ -17,7 +17,7 @@ const _: () = assert!(LARGE_RECORDS / RECORDS_PER_PAGE == 512);
 
 #[repr(C, align(64))]
 struct Record {
-    /// Odd while a writer is at it.
+    /// Odd while a thread writes the record.
     sequence: AtomicU32,
     /// [`EMPTY`], [`LIVE`] or [`FREED`].
     state: AtomicU32,
@@ -33,20 +33,20 @@ const EMPTY: u32 = 0;
 const LIVE: u32 = 1;
 const FREED: u32 = 2;
 
-/// What the table says of one block.
+/// What the table records about one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargeBlock {
-    /// Its first byte.
+    /// The block's first byte.
     pub start: u64,
-    /// Bytes that were asked for.
+    /// Its size in bytes, as requested.
     pub size: u64,
-    /// Its call stack.
+    /// The number of the call stack that allocated it.
     pub stack: u32,
     /// Index of the allocating thread.
     pub thread: u32,
-    /// Epoch of its birth.
+    /// The epoch in which it was allocated.
     pub born: u32,
-    /// Epoch of its end.
+    /// The epoch in which it was freed, if it was.
     pub freed: Option<u32>,
 }
 
@@ -61,7 +61,7 @@ impl View {
         unsafe { self.at(LARGE + index * RECORD_BYTES) }
     }
 
-    /// Takes record `index` for writing, if nobody has it.
+    /// Locks record `index` for writing; `None` if another thread has it locked.
     fn take_large(&self, index: usize) -> Option<&Record> {
         let record = self.large_record(index);
         let sequence = record.sequence.load(Ordering::Relaxed);
@@ -90,16 +90,16 @@ impl View {
         self.status().large_changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Records a live block; false if there is no room. A record of an earlier
-    /// block at the same start is replaced. Neither allocates nor blocks.
+    /// Records a live block; `false` if there is no room. A record of an earlier block at the
+    /// same start is replaced. Neither allocates nor blocks.
     pub fn insert_large(&self, block: LargeBlock) -> bool {
         let home = home(block.start);
         let probes = || home..home + PROBES;
         let state = |i| self.large_record(i).state.load(Ordering::Relaxed);
         let start = |i| self.large_record(i).start.load(Ordering::Relaxed);
         let same = probes().find(|&i| state(i) != EMPTY && start(i) == block.start);
-        // Freed records are worth keeping (a freed block can still be
-        // reported), so an unused one comes first.
+        // Freed records are worth keeping, because a freed block can still be reported. So
+        // empty records are used first.
         let choices = same
             .into_iter()
             .chain(probes().filter(|&i| state(i) == EMPTY))
@@ -140,7 +140,7 @@ impl View {
             .and_then(|(index, _)| self.read_large(index))
     }
 
-    /// Marks the live block at `start` as freed; false if there is none.
+    /// Marks the live block at `start` as freed; `false` if there is none.
     pub fn free_large(&self, start: u64, epoch: u32) -> bool {
         let Some((index, _)) = self.find_large(start) else {
             return false;

@@ -1,9 +1,9 @@
-//! What lies where in the segment, and the packed forms of what both sides
-//! write. Used by the runtime (inside the target) and by the tool.
+//! The offsets of the segment's regions, and the packed forms of the values in them. Used by
+//! the runtime (inside the target) and by the tool.
 //!
-//! The regions have fixed offsets, so that the runtime's hot path computes an
-//! address with one addition. The file is sparse: only what is touched costs
-//! memory. A change of anything here raises [`VERSION`].
+//! The regions have fixed offsets, so that the runtime's hot path computes an address with one
+//! addition. The file is sparse: only the pages that are touched use memory. Any change here
+//! raises [`VERSION`].
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,28 +13,28 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDRSEG");
 /// The version of this layout.
 pub const VERSION: u32 = 2;
 
-/// Bytes of a page, the unit in which regions are laid out.
+/// Bytes of a page. Regions begin at multiples of it.
 pub const PAGE: usize = 4096;
 
-/// Threads that get an index of their own; index 0 means "not known".
+/// The most threads with an index of their own; index 0 means "not known".
 pub const MAX_THREADS: u32 = 1 << 12;
-/// Largest block that the shadow describes; larger ones are in [`crate::large`].
+/// The largest block that the shadow describes; larger blocks are in [`crate::large`].
 pub const MAX_SMALL: u64 = (1 << 15) - 1;
-/// Epochs that can be told apart (15 bits of a shadow entry).
+/// The number of epochs (15 bits of a shadow entry).
 pub const MAX_EPOCHS: u32 = 1 << 15;
-/// Lines that can be watched for allocations.
+/// The most lines that can be watched for allocations.
 pub const MAX_WATCHED: usize = 1024;
 
-/// Heap bytes that one shadow slot stands for. The C library's blocks are at
-/// least 32 bytes apart, so at most one starts in a granule.
+/// Logarithm of the heap bytes that one shadow slot covers, a granule of 32 bytes. The C
+/// library's blocks are at least 32 bytes apart, so at most one block starts in a granule.
 pub const SLOT_SHIFT: u32 = 5;
-/// Heap bytes that one shadow chunk covers: 256 KiB.
+/// Logarithm of the heap bytes that one shadow chunk covers: 256 KiB.
 pub const CHUNK_SHIFT: u32 = 18;
-/// Shadow slots of a chunk.
+/// The number of shadow slots of a chunk.
 pub const CHUNK_SLOTS: usize = 1 << (CHUNK_SHIFT - SLOT_SHIFT);
 /// Bytes of a shadow chunk.
 pub const CHUNK_BYTES: usize = CHUNK_SLOTS * 8;
-/// Shadow chunks at most: 32 GiB of heap. Number 0 means "none".
+/// The most shadow chunks: they cover 32 GiB of heap. Number 0 means "none".
 pub const MAX_CHUNKS: u32 = 1 << 17;
 /// User-space addresses have 47 bits.
 pub const ADDRESS_BITS: u32 = 47;
@@ -61,9 +61,9 @@ pub const LARGE: usize = 0xa0_0000;
 pub const STACK_INDEX: usize = 0xe0_0000;
 /// Offset of the call stacks.
 pub const STACKS: usize = 0x100_0000;
-/// Offset of the frames that threads were created in, by thread index.
+/// Offset of the frames in which threads were created, by thread index.
 pub const CREATIONS: usize = 0x300_0000;
-/// Offset of the table from heap chunk to shadow chunk.
+/// Offset of the table that gives the shadow chunk of each heap chunk.
 pub const TOP: usize = 0x400_0000;
 /// Offset of the shadow chunks.
 pub const SHADOW: usize = TOP + (4 << (ADDRESS_BITS - CHUNK_SHIFT));
@@ -74,7 +74,7 @@ const _: () = assert!(WATCH + size_of::<Watch>() <= EPOCHS);
 const _: () = assert!(EPOCHS + MAX_EPOCHS as usize * 8 <= THREADS);
 const _: () = assert!(THREADS + MAX_THREADS as usize * size_of::<ThreadRecord>() <= SAMPLES);
 
-/// What identifies a segment. Written once by the tool before the target starts.
+/// The header of a segment. The tool writes it once, before the target starts.
 #[repr(C)]
 pub struct Header {
     /// [`MAGIC`].
@@ -91,23 +91,23 @@ pub struct Header {
 
 /// Option bit: record the heap.
 pub const OPTION_HEAP: u32 = 1;
-/// Option bit: leave our variables in the environment, so that programs that
-/// the target executes load the runtime too.
+/// Option bit: keep our variables in the environment, so that programs that the target executes
+/// load the runtime too.
 pub const OPTION_KEEP_ENVIRONMENT: u32 = 2;
 
-/// Written by the tool, read by the runtime at every allocation.
+/// The page that the tool writes and the runtime reads at every allocation.
 #[repr(C, align(64))]
 pub struct Control {
-    /// The epoch, where an [`Entry`] has it, and [`HOT_WATCHED`].
+    /// The epoch, in the same bits as in an [`Entry`], and [`HOT_WATCHED`].
     pub hot: AtomicU64,
     _pad: [u64; 7],
     /// Timer samples wanted per second of CPU time; 0 for none.
     pub timer_hz: AtomicU32,
 }
 
-/// The bit of [`Control::hot`] that says that lines are watched.
+/// The bit of [`Control::hot`] that is set while lines are watched.
 pub const HOT_WATCHED: u64 = 1 << 63;
-/// What to add to [`Control::hot`] for the next epoch.
+/// The amount by which [`Control::hot`] grows from one epoch to the next.
 pub const HOT_NEXT_EPOCH: u64 = 1 << Entry::EPOCH;
 
 /// The epoch in [`Control::hot`].
@@ -116,31 +116,31 @@ pub const fn hot_epoch(hot: u64) -> u32 {
     (hot >> Entry::EPOCH) as u32 & (MAX_EPOCHS - 1)
 }
 
-/// What the runtime counts. Nothing here is written on a hot path.
+/// The runtime's counters. None of them is written on a hot path.
 #[repr(C, align(64))]
 pub struct Status {
     /// The process that loaded the runtime; 0 before that.
     pub process: AtomicU32,
-    /// Programs that loaded the runtime in this process: more than one after
-    /// an `exec`. All addresses are the last one's.
+    /// How many programs loaded the runtime in this process: more than one after an `exec`. All
+    /// addresses are those of the last program.
     pub programs: AtomicU32,
-    /// A [`Refusal`], if the runtime stays passive.
+    /// A [`Refusal`], if the runtime is passive.
     pub refusal: AtomicU32,
     /// The real-time signal of the timers; 0 if none.
     pub timer_signal: AtomicU32,
-    /// Threads that got an index (the next index to give).
+    /// Threads that have an index; the next index to give.
     pub threads: AtomicU32,
-    /// Next free shadow chunk.
+    /// The next free shadow chunk.
     pub chunks: AtomicU32,
-    /// Next free unit of the stack table.
+    /// The next free unit of the stack table.
     pub stack_units: AtomicU32,
-    /// Which pages of the table of large blocks were ever written.
+    /// A bit for each page of the table of large blocks that was ever written.
     pub large_pages: [AtomicU64; 8],
     /// Changes of the table of large blocks.
     pub large_changes: AtomicU64,
     /// Call stacks taken by unwinding.
     pub unwound: AtomicU64,
-    /// Call stacks cut short because there was no time to walk them.
+    /// Call stacks cut short because there was no time to unwind them.
     pub shortened: AtomicU64,
     /// Threads beyond [`MAX_THREADS`].
     pub threads_dropped: AtomicU64,
@@ -154,11 +154,11 @@ pub struct Status {
     pub events_dropped: AtomicU64,
     /// Threads whose timer could not be made.
     pub timers_refused: AtomicU64,
-    /// Set once the program took the timers' signal for itself.
+    /// Set once the program has used the timers' signal for itself.
     pub signal_taken: AtomicU64,
 }
 
-/// Why a runtime that was loaded stays passive.
+/// Why a runtime is passive although it was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Refusal {
@@ -182,7 +182,7 @@ pub struct Watch {
     pub lines: [AtomicU64; MAX_WATCHED],
 }
 
-/// Which filter bit stands for the page of `address`: word and bit.
+/// The filter bit for the page of `address`: index of the word, and bit in it.
 #[inline]
 pub const fn watch_bit(address: u64) -> (usize, u64) {
     let hash = (address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49;
@@ -192,7 +192,7 @@ pub const fn watch_bit(address: u64) -> (usize, u64) {
 /// One thread of the target.
 #[repr(C, align(64))]
 pub struct ThreadRecord {
-    /// Kernel thread id; written last, 0 means not there yet.
+    /// Kernel thread id; written last, 0 before that.
     pub tid: AtomicU32,
     /// 1 once the thread has ended.
     pub ended: AtomicU32,
@@ -200,18 +200,18 @@ pub struct ThreadRecord {
     pub stack_low: AtomicU64,
     /// First address after its stack.
     pub stack_high: AtomicU64,
-    /// Its thread pointer.
+    /// The thread pointer.
     pub fs_base: AtomicU64,
-    /// What `pthread_create` was told to run; 0 for the first thread.
+    /// The function given to `pthread_create`; 0 for the first thread.
     pub start_routine: AtomicU64,
-    /// When it started, monotonic nanoseconds.
+    /// When it started, in nanoseconds of the monotonic clock.
     pub started: AtomicU64,
-    /// Kernel timer id + 1; 0 without a timer. The runtime's own.
+    /// Kernel timer id + 1; 0 without a timer. Used by the runtime only.
     pub timer: AtomicU32,
 }
 
-/// What the shadow says of one block of at most [`MAX_SMALL`] bytes, in one
-/// word, so that a reader never sees half of it.
+/// The shadow's record of one block of at most [`MAX_SMALL`] bytes. It is a single word, so a
+/// reader never sees half of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry(pub u64);
 
@@ -220,11 +220,11 @@ pub struct Entry(pub u64);
 pub enum EntryState {
     /// Never used.
     Empty,
-    /// Allocated; the epoch is that of its birth.
+    /// Allocated. The entry's epoch is that of the allocation.
     Live,
-    /// Allocated and freed in the epoch.
+    /// Allocated and freed in the entry's epoch.
     FreedYoung,
-    /// Freed in the epoch, allocated in an earlier one.
+    /// Freed in the entry's epoch, allocated in an earlier one.
     FreedOld,
 }
 
@@ -240,8 +240,8 @@ impl Entry {
     const STATE_MASK: u64 = 3;
     const EPOCH_MASK: u64 = (MAX_EPOCHS as u64 - 1) << Self::EPOCH;
 
-    /// A live block at `address`. Size, epoch, thread and stack are cut to
-    /// their widths; the callers keep within them.
+    /// A live block at `address`. Size, epoch, thread and stack are cut to their widths;
+    /// callers must pass values that fit.
     #[inline]
     pub const fn live(address: u64, size: u64, stack: u32, thread: u32, epoch: u32) -> Self {
         Self(
@@ -301,7 +301,7 @@ impl Entry {
         Self(kept | hot | Self::FREED_YOUNG | old)
     }
 
-    /// The same block, born in the epoch of `older`.
+    /// The same block, with the epoch of `older` as that of its allocation.
     #[inline]
     #[must_use]
     pub const fn born_with(self, older: Self) -> Self {
@@ -328,7 +328,7 @@ impl Entry {
         self.0 >> Self::SIZE & MAX_SMALL
     }
 
-    /// The epoch of its birth if live, otherwise of its end.
+    /// The epoch of the allocation if the block is live, else of the free.
     pub const fn epoch(self) -> u32 {
         (self.0 >> Self::EPOCH) as u32 & (MAX_EPOCHS - 1)
     }
@@ -338,20 +338,20 @@ impl Entry {
         (self.0 >> Self::THREAD) as u32 & (MAX_THREADS - 1)
     }
 
-    /// Call stack, as [`crate::stacks`] numbers them; 0 if not known.
+    /// The number of the call stack (see [`crate::stacks`]); 0 if not known.
     pub const fn stack(self) -> u32 {
         (self.0 >> Self::STACK) as u32
     }
 }
 
-/// A mapped segment, seen through its layout.
+/// A mapped segment, accessed through its layout.
 #[derive(Clone, Copy)]
 pub struct View {
     base: NonNull<u8>,
 }
 
-// SAFETY: all access through a view goes to atomics (`new` demands that the
-// mapping outlives every copy of the view).
+// SAFETY: all access through a view is to atomics, and the contract of `new` requires that the
+// mapping outlives every copy of the view.
 unsafe impl Send for View {}
 // SAFETY: as above.
 unsafe impl Sync for View {}
@@ -364,7 +364,7 @@ impl View {
         Self { base }
     }
 
-    /// Where it is mapped.
+    /// The address at which the segment is mapped.
     pub const fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -379,7 +379,7 @@ impl View {
         unsafe { self.base.byte_add(offset).cast::<T>().as_ref() }
     }
 
-    /// Where `offset`, which lies in the segment, is in memory.
+    /// The address of `offset`, which must be in the segment.
     pub(crate) fn place(&self, offset: usize) -> *const u8 {
         self.base
             .as_ptr()
@@ -394,17 +394,17 @@ impl View {
         unsafe { self.at(HEADER) }
     }
 
-    /// What the tool tells the runtime.
+    /// The page that the tool writes for the runtime.
     #[inline]
     pub const fn control(&self) -> &Control {
         // SAFETY: a fixed offset within the segment.
         unsafe { self.at(CONTROL) }
     }
 
-    /// Begins an epoch at `now`, for a fork that follows: what is recorded with an
-    /// earlier epoch was there before the fork. The epoch's number. When the
-    /// numbers that forks may use up are gone, it is the present one's, and what
-    /// that one recorded counts as later.
+    /// Begins an epoch at `now`, for a fork that follows, and returns its number: blocks that
+    /// are recorded with an earlier epoch were there before the fork. If all epochs that forks
+    /// may use are used up, it returns the present epoch; then blocks recorded in that epoch
+    /// count as allocated after the fork.
     pub fn fork_epoch(&self, now: u64) -> u32 {
         let hot = &self.control().hot;
         loop {
@@ -427,8 +427,8 @@ impl View {
         }
     }
 
-    /// Forgets where the tables of the target's address space end. For the
-    /// runtime, when its process executes another program.
+    /// Empties the tables that describe the target's address space. Called by the runtime when
+    /// its process executes another program.
     pub fn forget_target(&self) {
         let status = self.status();
         status.threads.store(0, Ordering::Relaxed);
@@ -440,7 +440,7 @@ impl View {
         status.large_changes.fetch_add(1, Ordering::Release);
     }
 
-    /// What the runtime counts.
+    /// The runtime's counters.
     pub const fn status(&self) -> &Status {
         // SAFETY: a fixed offset within the segment.
         unsafe { self.at(STATUS) }
@@ -464,8 +464,8 @@ impl View {
         unsafe { self.at(THREADS) }
     }
 
-    /// The shadow chunk number of the heap chunk that holds `address`. Bits
-    /// beyond user space are ignored; no allocator hands out such addresses.
+    /// The number of the shadow chunk for the heap chunk that holds `address`. Bits beyond user
+    /// space are ignored; no allocator returns such addresses.
     #[inline]
     pub const fn top(&self, address: u64) -> &AtomicU32 {
         let index = address >> CHUNK_SHIFT & ((1 << (ADDRESS_BITS - CHUNK_SHIFT)) - 1);
@@ -473,8 +473,7 @@ impl View {
         unsafe { self.at(TOP + index as usize * 4) }
     }
 
-    /// The slot of `address` in shadow chunk `chunk`; nothing if there is no
-    /// such chunk.
+    /// The slot of `address` in shadow chunk `chunk`; `None` if there is no such chunk.
     #[inline]
     pub const fn slot(&self, chunk: u32, address: u64) -> Option<&AtomicU64> {
         if chunk == 0 || chunk >= MAX_CHUNKS {

@@ -1,6 +1,7 @@
-//! The shared segment between the runtime inside the target and the tool: one
-//! memory file, made by the tool, mapped by both. [`layout`] says what lies
-//! where; [`Segment`] is the tool's side of it.
+//! Memory that the target and the tool share: the segment that the runtime writes, the registry
+//! of segments, and the control files of remap and isolate. The tool makes each file, and both
+//! sides map it. For the segment, [`layout`] defines the offsets and types, and [`Segment`] is
+//! the tool's side.
 //!
 //! Libraries inside a target use the layout types only (they neither allocate nor make
 //! system calls, and need no standard library). The tool's side is there with the feature
@@ -41,21 +42,21 @@ pub use segment::{RuntimeStatus, Segment, SegmentOptions, TargetThread, TimerSam
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel gave no memory for the segment.
+    /// The kernel refused the memory file or its mapping.
     #[error("cannot make the segment shared with the target: {0}")]
     Create(#[source] std::io::Error),
-    /// All places for segments are in use.
+    /// All entries of the registry are in use.
     #[error("more processes at a time than can be recorded")]
     NoPlace,
-    /// The file is not a segment, or is cut off.
+    /// The file is not a segment, or is truncated.
     #[error("this file is not a sunder segment (wrong magic number or too short)")]
     NotASegment,
     /// The segment comes from another version.
     #[error("the segment has version {found}, this sunder reads version {expected}")]
     Version {
-        /// What the file says.
+        /// The version in the file.
         found: u32,
-        /// What this build uses.
+        /// The version of this build.
         expected: u32,
     },
 }

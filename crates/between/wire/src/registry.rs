@@ -1,11 +1,11 @@
-//! The registry: a small memory file by which every process image that loads
-//! the runtime gets a segment of its own. The tool keeps some segments ready
-//! and publishes them; a runtime claims the next one, without a word to the
-//! tool and without a descriptor that stays open. The tool finds the claims.
+//! The registry: a small memory file through which every process image that loads the runtime
+//! gets a segment of its own. The tool keeps some segments ready and publishes them. A runtime
+//! claims the next one without waiting for the tool and without keeping a descriptor open, and
+//! the tool finds the claim later.
 //!
-//! The layout types here are used by both sides; `registry/images.rs` is the tool's.
-//! Processes may be killed at any point of a claim: the tool believes a claim
-//! only once its process is written, which comes last.
+//! The layout types here are used by both sides; `registry/images.rs` is the tool's side. A
+//! process may be killed at any point of a claim, so the tool accepts a claim only once the
+//! process number is written, which is written last.
 
 use crate::layout::PAGE;
 use core::ptr::NonNull;
@@ -16,10 +16,9 @@ mod images;
 #[cfg(feature = "tool")]
 pub use images::{Claim, Origin, Registry};
 
-/// The first eight bytes of every registry. As in a segment, version and size
-/// follow.
+/// The first eight bytes of every registry. Version and size follow, as in a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDRREG");
-/// Places for images; used again once the tool has dropped what was there.
+/// Entries for images; an entry is reused once the tool has dropped its segment.
 pub const PLACES: u32 = 1 << 12;
 /// Bytes of a registry.
 pub const BYTES: usize = PAGE + PLACES as usize * size_of::<Place>();
@@ -27,7 +26,7 @@ pub const BYTES: usize = PAGE + PLACES as usize * size_of::<Place>();
 /// Option bit: children of the first process are followed.
 pub const OPTION_FOLLOW: u32 = 1;
 
-/// What identifies a registry, and its two counters.
+/// The header of a registry: its identification, options and counters.
 #[repr(C)]
 pub struct Header {
     /// [`MAGIC`].
@@ -38,39 +37,38 @@ pub struct Header {
     pub options: AtomicU32,
     /// [`BYTES`] of the writer.
     pub total: AtomicU64,
-    /// The tool's process, whose descriptors the places name.
+    /// The tool's process, which owns the descriptors that the entries name.
     pub tool: AtomicU32,
     /// The process that the tool started: without [`OPTION_FOLLOW`] the only
     /// one that may claim.
     pub root: AtomicU32,
-    /// Serial number after the last place that is ready to be claimed.
+    /// Serial number after the last entry that is ready to be claimed.
     pub ready: AtomicU32,
-    /// Serial number of the next place to claim, at most `ready`.
+    /// Serial number of the next entry to claim, at most `ready`.
     pub next: AtomicU32,
-    /// Images that found no place ready.
+    /// Images that found no entry ready.
     pub missed: AtomicU32,
-    /// Images that stayed passive because their process number is not the one
-    /// that the tool knows (another namespace).
+    /// Images that stayed passive because the tool knows their process by another number
+    /// (another process namespace).
     pub foreign: AtomicU32,
 }
 
-/// One segment that an image can have.
+/// One segment that an image can claim.
 #[repr(C, align(64))]
 pub struct Place {
     /// The image's process; written last, 0 before that.
     pub process: AtomicU32,
-    /// The tool's descriptor of the segment.
+    /// The tool's file descriptor of the segment.
     pub descriptor: AtomicU32,
-    /// 1 + the serial number of the image that it was forked from; 0 for a
-    /// program.
+    /// 1 + the serial number of the image that it was forked from; 0 if it executed a program.
     pub origin: AtomicU32,
-    /// The epoch of the origin's segment in which it was forked.
+    /// The epoch of the origin's segment that began with the fork.
     pub epoch: AtomicU32,
     /// 1 if the segment could not be opened or mapped.
     pub refused: AtomicU32,
-    /// The process that it has as its parent.
+    /// The number of the parent process.
     pub parent: AtomicU32,
-    /// When it was claimed, monotonic nanoseconds.
+    /// When it was claimed, in nanoseconds of the monotonic clock.
     pub time: AtomicU64,
 }
 
@@ -86,7 +84,7 @@ impl RegistryView {
         Self(base)
     }
 
-    /// Where it is mapped.
+    /// The address at which the registry is mapped.
     pub const fn base(&self) -> NonNull<u8> {
         self.0
     }
@@ -97,7 +95,7 @@ impl RegistryView {
         unsafe { self.0.cast::<Header>().as_ref() }
     }
 
-    /// The place with serial number `serial`.
+    /// The entry with serial number `serial`.
     pub const fn place(&self, serial: u32) -> &Place {
         let offset = PAGE + (serial % PLACES) as usize * size_of::<Place>();
         // SAFETY: the remainder keeps it within the mapping; it consists of
@@ -105,13 +103,13 @@ impl RegistryView {
         unsafe { self.0.byte_add(offset).cast::<Place>().as_ref() }
     }
 
-    /// Takes the next place that is ready; its serial number.
+    /// Claims the next entry that is ready, and returns its serial number.
     pub fn claim(&self) -> Option<u32> {
         let header = self.header();
         let taken = header
             .next
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| {
-                // Serial numbers may wrap, their difference does not.
+                // Serial numbers may wrap; their difference does not.
                 let ready = header.ready.load(Ordering::Acquire);
                 (ready.wrapping_sub(next) as i32 > 0).then(|| next.wrapping_add(1))
             });

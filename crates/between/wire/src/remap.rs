@@ -1,141 +1,142 @@
-//! The memory through which a program whose bytes are being moved and the tool that
-//! decides talk: one file, mapped by both. The library inside the program carries
-//! out and asks; what is moved where, and which code replaces which, the tool says.
+//! The control file of remap: memory that the tool makes, and that the tool and the library
+//! inside the program both map. The tool decides which bytes move where, and which copies of
+//! code replace which code. The library carries that out, and asks the tool about faults.
 //!
-//! Everything is an atomic word, so that a torn or hostile file can give wrong
-//! numbers but nothing worse; both sides check numbers before they use them.
+//! Everything is an atomic word, so a torn or hostile file can give wrong numbers but nothing
+//! worse. Both sides check numbers before they use them.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-/// The first eight bytes.
+/// The first eight bytes of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDMOVE");
 /// The version of the layout.
 pub const VERSION: u32 = 3;
-/// What comes with the signal by which the tool asks a thread to look at
+/// The value that comes with the signal by which the tool asks a thread to look at
 /// [`Area::wanted`].
 pub const BELL: u64 = 0x5355_4e44_4245_4c4c;
 
-/// Ranges of pages that can be moved in one program.
+/// The most ranges of pages that can be moved in one program.
 pub const AREAS: usize = 8;
-/// Threads that can ask at a time.
+/// The most threads that can wait for an answer at a time.
 pub const REQUESTS: usize = 32;
-/// Ways into copies of code.
+/// The most entries into copies of code.
 pub const ENTRIES: usize = 4096;
-/// Lists of entries, by [`bucket`].
+/// The number of lists of entries; see [`bucket`].
 pub const BUCKETS: usize = 1024;
 /// Conditions of one entry.
 pub const CONDITIONS: usize = 8;
 /// Groups of bytes of one area that move to lines of their own.
 pub const GROUPS: usize = 64;
-/// Instructions in the copies of one area.
+/// The most instructions in the copies of code of one area.
 pub const RESUMES: usize = 16384;
 
-/// Bytes of code of one area; they lie near the code that they replace.
+/// Bytes of copied code of one area. It is near the code that it replaces.
 pub const CACHE: u64 = 128 << 10;
 /// The most bytes of pages that one area moves.
 pub const MOST_MOVED: u64 = 64 << 10;
-/// Where in an area's data the moved pages lie, at their offsets.
+/// Offset in an area's data of the moved pages.
 pub const UNDERLAY: u64 = 0;
-/// Where in an area's data the groups lie.
+/// Offset in an area's data of the groups.
 pub const POOL: u64 = UNDERLAY + MOST_MOVED;
-/// Bytes for groups.
+/// The most bytes of all groups.
 pub const POOL_BYTES: u64 = 64 << 10;
-/// Where in an area's data the pages lie while they are put together again.
+/// Offset in an area's data of the memory in which the pages are rebuilt for a rollback.
 pub const SCRATCH: u64 = POOL + POOL_BYTES;
-/// The same for the groups.
+/// Offset of the same for the groups.
 pub const SCRATCH_POOL: u64 = SCRATCH + MOST_MOVED;
 /// Bytes of an area's data in the program's address space.
 pub const AREA_BYTES: u64 = SCRATCH_POOL + POOL_BYTES;
 
-/// [`Control::ready`]: the library has not been loaded (yet).
+/// [`Control::ready`]: the library is not loaded, or not yet.
 pub const NOT_LOADED: u32 = 0;
-/// [`Control::ready`]: it is in place.
+/// [`Control::ready`]: the library is set up.
 pub const READY: u32 = 1;
 /// [`Control::ready`]: kernel calls can't be led through hooks, so nothing may be
 /// moved.
 pub const NO_HOOKS: u32 = 2;
-/// [`Control::ready`]: the program has confined itself, forked or is otherwise not
-/// to be touched any more.
+/// [`Control::ready`]: the program has forked or confined itself (by seccomp, for example), or
+/// must not be changed any more for another reason.
 pub const WITHDRAWN: u32 = 3;
 
-/// [`Area::state`]: nothing there.
+/// [`Area::state`]: the area is not used.
 pub const FREE: u32 = 0;
-/// [`Area::state`]: bytes are on their way.
+/// [`Area::state`]: the bytes are being moved.
 pub const APPLYING: u32 = 1;
-/// [`Area::state`]: moved.
+/// [`Area::state`]: the bytes are moved.
 pub const ACTIVE: u32 = 2;
-/// [`Area::state`]: bytes are on their way back.
+/// [`Area::state`]: the bytes are being moved back.
 pub const ROLLING_BACK: u32 = 3;
-/// [`Area::state`]: as it was; it can be moved again.
+/// [`Area::state`]: the bytes are at their original place; they can be moved again.
 pub const ROLLED_BACK: u32 = 4;
-/// [`Area::state`]: never moved; [`Area::reason`] has the error number.
+/// [`Area::state`]: the bytes could not be moved; [`Area::reason`] has the error number.
 pub const REFUSED: u32 = 5;
 
-/// [`Area::wanted`]: nothing.
+/// [`Area::wanted`]: nothing is to be done.
 pub const NOTHING: u32 = 0;
-/// [`Area::wanted`]: move.
+/// [`Area::wanted`]: move the bytes.
 pub const APPLY: u32 = 1;
-/// [`Area::wanted`]: move back.
+/// [`Area::wanted`]: move the bytes back.
 pub const ROLL_BACK: u32 = 2;
-/// [`Area::wanted`]: move again what was moved back, the same bytes to the same places;
-/// copies of code that were made before hold again.
+/// [`Area::wanted`]: after a rollback, move the same bytes to the same places again. The copies
+/// of code from before are valid again.
 pub const APPLY_AGAIN: u32 = 3;
 
 /// [`Area::reason`] of a rollback: the tool wanted it.
 pub const BY_TOOL: u32 = 1;
-/// An instruction can't be redirected.
+/// [`Area::reason`]: an instruction can't be redirected.
 pub const BY_INSTRUCTION: u32 = 2;
-/// Too many faults.
+/// [`Area::reason`]: there were too many faults.
 pub const BY_FAULTS: u32 = 3;
-/// The kernel was given a pointer to the page.
+/// [`Area::reason`]: the kernel was given a pointer to the page.
 pub const BY_KERNEL: u32 = 4;
-/// The program changes the mapping.
+/// [`Area::reason`]: the program changes the mapping.
 pub const BY_MAPPING: u32 = 5;
-/// The program forks or starts another.
+/// [`Area::reason`]: the program forks or starts another program.
 pub const BY_FORK: u32 = 6;
-/// The tool does not answer.
+/// [`Area::reason`]: the tool does not answer.
 pub const BY_SILENCE: u32 = 7;
-/// The program confines itself.
+/// [`Area::reason`]: the program confines itself.
 pub const BY_CONFINEMENT: u32 = 8;
-/// The program changes how it treats signals in a way that can't be followed.
+/// [`Area::reason`]: the program changes its signal handling in a way that can't be followed.
 pub const BY_SIGNALS: u32 = 9;
-/// The program dies, and what reads its memory then finds its bytes where they were.
+/// [`Area::reason`]: the program dies. Whatever reads its memory then must find the bytes at
+/// their original place.
 pub const BY_DEATH: u32 = 10;
 
-/// The bits of [`Request::state`] that say how far it is.
+/// The bits of [`Request::state`] that hold the stage of the question.
 const STAGE: u32 = 3;
-/// Free.
+/// The request is free.
 const UNUSED: u32 = 0;
-/// Being filled in.
+/// A thread is filling it in.
 const TAKEN: u32 = 1;
-/// Waits for the tool.
+/// It waits for the tool's answer.
 const ASKED: u32 = 2;
-/// Answered.
+/// The tool has answered it.
 const ANSWERED: u32 = 3;
 
-/// [`Entry::conditions`]: this register number stands for a place on the stack.
+/// [`Condition::what`]: this register number stands for a word on the stack.
 pub const STACK: u64 = 16;
 
-/// A group of bytes.
+/// A group of bytes that moves to lines of its own.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Group {
-    /// Offset from the start of the pages.
+    /// Offset of its first byte from the start of the pages.
     pub from: AtomicU32,
-    /// Bytes.
+    /// The number of bytes.
     pub len: AtomicU32,
-    /// Offset from the start of the area's data.
+    /// Offset of its new place from the start of the area's data.
     pub to: AtomicU32,
 }
 
-/// What an instruction of a copy stands for.
+/// The original of an instruction in a copy.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Resume {
-    /// Offset from the start of the area's code; ascending.
+    /// Offset of the copied instruction from the start of the area's code; ascending.
     pub offset: AtomicU64,
-    /// The original instruction.
+    /// Address of the original instruction.
     pub original: AtomicU64,
 }
 
@@ -145,71 +146,71 @@ pub struct Resume {
 pub struct Area {
     /// [`FREE`] to [`REFUSED`]; a futex.
     pub state: AtomicU32,
-    /// Why it was refused or rolled back.
+    /// The reason for which it was refused or rolled back.
     pub reason: AtomicU32,
-    /// What the tool wants.
+    /// What the tool wants: [`NOTHING`] to [`APPLY_AGAIN`].
     pub wanted: AtomicU32,
     /// Number of groups.
     pub groups: AtomicU32,
-    /// The pages.
+    /// Address of the first page.
     pub page: AtomicU64,
-    /// Their bytes.
+    /// Bytes of the pages.
     pub len: AtomicU64,
-    /// Where its data lie.
+    /// Address of the area's data.
     pub at: AtomicU64,
-    /// Where its code lies.
+    /// Address of the area's code.
     pub code: AtomicU64,
-    /// Faults on its pages.
+    /// The number of faults on its pages.
     pub faults: AtomicU64,
-    /// Of these, those that the tool was asked about.
+    /// The number of these faults that the tool was asked about.
     pub asked: AtomicU64,
-    /// The instruction that could not be redirected or the call that failed.
+    /// The instruction that could not be redirected, or the kernel call that failed.
     pub culprit: AtomicU64,
-    /// When it was moved, on the monotonic clock.
+    /// When it was last moved, on the monotonic clock.
     pub applied: AtomicU64,
-    /// When it was moved back.
+    /// When it was last moved back, on the monotonic clock.
     pub rolled_back: AtomicU64,
-    /// Nanoseconds that moving took.
+    /// How long moving took, in nanoseconds.
     pub took: AtomicU64,
-    /// Start of the window in which faults are counted, and how many these are.
+    /// When the present window for counting faults began.
     pub window: AtomicU64,
-    /// See `window`.
+    /// The number of faults in that window.
     pub window_faults: AtomicU64,
-    /// Number of `resumes`.
+    /// The number of entries of `resumes` in use.
     pub resume_count: AtomicU32,
-    /// Not 0 if it can't be moved again: its places are not all there any more.
+    /// Not 0 if it can't be moved again, because a part of its address ranges is in other use.
     pub spoilt: AtomicU32,
     /// The groups.
     pub group: [Group; GROUPS],
-    /// The instructions of its copies.
+    /// The instructions of its copies of code.
     pub resumes: [Resume; RESUMES],
 }
 
-/// A thread's question: where does it go on?
+/// A thread's question where to continue after a fault.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Request {
-    /// How far it is, and above that how often it was asked, so that an answer that comes too
-    /// late is nobody else's; a futex.
+    /// The stage, and above it the number of questions so far. The number keeps a late answer
+    /// from reaching another question. A futex.
     pub state: AtomicU32,
-    /// The thread.
+    /// The thread that asks.
     pub thread: AtomicU32,
-    /// The area.
+    /// The index of the area.
     pub area: AtomicU32,
-    /// Zero.
+    /// Always zero.
     pub reserved: AtomicU32,
-    /// The original instruction.
+    /// Address of the original instruction.
     pub ip: AtomicU64,
-    /// The address that it could not reach.
+    /// The address that the instruction could not access.
     pub address: AtomicU64,
-    /// The registers by number.
+    /// The general registers by number.
     pub general: [AtomicU64; 16],
-    /// Where it goes on; 0 to roll back.
+    /// Where the thread continues; 0 if the area must be rolled back.
     pub answer: AtomicU64,
 }
 
 impl Request {
-    /// Takes it to fill it in, if it is free.
+    /// Takes the request for filling it in; `false` if it is not free.
     pub fn take(&self) -> bool {
         let state = self.state.load(Relaxed);
         let taken = (state & !STAGE).wrapping_add(STAGE + 1) | TAKEN;
@@ -220,19 +221,20 @@ impl Request {
                 .is_ok()
     }
 
-    /// It has been filled in by who took it. The value names this question.
+    /// Asks the question that was filled in after [`Self::take`]. The value identifies the
+    /// question.
     pub fn ask(&self) -> u32 {
         let asked = self.state.load(Relaxed) & !STAGE | ASKED;
         self.state.store(asked, Release);
         asked
     }
 
-    /// Whether the question waits still.
+    /// Whether the question `asked` still waits for an answer.
     pub fn waits(&self, asked: u32) -> bool {
         self.state.load(Acquire) == asked
     }
 
-    /// Who has asked waits no longer; false if it has been answered.
+    /// Gives up waiting for the answer; `false` if the question has been answered.
     pub fn give_up(&self, asked: u32) -> bool {
         let free = asked & !STAGE | UNUSED;
         self.state
@@ -240,8 +242,9 @@ impl Request {
             .is_ok()
     }
 
-    /// The answer to a question that no longer waits, which makes room for others. Called
-    /// by who has asked; none if there is no answer, which only a damaged file does.
+    /// The answer to the question `asked`, which no longer waits. It makes the request free.
+    /// Called by the thread that asked. `None` if there is no answer, which happens only with a
+    /// damaged file.
     pub fn take_answer(&self, asked: u32) -> Option<u64> {
         let answered = self.state.load(Acquire) == asked & !STAGE | ANSWERED;
         let answer = self.answer.load(Relaxed);
@@ -249,19 +252,21 @@ impl Request {
         answered.then_some(answer)
     }
 
-    /// For the tool: the question that waits, if there is one.
+    /// For the tool: the question that waits in this request, if there is one.
     pub fn question(&self) -> Option<u32> {
         let state = self.state.load(Acquire);
         (state & STAGE == ASKED).then_some(state)
     }
 
-    /// For the tool: whether all that it has read since [`Self::question`] belongs together.
+    /// For the tool: whether all values that it has read since [`Self::question`] belong to the
+    /// question `asked`.
     pub fn was_read(&self, asked: u32) -> bool {
         fence(Acquire);
         self.state.load(Relaxed) == asked
     }
 
-    /// For the tool, of which only one thread answers; false if nobody waits for it any more.
+    /// For the tool, in one thread only: answers the question; `false` if no thread waits for
+    /// the answer any more.
     pub fn answer(&self, asked: u32, answer: u64) -> bool {
         self.answer.store(answer, Relaxed);
         let answered = asked & !STAGE | ANSWERED;
@@ -271,39 +276,39 @@ impl Request {
     }
 }
 
-/// A condition: what `what` says is at least `low` and at most `high`.
+/// A condition of an entry: the value named by `what` is at least `low` and at most `high`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Condition {
-    /// The number of a register, or [`STACK`] plus an offset from rsp shifted by 8.
+    /// The number of a register, or [`STACK`] plus an offset from rsp shifted left by 8.
     pub what: AtomicU64,
-    /// See the type.
+    /// The least allowed value.
     pub low: AtomicU64,
-    /// See the type.
+    /// The greatest allowed value.
     pub high: AtomicU64,
 }
 
-/// A way into a copy.
+/// An entry into a copy of code.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Entry {
-    /// The original instruction.
+    /// Address of the original instruction.
     pub original: AtomicU64,
-    /// Its copy.
+    /// Address of its copy.
     pub target: AtomicU64,
-    /// The area.
+    /// The index of the area.
     pub area: AtomicU32,
     /// Whether the copy is of this instruction only.
     pub alone: AtomicU32,
-    /// How many conditions there are.
+    /// The number of conditions.
     pub count: AtomicU32,
-    /// 1 + the next entry of its bucket; 0 at the end.
+    /// 1 + the index of the next entry of its bucket; 0 at the end.
     pub next: AtomicU32,
-    /// The conditions.
+    /// The conditions that the registers must meet.
     pub conditions: [Condition; CONDITIONS],
 }
 
-/// The file.
+/// The control file.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Control {
@@ -311,39 +316,39 @@ pub struct Control {
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,
-    /// Whether the library is in place.
+    /// [`NOT_LOADED`] to [`WITHDRAWN`].
     pub ready: AtomicU32,
-    /// The process that it is in place in.
+    /// The process in which the library is set up.
     pub process: AtomicU32,
     /// The tool's process.
     pub tool: AtomicU32,
-    /// Counts requests; a futex that the tool waits on.
+    /// Counts questions; a futex on which the tool waits.
     pub bell: AtomicU32,
-    /// Number of `entries`.
+    /// The number of entries of `entries` in use.
     pub entry_count: AtomicU32,
-    /// 1 + the newest entry of each bucket; 0 for none.
+    /// 1 + the index of the newest entry of each bucket; 0 for none.
     pub buckets: [AtomicU32; BUCKETS],
-    /// Questions.
+    /// The threads' questions.
     pub requests: [Request; REQUESTS],
-    /// Answers that hold for longer.
+    /// Answers that stay valid: entries into copies of code.
     pub entries: [Entry; ENTRIES],
-    /// What is moved.
+    /// The ranges of pages that are moved.
     pub areas: [Area; AREAS],
 }
 
-/// Bytes of the file; its code follows, [`CACHE`] for each area.
+/// Bytes of the control file without the code that follows it, [`CACHE`] bytes for each area.
 pub const BYTES: usize = size_of::<Control>().next_multiple_of(4096);
 
-/// Bytes of the file with the code.
+/// Bytes of the control file with the code.
 pub const TOTAL: usize = BYTES + AREAS * CACHE as usize;
 
-/// The list that the entries of an instruction are in.
+/// The index of the list that has the entries of the instruction at `original`.
 #[must_use]
 pub const fn bucket(original: u64) -> usize {
     (original ^ original >> 10 ^ original >> 20) as usize % BUCKETS
 }
 
-/// What a rollback's reason is called.
+/// The reason of a rollback in words.
 #[must_use]
 pub const fn reason(number: u32) -> &'static str {
     match number {
@@ -413,8 +418,9 @@ mod tests {
         assert!(request.take());
     }
 
-    /// A thread waits no longer, another has taken its place, and the tool answers the first:
-    /// the other would go on in code that was made for the first one's registers.
+    /// The first thread gives up, another takes the request, and only then does the tool answer
+    /// the first. With that answer the second thread would continue in code that was made for
+    /// the first one's registers.
     #[test]
     fn an_answer_that_comes_too_late_is_nobody_elses() {
         let request = request();

@@ -1,10 +1,10 @@
 //! A bounded ring of fixed-size records with many producers (threads of the
 //! target, also in signal handlers) and one consumer (the tool).
 //!
-//! A producer takes a position by compare-and-swap, fills the slot and then
-//! publishes it; when the ring is full the record is dropped and the caller
-//! counts it. A producer that is stopped between the two delays what comes
-//! after it but cannot corrupt it. (D. Vyukov's bounded queue, one consumer.)
+//! A producer takes a position by compare-and-swap, fills the slot and then publishes it. When
+//! the ring is full, the record is dropped and the caller counts it. A producer that is stopped
+//! between taking and publishing delays later records but cannot corrupt them. (D. Vyukov's
+//! bounded queue, with one consumer.)
 
 use crate::layout::{EVENTS, LARGE, SAMPLES, View};
 use core::marker::PhantomData;
@@ -27,8 +27,8 @@ struct Ends {
     tail: AtomicU64,
 }
 
-/// One slot: `lap` tells whether it is free for, or filled at, a position. A
-/// fresh file is all zero, so laps are stored relative to the slot's index.
+/// One slot. `lap` tells whether the slot is free for a position or filled at it. A fresh file
+/// is all zeroes, so laps count from 0 in every slot.
 #[repr(C)]
 struct Slot<const WORDS: usize> {
     lap: AtomicU64,
@@ -45,24 +45,24 @@ const _: () =
 /// A ring of `WORDS`-word records in shared memory.
 #[derive(Clone, Copy)]
 pub struct Ring<'a, const WORDS: usize> {
-    /// The two ends; the slots lie [`ENDS_BYTES`] behind.
+    /// The two positions; the slots begin [`ENDS_BYTES`] after them.
     start: *const u8,
     slots: u64,
     memory: PhantomData<&'a AtomicU64>,
 }
 
-/// Room for a ring in a structure that is shared, zeroes at first.
+/// Memory for a ring inside a shared structure. It must be zeroed at first.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Space<const N: usize>([AtomicU64; N]);
 
-/// The words of room that a ring of `slots` records of `words` words takes.
+/// The number of words that a ring of `slots` records of `words` words needs.
 pub const fn space_words(slots: u64, words: usize) -> usize {
     ENDS_BYTES / 8 + slots as usize * (words + 1)
 }
 
 impl<const N: usize> Space<N> {
-    /// The ring in it, which must be the same each time.
+    /// The ring in this memory. `WORDS` and `slots` must be the same at every call.
     pub const fn ring<const WORDS: usize>(&self, slots: u64) -> Ring<'_, WORDS> {
         assert!(space_words(slots, WORDS) <= N);
         Ring {
@@ -84,7 +84,7 @@ impl View {
         self.ring(EVENTS, EVENT_SLOTS)
     }
 
-    /// Only for the two regions above, which the assertions hold within the segment.
+    /// Only for the two regions above; the assertions ensure that they fit into the segment.
     fn ring<const WORDS: usize>(&self, offset: usize, slots: u64) -> Ring<'_, WORDS> {
         Ring {
             start: self.place(offset),
@@ -112,18 +112,18 @@ impl<'a, const WORDS: usize> Ring<'a, WORDS> {
         }
     }
 
-    /// The lap value that means "free for `position`": twice the number of
-    /// times that the ring went round. Filled is one more.
+    /// The lap value for "free for `position`": twice the number of completed rounds of the
+    /// ring. The value for "filled at `position`" is one more.
     const fn free(&self, position: u64) -> u64 {
         position / self.slots * 2
     }
 
-    /// Adds a record; false if the ring is full. Async-signal-safe.
+    /// Adds a record; `false` if the ring is full. Async-signal-safe.
     pub fn push(&self, record: &[u64; WORDS]) -> bool {
         let head = &self.ends().head;
         let mut position = head.load(Ordering::Relaxed);
-        // Every failed round means that another producer went on, so it ends;
-        // the bound only protects against a segment that somebody scribbled on.
+        // A failed round means that another producer has advanced, so the loop ends. The bound
+        // only protects against a segment that another program has overwritten.
         for _ in 0..10_000 {
             let slot = self.slot(position);
             let lap = slot.lap.load(Ordering::Acquire);

@@ -1,5 +1,5 @@
-//! The tool's side of the segment: making it, mapping it, and reading what
-//! the runtime says of itself, its threads and its samples.
+//! The tool's side of the segment: creating it, mapping it, and reading what the runtime
+//! records about itself, its threads and its samples.
 
 use crate::heap::LargeSnapshot;
 use crate::layout::{
@@ -17,20 +17,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use sunder_access::{Address, CodeAddress, ProcessId, Span, ThreadId, Time};
 
-/// What the runtime is asked to do.
+/// What the runtime shall do.
 #[derive(Clone, Debug, Default)]
 pub struct SegmentOptions {
-    /// Take register samples this often a second of a thread's CPU time.
+    /// Register samples per second of a thread's CPU time; `None` for no samples.
     pub timer_hz: Option<u32>,
     /// Record the heap.
     pub heap: bool,
-    /// Leave our variables in the target's environment.
+    /// Keep our variables in the target's environment.
     pub keep_environment: bool,
 }
 
 /// A segment, mapped in the tool.
 pub struct Segment {
-    /// None once nobody needs to find it any more.
+    /// `None` once no process needs to find the file any more.
     file: Mutex<Option<File>>,
     view: View,
     large: Mutex<LargeSnapshot>,
@@ -39,15 +39,15 @@ pub struct Segment {
 /// One sample of a thread's registers, taken by its timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerSample {
-    /// When, on the monotonic clock.
+    /// The time of the sample, on the monotonic clock.
     pub time: Time,
-    /// Whose.
+    /// The sampled thread.
     pub thread: ThreadId,
-    /// The CPU that it ran on.
+    /// The CPU that the thread ran on.
     pub cpu: u32,
     /// CPU time of the thread since its last sample, nanoseconds.
     pub period_ns: u64,
-    /// By the x86-64 encoding: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8-r15.
+    /// In the order of the x86-64 encoding: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8-r15.
     pub registers: [u64; 16],
     /// The instruction that is executed next.
     pub ip: CodeAddress,
@@ -56,14 +56,14 @@ pub struct TimerSample {
 /// A thread of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetThread {
-    /// Its kernel number.
+    /// Its kernel thread id.
     pub thread: ThreadId,
-    /// Its stack.
+    /// The address range of its stack.
     pub stack: Span,
-    /// Its thread pointer: TLS variables lie below it.
+    /// Its thread pointer. TLS variables are below it.
     pub fs_base: Address,
-    /// What `pthread_create` was told to run; none for the first thread and for
-    /// threads that were made in another way.
+    /// The function given to `pthread_create`; `None` for the first thread and for threads that
+    /// were created in another way.
     pub start_routine: Option<CodeAddress>,
     /// When the runtime first saw it.
     pub started: Time,
@@ -71,24 +71,23 @@ pub struct TargetThread {
     pub ended: bool,
 }
 
-/// What the runtime says of itself.
+/// What the runtime reports about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeStatus {
-    /// The process that loaded the runtime; none if it never was (a statically
-    /// linked or setuid program, or one that died too early).
+    /// The process that loaded the runtime; `None` if no process did (a statically linked or
+    /// setuid program, or one that ended too early).
     pub loaded: Option<ProcessId>,
-    /// How many programs loaded it: more than one if the process executed
-    /// another. All addresses and threads are those of the last.
+    /// How many programs loaded it: more than one if the process executed another program. All
+    /// addresses and threads are those of the last one.
     pub programs: u32,
-    /// Why it stays passive although it was loaded.
+    /// Why it is passive although it was loaded.
     pub refusal: Option<Refusal>,
-    /// Whether any allocation came through; a program that brings its own
-    /// `malloc` in its executable has none.
+    /// Whether the runtime saw any allocation. A program with a `malloc` in its own executable
+    /// has none.
     pub allocations_seen: bool,
     /// Call stacks taken by unwinding.
     pub unwound: u64,
-    /// Call stacks cut to the innermost frames because there was no time to
-    /// walk them whole.
+    /// Call stacks cut to the innermost frames because there was no time to unwind them.
     pub shortened: u64,
     /// Threads that got no index of their own.
     pub threads_dropped: u64,
@@ -102,15 +101,15 @@ pub struct RuntimeStatus {
     pub events_dropped: u64,
     /// Threads whose timer could not be made.
     pub timers_refused: u64,
-    /// Whether sampling stopped because the program took the timers' signal.
+    /// Whether sampling stopped because the program used the timers' signal itself.
     pub signal_taken: bool,
     /// The timers' signal, if samples are taken by timers.
     pub timer_signal: Option<u32>,
 }
 
 impl Segment {
-    /// Makes a segment. It takes 11 GB of address space, and memory for what is
-    /// used of it.
+    /// Creates a segment. It takes 11 GB of address space, and memory only for the pages in
+    /// use.
     ///
     /// # Errors
     /// If the kernel refuses the memory file or the mapping.
@@ -124,8 +123,7 @@ impl Segment {
     /// Maps an existing segment.
     ///
     /// # Errors
-    /// If the file cannot be opened, is not a segment, or is one of another
-    /// version.
+    /// If the file cannot be opened, is not a segment, or has another version.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::options()
             .read(true)
@@ -155,7 +153,7 @@ impl Segment {
 
     fn map(file: File) -> Result<Self> {
         let base = map(&file, TOTAL)?;
-        // A core file of ours need not hold it. Failure costs nothing.
+        // The segment need not be in a core file of ours. If the call fails, no harm is done.
         // SAFETY: the range was just mapped.
         unsafe { libc::madvise(base.as_ptr().cast(), TOTAL, libc::MADV_DONTDUMP) };
         Ok(Self {
@@ -188,8 +186,8 @@ impl Segment {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// The mapped segment. Tests and the runtime's own tools look at it
-    /// directly; the tool has the functions of [`Segment`].
+    /// The mapped segment, for tests and the runtime's own tools. The tool uses the functions
+    /// of [`Segment`].
     pub const fn view(&self) -> &View {
         &self.view
     }
@@ -198,8 +196,8 @@ impl Segment {
         self.large.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where another process of the same user finds the segment for as long as
-    /// this one lives.
+    /// The path at which another process of the same user finds the segment while this process
+    /// lives.
     pub fn fd_path(&self) -> PathBuf {
         let fd = self.descriptor().unwrap_or(u32::MAX);
         format!("/proc/{}/fd/{fd}", std::process::id()).into()
@@ -211,18 +209,18 @@ impl Segment {
         u32::try_from(file.as_ref()?.as_raw_fd()).ok()
     }
 
-    /// Whoever needs the segment has it mapped: it is not to be found any more.
+    /// Closes the file. To be called when every process that needs the segment has mapped it.
     pub(crate) fn close_file(&self) {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Changes how often the timers sample; 0 stops them. Each thread follows
-    /// at its next sample, so a stopped one does not start again.
+    /// Changes the sampling frequency of the timers; 0 stops them. Each thread applies it at
+    /// its next sample, so a stopped timer does not start again.
     pub fn set_timer_hz(&self, hz: u32) {
         self.view.control().timer_hz.store(hz, Ordering::Relaxed);
     }
 
-    /// Hands over the register samples taken since the last call.
+    /// Passes the register samples taken since the last call to `each`.
     pub fn drain_samples(&self, each: &mut dyn FnMut(TimerSample)) {
         let ring = self.view.samples();
         while let Some([time, who, period_ns, ip, registers @ ..]) = ring.pop() {
@@ -237,7 +235,7 @@ impl Segment {
         }
     }
 
-    /// The threads that the runtime saw, in the order in which it did.
+    /// The threads that the runtime saw, in the order in which it saw them.
     pub fn threads(&self) -> Vec<TargetThread> {
         let seen = self.view.status().threads.load(Ordering::Acquire);
         let all = self.view.threads().iter();
@@ -247,7 +245,7 @@ impl Segment {
             .collect()
     }
 
-    /// What the runtime says of itself.
+    /// What the runtime reports about itself.
     pub fn status(&self) -> RuntimeStatus {
         let status = self.view.status();
         let process = status.process.load(Ordering::Acquire);
@@ -300,7 +298,7 @@ fn target_thread(record: &ThreadRecord) -> Option<TargetThread> {
     })
 }
 
-/// The monotonic clock.
+/// The present time on the monotonic clock.
 fn monotonic_now() -> Time {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -311,7 +309,7 @@ fn monotonic_now() -> Time {
     Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// A sparse file of `bytes` bytes without a place in the file system.
+/// A sparse file of `bytes` bytes that has no path in the file system.
 pub(crate) fn memory_file(name: &std::ffi::CStr, bytes: usize) -> Result<File> {
     // SAFETY: the name is a valid C string; the call has no other argument in
     // memory.
@@ -344,8 +342,8 @@ pub(crate) fn map(file: &File, bytes: usize) -> Result<NonNull<u8>> {
         .ok_or_else(|| Error::Create(io::Error::last_os_error()))
 }
 
-/// A file-size limit below the segment's (sparse) size would end the process
-/// by SIGXFSZ when the file is sized.
+/// Fails if the process has a limit on file sizes below the segment's (sparse) size. Setting
+/// the file's size would then end the process by SIGXFSZ.
 pub(crate) fn forbid_file_limit() -> Result<()> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

@@ -1,9 +1,9 @@
-//! The plan by which the target leads its kernel calls through hooks: a small
-//! read-only file that the tool writes and a library inside the target carries
-//! out ([`Plan`]). The tool's side is [`write`].
+//! The plan by which the target leads its kernel calls through hooks. It is a small read-only
+//! file that the tool writes ([`write()`]) and a library inside the target reads and carries out
+//! ([`Plan`]).
 //!
-//! The reader neither allocates nor trusts: a file that is damaged, cut off or of
-//! another version is none.
+//! The reader neither allocates nor trusts the file: a file that is damaged, truncated or of
+//! another version gives no plan.
 
 use core::mem::size_of;
 
@@ -41,7 +41,7 @@ struct Header {
     modules: u32,
 }
 
-/// The beginning of a module's part.
+/// The header of the plan for one module.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ModuleHeader {
@@ -119,16 +119,16 @@ impl Patch {
 /// The plan for one module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModulePlan<B, P> {
-    /// The module's build identifier: the plan is for no other file.
+    /// The module's build identifier. The plan is for no other file.
     pub build_id: B,
-    /// What to patch, in the order of addresses.
+    /// The patches, by ascending address.
     pub patches: P,
 }
 
 /// The plan for one module as the target sees it.
 pub type MappedPlan<'a> = ModulePlan<&'a [u8], Patches<'a>>;
 
-/// The bytes of a plan. Modules without a build identifier that fits are left out.
+/// The bytes of a plan. Modules whose build identifier is missing or too long are left out.
 #[cfg(feature = "tool")]
 #[must_use]
 pub fn write(modules: &[ModulePlan<Vec<u8>, Vec<Patch>>]) -> Vec<u8> {
@@ -159,7 +159,7 @@ pub fn write(modules: &[ModulePlan<Vec<u8>, Vec<Patch>>]) -> Vec<u8> {
     bytes
 }
 
-/// A plan as it lies in memory.
+/// A plan that is mapped in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     modules: u32,
@@ -167,7 +167,7 @@ pub struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// The plan in `bytes`; `None` if that is not a whole one of this version.
+    /// The plan in `bytes`; `None` if that is not a complete plan of this version.
     #[must_use]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = take::<Header>(bytes)?;
@@ -185,7 +185,7 @@ impl<'a> Plan<'a> {
         left.is_empty().then_some(plan)
     }
 
-    /// What the plan has for each module.
+    /// The plans of all modules.
     pub fn modules(self) -> impl Iterator<Item = MappedPlan<'a>> {
         let mut left = self.rest;
         (0..self.modules).map_while(move |_| {
@@ -237,15 +237,15 @@ fn module(bytes: &[u8]) -> Option<(MappedPlan<'_>, &[u8])> {
 /// The first `T` of `bytes`, and what follows.
 fn take<T: Plain>(bytes: &[u8]) -> Option<(T, &[u8])> {
     let (first, rest) = bytes.split_at_checked(size_of::<T>())?;
-    // SAFETY: so many bytes are there, any bytes are a `T`, and none of them need
-    // be aligned.
+    // SAFETY: `bytes` has that many bytes, any bytes are a valid `T`, and an unaligned read
+    // needs no alignment.
     Some((unsafe { first.as_ptr().cast::<T>().read_unaligned() }, rest))
 }
 
 /// Types without padding of which any bytes are a value.
 ///
 /// # Safety
-/// As it says.
+/// The type must have no padding, and every bit pattern must be a valid value.
 unsafe trait Plain: Copy {}
 // SAFETY: integers and arrays of them, without gaps.
 unsafe impl Plain for Header {}
@@ -315,7 +315,7 @@ mod tests {
         }
         let longer = [&bytes[..], &[0]].concat();
         assert!(Plan::read(&longer).is_none());
-        // Magic number, version, number of modules, lengths.
+        // Offsets of the magic number, the version, the number of modules, and the two lengths.
         for at in [0, 8, 12, 16 + BUILD_ID, 16 + BUILD_ID + 4] {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x40;

@@ -1,20 +1,20 @@
-//! Call stacks, each kept once: append-only records behind a hash index. The
-//! runtime interns, the tool reads. A stack's number fits a shadow entry.
+//! Call stacks, each stored once: append-only records behind a hash index. The runtime adds
+//! stacks, the tool reads them. A stack's number fits into a shadow entry.
 
 use crate::layout::{STACK_INDEX, STACKS, TOP, View};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Return addresses kept of one stack.
+/// The most return addresses that are kept of one stack.
 pub const MAX_FRAMES: usize = 32;
 
 const BUCKETS: usize = 1 << 16;
-/// Bytes of a unit, in which stacks are numbered.
+/// Bytes of a unit. Stacks take whole units.
 const UNIT: usize = 64;
-/// Units in all; the number of a stack is that of its first unit. Unit 0 is
-/// never used: number 0 means "not known".
+/// The number of units. A stack's number is that of its first unit. Unit 0 is never used:
+/// number 0 means "not known".
 const UNITS: u32 = 1 << 19;
 const HEAD_BYTES: usize = 16;
-/// Offset of what may follow.
+/// Offset after the last unit.
 pub(crate) const END: usize = STACKS + UNITS as usize * UNIT;
 
 const _: () = assert!(STACK_INDEX + BUCKETS * 4 <= STACKS);
@@ -28,7 +28,7 @@ struct Head {
     len: AtomicU32,
 }
 
-/// The hash by which equal stacks find each other.
+/// The hash under which a stack is stored.
 fn hash(frames: &[u64]) -> u64 {
     let mut hash = frames.len() as u64;
     for &frame in frames {
@@ -80,9 +80,8 @@ impl View {
             })
     }
 
-    /// The number of the stack with these return addresses, innermost first;
-    /// nothing if the table is full or `frames` is longer than [`MAX_FRAMES`].
-    /// Neither allocates nor blocks.
+    /// The number of the stack with these return addresses, innermost first; `None` if the
+    /// table is full or `frames` is longer than [`MAX_FRAMES`]. Neither allocates nor blocks.
     pub fn intern_stack(&self, frames: &[u64]) -> Option<u32> {
         if frames.len() > MAX_FRAMES {
             return None;
@@ -109,8 +108,8 @@ impl View {
             head.next.store(old, Ordering::Relaxed);
             match bucket.compare_exchange_weak(old, id, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => return Some(id),
-                // Another thread may just have added the same stack. Two
-                // numbers for one stack do no harm, so nobody looks again.
+                // Another thread may have added the same stack just now. Two numbers for one stack
+                // do no harm, so the bucket is not searched again.
                 Err(now) => old = now,
             }
         }
@@ -134,8 +133,7 @@ impl View {
         Some(id)
     }
 
-    /// The return addresses of stack `id`, innermost first; empty if there is
-    /// none.
+    /// The return addresses of stack `id`, innermost first; empty if there is no such stack.
     #[cfg(feature = "tool")]
     pub fn stack(&self, id: u32) -> Vec<u64> {
         let len = self

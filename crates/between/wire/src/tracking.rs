@@ -1,59 +1,59 @@
-//! What faults and commits of isolated threads tell: who writes which page, which pages
-//! are private for that reason, and what each commit found changed (SHERIFF, section 4).
-//! Part of the control file ([`crate::isolation::Control`]); zeroes are a valid, empty
-//! state. Called by workers in their signal handlers: nothing here allocates, waits,
-//! makes system calls, or fails in any other way than by saying that there is no room.
+//! What page faults and commits of isolated threads record: which thread writes which page,
+//! which pages are private for that reason, and what each commit found changed (SHERIFF,
+//! section 4). It is part of the control file ([`crate::isolation::Control`]); all zeroes are a
+//! valid, empty state. Workers call it in their signal handlers. So nothing here allocates,
+//! waits or makes system calls, and the only failure is that a table is full.
 
 use crate::ring::{Ring, Space, space_words};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Pages whose writers are remembered.
+/// The most pages whose writers are remembered.
 pub const OWNERS: usize = 1 << 15;
-/// Pages that two threads have written.
+/// The most pages that two threads have written.
 pub const SHARED: usize = 256;
-/// Words with a change that wait for the tool.
+/// The most changed words that wait for the tool to read them.
 pub const CHANGES: u64 = 1 << 16;
-/// Words of such a record: time, thread | kind << 32, address of the word, bit mask of its
-/// changed bytes, instruction (0: not known).
+/// Words of the record of a changed word: time, thread | kind << 32, address of the word, bit
+/// mask of its changed bytes, instruction (0: not known).
 pub const CHANGE_WORDS: usize = 5;
-/// Interrupted states that wait for the tool.
+/// The most register states that wait for the tool to read them.
 pub const MOMENTS: u64 = 1 << 12;
-/// Words of such a record: as [`crate::ring::SAMPLE_WORDS`].
+/// Words of the record of a register state: as [`crate::ring::SAMPLE_WORDS`].
 pub const MOMENT_WORDS: usize = crate::ring::SAMPLE_WORDS;
 
-/// Places in which a page is looked for.
+/// The number of entries of the hash table that are probed for a page.
 const TRIES: usize = 16;
 const PAGE_BITS: u32 = 12;
 
-/// What is done with pages.
+/// Which pages are private.
 pub mod mode {
-    /// Only named ones are private.
+    /// Only the named pages are private.
     pub const OFF: u32 = 0;
-    /// Whatever two threads write is private, and what they write is told.
+    /// Every page that two threads write is private, and the changes to it are recorded.
     pub const DETECT: u32 = 1;
-    /// Whatever two threads write is private if the tool thinks so.
+    /// Every page that two threads write is private if the tool decides so.
     pub const EAGER: u32 = 2;
 }
 
-/// What became of a page that two threads write.
+/// The state of a page that two threads write.
 pub mod page {
-    /// The tool has not said yet; it is shared until then.
+    /// The tool has not decided yet; the page is shared until then.
     pub const OPEN: u32 = 0;
-    /// Each isolated thread has it for itself.
+    /// Each isolated thread has a private copy.
     pub const PRIVATE: u32 = 1;
     /// Two threads changed the same bytes while they were isolated: it is shared for good.
     pub const CONTENDED: u32 = 2;
-    /// The tool says that it is not worth it: it is shared for good.
+    /// The tool decided that a private copy is not worth it: it is shared for good.
     pub const LEFT: u32 = 3;
 }
 
-/// Who writes a page.
+/// The writers of a page.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Owner {
-    /// The page's number plus one; 0 for none.
+    /// The page number plus one; 0 if the entry is not used.
     page: AtomicU64,
-    /// See [`Who`].
+    /// The packed [`Who`].
     who: AtomicU64,
 }
 
@@ -67,22 +67,23 @@ pub struct SharedPage {
     pub state: AtomicU32,
 }
 
-/// What is known of a page's writers.
+/// What is known about a page's writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writers {
-    /// Nobody else has written it, as far as is known.
+    /// No other thread has written it, as far as is known.
     One,
-    /// Others have: its place in [`Tracking::shared`].
+    /// Several threads have written it; this is its index in [`Tracking::shared`].
     Several(usize),
 }
 
-/// One writer: place of the thread's slot and its number. Several: their place.
+/// The writers of a page, packed. One writer: the index of the thread's slot and the thread's
+/// number. Several writers: the page's index in [`Tracking::shared`].
 #[derive(Clone, Copy)]
 struct Who(u64);
 
 impl Who {
     const SEVERAL: u64 = 1 << 63;
-    /// Their place is not known yet, or there is none.
+    /// The page's index is not known yet, or the page has none.
     const NOWHERE: u64 = u32::MAX as u64;
 
     const fn one(slot: u32, thread: u32) -> Self {
@@ -94,28 +95,28 @@ impl Who {
     }
 }
 
-/// The part of the control file.
+/// What page faults and commits record; a part of the control file.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Tracking {
     /// See [`mode`]; written before the program starts.
     pub mode: AtomicU32,
-    /// Writers are looked for in the first `sampled` of every `cycle` periods of a
-    /// thread, a period being an interval between commits or an episode's last part.
+    /// Writes are tracked in the first `sampled` of every `cycle` periods of a thread. A period
+    /// is an interval between commits, or the rest of one at an episode's end.
     pub sampled: AtomicU32,
     /// See `sampled`.
     pub cycle: AtomicU32,
     /// Raised whenever the state of a page of `shared` changes.
     pub decided: AtomicU32,
-    /// First writes that were caught.
+    /// The number of first writes to a page that were caught.
     pub faults: AtomicU64,
-    /// Pages for which there was no room in the tables.
+    /// The number of pages for which the tables had no room.
     pub left_out: AtomicU64,
-    /// Changes and moments that were lost because the tool had not taken earlier ones.
+    /// The number of changes and moments that were lost because the rings were full.
     pub lost: AtomicU64,
-    /// Periods, of all threads.
+    /// The number of periods of all threads.
     pub periods: AtomicU64,
-    /// Pages in use of `shared`.
+    /// The number of entries of `shared` in use.
     pub shared_count: AtomicU32,
     owners: [Owner; OWNERS],
     /// Pages that two threads have written.
@@ -125,17 +126,17 @@ pub struct Tracking {
 }
 
 impl Tracking {
-    /// What commits found changed.
+    /// The changed words that commits found.
     pub const fn changes(&self) -> Ring<'_, CHANGE_WORDS> {
         self.changes.ring(CHANGES)
     }
 
-    /// Where threads were when they were interrupted for a commit.
+    /// The threads' registers at the moments at which they were interrupted for a commit.
     pub const fn moments(&self) -> Ring<'_, MOMENT_WORDS> {
         self.moments.ring(MOMENTS)
     }
 
-    /// The pages that two threads write, and their places.
+    /// The pages that two threads write, with their indices in [`Self::shared`].
     pub fn shared_pages(&self) -> impl Iterator<Item = (usize, &SharedPage)> {
         let count = self.shared_count.load(SeqCst) as usize;
         self.shared
@@ -145,9 +146,10 @@ impl Tracking {
             .filter(|(_, page)| page.address.load(Relaxed) != 0)
     }
 
-    /// A thread writes the page at `address`; what is known of its writers then.
-    /// `lives` says whether a thread (its slot's place, its number) still exists: the
-    /// page of one that does not is the next writer's alone.
+    /// Records that a thread writes the page at `address`, and returns what is known about the
+    /// page's writers. The thread is given by the index of its slot and its number. `lives`
+    /// tells for such a thread whether it still exists: if a page's only writer has ended, the
+    /// next writer is its only one.
     pub fn written(
         &self,
         address: u64,
@@ -188,7 +190,7 @@ impl Tracking {
         }
     }
 
-    /// The entry of a page, a new one if there is none; none if there is no room.
+    /// The entry of a page, which is added if it is new; `None` if there is no room.
     fn owner(&self, number: u64) -> Option<&Owner> {
         let key = number + 1;
         // Multiplicative hashing: neighbouring pages are often used together.
@@ -210,7 +212,7 @@ impl Tracking {
         None
     }
 
-    /// A page has its second writer: it gets a place, if there is one.
+    /// Gives a page with a second writer an entry in `shared`, if there is room.
     fn add(&self, owner: &Owner, address: u64) -> Writers {
         let place = self.shared_count.fetch_add(1, SeqCst) as usize;
         let Some(shared) = self.shared.get(place) else {
@@ -227,7 +229,7 @@ impl Tracking {
         Writers::Several(place)
     }
 
-    /// Puts a page of `shared` into another state.
+    /// Sets the state of the page at index `place` of `shared`.
     pub fn decide(&self, place: usize, state: u32) {
         if let Some(page) = self.shared.get(place) {
             page.state.store(state, SeqCst);
@@ -242,8 +244,8 @@ mod tests {
 
     fn empty() -> Box<Tracking> {
         let layout = std::alloc::Layout::new::<Tracking>();
-        // SAFETY: zeroes are valid for all of its fields, which are atomics, and the
-        // box gives back what the same allocator gave for this layout.
+        // SAFETY: all fields are atomics, for which zeroes are valid, and the box frees with
+        // the layout that the same allocator was given.
         unsafe { Box::from_raw(std::alloc::alloc_zeroed(layout).cast()) }
     }
 
@@ -303,7 +305,7 @@ mod tests {
         }
         assert_eq!(tracking.left_out.load(Relaxed), 5);
         assert_eq!(tracking.shared_pages().count(), SHARED);
-        // A table of as many pages as it has entries has no room for all of twice as many.
+        // A table cannot hold twice as many pages as it has entries.
         for page in 0..OWNERS as u64 * 2 {
             tracking.written((page + 1_000_000) << 12, 0, 10, ALL);
         }

@@ -1,4 +1,4 @@
-//! What the tool reads of how threads came to be.
+//! The tool's side: reading how threads were created.
 
 use super::CreationRecord;
 use crate::layout::MAX_THREADS;
@@ -6,32 +6,31 @@ use crate::segment::Segment;
 use core::sync::atomic::Ordering;
 use sunder_access::{Address, CodeAddress, ThreadId};
 
-/// A frame and its registers while it waits for the call to return.
+/// A frame with its registers, while its call has not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreatorFrame {
-    /// Where its call returns to.
+    /// The return address of its call.
     pub return_address: CodeAddress,
-    /// The stack pointer at its call. That of the next frame is this one's
+    /// The stack pointer at its call. The stack pointer of the next frame is this frame's
     /// canonical frame address.
     pub stack_pointer: Address,
-    /// The frame pointer register, whether or not the function uses it as such.
+    /// The frame pointer register, even if the function does not use it as such.
     pub frame_pointer: Address,
 }
 
-/// How a thread came to be.
+/// How a thread was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Creation {
-    /// The thread that was made.
+    /// The created thread.
     pub thread: ThreadId,
-    /// The thread that made it.
+    /// The creating thread.
     pub creator: ThreadId,
-    /// The creator's frames at that moment, innermost first.
+    /// The creator's frames at its call, innermost first.
     pub frames: Vec<CreatorFrame>,
 }
 
 impl Segment {
-    /// How the threads came to be that others made, as far as it is known; in
-    /// the order in which they did.
+    /// The recorded creations of threads, in the order in which they happened.
     pub fn creations(&self) -> Vec<Creation> {
         let view = self.view();
         let seen = view.status().threads.load(Ordering::Acquire);

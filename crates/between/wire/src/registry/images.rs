@@ -1,5 +1,5 @@
-//! The tool's side of the registry: keeps segments ready for the images that come, and
-//! finds those that have claimed one.
+//! The tool's side of the registry: it keeps segments ready for new process images, and finds
+//! the images that have claimed one.
 
 use super::{BYTES, MAGIC, OPTION_FOLLOW, PLACES, Place, RegistryView};
 use crate::environment::{Change, changes};
@@ -14,64 +14,65 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use sunder_access::{ProcessId, Time};
 
-/// How an image came to be.
+/// How a process image came into being.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// It executed a program.
     Program,
-    /// It was forked from another image, whose blocks it has.
+    /// It was forked from another image, and has that image's heap blocks.
     Fork {
-        /// The other image.
+        /// The number of that image.
         image: u32,
-        /// The epoch of that image's segment that began with the fork: blocks
-        /// that were live before it are in the new image too.
+        /// The epoch of that image's segment that began with the fork. Blocks that were live
+        /// before it are in the new image too.
         epoch: u32,
     },
 }
 
-/// An image that has claimed a segment.
+/// A process image that has claimed a segment.
 #[derive(Clone)]
 pub struct Claim {
-    /// Its number; ever new.
+    /// Its number, which is never reused.
     pub image: u32,
-    /// Its process.
+    /// The process that it runs in.
     pub process: ProcessId,
-    /// The process that it has as its parent.
+    /// The parent process.
     pub parent: ProcessId,
-    /// When it claimed: after its `exec` or fork.
+    /// When it claimed the segment: after its `exec` or fork.
     pub time: Time,
-    /// Where it comes from.
+    /// How it came into being.
     pub origin: Origin,
-    /// Its records.
+    /// Its segment.
     pub segment: Rc<Segment>,
-    /// Whether it could not have the segment after all, and is passive.
+    /// Whether it failed to map the segment, and is passive.
     pub refused: bool,
 }
 
-/// A place that was published.
+/// A registry entry that was published and is not claimed yet.
 struct Published {
     serial: u32,
     segment: Rc<Segment>,
 }
 
-/// The tool's side.
+/// The tool's side of a registry.
 pub struct Registry {
     file: File,
     view: RegistryView,
     options: SegmentOptions,
-    /// How many places are kept ready.
+    /// How many entries are kept ready.
     spare: u32,
     waiting: Vec<Published>,
-    /// By place: segments that somebody may still use.
+    /// By index of the entry: segments that may still be in use.
     held: Vec<Option<Rc<Segment>>>,
-    /// The places where there are any.
+    /// The indices at which `held` has a segment.
     given: Vec<usize>,
     published: u32,
 }
 
 impl Registry {
-    /// Makes a registry. With `follow`, children get segments as well; `spare`
-    /// are kept ready, each for a descriptor and 11 GB of address space.
+    /// Creates a registry. With `follow`, children of the first process get segments as well.
+    /// `spare` segments are kept ready, each of which takes a descriptor and 11 GB of address
+    /// space.
     ///
     /// # Errors
     /// If the kernel refuses a memory file or a mapping.
@@ -97,7 +98,7 @@ impl Registry {
         header.total.store(BYTES as u64, Ordering::Relaxed);
         header.version.store(VERSION, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
-        // One is needed; the others can be had later.
+        // One is needed now; the others can follow later.
         registry.publish()?;
         registry.refill();
         Ok(registry)
@@ -113,14 +114,13 @@ impl Registry {
         &self.view
     }
 
-    /// Where another process of the same user finds it.
+    /// The path at which another process of the same user finds the registry.
     pub fn fd_path(&self) -> PathBuf {
         let fd = self.file.as_raw_fd();
         format!("/proc/{}/fd/{fd}", std::process::id()).into()
     }
 
-    /// What to change in the target's environment; see
-    /// [`Segment::environment`].
+    /// The changes to the target's environment; see [`Segment::environment`].
     pub fn environment(&self, runtime: &Path, user_preload: Option<&OsStr>) -> Vec<Change> {
         changes(runtime, user_preload, self.fd_path())
     }
@@ -130,13 +130,13 @@ impl Registry {
         self.view.header().missed.load(Ordering::Relaxed)
     }
 
-    /// Images whose process number here is not known.
+    /// Images whose process number in this namespace is not known.
     pub fn foreign(&self) -> u32 {
         self.view.header().foreign.load(Ordering::Relaxed)
     }
 
-    /// The images that came since the last call, and new segments for the next
-    /// ones. A segment that nobody holds any more is given up.
+    /// Returns the images that came since the last call, and publishes segments for the next
+    /// ones. A segment that nothing refers to any more is dropped.
     pub fn poll(&mut self) -> Vec<Claim> {
         let view = self.view;
         let mut claims = Vec::new();
@@ -146,14 +146,13 @@ impl Registry {
             if process == 0 {
                 return true;
             }
-            // Who has it mapped needs the descriptor no more.
+            // The image has mapped the segment, so the descriptor is not needed any more.
             published.segment.close_file();
             claims.push(claim_of(place, published, process));
             false
         });
         claims.sort_by_key(|c| c.time);
-        // This is done hundreds of times a second: only places that were given are
-        // looked at, not all.
+        // This runs hundreds of times a second, so only the entries in use are looked at.
         let held = &mut self.held;
         self.given.retain(|&index| {
             let Some(place) = held.get_mut(index) else {
@@ -172,7 +171,7 @@ impl Registry {
         loop {
             let next = self.view.header().next.load(Ordering::Acquire);
             let spare = self.published.wrapping_sub(next);
-            // A target that writes nonsense into the counter gets no more.
+            // A target that writes nonsense into the counter gets no more segments.
             if spare >= self.spare || self.publish().is_err() {
                 return;
             }
@@ -276,7 +275,7 @@ mod tests {
         let mut kept = None;
         for i in 0..2 * PLACES {
             if registry.view().claim().is_none() {
-                // The place of the kept segment: nothing more is published.
+                // Its entry still holds the kept segment, so nothing more is published.
                 assert_eq!(i, PLACES + 1);
                 break;
             }
