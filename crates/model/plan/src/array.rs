@@ -1,4 +1,4 @@
-//! Arrays of which each thread uses elements, or a slice, of its own.
+//! Advice for arrays of which each thread uses elements, or a slice, of its own.
 
 use crate::language::is_foreign_type;
 use crate::layout::{Layout, array_type};
@@ -6,7 +6,7 @@ use crate::words::{counted, quoted};
 use std::collections::{BTreeMap, BTreeSet};
 use sunder_findings::{AccessKind, Advice, Fix, ObjectKind, file_name};
 
-/// Advice for an array of per-thread elements; `None` if it is none.
+/// Advice for an array of per-thread elements; `None` if the object is none.
 pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
     let owners = layout.element_owners()?;
     let array = Array::of(layout);
@@ -25,13 +25,13 @@ pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
 
 struct Array<'a> {
     layout: &'a Layout<'a>,
-    /// The array's own name, as a reader knows it.
+    /// The array's name as the user knows it.
     name: String,
-    /// The elements' type, where it can be told.
+    /// The elements' type, if it is known.
     of: Option<&'a str>,
-    /// Bytes of an element.
+    /// Bytes of an element, if known.
     element: Option<u64>,
-    /// How many elements.
+    /// The number of elements, if known.
     count: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Array<'a> {
             .iter()
             .find(|p| p.path.element.is_some())
             .map_or("", |p| p.path.array);
-        // A path may leave the namespace out.
+        // The path of a variable may lack its namespace.
         let is_object = inner.is_empty()
             || object.name.as_deref().is_some_and(|name| {
                 name == inner || name.strip_suffix(inner).is_some_and(|n| n.ends_with("::"))
@@ -68,8 +68,8 @@ impl<'a> Array<'a> {
         }
     }
 
-    /// Elements fill whole lines, but the array starts inside one: Phoenix's
-    /// linear_regression (SHERIFF section 6.1).
+    /// For elements that fill whole lines in an array that starts inside a line, as in
+    /// Phoenix's linear_regression (SHERIFF section 6.1).
     fn start_on_a_line(&self, element: u64) -> Advice {
         let line = self.layout.line_size;
         let offset = self
@@ -94,12 +94,12 @@ impl<'a> Array<'a> {
         Advice {
             fix,
             text: format!("{fits} {how}"),
-            // What the alignment skips before the block; malloc's own is 16.
+            // The bytes that the alignment skips before the block; malloc's own alignment is 16.
             grows_by: Some(u64::from(line).saturating_sub(16)),
         }
     }
 
-    /// How to make the array begin where a line does.
+    /// How to make the array begin at a line's start.
     fn start(&self) -> (Fix, String) {
         let layout = self.layout;
         let (language, line) = (layout.language, layout.line_size);
@@ -168,7 +168,8 @@ impl<'a> Array<'a> {
         }
     }
 
-    /// An aligned type is not enough where the allocator does not know it.
+    /// Advice for the allocation of an aligned type, whose alignment the allocator may not
+    /// know.
     fn allocation_too(&self, total: Option<u64>) -> String {
         let object = &self.layout.finding.object;
         let calls = |name: &str| {
@@ -196,7 +197,7 @@ impl<'a> Array<'a> {
         if owners.len() <= threads.len() {
             return false;
         }
-        // In the order of elements, no thread comes back after another.
+        // In the order of elements, no thread has two separate runs.
         let mut order: Vec<u32> = owners.values().copied().collect();
         order.dedup();
         order.len() == threads.len()
@@ -231,8 +232,8 @@ impl<'a> Array<'a> {
     }
 }
 
-/// For sums that one thread alone uses until the end: a local variable costs
-/// nothing at all.
+/// Advice for sums that only one thread uses until the end: as a local variable they cost no
+/// sharing at all.
 fn hoist(layout: &Layout) -> Option<Advice> {
     let written: Vec<_> = layout.parts.iter().filter(|p| p.written()).collect();
     let private = written

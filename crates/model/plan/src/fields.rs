@@ -1,4 +1,4 @@
-//! Fields of one object that different threads use.
+//! Advice for fields of one object that different threads use.
 
 use crate::layout::{Layout, Part};
 use crate::truly_shared::is_lock;
@@ -6,12 +6,12 @@ use crate::words::{counted, quoted, short_list};
 use std::collections::BTreeSet;
 use sunder_findings::{Advice, Finding, Fix};
 
-/// Who uses a field.
+/// The threads that use a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     /// Several threads read it.
     Read,
-    /// One thread owns it.
+    /// One thread owns it, by number.
     Owned(u32),
     /// Several threads use it, and some write.
     Shared,
@@ -27,8 +27,8 @@ impl Group {
     }
 }
 
-/// Advice for fields that belong to different threads; `None` where the fields
-/// have no names or do not tell the threads apart.
+/// Advice for fields that belong to different threads; `None` if the fields have no names, or
+/// if different threads do not have different fields.
 pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
     let named = layout.parts.iter().any(|p| p.declared().is_some());
     let groups: BTreeSet<Group> = layout.parts.iter().map(Group::of).collect();
@@ -40,7 +40,7 @@ pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
         .or_else(|| Some(vec![separate(layout, &groups)]))
 }
 
-/// Names of the fields of a group, by position.
+/// The names of the fields that `pick` selects, by position.
 fn members(layout: &Layout, pick: impl Fn(&Part) -> bool) -> Vec<String> {
     let mut seen = BTreeSet::new();
     layout
@@ -87,8 +87,8 @@ fn separate(layout: &Layout, groups: &BTreeSet<Group>) -> Advice {
     }
 }
 
-/// One thread writes beside what the others only read (SHERIFF section 4.8
-/// could not see this).
+/// For one thread that writes beside fields that the others only read (which SHERIFF could not
+/// see, section 4.8).
 fn one_writer(layout: &Layout) -> Option<Advice> {
     let writers: BTreeSet<u32> = layout
         .parts
@@ -131,8 +131,8 @@ fn one_writer(layout: &Layout) -> Option<Advice> {
     })
 }
 
-/// A lock on the line of the data that it guards: right or wrong, depending on
-/// how often threads wait for it.
+/// For a lock on the line of the data that it guards. Whether that is right depends on how
+/// often threads wait for it.
 pub(crate) fn lock_beside_data(layout: &Layout) -> Option<Vec<Advice>> {
     let lock = layout
         .parts
@@ -183,7 +183,7 @@ fn waiting(finding: &Finding) -> String {
     format!("the line changes hands {rate} times a second, so if they do wait, separate them")
 }
 
-/// The last component: what stands in the declaration.
+/// The last component of a path, which is the name in the declaration.
 fn leaf(field: &str) -> &str {
     field.rsplit('.').next().unwrap_or(field)
 }
@@ -207,8 +207,8 @@ fn in_order(layout: &Layout) -> bool {
     order.len() == distinct
 }
 
-/// Bytes that the object grows by if each group gets whole lines: an estimate
-/// that gives bytes nobody was seen at to the group before them.
+/// An estimate of the bytes by which the object grows if each group gets whole lines. Bytes
+/// that no thread was seen to use count for the group before them.
 fn growth(layout: &Layout) -> Option<u64> {
     let size = layout.finding.object.size?;
     let mut extents: Vec<(Group, u64)> = Vec::new();

@@ -1,10 +1,10 @@
-//! Variables of the C library: nobody changes their layout for the sake of a program.
+//! Advice for variables of the C library, whose layout no user can change.
 
 use crate::words::quoted;
 use sunder_findings::{Advice, Finding, Fix, Object, ObjectKind, file_name};
 
-/// What to do about a finding whose objects are all variables of the C library; `None` if
-/// one is the program's.
+/// Advice for a finding whose objects are all variables of the C library; `None` if one of them
+/// is the program's.
 pub(crate) fn advise(finding: &Finding) -> Option<Advice> {
     let objects = std::iter::once(&finding.object).chain(&finding.neighbour);
     let objects: Vec<&Object> = objects.collect();

@@ -1,24 +1,24 @@
-//! Which objects of a result may be private to each thread while it computes, and why
-//! not others. Pure.
+//! Which objects of a result each thread may have a private copy of while it computes, and why
+//! other objects may not. Called by `sunder protect`. Pure.
 //!
-//! A thread that has a page for itself keeps its stores back for a while. That is right
-//! for bytes that only one thread uses; so every word of a finding must have one owner.
+//! A thread with a private copy of a page delays its stores. That is only right for bytes that
+//! one thread uses, so every word of a finding must have one owner.
 
 use crate::layout::Layout;
 use sunder_findings::{Finding, Findings, Object, ObjectKind, Sharing};
 
-/// What can be isolated of a result.
+/// The objects of a result that can be isolated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Isolation<'a> {
     /// The objects, each with the rank of its finding.
     pub objects: Vec<(u32, &'a Object)>,
-    /// What is left out, one sentence each.
+    /// The reasons for all others, one sentence each.
     pub left_out: Vec<String>,
 }
 
-/// The objects of `findings` that may be isolated. If `strict`, only those of which no
-/// byte was ever seen used by two threads; otherwise others may touch a byte now and
-/// then, as a thread does that set it up or prints it at the end.
+/// The objects of `findings` that may be isolated. With `strict`, only objects of which no byte
+/// was ever seen used by two threads. Otherwise other threads may touch a byte rarely, as the
+/// thread that initialises an object or prints it at the end.
 pub fn isolation(findings: &Findings, strict: bool) -> Isolation<'_> {
     let mut isolation = Isolation::default();
     for finding in &findings.findings {
@@ -135,7 +135,7 @@ mod tests {
         let both = finding(vec![word(0, &[(1, 60), (2, 40)]), word(8, &[(2, 80)])]);
         let why = "finding 1: some of its bytes are used by several threads";
         assert_eq!(left_out(both, false), [why]);
-        // Set up by another thread: only the strict are not content.
+        // Initialised by another thread: only `strict` refuses it.
         let set_up = finding(vec![word(0, &[(1, 99), (7, 1)]), word(8, &[(2, 80)])]);
         assert_eq!(left_out(set_up.clone(), false), Vec::<String>::new());
         assert_eq!(left_out(set_up, true), [why]);

@@ -1,4 +1,4 @@
-//! Which language the data is written in, and how that language aligns things.
+//! The source language of the data, and how alignment is written in that language.
 
 use sunder_findings::Finding;
 
@@ -11,13 +11,13 @@ pub(crate) enum Language {
     Cpp,
     /// Rust.
     Rust,
-    /// None of the files tells.
+    /// No file's name tells.
     Unknown,
 }
 
 impl Language {
-    /// By the files that declare, allocate and touch the object, the nearest to
-    /// the data first.
+    /// The language of the files that declare, allocate or touch the object, the nearest to the
+    /// data first.
     pub(crate) fn of(finding: &Finding) -> Self {
         let object = &finding.object;
         let declared = object.declared.iter().map(|d| d.file.as_str());
@@ -38,7 +38,7 @@ impl Language {
                 .as_deref()
                 .is_some_and(|t| t.contains("std::"));
         match found {
-            // A header says C; names with colons say otherwise.
+            // A header alone means C, unless names have colons.
             Self::Unknown if cpp_names && Self::any_header(finding) => Self::Cpp,
             Self::Unknown if Self::any_header(finding) => Self::C,
             other => other,
@@ -63,7 +63,7 @@ impl Language {
         declared.chain(touched).any(|f| f.ends_with(".h"))
     }
 
-    /// How to align the user's own type `name`.
+    /// The text that aligns the user's own type `name`.
     pub(crate) fn align_type(self, name: &str, line: u32) -> String {
         match self {
             // `_Alignas` is not allowed on a type, only on a member or object.
@@ -81,8 +81,7 @@ impl Language {
         }
     }
 
-    /// How to give elements of a type that is not the user's own lines of their
-    /// own.
+    /// The text that gives elements of a type that is not the user's own lines of their own.
     pub(crate) fn wrap_type(self, name: &str, line: u32) -> String {
         match self {
             Self::C => {
@@ -100,7 +99,7 @@ impl Language {
         }
     }
 
-    /// What to write before a field, or in its place, so that it starts a line.
+    /// The text before a field, or in its place, that makes it start a line.
     pub(crate) fn before_field(self, field: &str, line: u32) -> String {
         match self {
             Self::C => format!("put `_Alignas({line})` before `{field}`"),
@@ -113,7 +112,7 @@ impl Language {
         }
     }
 
-    /// How to align the variable `name`.
+    /// The text that aligns the variable `name`.
     pub(crate) fn align_variable(self, name: &str, line: u32) -> String {
         match self {
             Self::C => format!("declare `{name}` with `_Alignas({line})`"),
@@ -126,7 +125,7 @@ impl Language {
         }
     }
 
-    /// The call that gives `size` bytes at a line's start.
+    /// The call that allocates `size` bytes at a line's start.
     pub(crate) fn allocate(self, line: u32, size: Option<u64>) -> String {
         let size = size.map_or_else(|| "size rounded up".to_owned(), |s| s.to_string());
         match self {
@@ -145,8 +144,8 @@ impl Language {
     }
 }
 
-/// The standard's name for the number; only gcc's and clang's value of 64 is
-/// meant by it.
+/// The standard library's constant for the line size, for 64 bytes: that is its value with gcc
+/// and clang.
 fn interference(line: u32) -> &'static str {
     if line == 64 {
         " (or `std::hardware_destructive_interference_size` for the number)"
@@ -161,8 +160,8 @@ fn bare(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// Whether `name` is a type that the user can't put an alignment on: a number,
-/// a pointer, or one of a library.
+/// Whether `name` is a type that the user can't put an alignment on: a number, a pointer, or a
+/// library's type.
 pub(crate) fn is_foreign_type(name: &str) -> bool {
     const NUMBERS: [&str; 30] = [
         "char",

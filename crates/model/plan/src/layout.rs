@@ -1,15 +1,15 @@
-//! A finding laid out for judging: its words by position in the object, each
-//! with the thread that owns it, and array elements told from fields.
+//! A finding prepared for advice: its words by position in the object, each with the thread
+//! that owns it, with elements of arrays distinguished from fields.
 
 use crate::language::Language;
 use std::collections::{BTreeMap, BTreeSet};
 use sunder_findings::{Finding, Sharing, Word, file_name};
 
-/// Of a word's accesses, the share that makes a thread its owner. Below 1 since
-/// the main thread usually initialises what workers then use.
+/// The share of a word's accesses that makes a thread its owner. Below 1 because the main
+/// thread usually initialises what workers use later.
 const OWNER_SHARE: f64 = 0.9;
-/// Of a word's accesses, the share of writes up to which it counts as only read,
-/// for the same reason.
+/// The share of writes among a word's accesses up to which the word counts as only read, for
+/// the same reason.
 const RARE_WRITES: f64 = 0.02;
 
 /// A finding on a machine with lines of a given size.
@@ -19,29 +19,29 @@ pub(crate) struct Layout<'a> {
     pub(crate) language: Language,
     /// By ascending position.
     pub(crate) parts: Vec<Part<'a>>,
-    /// The object's start may not be what it is in the next run.
+    /// Whether the object may start at another position of its line in the next run.
     pub(crate) start_is_chance: bool,
 }
 
 /// A word of the finding.
 pub(crate) struct Part<'a> {
-    /// From the object's start; from the first line's start where the object is
-    /// unknown.
+    /// Offset from the object's start, or from the first line's start if the object is not
+    /// known.
     pub(crate) position: i64,
     pub(crate) word: &'a Word,
     pub(crate) path: Path<'a>,
-    /// Whether no two threads used it at once, one of which wrote: all of the finding is falsely
-    /// shared.
+    /// Whether no two threads used it at the same time with one of them writing: all sharing in
+    /// the finding is false.
     pub(crate) in_turn: bool,
 }
 
 /// A field's path, split at its first element number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path<'a> {
-    /// Before the element number: the array; empty if it is the object itself.
+    /// The array's path before the element number; empty if the object itself is the array.
     pub(crate) array: &'a str,
     pub(crate) element: Option<u64>,
-    /// After it: the field in the element. Without a number, all.
+    /// The field in the element, after the element number. Without a number, the whole path.
     pub(crate) field: &'a str,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Path<'a> {
                 .unwrap_or(digits.len());
             if let (true, Ok(element)) = (digits[len..].starts_with(']'), digits[..len].parse()) {
                 return Self {
-                    // What libstdc++ calls the elements of a std::array says nothing.
+                    // libstdc++'s name for the elements of a `std::array` says nothing to the user.
                     array: path[..open]
                         .trim_end_matches("._M_elems")
                         .trim_end_matches(['.', '>', '-']),
@@ -108,7 +108,7 @@ impl<'a> Layout<'a> {
             .saturating_mul(u64::from(self.line_size))
     }
 
-    /// Whether the object starts where a line does, and will do so again.
+    /// Whether the object starts at a line's start, and will do so in every run.
     pub(crate) fn starts_on_a_line(&self) -> bool {
         !self.start_is_chance
             && self
@@ -118,8 +118,8 @@ impl<'a> Layout<'a> {
                 .is_some_and(|a| a % u64::from(self.line_size) == 0)
     }
 
-    /// Bytes from one element to the next: as the naming tells, else from type
-    /// and size, else from the distance of one field in two elements.
+    /// Bytes from one element to the next: from naming, else from type and size, else from the
+    /// distance of one field in two elements.
     pub(crate) fn element_size(&self) -> Option<u64> {
         let object = &self.finding.object;
         let of_type = || {
@@ -175,7 +175,7 @@ impl<'a> Layout<'a> {
         Some(format!("`{}`{at}", site.function))
     }
 
-    /// ` at file:line`, where the object is declared or allocated; else empty.
+    /// ` at file:line` of the object's declaration or allocation; else empty.
     pub(crate) fn at_place(&self) -> String {
         self.place().map(|p| format!(" at {p}")).unwrap_or_default()
     }
@@ -200,8 +200,7 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// Field names of the parts that `pick` takes, in the order of position,
-    /// without repetition.
+    /// The field names of the parts that `pick` selects, by position, without repetition.
     pub(crate) fn fields(&self, pick: impl Fn(&Part) -> bool) -> Vec<&'a str> {
         let mut seen = BTreeSet::new();
         self.parts
@@ -212,8 +211,8 @@ impl<'a> Layout<'a> {
             .collect()
     }
 
-    /// Owner of each array element, if the threads keep to elements of their
-    /// own: no element has two owners, and at least two threads have one.
+    /// The owner of each array element. `None` unless no element has two owners and at least
+    /// two threads own one.
     pub(crate) fn element_owners(&self) -> Option<BTreeMap<u64, u32>> {
         let mut owners: BTreeMap<u64, u32> = BTreeMap::new();
         let array = self
@@ -224,7 +223,7 @@ impl<'a> Layout<'a> {
             .array;
         for part in &self.parts {
             if part.path.element.is_none() || part.path.array != array {
-                // A scalar beside the array: not an array's business.
+                // A scalar beside the array is no advice for an array.
                 return None;
             }
             let (Some(element), Some(owner)) = (part.path.element, part.owner()) else {
@@ -240,8 +239,9 @@ impl<'a> Layout<'a> {
 }
 
 impl Part<'_> {
-    /// Whose it is: the thread that makes nearly all accesses, or of several that write it one
-    /// after the other (threads that a program makes anew for each step) the busiest.
+    /// The thread to which the word belongs: the one that makes nearly all accesses. If several
+    /// threads write it one after another (threads that a program creates anew for each step),
+    /// the busiest.
     pub(crate) fn owner(&self) -> Option<u32> {
         self.sole_owner().or_else(|| {
             let threads = self.word.threads.iter().filter(|t| t.accesses() > 0);
@@ -265,7 +265,7 @@ impl Part<'_> {
             .map(|t| t.id)
     }
 
-    /// Whether it is written more than once in a while.
+    /// Whether more than rare accesses to it are writes.
     pub(crate) fn written(&self) -> bool {
         self.word.stores() as f64 > self.word.accesses() as f64 * RARE_WRITES
     }
@@ -292,16 +292,16 @@ impl Part<'_> {
         format!("bytes {}-{last}{of}", self.position)
     }
 
-    /// The field as it stands in a declaration. Padding, bytes that are of one field or another,
-    /// and those beyond the type that is known (`+48`) stand in none.
+    /// The field as it is in the declaration. `None` for padding, for bytes that may be of one
+    /// field or another, and for bytes beyond the known type (`+48`).
     pub(crate) fn declared(&self) -> Option<&str> {
         let field = self.word.field.as_deref()?;
         let declared = !field.starts_with('+') && !field.contains(['<', '{']);
         declared.then_some(field)
     }
 
-    /// The field in backquotes, or its bytes. A block that is one scalar has a
-    /// field without a name.
+    /// The field in backquotes, or its bytes. The field of a block that is one scalar has no
+    /// name.
     pub(crate) fn called(&self, layout: &Layout) -> String {
         match self.word.field.as_deref() {
             Some(field) if !field.is_empty() && !field.starts_with('+') => format!("`{field}`"),
@@ -340,8 +340,8 @@ pub(crate) fn array_type(name: &str) -> Option<(&str, Option<u64>)> {
     }
     let open = name.find('[')?;
     let close = open + name[open..].find(']')?;
-    // For `T[4][8]` the elements are rows: only a one-dimensional array has a
-    // type that one can name here.
+    // The elements of `T[4][8]` are rows, which have no type name here: only one-dimensional
+    // arrays are handled.
     (close + 1 == name.len()).then(|| (name[..open].trim(), number(&name[open + 1..close])))
 }
 

@@ -1,6 +1,9 @@
 //! From a finding to what to change in the source: alignment, padding, copies a
 //! thread, or sharing less. Called once a finding after naming, before any
 //! report. Pure: it sees findings only, and neither files nor the target.
+//!
+//! Called by the pipeline, and by `repair` for groups of bytes and clocks of progress. It
+//! must not read sources or change anything: advice is for a person, and a plan for a remedy.
 #![forbid(unsafe_code)]
 
 mod array;
@@ -20,8 +23,8 @@ pub use isolate::{Isolation, cannot_be_isolated, isolation};
 use layout::Layout;
 use sunder_findings::{Advice, Finding, Fix, LatentOn, Sharing};
 
-/// What to do about `finding` on a machine with lines of `line_size` bytes, the
-/// best first. Never empty; `line_size` of 0 counts as 64.
+/// The advice for `finding` on a machine with lines of `line_size` bytes, the best first. Never
+/// empty; a `line_size` of 0 counts as 64.
 pub fn advise(finding: &Finding, line_size: u32) -> Vec<Advice> {
     let line_size = if line_size == 0 { 64 } else { line_size };
     if finding.latent {
@@ -40,7 +43,7 @@ pub fn advise(finding: &Finding, line_size: u32) -> Vec<Advice> {
     }
 }
 
-/// Ways to bring data of different threads onto different lines.
+/// Advice that brings data of different threads onto different lines.
 fn take_apart(layout: &Layout) -> Vec<Advice> {
     pair::advise(layout)
         .or_else(|| array::advise(layout))
@@ -65,7 +68,7 @@ fn mixed(layout: &Layout) -> Vec<Advice> {
             first.text
         );
     }
-    // With little false sharing the true part is the better lever.
+    // If less than half is false sharing, reducing the true sharing helps more.
     if share < 50.0 && !rest.is_empty() {
         std::mem::swap(&mut all, &mut rest);
     }
@@ -100,8 +103,8 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
     let mut layout = Layout::of(finding, line_size);
     layout.start_is_chance |= start_moves;
     let mut all = take_apart(&layout);
-    // What pays only while it costs (hoisting, thread pools) is no advice for
-    // something that costs nothing.
+    // What only pays while the sharing costs something (hoisting, thread pools) is no advice
+    // for a latent finding.
     all.retain(|a| !matches!(a.fix, Fix::Hoist | Fix::PerThread));
     if all.is_empty() {
         all.push(unnamed(&layout));
@@ -112,10 +115,10 @@ fn latent(finding: &Finding, line_size: u32) -> Vec<Advice> {
     all
 }
 
-/// For memory without names: who is where, and how to learn more.
+/// Advice for memory without names: which threads use which bytes, and how to learn more.
 fn unnamed(layout: &Layout) -> Advice {
     let line = layout.line_size;
-    // Of one that writes beside readers, the readers' bytes are the others.
+    // If only one word is written, the bytes of its readers are shown too.
     let all = layout.parts.iter().filter(|p| p.written()).count() < 2;
     let mut places: Vec<String> = layout
         .parts

@@ -1,10 +1,10 @@
-//! Advice for objects that share pages of a shared memory: what is on one page is a matter
-//! of where the allocator puts it, not of a line's words.
+//! Advice for objects that share pages of a shared memory. What is on one page depends on where
+//! the allocator puts objects, not on the words of a line.
 
 use crate::words::quoted;
 use sunder_findings::{Advice, Finding, Fix, Object, ObjectKind, OnPages, Sharing, file_name};
 
-/// What to do about `finding`, whose objects shared pages as `on` says. Never empty.
+/// The advice for `finding`, whose objects share the pages in `on`. Never empty.
 pub(crate) fn advise(finding: &Finding, on: &OnPages) -> Vec<Advice> {
     let page = on.page;
     let mut all = match (&finding.neighbour, finding.sharing) {
@@ -26,11 +26,12 @@ pub(crate) fn advise(finding: &Finding, on: &OnPages) -> Vec<Advice> {
     all
 }
 
-/// Two objects.
+/// Advice for two objects.
 fn apart(first: &Object, second: &Object, page: u64) -> Vec<Advice> {
     let heap = |object: &Object| object.kind == ObjectKind::Heap && !object.allocation.is_empty();
     if heap(first) && heap(second) && first.allocation_site() == second.allocation_site() {
-        // One place allocates for several, so a pool for each place would not part them.
+        // One call site allocates for both, so a pool for each call site would not separate
+        // them.
         return vec![Advice {
             fix: Fix::Allocate,
             text: format!(
@@ -60,7 +61,7 @@ fn apart(first: &Object, second: &Object, page: u64) -> Vec<Advice> {
             grows_by: Some(page),
         }];
     }
-    // What is no block of a call site can be told to start a page.
+    // An object that is not a heap block can be aligned to a page.
     let still = if heap(first) { second } else { first };
     match still.kind {
         ObjectKind::Global | ObjectKind::Tls => vec![Advice {
@@ -85,7 +86,7 @@ fn apart(first: &Object, second: &Object, page: u64) -> Vec<Advice> {
     }
 }
 
-/// One object, or blocks of one call site.
+/// Advice for one object, or for blocks of one call site.
 fn alone(object: &Object, page: u64) -> Vec<Advice> {
     let (fix, text) = match (object.kind, object.blocks) {
         (ObjectKind::Heap, Some(_)) => (
@@ -132,7 +133,7 @@ fn alone(object: &Object, page: u64) -> Vec<Advice> {
     }]
 }
 
-/// Where it was allocated or declared: a source line, or else a function.
+/// Where the object was allocated or declared: a source line, else a function.
 fn at(object: &Object) -> Option<String> {
     if let Some(place) = object.place() {
         return Some(match place.line {
@@ -205,7 +206,7 @@ mod tests {
             one.text
         );
         assert!(one.text.contains("--placement call-site"), "{}", one.text);
-        // Equation (5): a bucket costs at most a page.
+        // Equation (5): a bucket costs at most one page.
         assert_eq!(one.grows_by, Some(4096));
     }
 

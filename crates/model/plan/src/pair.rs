@@ -1,10 +1,10 @@
-//! Two distinct objects that meet on a line.
+//! Advice for two objects on one line.
 
 use crate::layout::Layout;
 use crate::words::quoted;
 use sunder_findings::{Advice, Fix, Object, ObjectKind, file_name};
 
-/// Advice for two neighbours; `None` if there is one object only.
+/// Advice for two neighbours; `None` if the finding has only one object.
 pub(crate) fn advise(layout: &Layout) -> Option<Vec<Advice>> {
     let first = &layout.finding.object;
     let second = layout.finding.neighbour.as_ref()?;
@@ -99,7 +99,7 @@ fn pools(layout: &Layout, first: &Object, second: &Object) -> Advice {
     }
 }
 
-/// At least one is a variable.
+/// Advice if at least one of the two is a variable.
 fn align(layout: &Layout, first: &Object, second: &Object) -> Advice {
     let line = layout.line_size;
     let each = |object: &Object| {

@@ -1,11 +1,11 @@
-//! How fast threads get on, from values that they change as they work: loop counters,
-//! pointers that walk, sums. A value that grows by a steady amount of CPU time is a
-//! clock of progress; how much faster it runs after a change than before is what the
-//! change gained. Pure; `repair` reads the values.
+//! How fast threads make progress, by values that they change as they work: loop counters,
+//! pointers that walk over memory, sums. A value that grows by a steady amount of CPU time is a
+//! clock of progress. The gain of a change is how much faster the clock runs after it. Pure;
+//! `repair` reads the values.
 //!
-//! Plastic compares instructions retired (EuroSys 2013, section 6), which takes a PMU
-//! and counts the instructions of guards as progress. Rounds of the program's own loops
-//! are the same work before and after, whatever code does it.
+//! Plastic compares the numbers of retired instructions (EuroSys 2013, section 6). That takes a
+//! PMU, and counts the instructions of guards as progress. Rounds of the program's own loops
+//! are the same work before and after, whichever code executes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,54 +16,55 @@ pub enum Place {
     Register(u8),
     /// Bytes on the thread's stack, at this address.
     Stack(u64),
-    /// Bytes that are moved, by the address that they have for the program.
+    /// Bytes that are moved, by their address in the program.
     Moved(u64),
 }
 
-/// A value as it was when its thread had used so much CPU time.
+/// A value, and the CPU time of its thread when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// CPU time of the thread, in ns.
+    /// CPU time of the thread until then, in ns.
     pub cpu_ns: u64,
-    /// The value; of narrower ones the upper bits are ignored.
+    /// The value; of a narrower one the upper bits are ignored.
     pub value: u64,
 }
 
-/// What was read of one thread in one window of time.
+/// The values that were read of one thread in one window of time.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     registers: Vec<(u64, [u64; 16])>,
-    /// Bytes by where they begin, with the CPU times.
+    /// The bytes by the place at which they begin, each with the CPU time.
     bytes: BTreeMap<Place, Vec<(u64, Vec<u8>)>>,
 }
 
-/// A clock needs so many readings in a row: with fewer, words that change at random
-/// would now and then look as if they grew.
+/// The number of intervals between readings that a clock needs: with fewer, words that change
+/// at random sometimes look as if they grew.
 const INTERVALS: usize = 8;
-/// Of ten intervals so many must be near the middle one: threads are interrupted.
+/// Of ten intervals, this many must have nearly the middle rate. The others may have been
+/// interrupted.
 const NEAR_OF_TEN: usize = 8;
-/// Near: at least this part of the middle rate, and at most its reciprocal. Contention
-/// comes and goes within a window, so that rates differ where the work does not.
+/// Nearly: at least this part of the middle rate, and at most its reciprocal. Contention comes
+/// and goes within a window, so rates vary even if the work does not.
 const NEAR: f64 = 0.4;
-/// Readings closer together tell nothing, in ns: a value is read a moment before or
-/// after its time.
+/// Readings that are closer together are ignored, in ns: a value is read a moment before or
+/// after its CPU time.
 const CLOSEST: u64 = 100_000;
-/// Changes of rate that are the same, as a ratio.
+/// Ratios of rates that differ by at most this factor agree.
 const SAME: f64 = 1.05;
-/// Values that run with the time of day instead of the work: units in 1 ns.
+/// Rates of values that follow the time of day instead of the work, in units per ns.
 const TIMES: [f64; 3] = [1.0, 1e-3, 1e-6];
-/// How near to such a unit is that unit.
+/// A rate follows the time of day if it differs by less than this part from such a rate.
 const IS_TIME: f64 = 0.01;
 
 impl Window {
-    /// Takes in the thread's registers, by number.
+    /// Adds the thread's registers, by number.
     pub fn registers(&mut self, cpu_ns: u64, values: [u64; 16]) {
         if is_later(self.registers.last().map(|l| l.0), cpu_ns) {
             self.registers.push((cpu_ns, values));
         }
     }
 
-    /// Takes in bytes from `place` on.
+    /// Adds bytes, which begin at `place`.
     pub fn bytes(&mut self, place: Place, cpu_ns: u64, bytes: Vec<u8>) {
         let all = self.bytes.entry(place).or_default();
         if is_later(all.last().map(|l| l.0), cpu_ns) {
@@ -71,7 +72,7 @@ impl Window {
         }
     }
 
-    /// How long it is, in ns of its thread's CPU time.
+    /// The length of the window, in ns of its thread's CPU time.
     pub fn cpu_ns(&self) -> u64 {
         let registers = self.registers.first().zip(self.registers.last());
         let registers = registers.map(|(first, last)| last.0 - first.0);
@@ -80,8 +81,8 @@ impl Window {
         bytes.chain(registers).max().unwrap_or(0)
     }
 
-    /// The clocks of progress and how fast they run, in units a ns, by where and how they
-    /// are read.
+    /// The clocks of progress and their rates in units per ns, by the place and the form of the
+    /// value.
     fn clocks(&self) -> BTreeMap<(Place, Form), f64> {
         let mut clocks = BTreeMap::new();
         for number in 0..16 {
@@ -98,7 +99,7 @@ impl Window {
                 let values = values.filter_map(|(at, bytes)| Some((*at, word(bytes, offset)?)));
                 let track = track(values);
                 let here = place.plus(offset as u64);
-                // The halves of a number of eight bytes are none.
+                // The halves of an 8-byte number are no clocks.
                 let whole = here.is_aligned() && is_double(&track);
                 offset += if whole { 8 } else { 4 };
                 let found = read(&track).into_iter();
@@ -109,14 +110,14 @@ impl Window {
         clocks
     }
 
-    /// Whether there is any.
+    /// Whether the window has any clock.
     pub fn has_clock(&self) -> bool {
         !self.clocks().is_empty()
     }
 }
 
 impl Place {
-    /// Whether a number of eight bytes would be put there.
+    /// Whether an 8-byte number could begin there.
     const fn is_aligned(self) -> bool {
         match self {
             Self::Register(_) => true,
@@ -133,12 +134,12 @@ impl Place {
     }
 }
 
-/// Readings too close to the one before are left out.
+/// Whether a reading is far enough from the one before to be used.
 fn is_later(last: Option<u64>, cpu_ns: u64) -> bool {
     last.is_none_or(|last| last + CLOSEST <= cpu_ns)
 }
 
-/// Up to eight bytes; what lies behind the last is zero.
+/// The up to eight bytes at `offset`; bytes beyond the end are zero.
 fn word(bytes: &[u8], offset: usize) -> Option<u64> {
     let rest = bytes.get(offset..).filter(|rest| rest.len() >= 4)?;
     let mut word = [0; 8];
@@ -148,29 +149,29 @@ fn word(bytes: &[u8], offset: usize) -> Option<u64> {
 }
 
 /// How the bits of a value are read. A sum of floating-point numbers grows as steadily as a
-/// counter, but its bits do not: they change by half as much whenever it has doubled.
+/// counter, but its bits do not: they change by half as much whenever the sum has doubled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Form {
-    /// As an integer of so many bits.
+    /// As an integer of this many bits.
     Integer(u32),
     /// As a floating-point number of 64 bits.
     Double,
-    /// As one of 32 bits.
+    /// As a floating-point number of 32 bits.
     Single,
-    /// 32 bits that may be either: between two powers of two, of which this is the
-    /// exponent, both grow alike.
+    /// 32 bits that may be an integer or a floating-point number with this exponent. Between
+    /// two powers of two both grow alike.
     Either(u32),
 }
 
-/// Floating-point numbers that programs compute with lie between these, but for zero.
+/// The range of the floating-point numbers that programs compute with, besides zero.
 const NUMBERS: std::ops::Range<f64> = 1e-12..1e18;
 
 fn is_number(value: f64) -> bool {
     value == 0.0 || NUMBERS.contains(&value.abs())
 }
 
-/// Whether this is most likely a floating-point number of 64 bits: the upper half of an
-/// integer that large would not change, but for one that is two.
+/// Whether the value is most likely a floating-point number of 64 bits. In an integer of that
+/// size the upper half would not change, unless it is two integers.
 fn is_double(track: &[Reading]) -> bool {
     let mut twos = track.windows(2);
     twos.any(|two| two[0].value >> 32 != two[1].value >> 32)
@@ -182,14 +183,15 @@ fn track(values: impl Iterator<Item = (u64, u64)>) -> Vec<Reading> {
     readings.collect()
 }
 
-/// The ways to read `track` by which it grows or shrinks steadily, and how fast.
+/// The ways to read `track` in which it grows or shrinks steadily, with the rates.
 fn read(track: &[Reading]) -> Vec<(Form, f64)> {
     let changes = |part: fn(u64) -> u64| {
         let mut twos = track.windows(2);
         twos.any(|two| part(two[0].value) != part(two[1].value))
     };
     let mut found = Vec::new();
-    // Most never change; what changes in the lower half alone is read there.
+    // Most values never change. A value of which only the lower half changes is read as 32
+    // bits.
     if changes(|value| value >> 32) {
         let (form, rates) = if is_double(track) {
             let of = |r: &Reading| f64::from_bits(r.value);
@@ -207,7 +209,7 @@ fn read(track: &[Reading]) -> Vec<(Form, f64)> {
     found
 }
 
-/// The lower 32 bits, as what they most likely are.
+/// The lower 32 bits, in the form that they most likely have.
 fn narrow(track: &[Reading]) -> (Form, Vec<f64>) {
     let of =
         |a: &Reading, b: &Reading| f64::from((b.value as u32).wrapping_sub(a.value as u32) as i32);
@@ -229,14 +231,14 @@ fn narrow(track: &[Reading]) -> (Form, Vec<f64>) {
     }
 }
 
-/// Changes in each interval, by `change`, in units a ns.
+/// The rates in all intervals, in units per ns. `change` gives the change between two readings.
 fn rates(track: &[Reading], change: impl Fn(&Reading, &Reading) -> f64) -> Vec<f64> {
     let each = track.windows(2);
     let rate = |two: &[Reading]| change(&two[0], &two[1]) / (two[1].cpu_ns - two[0].cpu_ns) as f64;
     each.map(rate).collect()
 }
 
-/// How far rates lie from the middle one, in the middle, as a part of that.
+/// The median distance of the rates from their median, relative to that median.
 fn scatter(rates: &[f64]) -> f64 {
     let middle_of = |mut all: Vec<f64>| {
         all.sort_unstable_by(f64::total_cmp);
@@ -246,8 +248,8 @@ fn scatter(rates: &[f64]) -> f64 {
     middle_of(rates.iter().map(|r| (r / middle - 1.0).abs()).collect())
 }
 
-/// How fast a value with these rates grows or shrinks, in units a ns; none if it does so
-/// by unsteady amounts.
+/// The rate of a value with these rates in its intervals, in units per ns; `None` if it does
+/// not grow or shrink steadily.
 fn steady(track: &[Reading], rates: &[f64]) -> Option<f64> {
     if rates.len() < INTERVALS {
         return None;
@@ -272,21 +274,21 @@ fn steady(track: &[Reading], rates: &[f64]) -> Option<f64> {
     (steady && alike && !is_time).then_some(whole)
 }
 
-/// How a thread got on before and after, by the clock that speaks for most.
+/// A thread's progress before and after a change, by the ratio on which most clocks agree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
-    /// How many times as fast.
+    /// The rate after, divided by the rate before.
     pub ratio: f64,
-    /// Units of the clock in a ns of CPU time, before.
+    /// The clock's rate before, in units per ns of CPU time.
     pub before: f64,
-    /// The same after.
+    /// The clock's rate after, in the same units.
     pub after: f64,
-    /// So many clocks agree.
+    /// The number of clocks that agree.
     pub clocks: usize,
 }
 
-/// How a thread got on in two windows; none if no clock ran in both. Clocks of work
-/// agree; where they don't, what most say counts, and the least of that.
+/// A thread's gain between two windows; `None` if no clock ran in both. Clocks of work agree.
+/// If some do not, the ratio on which most agree counts; of several such, the smallest.
 pub fn gain(before: &Window, after: &Window) -> Option<Gain> {
     let then = before.clocks();
     let mut all: Vec<(f64, f64, f64)> = after
@@ -308,8 +310,8 @@ pub fn gain(before: &Window, after: &Window) -> Option<Gain> {
         }
     }
     let (from, clocks) = best?;
-    // Of those that agree, the one in the middle; but a value that is read together with
-    // what lies before it seems to grow by far more.
+    // The median of the clocks that agree. A value that is read together with the bytes before
+    // it seems to grow by far more.
     let ratio = all.get(from + (clocks - 1) / 2)?.0;
     let agreeing = all.get(from..from + clocks)?.iter();
     let before = agreeing.map(|o| o.1.abs()).min_by(f64::total_cmp)?;
@@ -321,11 +323,10 @@ pub fn gain(before: &Window, after: &Window) -> Option<Gain> {
     })
 }
 
-/// What has to be gained for bytes to stay where they went, as a ratio of progress
-/// after and before. Two windows of a program in which nothing was changed differ too:
-/// of 40 pairs of two threads that contend, 38 were below this at real-time priority, half
-/// of them within 3 %. So what is below may be nothing at all, while faults and copies of
-/// code remain.
+/// The ratio of progress after and before from which on moved bytes stay. Two windows of an
+/// unchanged program differ too: of 40 pairs with two contending threads, 38 were below this at
+/// real-time priority, half of them within 3 %. So a smaller gain may be none at all, while
+/// faults and copies of code keep their cost.
 pub const WORTH_KEEPING: f64 = 1.05;
 
 #[cfg(test)]
@@ -410,8 +411,8 @@ mod tests {
         assert!(gained.clocks >= 2);
     }
 
-    /// Two threads add to sums and get on 1.2 times as fast after a change. The sums have
-    /// grown by half since the first window, so that their bits grow more slowly.
+    /// Two threads add to sums and run 1.2 times as fast after a change. The sums have grown by
+    /// half since the first window, so their bits grow more slowly.
     #[test]
     fn a_floating_point_sum_runs_as_its_value_does() {
         let early = |n: u64| (3e6 + 5e4 * n as f64).to_bits();
@@ -447,11 +448,11 @@ mod tests {
 
     #[test]
     fn interrupted_intervals_do_not_matter() {
-        // Every seventh interval the thread was elsewhere in the program.
+        // In every seventh interval the thread did something else.
         let odd = |n: u64| 1000 + 100 * n - if n % 7 == 3 { 200 } else { 0 };
         let before = window(&[(Place::Stack(64), &|n| 100 * n)]);
         let after = window(&[(Place::Stack(64), &odd)]);
-        // 19 intervals, of which six are far from the middle: no clock.
+        // Of 19 intervals, six are far from the middle rate: no clock.
         assert_eq!(gain(&before, &after), None);
         let seldom = |n: u64| 100 * n - if n == 9 { 70 } else { 0 };
         let after = window(&[(Place::Stack(64), &seldom)]);

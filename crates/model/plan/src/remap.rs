@@ -1,5 +1,6 @@
-//! What moves while the program runs (Plastic, EuroSys 2013, section 4.4): which bytes
-//! of contended lines go to lines of their own, and how often. Pure.
+//! Decisions about moving bytes while the program runs (Plastic, EuroSys 2013, section 4.4):
+//! which bytes of contended lines go to lines of their own, and how often. Called by `repair`.
+//! Pure.
 
 mod groups;
 mod widen;
@@ -7,27 +8,27 @@ mod widen;
 pub use groups::{Count, Group, Grouping, Unmoved, Use, apart_by, groups};
 pub use widen::{Extent, widen};
 
-/// Why bytes that had been moved went back.
+/// Why moved bytes were put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Their threads got on no faster.
+    /// Their threads made no faster progress.
     Helpless,
-    /// Something needed them at their old place.
+    /// Something needed the bytes at their original place.
     Hindered,
-    /// They can't stay away.
+    /// The bytes can't be moved at all.
     Impossible,
 }
 
-/// One time that bytes were moved, until they went back.
+/// A stay: the time from moving bytes to putting them back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stay {
-    /// Threads that use them.
+    /// The number of threads that use the bytes.
     pub threads: usize,
-    /// How many times as fast these got on; none if that was not measured.
+    /// The threads' progress divided by that before the move; `None` if it was not measured.
     pub gain: Option<f64>,
-    /// How long it lasted, in ns.
+    /// The length of the stay, in ns.
     pub lasted_ns: u64,
-    /// What moving, putting back and faults took, in ns.
+    /// The time that moving, putting back and faults took, in ns.
     pub cost_ns: u64,
     /// Why it ended.
     pub ended: Ended,
@@ -41,21 +42,21 @@ impl Stay {
     }
 }
 
-/// Bytes are not moved more often.
+/// The most stays of the same bytes.
 const MOST_STAYS: usize = 16;
-/// So many stays in a row that did not pay are the last.
+/// After this many stays in a row that did not pay, the bytes are not moved again.
 const MOST_UNPAID: usize = 3;
-/// So many stays that were measured to help nothing are the last.
+/// After this many stays that were measured to gain nothing, the bytes are not moved again.
 const MOST_HELPLESS: usize = 3;
-/// The pause after bytes were needed at their old place, in ns; it doubles with each.
+/// The pause after bytes were needed at their original place, in ns; it doubles each time.
 const AFTER_HINDRANCE: u64 = 50_000_000;
-/// The pause after a stay that did not help, in ns; it doubles with each.
+/// The pause after a stay that gained nothing, in ns; it doubles each time.
 const AFTER_HELPLESS: u64 = 5_000_000_000;
 /// The longest pause, in ns.
 const LONGEST_PAUSE: u64 = 60_000_000_000;
 
-/// How long after the last of `stays` its bytes may be moved again, in ns; none if
-/// never.
+/// The pause after the last of `stays` before its bytes may be moved again, in ns; `None` if
+/// they may not.
 pub fn pause(stays: &[Stay]) -> Option<u64> {
     let last = stays.last()?;
     let count = |ended| stays.iter().filter(|s| s.ended == ended).count();
@@ -88,7 +89,7 @@ mod tests {
 
     #[test]
     fn pauses_double_while_staying_pays() {
-        // Two threads save half of a second each: far more than a millisecond.
+        // Two threads save half a second each, far more than the cost of a millisecond.
         let good = stay(Some(2.0), 1_000_000_000, Ended::Hindered);
         let pauses: Vec<_> = (1..=4).map(|n| pause(&vec![good; n])).collect();
         let first = pauses[0].expect("it may");

@@ -133,7 +133,8 @@ fn elements_that_threads_use_one_after_the_other_are_each_ones_own() {
             "(8 bytes now, used by one thread at a time)",
         ],
     );
-    // They are not private as `protect` wants it, nor where two used them at once.
+    // They are not private in the sense of `protect`. Nor are they if two threads used them at
+    // once.
     assert!(crate::isolate::cannot_be_isolated(&finding, false).is_some());
     finding.sharing = Sharing::Mixed;
     let all = advise(&finding, 64);
@@ -201,7 +202,7 @@ fn elements_used_by_plain_code_may_be_hoisted() {
     let all = advise(&finding, 64);
     assert_eq!(fixes(&all), [Fix::Align, Fix::Hoist]);
     assert_says(&all[1], &["local variable", "`worker`", "a.c:20"]);
-    // A site of one thread is no proof that all threads run that loop.
+    // A site with one thread does not prove that all threads run that loop.
     finding.sites[0].threads = vec![1];
     assert_eq!(fixes(&advise(&finding, 64)), [Fix::Align]);
 }
@@ -317,7 +318,7 @@ fn scattered_fields_are_brought_together_first() {
             "alignas(64)",
         ],
     );
-    // 16 bytes of thread 1 and 8 of thread 2 in a line each: 128 - 24.
+    // 16 bytes of thread 1 and 8 bytes of thread 2 get a line each: 128 - 24.
     assert_eq!(all[0].grows_by, Some(104));
 }
 

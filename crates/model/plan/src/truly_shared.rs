@@ -1,4 +1,4 @@
-//! Bytes that several threads write: padding does not help, sharing less does.
+//! Advice for bytes that several threads write. Padding does not help there, less sharing does.
 
 use crate::layout::{Layout, Part};
 use crate::words::{counted, quoted, short_list};
@@ -8,8 +8,8 @@ use sunder_findings::{Advice, Fix};
 /// Advice for the truly shared bytes of a finding; empty if none are seen.
 pub(crate) fn advise(layout: &Layout) -> Vec<Advice> {
     let shared: Vec<&Part> = layout.parts.iter().filter(|p| p.truly_shared()).collect();
-    // A verdict of true sharing with words that look private: the verdict knows
-    // more (it saw the order), so all words count.
+    // The verdict is true sharing, but each word looks private. The verdict knows more than the
+    // words (it is based on the order of accesses), so all words count.
     let shared = if shared.is_empty() {
         layout.parts.iter().collect()
     } else {
@@ -94,8 +94,8 @@ impl Pattern {
     }
 }
 
-/// Whether a word looks like a lock, by its field, the object's name and type,
-/// or the functions that touch it. A guess by names: C has no better.
+/// Whether a word looks like a lock, by its field, the object's name and type, or the functions
+/// that touch it. It is a guess by names, because C has no types for locks.
 pub(crate) fn is_lock(layout: &Layout, part: &Part) -> bool {
     let object = &layout.finding.object;
     let field = part.word.field.as_deref().unwrap_or_default();
@@ -110,7 +110,7 @@ pub(crate) fn is_lock(layout: &Layout, part: &Part) -> bool {
         .iter()
         .filter(|s| !field.is_empty() && s.fields.iter().any(|f| f == field))
         .map(|s| s.function.as_str());
-    // A nameless word that only the C library's lock functions touch.
+    // A word without a name that only the C library's lock functions touch.
     let by_code = field.is_empty()
         && !layout.finding.sites.is_empty()
         && layout
@@ -125,7 +125,7 @@ pub(crate) fn is_lock(layout: &Layout, part: &Part) -> bool {
             .any(names_a_lock)
 }
 
-/// Whether a function is the C library's and takes or gives back a lock.
+/// Whether the function is one of the C library's that acquire or release a lock.
 fn locks(function: &str) -> bool {
     let name = function.trim_start_matches('_');
     let name = name.strip_prefix("GI_").unwrap_or(name);

@@ -1,4 +1,4 @@
-//! Small pieces of advice's English.
+//! Lists and counts in English, for the text of advice.
 
 /// `a`, `a and b`, `a, b and c`.
 pub(crate) fn list(items: &[String]) -> String {

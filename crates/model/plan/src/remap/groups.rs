@@ -1,16 +1,17 @@
-//! Bytes by who uses them, and what taking them apart is worth. Called with what was
-//! seen of the contended lines of some pages. Pure: names no place and moves nothing.
+//! Groups of bytes by the threads that use them, and what separating the groups is worth.
+//! Called with what was seen of the contended lines of some pages. Pure: it chooses no
+//! addresses and moves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Observed accesses of one thread to some bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Those that only read.
+    /// Accesses that only read.
     pub reads: u64,
-    /// Those that write, or read and write.
+    /// Accesses that write, or read and write.
     pub writes: u64,
-    /// Of the latter, the locked ones.
+    /// The locked ones among the writes.
     pub atomics: u64,
 }
 
@@ -19,7 +20,7 @@ impl Count {
         self.reads.saturating_add(self.writes)
     }
 
-    /// What has come since it was `before`.
+    /// The accesses since `before` was counted.
     #[must_use]
     pub const fn less(self, before: Self) -> Self {
         Self {
@@ -39,54 +40,54 @@ impl Count {
 /// Bytes that were seen in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    /// Offset of the first from the start of the pages.
+    /// Offset of the first byte from the start of the pages.
     pub offset: u64,
-    /// How many.
+    /// The number of bytes.
     pub size: u64,
-    /// By whom, and how.
+    /// The accesses of each thread.
     pub threads: BTreeMap<u32, Count>,
 }
 
 /// Bytes that move together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Offset of the first from the start of the pages.
+    /// Offset of the first byte from the start of the pages.
     pub offset: u64,
-    /// How many.
+    /// The number of bytes.
     pub size: u64,
-    /// Who uses them.
+    /// The threads that use them.
     pub threads: BTreeSet<u32>,
 }
 
 impl Group {
-    /// The first byte behind them.
+    /// Offset of the first byte after them.
     pub const fn end(&self) -> u64 {
         self.offset.saturating_add(self.size)
     }
 }
 
-/// What goes to lines of its own, and what that is worth.
+/// The bytes that go to lines of their own, and what that is worth.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grouping {
     /// By ascending offset.
     pub groups: Vec<Group>,
-    /// The share (0 to 1) of the interleavings of different threads that are between
-    /// bytes which come apart; the rest remains, for these threads use the same bytes.
+    /// The share (0 to 1) of the interleavings that is between bytes of different groups. The
+    /// rest remains, because these threads use the same bytes.
     pub apart: f64,
 }
 
-/// Why nothing is to be moved.
+/// Why nothing is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmoved {
-    /// There is nothing to take apart: all that is used is used by the same threads, or
-    /// nobody writes.
+    /// There is nothing to separate: the same threads use all bytes, or no thread writes.
     OneGroup,
-    /// The bytes of different threads overlap or alternate too finely.
+    /// There would be more groups than allowed: different threads' bytes overlap or alternate
+    /// too finely.
     TooMany,
 }
 
 impl Unmoved {
-    /// The reason, as a sentence goes on after "because".
+    /// The reason, as a clause after "because".
     pub const fn why(self) -> &'static str {
         match self {
             Self::OneGroup => "its bytes are those of one group of threads",
@@ -95,40 +96,41 @@ impl Unmoved {
     }
 }
 
-/// Who uses a byte less than once while the busiest uses it so often does not count as
-/// one of its users: a queue's other side that looks when the queue seems full, a
-/// thread that reads all results at the end.
+/// A thread that uses bytes less than once in this many uses by their busiest thread does not
+/// count as one of their users. Such are the other side of a queue, which looks when the queue
+/// seems full, and a thread that reads all results at the end.
 const SELDOM: u64 = 16;
 
-/// So many accesses, and of what is written so many writes, tell what kind bytes of
-/// several threads are; with fewer, a writer or a reader may not have been seen.
+/// The number of accesses, and for written bytes also of writes, that tells the role of bytes
+/// that several threads use. With fewer, a writer or a reader may have been missed.
 const ENOUGH: u64 = 8;
 
-/// With fewer, bytes that one thread was seen to use may be of several who share those
-/// beside them: a burst sees the one that holds the lock.
+/// Bytes with fewer accesses, all by one thread, may be used by all threads that share the
+/// bytes beside them: a burst sees only the thread that holds the lock.
 const FEW: u64 = 32;
 
-/// Bytes a line has.
+/// Bytes of a line.
 const LINE: u64 = 64;
 
-/// What bytes are to the threads that use them. Bytes of several threads that differ in
-/// this are different variables, which Plastic does not tell apart: each has the same
-/// accessors as the other.
+/// What bytes are to the threads that use them. Bytes that several threads use in different
+/// roles are different variables. Plastic does not separate these, because they have the same
+/// accessors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Nobody writes them, or hardly ever.
+    /// No thread writes them, or hardly ever.
     Read,
-    /// One thread's own, or written by one and read by the others.
+    /// They are one thread's own, or one thread writes them and the others read them.
     Of(u32),
-    /// Written by several, mostly by locked instructions: a lock, a count of references.
+    /// Several threads write them, mostly by locked instructions: a lock, a reference count.
     Locked,
-    /// Written by several.
+    /// Several threads write them.
     Plain,
-    /// Of several threads, and seen too seldom to tell; whether a write was seen.
+    /// Several threads use them, but too few accesses were seen to tell the role. The value
+    /// tells whether one of these was a write.
     Unclear(bool),
 }
 
-/// Whose bytes are: the same in all bytes of a group.
+/// The users and the role of bytes, which are the same for all bytes of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owner {
     threads: BTreeSet<u32>,
@@ -142,22 +144,22 @@ impl Use {
         total
     }
 
-    /// Takes in more accesses of a thread.
+    /// Adds accesses of a thread.
     pub fn add(&mut self, thread: u32, count: Count) {
         self.threads.entry(thread).or_default().add(count);
     }
 
-    /// How often they were seen in use.
+    /// The number of observed accesses.
     pub fn accesses(&self) -> u64 {
         self.total().all()
     }
 
-    /// Who uses them more than seldom.
+    /// The threads that use them more than seldom.
     pub fn users(&self) -> BTreeSet<u32> {
         most(self.threads.iter().map(|(&thread, c)| (thread, c.all())))
     }
 
-    /// Whether one of their users writes them; several, more than seldom.
+    /// Whether one of their users writes them; if there are several, more than seldom.
     pub fn is_written(&self) -> bool {
         let users = self.users();
         let counts = users.iter().filter_map(|user| self.threads.get(user));
@@ -186,13 +188,13 @@ impl Use {
         }
     }
 
-    /// The first byte behind them.
+    /// Offset of the first byte after them.
     pub const fn end(&self) -> u64 {
         self.offset.saturating_add(self.size)
     }
 }
 
-/// The threads that do something more than seldom.
+/// The threads whose count is more than seldom, compared with the largest count.
 fn most(all: impl Iterator<Item = (u32, u64)> + Clone) -> BTreeSet<u32> {
     let busiest = all.clone().map(|(_, count)| count).max().unwrap_or(0);
     all.filter(|(_, count)| count.saturating_mul(SELDOM) >= busiest)
@@ -200,26 +202,27 @@ fn most(all: impl Iterator<Item = (u32, u64)> + Clone) -> BTreeSet<u32> {
         .collect()
 }
 
-/// A run of bytes of one owner.
+/// Adjacent bytes with one owner.
 struct Run {
     group: Group,
     role: Role,
 }
 
-/// What is to be taken apart of `uses`, in at most `most` pieces: runs of bytes with the
-/// same owner, of which somebody writes. Others stay where they are, together. Bytes
-/// between two uses of one owner belong to it, so that wider accesses stay whole.
+/// The groups of `uses` that are to be moved, at most `most`. A group is a run of bytes with
+/// the same owner of which a thread writes some. All other bytes stay where they are, together.
+/// Bytes between two uses of one owner belong to its group, so that wider accesses stay in one
+/// piece.
 ///
-/// Bytes that several threads share truly are a group like others: they move together
-/// for all threads, and what these do to each other remains.
+/// Bytes that several threads share truly are a group like others: they move together for all
+/// threads, and the true sharing remains.
 ///
 /// # Errors
-/// If moving would not help, or there would be more than `most`.
+/// If moving would not help, or would need more than `most` groups.
 pub fn groups(uses: &[Use], most: usize) -> Result<Grouping, Unmoved> {
     let mut uses: Vec<&Use> = uses.iter().collect();
     uses.sort_by_key(|u| (u.offset, u.size));
     let mut runs: Vec<Run> = Vec::new();
-    // The run of each use.
+    // The index of each use's run.
     let mut of = Vec::with_capacity(uses.len());
     for (one, owner) in uses.iter().zip(owners(&uses)) {
         match runs.last_mut() {
@@ -238,7 +241,7 @@ pub fn groups(uses: &[Use], most: usize) -> Result<Grouping, Unmoved> {
         }
         of.push(runs.len() - 1);
     }
-    // What stays is together on its lines, whoever reads it.
+    // Bytes that stay remain on their lines together, whichever threads read them.
     let stays = runs.len();
     let of = of.iter().map(|&run| match runs[run].stays() {
         true => stays,
@@ -262,9 +265,9 @@ pub fn groups(uses: &[Use], most: usize) -> Result<Grouping, Unmoved> {
     })
 }
 
-/// Whose each of `uses` is, in their order. One that was seldom seen, and with one thread
-/// only, is its neighbours' if that thread is one of several who share these: an element
-/// of an array that another will use next.
+/// The owner of each of `uses`, in the same order. A use with few accesses, all by one thread,
+/// gets its neighbour's owner if that thread is one of several who share the neighbour: it may
+/// be an element of an array that another thread uses next.
 fn owners(uses: &[&Use]) -> Vec<Owner> {
     let mut all: Vec<Owner> = uses
         .iter()
@@ -274,7 +277,7 @@ fn owners(uses: &[&Use]) -> Vec<Owner> {
             Owner { threads, role }
         })
         .collect();
-    // A lock beside data is the lesser guess.
+    // A lock beside the data is the less likely neighbour, so it is tried last.
     for locks in [false, true] {
         let pairs = (1..all.len()).map(|n| (n, n - 1));
         let back = (1..all.len()).rev().map(|n| (n - 1, n));
@@ -288,8 +291,8 @@ fn owners(uses: &[&Use]) -> Vec<Owner> {
     all
 }
 
-/// Whether bytes that were seldom seen, and with one thread, are taken for those of
-/// several beside them.
+/// Whether bytes with few accesses, all by one thread, are taken as part of the bytes of
+/// several threads beside them.
 fn is_of_an_array((one, owner): (&Use, &Owner), (beside, several): (&Use, &Owner)) -> bool {
     let enough = match several.role {
         Role::Locked => ENOUGH,
@@ -307,8 +310,8 @@ impl Owner {
 }
 
 impl Run {
-    /// One thread's bytes are one group whether it reads or writes them, and what was
-    /// seldom seen goes with its neighbours.
+    /// The bytes of one thread are one group whether the thread reads or writes them. Bytes of
+    /// unclear role go with their neighbours.
     fn is_of(&self, owner: &Owner) -> bool {
         let unclear = |role: Role| matches!(role, Role::Unclear(_));
         self.group.threads == owner.threads
@@ -334,7 +337,7 @@ impl Run {
     }
 }
 
-/// The share of interleavings on lines that are between different groups, if accesses
+/// The share of the interleavings on each line that is between different groups, if accesses
 /// come in random order: pairs of accesses by different threads of which one writes.
 fn apart<'a>(uses: impl Iterator<Item = (&'a Use, usize)>) -> f64 {
     let mut lines: BTreeMap<u64, BTreeMap<usize, BTreeMap<u32, Count>>> = BTreeMap::new();
@@ -363,8 +366,8 @@ fn apart<'a>(uses: impl Iterator<Item = (&'a Use, usize)>) -> f64 {
     }
 }
 
-/// As [`Grouping::apart`], for what was seen of `uses` and groups that were made of
-/// something else; what is in none of them stays together.
+/// As [`Grouping::apart`], for `groups` that were not made of these `uses`. Uses that are in
+/// none of the groups stay together.
 pub fn apart_by(uses: &[Use], groups: &[Group]) -> f64 {
     let of = |one: &Use| {
         let mut all = groups.iter();
@@ -374,7 +377,7 @@ pub fn apart_by(uses: &[Use], groups: &[Group]) -> f64 {
     apart(uses.iter().map(|one| (one, of(one))))
 }
 
-/// Pairs of accesses by different threads, less those that both read.
+/// The number of pairs of accesses by different threads, without the pairs of two reads.
 fn conflicts(threads: &BTreeMap<u32, Count>) -> f64 {
     let pairs = |of: &dyn Fn(&Count) -> u64| {
         let counts = threads.values().map(|c| of(c) as f64);

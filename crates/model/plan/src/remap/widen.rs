@@ -1,29 +1,30 @@
-//! Groups over all that is their owners': what was seen of contended lines is a part of
-//! the pattern. Elements that were not seen yet, and those on lines that only one thread
-//! uses, move by the distance of their neighbours, so that an instruction that walks over
-//! them, or takes one by chance, needs no guard. Called with groups that were found. Pure.
+//! Widens groups to all bytes that belong to their owners. What was seen of contended lines is
+//! only a part of the pattern: elements that were not seen yet, and those on lines that only
+//! one thread uses, move by the same distance as their neighbours. Then an instruction that
+//! walks over them, or accesses them at random, needs no guard. Called with the groups that
+//! `groups.rs` found. Pure.
 
 use super::groups::{Group, Use};
 use std::collections::BTreeSet;
 
-/// An object, or what is known of one.
+/// An object, or the part of it that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Its first byte, from the start of the pages; negative if it begins before them.
+    /// Offset of its first byte from the start of the pages; negative if it begins before them.
     pub start: i64,
-    /// How many.
+    /// The number of bytes.
     pub size: u64,
     /// Bytes of an element, if that is known.
     pub element: Option<u64>,
 }
 
-/// The same groups, each as far as its object goes and nobody else's bytes begin: over
-/// what its threads alone were seen to use of `uses`, and what nobody was. Nothing goes
-/// beyond `len`, or from one of `objects` into another. Where it is not known which of two
-/// groups has the bytes between, they are cut as an array would be.
+/// The same groups, each widened within its object up to the bytes of other threads: over those
+/// of `uses` that only its threads were seen to use, and over bytes that no thread was seen to
+/// use. No group goes beyond `len`, or from one of `objects` into another. If the bytes between
+/// two groups may belong to either, they are divided as an array would be.
 ///
-/// Bytes of lines that are not contended are on a line with the same bytes as before,
-/// whichever group takes them along.
+/// Bytes of lines that are not contended have the same bytes on their line as before, whichever
+/// group they join.
 pub fn widen(groups: &[Group], uses: &[Use], objects: &[Extent], len: u64) -> Vec<Group> {
     let mut uses: Vec<&Use> = uses.iter().filter(|u| u.size > 0).collect();
     uses.sort_by_key(|u| (u.offset, u.size));
@@ -60,20 +61,20 @@ pub fn widen(groups: &[Group], uses: &[Use], objects: &[Extent], len: u64) -> Ve
 }
 
 impl Extent {
-    /// Its part of the pages.
+    /// The start and end of its part on the pages.
     fn on_pages(&self, len: u64) -> (u64, u64) {
         let at = |offset: i64| u64::try_from(offset).unwrap_or(0).min(len);
         let end = self.start.saturating_add_unsigned(self.size);
         (at(self.start), at(end))
     }
 
-    /// How far into it this is.
+    /// The distance of `offset` from its start.
     const fn within(&self, offset: u64) -> u64 {
         (offset as i64).wrapping_sub(self.start) as u64
     }
 }
 
-/// Bytes between two groups, or beside one.
+/// The bytes between two groups, or between a group and the object's border.
 struct Gap<'a> {
     from: u64,
     to: u64,
@@ -82,20 +83,21 @@ struct Gap<'a> {
 }
 
 impl Gap<'_> {
-    /// Where the left group's part ends and the right one's begins. `place` is how many
-    /// groups lie before the right one in the object, and how many there are.
+    /// The end of the left group's part and the start of the right group's. `place` is the
+    /// number of groups in the object before the right one, and the number of all its groups.
     fn shares(&self, uses: &[&Use], object: &Extent, place: (u64, u64)) -> (u64, u64) {
         let inside = || {
             let inside = |u: &&&Use| u.offset < self.to && self.from < u.end();
             uses.iter().filter(inside)
         };
-        // What the left one can't have, and the right one.
+        // The end of what the left group can have, and the start of what the right one can
+        // have.
         let mut end = self.to;
         let mut start = self.from;
         for one in inside() {
             let users = one.users();
             let (left, right) = (is_own(self.left, &users), is_own(self.right, &users));
-            // Of two that both may, the one whose it is alone.
+            // If both groups may have a use, it goes to the one with exactly the same threads.
             let (left, right) = match (left, right) {
                 (Own::Part, Own::All) => (false, true),
                 (Own::All, Own::Part) => (true, false),
@@ -112,21 +114,21 @@ impl Gap<'_> {
             return (end, start);
         }
         let cut = object.cut(start, end, place);
-        // No use is cut through.
+        // A use is not divided.
         let through = inside().find(|u| u.offset < cut && cut < u.end());
         let cut = through.map_or(cut, |u| u.end().min(end));
         (cut, cut)
     }
 }
 
-/// Whose bytes are, seen from a group beside them.
+/// To whom bytes belong, as seen from a group beside them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
-    /// Others use them.
+    /// Threads outside the group use them.
     No,
-    /// Some of its threads do.
+    /// Some of the group's threads use them, and no others.
     Part,
-    /// All of them.
+    /// All of the group's threads use them, and no others.
     All,
 }
 
@@ -139,9 +141,10 @@ fn is_own(group: Option<&BTreeSet<u32>>, users: &BTreeSet<u32>) -> Own {
 }
 
 impl Extent {
-    /// Where an object would be cut between `from` and `to`, both of which are possible:
-    /// at a border of equal parts if all groups in it are such; or between elements; and
-    /// among several places at the one that is a multiple of the most.
+    /// Where to divide an object between `from` and `to`, both of which are possible. It is a
+    /// border of equal parts, one for each group, if there is one in between; else a border of
+    /// elements; and of several possible borders the one that is a multiple of the largest
+    /// power of two.
     fn cut(&self, from: u64, to: u64, (before, groups): (u64, u64)) -> u64 {
         if self.size.is_multiple_of(groups.max(1)) {
             let part = self.size / groups.max(1);
@@ -159,8 +162,8 @@ impl Extent {
             let at = high / unit * unit;
             (at >= low).then_some(at)
         };
-        // The largest step that has a border there: one only, as two would have one of a
-        // larger step between them.
+        // The largest step that has a border in between. It has only one: of two adjacent ones,
+        // one would be a border of a larger step.
         let steps = (0..32).rev().map(|bits| element.saturating_mul(1 << bits));
         let best = steps.filter_map(between).next();
         let best = best.or_else(|| (0..32).rev().find_map(|bits| between(1 << bits)));

@@ -1,4 +1,4 @@
-//! Tables of uses and what becomes of them.
+//! Tables of uses with the groups that are expected of them.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn what_is_only_read_stays() {
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (16, 8)]));
 }
 
-/// Plastic's fs_mixed: the range that is read and written goes, the range that is read
+/// Plastic's fs_mixed: the range that is read and written moves, the range that is only read
 /// stays, and the writers' true sharing remains.
 #[test]
 fn a_range_that_several_write_leaves_the_range_that_others_read() {
@@ -82,8 +82,8 @@ fn a_range_that_several_write_leaves_the_range_that_others_read() {
     assert_eq!(moved(&uses), Ok(vec![(16, 16)]));
     let found = groups(&uses, 8).expect("one group moves");
     assert_eq!(found.groups[0].threads, [1, 3].into());
-    // Accesses: 200 of each of four threads. Of the six pairs of threads only the
-    // readers' does not conflict, so five conflict, and one of these is the writers'.
+    // Each of four threads has 200 accesses. Five of the six pairs of threads conflict, all but
+    // the readers'. One of the five is the writers' pair.
     assert!((found.apart - 0.8).abs() < 1e-9, "{}", found.apart);
 }
 
@@ -95,7 +95,8 @@ fn words_of_different_pairs_of_threads_come_apart() {
         &[(2, writes(50)), (3, reads(50))],
     ]);
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
-    // Six pairs of threads, of which the readers' does not conflict; 01 and 23 remain.
+    // Five of the six pairs of threads conflict, all but the readers'. The pairs 0-1 and 2-3
+    // remain.
     assert!((apart_of(&uses) - 0.6).abs() < 1e-9);
 }
 
@@ -112,7 +113,7 @@ fn the_same_bytes_and_nothing_else_are_left_alone() {
     for one in [locked(100), writes(100)] {
         let all = [(1, one), (2, one)];
         assert_eq!(moved(&words(&[&all])), Err(Unmoved::OneGroup));
-        // Several words of the same threads change hands together.
+        // Several words that the same threads use change hands together.
         assert_eq!(moved(&words(&[&all, &all])), Err(Unmoved::OneGroup));
     }
     assert_eq!(moved(&[]), Err(Unmoved::OneGroup));
@@ -122,18 +123,18 @@ fn the_same_bytes_and_nothing_else_are_left_alone() {
     assert_eq!(moved(&read), Err(Unmoved::OneGroup));
 }
 
-/// What is expected comes only from bytes that come apart.
+/// The gain is that of the bytes that are separated.
 #[test]
 fn a_little_false_sharing_beside_much_true_sharing_is_worth_little() {
     let both = [(1, locked(990)), (2, locked(990))];
     let uses = words(&[&both, &[(1, writes(10))]]);
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
-    // 1000 * 990 pairs, of which 990 * 990 remain.
+    // Of 1000 * 990 pairs, 990 * 990 remain.
     assert!((apart_of(&uses) - 0.01).abs() < 1e-9);
 }
 
-/// A queue: each side's index, which the other reads when the queue seems full or empty,
-/// and its last view of the other's.
+/// A queue: each side has an index, which the other side reads when the queue seems full or
+/// empty, and a copy of the other side's index.
 #[test]
 fn who_uses_bytes_seldom_does_not_own_them() {
     let both = |own: u32, other: u32| [(own, writes(1000)), (other, reads(4))];
@@ -145,11 +146,11 @@ fn who_uses_bytes_seldom_does_not_own_them() {
         &[(1, reads(900)), (2, reads(900))],
     ]);
     assert_eq!(moved(&uses), Ok(vec![(0, 16), (16, 16)]));
-    // What is written seldom stays beside what is read.
+    // Bytes that are seldom written stay with those that are only read.
     let flag = [(1, reads(500)), (2, reads(500)), (3, writes(1))];
     let uses = words(&[&flag, &[(3, writes(700))]]);
     assert_eq!(moved(&uses), Ok(vec![(8, 8)]));
-    // One's own, mostly read, into which another looks once.
+    // A word that its own thread mostly reads, and that another thread reads once.
     let own = Count {
         reads: 500,
         ..writes(5)
@@ -158,10 +159,10 @@ fn who_uses_bytes_seldom_does_not_own_them() {
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
 }
 
-/// The same accessors, but not the same variable.
+/// The words have the same accessors but are different variables.
 #[test]
 fn bytes_of_the_same_threads_come_apart_by_who_writes_and_how() {
-    // Each writes what the other reads as often.
+    // Each of the two writes as often as the other reads.
     let uses = words(&[
         &[(1, writes(90)), (2, reads(90))],
         &[(2, writes(90)), (1, reads(90))],
@@ -172,24 +173,25 @@ fn bytes_of_the_same_threads_come_apart_by_who_writes_and_how() {
     let data = &[(1, writes(90)), (2, writes(90))][..];
     let uses = words(&[lock, data, data]);
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 16)]));
-    // What all read beside what all count.
+    // A word that all threads read beside a counter of all threads.
     let read = &[(1, reads(90)), (2, reads(90))][..];
     assert_eq!(moved(&words(&[read, lock])), Ok(vec![(8, 8)]));
 }
 
 #[test]
 fn few_observations_do_not_tear_shared_bytes_apart() {
-    // The first word was seen written by one of the two only, as often as not by chance.
+    // The first word was seen written by one of the two threads only, which may be chance.
     let uses = words(&[
         &[(1, writes(3)), (2, reads(3))],
         &[(1, writes(40)), (2, writes(40))],
     ]);
     assert_eq!(moved(&uses), Err(Unmoved::OneGroup));
-    // The slots of a queue: what one side writes the other reads, each a few times.
+    // The slots of a queue: one side writes and the other reads, each a few times.
     let slot = |n: u64| used(8 * n, 8, &[(1, writes(5 + n)), (2, reads(5 + n))]);
     let slots: Vec<Use> = (0..8).map(slot).collect();
     assert_eq!(moved(&slots), Err(Unmoved::OneGroup));
-    // What was seldom seen goes with its neighbours, and alone where no other does.
+    // Bytes of unclear role go with their neighbours, or alone if the neighbours have other
+    // users.
     let few = [(1, writes(2)), (2, reads(2))];
     let uses = words(&[&few, &[(1, writes(90)), (2, reads(90))], &[(3, writes(90))]]);
     assert_eq!(moved(&uses), Ok(vec![(0, 16), (16, 8)]));
@@ -197,7 +199,7 @@ fn few_observations_do_not_tear_shared_bytes_apart() {
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
 }
 
-/// A lock beside five sums that its holder adds to: of one only one thread was seen, once.
+/// A lock beside five sums that its holder adds to. Of one sum only one access was seen.
 #[test]
 fn an_element_seen_with_one_of_its_threads_only_stays_with_its_neighbours() {
     let both = |n: u64| [(1, writes(n)), (2, writes(n + 3))];
@@ -210,8 +212,8 @@ fn an_element_seen_with_one_of_its_threads_only_stays_with_its_neighbours() {
         }));
         assert_eq!(moved(&uses), Ok(vec![(0, 4), (8, 40)]), "{nth}");
     }
-    // A thread that does not share the others' has its own, and so has one that was seen
-    // there as often as need be.
+    // A thread that does not share the neighbours' bytes has bytes of its own, and so has a
+    // thread that was seen there often enough.
     let uses = [used(0, 8, &both(20)), used(8, 8, &[(3, writes(2))])];
     assert_eq!(moved(&uses), Ok(vec![(0, 8), (8, 8)]));
     let uses = [used(0, 8, &both(50)), used(8, 8, &[(1, writes(40))])];
@@ -237,14 +239,14 @@ fn groups_do_not_take_apart_what_is_used_in_another_way() {
     let one = words(&[&[(1, writes(9))], &[(2, writes(9))]]);
     let mut moved = groups(&one, 8).expect("two groups").groups;
     assert!((apart_by(&one, &moved) - 1.0).abs() < 1e-9);
-    // The second goes as far as its object does; then threads use other words of it.
+    // The second group is widened to its object's end; then threads use other words of it.
     moved[1].size = 56;
     let other = [
         used(32, 8, &[(1, writes(9))]),
         used(40, 8, &[(2, writes(9))]),
     ];
     assert_eq!(apart_by(&other, &moved), 0.0);
-    // Who comes out of the second group comes apart from what stays in it.
+    // A thread that uses only bytes outside the second group is separated from those in it.
     let third = [
         used(40, 8, &[(2, writes(9))]),
         used(0, 8, &[(3, writes(9))]),

@@ -1,9 +1,9 @@
-//! Tables of groups, of what lies beside them, and of how far they go then.
+//! Tables of groups and of the bytes beside them, with the widened groups that are expected.
 
 use super::*;
 use crate::remap::Count;
 
-/// From, to and the threads of each.
+/// First byte, end, and threads of a row.
 type Row<'a> = (u64, u64, &'a [u32]);
 
 fn groups(all: &[Row<'_>]) -> Vec<Group> {
@@ -36,14 +36,14 @@ const fn object(start: i64, size: u64) -> Extent {
     }
 }
 
-/// Where groups lie in one object after it was looked at.
+/// The widened groups in one object.
 fn wide(object: Extent, found: &[Row<'_>], beside: &[Row<'_>]) -> Vec<(u64, u64)> {
     let wide = widen(&groups(found), &uses(beside), &[object], 4096);
     wide.iter().map(|g| (g.offset, g.end())).collect()
 }
 
-/// Two rows of 24 bytes and 8 of padding, of which not all was seen (streamcluster): the
-/// second lies on the next line too.
+/// Two rows of 24 bytes and 8 bytes of padding, of which only a part was seen (streamcluster).
+/// The second row continues on the next line.
 #[test]
 fn rows_of_an_array_are_whole_however_little_was_seen_of_them() {
     let rows = object(16, 64);
@@ -58,7 +58,7 @@ fn rows_of_an_array_are_whole_however_little_was_seen_of_them() {
     }
 }
 
-/// The last counts of the one and the head of the other (histogram).
+/// The last counts of one thread and the first of another (histogram).
 #[test]
 fn what_only_its_own_thread_uses_goes_along_to_the_ends_of_the_object() {
     let found = [(3040, 3088, &[1][..]), (3088, 3104, &[2])];
@@ -69,12 +69,12 @@ fn what_only_its_own_thread_uses_goes_along_to_the_ends_of_the_object() {
 
 #[test]
 fn what_others_use_is_as_far_as_a_group_goes() {
-    // A third thread's row, on a line of its own so far.
+    // A third thread's row, which is on a line of its own.
     let found = [(0, 8, &[1][..]), (32, 40, &[2])];
     let beside = [(64, 72, &[3][..]), (96, 104, &[2])];
     let rows = object(0, 4096);
     assert_eq!(wide(rows, &found, &beside), [(0, 32), (32, 64)]);
-    // What both read stays where it is, and neither group gets past it.
+    // Bytes that both threads read stay where they are, and neither group goes beyond them.
     let found = [(0, 8, &[1][..]), (56, 64, &[2])];
     let beside = [(24, 32, &[1, 2][..])];
     assert_eq!(wide(object(0, 64), &found, &beside), [(0, 24), (32, 64)]);
@@ -84,12 +84,13 @@ fn what_others_use_is_as_far_as_a_group_goes() {
 fn between_two_groups_the_cut_is_behind_the_ones_bytes_and_before_the_others() {
     let found = [(0, 8, &[1][..]), (192, 200, &[2])];
     let cut = |beside: &[Row<'_>]| wide(object(0, 200), &found, beside)[0].1;
-    // Nothing is known: equal parts.
+    // Nothing is known about the bytes: equal parts.
     assert_eq!(cut(&[]), 100);
     assert_eq!(cut(&[(104, 112, &[1])]), 128);
     assert_eq!(cut(&[(120, 128, &[1]), (136, 144, &[2])]), 128);
     assert_eq!(cut(&[(64, 72, &[2])]), 64);
-    // They alternate: each has what lies before the other's first, or behind its last.
+    // The uses alternate. Each group gets the bytes before the other's first use, or after its
+    // last.
     let found = [(0, 8, &[1][..]), (56, 64, &[2])];
     let beside = [(16, 24, &[2][..]), (40, 48, &[1])];
     assert_eq!(wide(object(0, 64), &found, &beside), [(0, 16), (48, 64)]);
@@ -102,18 +103,18 @@ fn elements_are_not_cut_through_if_their_size_is_known() {
         size: 24 * 5,
         element: Some(24),
     };
-    // Of the first record one field was seen, of the second the last.
+    // One field of the first record was seen, and the last field of the second.
     let found = [(8, 16, &[1][..]), (48, 56, &[2])];
     assert_eq!(wide(records, &found, &[]), [(8, 32), (32, 128)]);
-    // Nobody's use is either.
+    // Nor is any use divided.
     let found = [(0, 8, &[1][..]), (24, 32, &[1, 2])];
     let beside = [(12, 20, &[1][..])];
     let cut = wide(object(0, 32), &found, &beside)[0].1;
     assert!(cut <= 12 || cut >= 20, "{cut}");
 }
 
-/// A lock, then data that both threads use under it, of which an element was seen used by
-/// one of them only.
+/// A lock, then data that both threads use under it. One element of the data was seen used by
+/// only one of them.
 #[test]
 fn part_of_a_groups_threads_are_its_own_unless_a_neighbour_has_them_alone() {
     let found = [(0, 4, &[1, 2][..]), (8, 16, &[1, 2])];
@@ -128,12 +129,12 @@ fn part_of_a_groups_threads_are_its_own_unless_a_neighbour_has_them_alone() {
 
 #[test]
 fn no_group_leaves_its_object_or_the_pages() {
-    // Two objects of 24 bytes, 32 apart: what lies between is the allocator's.
+    // Two objects of 24 bytes, 32 bytes apart. The bytes between them are the allocator's.
     let all = [object(-16, 40), object(32, 24), object(4080, 40)];
     let found = groups(&[(0, 8, &[1]), (32, 40, &[2]), (4088, 4096, &[3])]);
     let wide = widen(&found, &[], &all, 4096);
     let shown: Vec<_> = wide.iter().map(|g| (g.offset, g.end())).collect();
     assert_eq!(shown, [(0, 24), (32, 56), (4080, 4096)]);
-    // Without an object groups are what they were.
+    // Without objects, groups stay as they are.
     assert_eq!(widen(&found, &[], &[], 4096), found);
 }
