@@ -42,8 +42,8 @@ impl Kind {
     }
 }
 
-/// How an access became known. Nothing after the observer depends on it except
-/// what a report says about certainty.
+/// How an access became known. After the observer, only the certainty that a report states
+/// depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Provenance {
     /// Decoded from the registers of a sample taken in time (design 4.1).
@@ -62,7 +62,7 @@ pub enum Provenance {
 /// instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Access {
-    /// When, on the monotonic clock of the machine that ran the target.
+    /// The time, on the monotonic clock of the machine that ran the target.
     pub time: Time,
     /// The thread, by the number that the kernel gave it.
     pub thread: ThreadId,
@@ -76,8 +76,8 @@ pub struct Access {
     pub kind: Kind,
     /// How it became known.
     pub provenance: Provenance,
-    /// How many accesses of the program this one stands for, at least; 1 for
-    /// exact streams.
+    /// The least number of the program's accesses that this one stands for; 1 for exact
+    /// streams.
     pub weight: f32,
 }
 

@@ -1,6 +1,5 @@
-//! What is mapped where in the target: the value that observers learn from the
-//! kernel and that names are looked up in. Parsing `/proc` is the observers'
-//! work, not this crate's.
+//! The mappings of the target. Observers learn them from the kernel, and names are looked up in
+//! them. Parsing `/proc` is the observers' work, not this crate's.
 
 use crate::{Address, Span};
 use alloc::{string::String, vec::Vec};
@@ -17,13 +16,13 @@ pub struct Mapping {
     pub path: String,
     /// The file's inode number; 0 for anonymous memory.
     pub inode: u64,
-    /// May be read, written, executed.
+    /// Whether it may be read.
     pub read: bool,
-    /// See `read`.
+    /// Whether it may be written.
     pub write: bool,
-    /// See `read`.
+    /// Whether it may be executed.
     pub execute: bool,
-    /// `MAP_SHARED`.
+    /// Whether it was mapped with `MAP_SHARED`.
     pub shared: bool,
 }
 
@@ -49,8 +48,8 @@ impl Mappings {
         Self(Vec::new())
     }
 
-    /// Adds `new`; what it covers of older mappings is cut away, as `mmap` with
-    /// `MAP_FIXED` does.
+    /// Adds `new`. Parts of older mappings that it covers are removed, as `mmap` does with
+    /// `MAP_FIXED`.
     pub fn insert(&mut self, new: Mapping) {
         if new.span.len == 0 {
             return;
@@ -60,7 +59,7 @@ impl Mappings {
         self.0.insert(at, new);
     }
 
-    /// Removes what `gap` covers.
+    /// Removes everything within `gap`.
     pub fn remove(&mut self, gap: Span) {
         if gap.len == 0 {
             return;

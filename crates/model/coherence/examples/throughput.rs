@@ -1,8 +1,8 @@
-//! Measures how many accesses a second the simulator takes on made-up mixes, and
-//! how its time grows with the length of the trace, the nodes and the touched
-//! granules, and the memory that a touched granule takes. The traces are made
-//! before the clock starts. Prints the median of several runs with the fastest
-//! and the slowest. At the end two machines at once against one alone.
+//! Measures how many accesses a second the simulator takes on made-up mixes; how its time grows
+//! with the length of the trace, the nodes and the touched granules; and the memory for each
+//! touched granule. The traces are made before the clock starts. Prints the median of several
+//! runs with the fastest and the slowest. At the end it compares two machines at once with one
+//! alone.
 
 use std::time::Instant;
 use sunder_coherence::{
@@ -19,7 +19,7 @@ struct Event {
     kind: Kind,
 }
 
-/// Marsaglia's xorshift: good enough to scatter addresses.
+/// Marsaglia's xorshift, which is good enough to scatter addresses.
 struct Random(u64);
 
 impl Random {
@@ -33,14 +33,14 @@ impl Random {
 
 #[derive(Clone, Copy)]
 enum Mix {
-    /// Nine of ten accesses to 16 lines of the node's own, the rest to all of its
-    /// own lines, one in a hundred to 64 lines of all nodes.
+    /// Nine of ten accesses are to 16 lines of the node's own, the others to all of its own
+    /// lines; one in a hundred is to 64 lines of all nodes.
     Private,
     /// Reads of lines that all nodes read.
     ReadShared,
-    /// Runs of 1 to 8 accesses to 64 lines in which each node has its own word.
+    /// Runs of 1 to 8 accesses to 64 lines. In each line every node has a word of its own.
     PingPong,
-    /// Every node walks through its own lines, all words of each.
+    /// Every node walks through its own lines, and all words of each.
     Walk,
 }
 
@@ -52,8 +52,8 @@ fn kind(random: &mut Random, writes_percent: u64) -> Kind {
     }
 }
 
-/// `length` accesses by `nodes` nodes to about `lines` lines in turns of some
-/// tens of accesses, as a trace of threads that really run is interleaved.
+/// `length` accesses by `nodes` nodes to about `lines` lines, in turns of some tens of
+/// accesses, as threads that really run are interleaved in a trace.
 fn trace(mix: Mix, length: usize, nodes: u32, lines: u64) -> Vec<Event> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let own = (lines / u64::from(nodes)).max(16);
@@ -165,7 +165,7 @@ fn plain(label: &str, config: Config, events: &[Event]) -> Result<(), Error> {
 
 fn main() -> Result<(), Error> {
     let eight = Config::cache_line(8);
-    // First, while the allocator has nothing to use again.
+    // This is measured first, before the allocator has memory to reuse.
     println!("memory for each touched line:");
     for (name, sharers) in [("1 node", 1), ("8 nodes that write", 8)] {
         let bytes = bytes_a_line(eight, sharers)?;
@@ -241,7 +241,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Memory in use, by the kernel's count; 0 where it does not tell.
+/// Memory in use, as the kernel reports it; 0 if it does not.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split_whitespace().nth(1);
@@ -251,7 +251,7 @@ fn resident() -> u64 {
         * 4096
 }
 
-/// What a simulator takes for each of 2^20 lines, each written by `sharers` nodes.
+/// Bytes that a simulator takes for each of 2^20 lines, each written by `sharers` nodes.
 fn bytes_a_line(config: Config, sharers: u32) -> Result<f64, Error> {
     let lines = 1u64 << 20;
     let before = resident();

@@ -1,13 +1,13 @@
-//! Private caches of limited size: which granules a node has room for. Keeps
-//! places and their order of use; what a copy is worth is not its concern.
+//! Private caches of limited size: which granules a node has room for. They keep entries and
+//! their order of use; the state of a copy is not their concern.
 
 use crate::config::{CacheSize, Caches};
 
-/// No granule.
+/// The value of an empty entry.
 const EMPTY: u32 = u32::MAX;
 
-/// One level of one node: sets of entries, the latest used first, empty ones at
-/// the end.
+/// One level of one node's caches: sets of entries, the most recently used first, empty entries
+/// last.
 #[derive(Debug)]
 struct Level {
     entries: Vec<u32>,
@@ -36,7 +36,7 @@ impl Level {
         &mut self.entries[start..start + self.ways]
     }
 
-    /// Makes `slot` the latest used if it is there.
+    /// Makes `slot` the most recently used, if the level has it.
     fn find(&mut self, key: u64, slot: u32) -> bool {
         let set = self.set(key);
         if set[0] == slot {
@@ -49,7 +49,7 @@ impl Level {
         true
     }
 
-    /// Puts `slot` in, which is not there, and returns what had to go.
+    /// Adds `slot`, which must not be there, and returns the entry that was replaced.
     fn fill(&mut self, key: u64, slot: u32) -> Option<u32> {
         let set = self.set(key);
         let last = set[set.len() - 1];
@@ -74,16 +74,16 @@ struct Private {
     second: Option<Level>,
 }
 
-/// What touching a granule did.
+/// What an access to a granule did to the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Touched {
-    /// It was in the first level.
+    /// Whether the granule was in the first level.
     pub(crate) first_level: bool,
-    /// What left the node to make room for it.
+    /// The granule that was replaced in the node to make room.
     pub(crate) replaced: Option<u32>,
 }
 
-/// The caches of all nodes; each is allocated when its node comes.
+/// The caches of all nodes. Those of a node are allocated at its first access.
 #[derive(Debug)]
 pub(crate) struct PrivateCaches {
     nodes: Vec<Option<Box<Private>>>,
@@ -93,7 +93,7 @@ pub(crate) struct PrivateCaches {
 }
 
 impl PrivateCaches {
-    /// None for infinite caches. The sizes have been checked.
+    /// `None` for infinite caches. The sizes must have been checked.
     pub(crate) fn new(caches: Caches, granule: u64, nodes: u32) -> Option<Self> {
         let Caches::Private { l1, l2 } = caches else {
             return None;
@@ -106,8 +106,8 @@ impl PrivateCaches {
         })
     }
 
-    /// `node` touches the granule `key` with entry `slot`, and has it afterwards.
-    /// `key_of` gives the number of an entry's granule.
+    /// `node` accesses the granule `key` with entry `slot`, and has it afterwards. `key_of`
+    /// gives the number of an entry's granule.
     pub(crate) fn touch(
         &mut self,
         node: u32,
@@ -132,7 +132,7 @@ impl PrivateCaches {
                 if let Some(gone) = replaced {
                     private.first.remove(key_of(gone), gone);
                 }
-                // What leaves the first level alone stays in the second.
+                // A granule that only leaves the first level stays in the second.
                 private.first.fill(key, slot);
             } else {
                 replaced = private.first.fill(key, slot);
@@ -144,7 +144,7 @@ impl PrivateCaches {
         }
     }
 
-    /// `node` lost the granule.
+    /// Removes the granule, which `node` has lost.
     pub(crate) fn remove(&mut self, node: u32, key: u64, slot: u32) {
         if let Some(private) = &mut self.nodes[node as usize] {
             private.first.remove(key, slot);
@@ -154,8 +154,8 @@ impl PrivateCaches {
         }
     }
 
-    /// Whether `node` has the granule, at the level where coherence is kept. For
-    /// checks of invariants.
+    /// Whether `node` has the granule, at the level that keeps coherence. For checks of
+    /// invariants.
     pub(crate) fn holds(&mut self, node: u32, key: u64, slot: u32) -> bool {
         let Some(private) = &mut self.nodes[node as usize] else {
             return false;

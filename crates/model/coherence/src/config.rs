@@ -1,5 +1,5 @@
-//! What machine to simulate, and what machines there cannot be. Used by the
-//! simulator's constructor; knows nothing of its state.
+//! The configuration of the simulated machine, and which configurations are impossible. Used by
+//! the simulator's constructor; it knows nothing about the simulator's state.
 
 /// The most nodes that a machine can have.
 pub const MAX_NODES: u32 = 65_536;
@@ -10,21 +10,21 @@ pub const MAX_CACHE_GRANULES: u64 = 1 << 24;
 /// The largest granule, in bytes.
 const MAX_GRANULE: u64 = 1 << 20;
 
-/// How nodes keep their copies coherent. In all three a write destroys every
-/// other copy.
+/// The protocol by which nodes keep their copies coherent. In all three, a write invalidates
+/// every other copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// A copy is read-only or writable, and a granule that one node alone has
-    /// read must still ask before its first write: replication and invalidation
-    /// as a page-based shared memory does it with page protection.
+    /// A copy is read-only or writable. Even a granule that only one node has read needs a
+    /// request before its first write. This is how a page-based shared memory replicates and
+    /// invalidates by page protection.
     Msi,
-    /// A sole clean copy is exclusive and becomes writable in silence. Clean data
-    /// come from memory.
+    /// A sole clean copy is exclusive and becomes writable without a request. Clean data come
+    /// from memory.
     #[default]
     Mesi,
-    /// As MESI, and one of several clean copies (the latest) answers requests in
-    /// memory's place, as does an exclusive one.
+    /// As MESI, but an exclusive copy, and the latest of several clean copies, answer requests
+    /// in place of memory.
     Mesif,
 }
 
@@ -45,39 +45,38 @@ pub enum Caches {
     /// No copy is ever replaced.
     #[default]
     Infinite,
-    /// Set-associative, replaced by least recent use. A second level includes the
-    /// first: what it loses, the first loses too, and it sees only what the
-    /// first misses, so its order of use is that of the first's misses. Coherence
-    /// is kept by the outermost level; what the first loses alone goes back to
-    /// the second in silence.
+    /// Set-associative with least-recently-used replacement. The second level includes the
+    /// first: a granule that it loses is lost by the first level too. It sees only the first
+    /// level's misses, so these determine its order of use. Coherence is kept by the outermost
+    /// level; a granule that only the first level loses goes back to the second without a
+    /// request.
     Private {
         /// The first level.
         l1: CacheSize,
-        /// The second, if there is one.
+        /// The second level, if there is one.
         l2: Option<CacheSize>,
     },
 }
 
-/// A machine.
+/// A simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// The unit of coherence in bytes: a power of two from 8 to 1,048,576.
     pub granule: u64,
-    /// How many nodes have a copy of their own: 1 to [`MAX_NODES`].
+    /// The number of nodes with a copy of their own: 1 to [`MAX_NODES`].
     pub nodes: u32,
-    /// How copies are kept coherent.
+    /// The coherence protocol.
     pub protocol: Protocol,
-    /// How much each node can hold.
+    /// The caches of each node.
     pub caches: Caches,
     /// The precision of the classification in bytes: 1, 2, 4 or 8.
     pub word: u32,
 }
 
 impl Config {
-    /// A machine of `nodes` with infinite caches, MESI, and granules of `granule`
-    /// bytes. The word is the smallest that leaves at most 64 words in a granule,
-    /// which is the fastest, and at most 8 bytes: 1 byte up to granules of 64, 2 at
-    /// 128, 4 at 256, then 8.
+    /// A machine of `nodes` nodes with infinite caches, MESI, and granules of `granule` bytes.
+    /// The word is the smallest that leaves at most 64 words in a granule, which is the
+    /// fastest, and at most 8 bytes: 1 byte up to granules of 64, 2 at 128, 4 at 256, then 8.
     pub const fn new(granule: u64, nodes: u32) -> Self {
         let word = match granule {
             0..=64 => 1,
@@ -99,9 +98,9 @@ impl Config {
         Self::new(64, nodes)
     }
 
-    /// The page-based distributed shared memory of SCSTallocator, section 4.1: 16
-    /// nodes, pages of 4096 bytes. The precision of its classification is not
-    /// given there; 8 bytes is ours.
+    /// The page-based distributed shared memory of SCSTallocator, section 4.1: 16 nodes, pages
+    /// of 4096 bytes. The paper does not give the precision of its classification; 8 bytes is
+    /// our choice.
     pub const fn dsm() -> Self {
         Self {
             protocol: Protocol::Msi,
@@ -109,10 +108,10 @@ impl Config {
         }
     }
 
-    /// Whether such a machine can be.
+    /// Checks that such a machine is possible.
     ///
     /// # Errors
-    /// The first part that cannot.
+    /// If a part of the configuration is impossible; the first such part.
     pub fn check(&self) -> Result<(), Error> {
         let granule = self.granule;
         if !granule.is_power_of_two() || !(8..=MAX_GRANULE).contains(&granule) {
@@ -160,7 +159,7 @@ fn check_cache(level: u8, size: CacheSize, granule: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// A machine that cannot be, or an access that none can make.
+/// An impossible machine, or an impossible access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -173,7 +172,7 @@ pub enum Error {
     /// More nodes than [`MAX_NODES`].
     #[error("{0} nodes are too many: the most is {MAX_NODES}")]
     TooManyNodes(u32),
-    /// An impossible precision.
+    /// A word size that is not 1, 2, 4 or 8, or larger than the granule.
     #[error("a word of {0} bytes: it must be 1, 2, 4 or 8")]
     Word(u32),
     /// A cache that is not a whole number of sets.
@@ -181,11 +180,11 @@ pub enum Error {
         "an L{level} cache of {bytes} bytes does not divide into sets of {ways} ways of {granule} bytes"
     )]
     CacheSize {
-        /// Which level.
+        /// The cache's level.
         level: u8,
-        /// Its capacity.
+        /// The cache's capacity.
         bytes: u64,
-        /// Its ways.
+        /// The cache's ways.
         ways: u32,
         /// The coherence granule.
         granule: u64,
@@ -195,17 +194,17 @@ pub enum Error {
         "an L{level} cache of {bytes} bytes holds more than {MAX_CACHE_GRANULES} granules: simulate infinite caches instead"
     )]
     CacheTooLarge {
-        /// Which level.
+        /// The cache's level.
         level: u8,
-        /// Its capacity.
+        /// The cache's capacity.
         bytes: u64,
     },
-    /// A second level that cannot include the first.
+    /// A second level that is too small to include the first.
     #[error("an L2 cache of {l2} bytes cannot include an L1 cache of {l1}")]
     Inclusion {
         /// The first level's capacity.
         l1: u64,
-        /// The second's.
+        /// The second level's capacity.
         l2: u64,
     },
     /// An access by a node that the machine does not have.
@@ -213,18 +212,18 @@ pub enum Error {
     Node {
         /// The node.
         node: u32,
-        /// How many there are.
+        /// The number of nodes of the machine.
         nodes: u32,
     },
-    /// An access of no bytes, or one that runs over the end of the address space.
+    /// An access of no bytes, or one that goes beyond the end of the address space.
     #[error("an access of {width} bytes at {address:#x} is no span of memory")]
     Span {
-        /// Where it starts.
+        /// The access's first byte.
         address: u64,
-        /// How wide it is.
+        /// The access's width in bytes.
         width: u32,
     },
-    /// More granules touched than the simulator can number.
+    /// More granules were touched than the simulator can number.
     #[error("more than {} granules touched", u32::MAX)]
     TooManyLines,
 }

@@ -1,45 +1,44 @@
-//! What is counted, for a node, a line and the machine. Plain numbers; whoever
-//! changes state counts.
+//! The counts of a node, a line and the machine. They are plain numbers; the code that changes
+//! state counts.
 
 use std::ops::AddAssign;
 
 /// Counts of a node, a line or the whole machine.
 ///
-/// A *reference* is the part of an access that lies in one granule. When the
-/// trace is finished, each is exactly one of: hit, upgrade, or miss of one of
-/// four kinds.
+/// A *reference* is the part of an access that lies in one granule. When the trace is finished,
+/// each reference is exactly one of: a hit, an upgrade, or a miss of one of the four kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
     /// Accesses, counted once for each granule that they touch.
     pub references: u64,
-    /// Of the references, those whose granule was in the first-level cache; 0 for
-    /// infinite caches, and for lines.
+    /// References whose granule was in the first-level cache; 0 for infinite caches, and for
+    /// lines.
     pub first_level: u64,
     /// First misses of a node on a granule.
     pub cold: u64,
-    /// Misses on granules that were replaced for want of room.
+    /// Misses on granules that were replaced to make room.
     pub replacement: u64,
-    /// Misses that bring a word that another node wrote and this one uses.
+    /// Misses that bring a word that another node wrote and that this node uses.
     pub true_sharing: u64,
-    /// Useless misses: no word that others wrote is used.
+    /// Useless misses: the node uses no word that others wrote.
     pub false_sharing: u64,
-    /// Misses after an invalidation that are false sharing if, with Eggers and
-    /// Jeremiassen, only the missing access is looked at.
+    /// Misses after an invalidation that are false sharing by the definition of Eggers and
+    /// Jeremiassen, which looks only at the missing access.
     pub false_by_first_access: u64,
-    /// Of the misses, those by a write or an atomic.
+    /// Misses by a write or an atomic.
     pub write_misses: u64,
-    /// Writes to a valid copy that had to ask for ownership.
+    /// Writes to a valid copy that needed a request for ownership.
     pub upgrades: u64,
-    /// Copies of other nodes destroyed by this node's writes.
+    /// Copies of other nodes that this node's writes invalidated.
     pub invalidations: u64,
     /// Misses that another node's dirty copy answered (hit modified, HITM).
     pub hitm: u64,
     /// Misses that another node's clean copy answered (MESIF).
     pub forwards: u64,
-    /// Dirty copies written to memory, because another node read them or
-    /// because they were replaced. What is still dirty when the trace ends is
-    /// not counted. Of no meaning for a shared memory without a memory behind it.
+    /// Dirty copies written to memory, because another node read them or because they were
+    /// replaced. Copies that are still dirty when the trace ends are not counted. Has no
+    /// meaning for a shared memory without a memory behind it.
     pub write_backs: u64,
 }
 
@@ -54,17 +53,17 @@ impl Counts {
         self.true_sharing + self.false_sharing
     }
 
-    /// Misses without which a node would use a wrong value.
+    /// Misses without which a node would use a wrong value: all but false sharing.
     pub const fn essential(&self) -> u64 {
         self.misses() - self.false_sharing
     }
 
-    /// References that needed nobody else.
+    /// References that needed no request to another node or to memory.
     pub const fn hits(&self) -> u64 {
         self.references - self.misses() - self.upgrades
     }
 
-    /// The same as a page-based shared memory names them.
+    /// The same counts under the names of a page-based shared memory.
     pub const fn faults(&self) -> Faults {
         Faults {
             read: self.misses() - self.write_misses,
@@ -96,11 +95,11 @@ impl AddAssign for Counts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Faults {
-    /// Reads of a page of which the node had no copy.
+    /// Reads of a page of which the node has no copy.
     pub read: u64,
-    /// Writes to a page of which the node had no copy.
+    /// Writes to a page of which the node has no copy.
     pub write: u64,
-    /// Writes to a page of which the node had a read-only copy.
+    /// Writes to a page of which the node has a read-only copy.
     pub upgrade: u64,
 }
 

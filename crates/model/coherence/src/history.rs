@@ -1,17 +1,16 @@
-//! Who wrote which word of a shared line last, and when. Answers the question of
-//! the classification: what did others write since? Kept only for lines that
-//! several nodes touched.
+//! The last writer of each word of a shared granule, with the time of its write. It answers the
+//! question of the classification: which words did others write since a given time? Kept only
+//! for granules that several nodes touched.
 //!
-//! The last write of each word is enough, though Dubois' algorithm keeps a flag
-//! for each word and node. A word is pending for a node iff another node wrote it
-//! after the node's last essential miss and the node has not touched it since.
-//! If the node itself wrote it last, that write was a touch: it made its lifetime
-//! essential, so nothing earlier is pending. If another did, that write itself is
-//! pending or not by its time.
+//! The last write of each word is enough, although Dubois' algorithm keeps a flag for each word
+//! and node. A word is pending for a node if and only if another node wrote it after the node's
+//! last essential miss and the node has not touched it since. If the node itself wrote the word
+//! last, that write touched it and made its lifetime essential, so no earlier write is pending.
+//! If another node wrote it last, the time of that write tells whether it is pending.
 //!
-//! Time counts the line's changes of writer, not accesses: a node's writes
-//! between gaining and losing ownership have one time, because no other node can
-//! look in between.
+//! Time counts the changes of the granule's writer, not accesses. All writes of a node between
+//! gaining and losing ownership have the same time, because no other node can access the
+//! granule in between.
 
 /// The part of a granule that an access touches, in words.
 #[derive(Clone, Copy, Debug)]
@@ -20,23 +19,23 @@ pub(crate) struct Words {
     pub(crate) first: u32,
     /// The last word.
     pub(crate) last: u32,
-    /// One bit a word in granules of up to 64 words, all ones in larger ones.
+    /// One bit for each word in granules of up to 64 words; all ones in larger ones.
     pub(crate) mask: u64,
 }
 
-/// Times take the upper bits of a stamp, writers the lower 24.
+/// The upper bits of a stamp are a time, the lower 24 bits a node.
 const NODE_BITS: u32 = 24;
 
 /// The last write of each word.
 #[derive(Debug)]
 pub(crate) enum History {
-    /// For up to 64 words: disjoint masks, the oldest first, empty ones dropped.
+    /// For up to 64 words: disjoint masks, the oldest first, without empty ones.
     Narrow(Vec<Epoch>),
-    /// For more: one stamp a word, allocated at the first write.
+    /// For more words: one stamp for each word, allocated at the first write.
     Wide(Vec<u64>),
 }
 
-/// The words that were written last by one node in one span of ownership.
+/// The words that one node wrote last in one span of ownership.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epoch {
     words: u64,
@@ -53,7 +52,7 @@ impl History {
         }
     }
 
-    /// Narrow granules: `node` wrote `words` while it was the owner since `time`.
+    /// Narrow granules: `node`, the owner since `time`, wrote `words`.
     pub(crate) fn record(&mut self, words: u64, time: u64, node: u32) {
         let Self::Narrow(epochs) = self else { return };
         if words == 0 {
@@ -66,8 +65,7 @@ impl History {
         epochs.push(Epoch { words, time, node });
     }
 
-    /// Narrow granules: the words that others than `node` wrote after each of two
-    /// times.
+    /// Narrow granules: the words that nodes other than `node` wrote after each of two times.
     pub(crate) fn foreign(&self, node: u32, since: u64, later: u64) -> (u64, u64) {
         let Self::Narrow(epochs) = self else {
             return (0, 0);
@@ -87,8 +85,8 @@ impl History {
         found
     }
 
-    /// Wide granules: `node`, the owner since `time`, writes `words`. The granule
-    /// has `total` words.
+    /// Wide granules: `node`, the owner since `time`, writes `words`. The granule has `total`
+    /// words.
     pub(crate) fn stamp(&mut self, words: Words, time: u64, node: u32, total: u32) {
         let Self::Wide(stamps) = self else { return };
         if stamps.is_empty() {
@@ -98,8 +96,7 @@ impl History {
             .fill(time << NODE_BITS | u64::from(node));
     }
 
-    /// Wide granules: whether another than `node` wrote one of `words` after
-    /// `since`.
+    /// Wide granules: whether a node other than `node` wrote one of `words` after `since`.
     pub(crate) fn foreign_within(&self, words: Words, node: u32, since: u64) -> bool {
         let Self::Wide(stamps) = self else {
             return false;
@@ -123,7 +120,7 @@ mod tests {
         let mut history = History::new(true);
         history.record(0b1111, 1, 7);
         history.record(0b0110, 2, 8);
-        // Node 9 sees all; node 8 only what 7 still has; after time 1 only 8's.
+        // Node 9 sees all words; node 8 only those last written by 7; after time 1 only 8's.
         assert_eq!(history.foreign(9, 0, 1), (0b1111, 0b0110));
         assert_eq!(history.foreign(8, 0, 0), (0b1001, 0b1001));
         assert_eq!(history.foreign(7, 1, 2), (0b0110, 0));

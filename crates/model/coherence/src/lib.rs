@@ -1,8 +1,7 @@
-//! The coherence model: replays a stream of accesses on a machine whose nodes
-//! keep private copies of granules, and says of every miss why it happened.
-//! Called by whoever holds a complete trace; pure code, which reads no clock,
-//! file or process. It does not know what an object or a thread is: it hands
-//! back the caller's tags.
+//! The coherence model: it replays a stream of accesses on a machine whose nodes keep private
+//! copies of granules, and tells of every miss why it happened. Called with a complete trace by
+//! the simulation. It is pure code, which reads no clock, file or process, and knows nothing
+//! about objects and threads: it returns the caller's tags.
 //!
 //! # Essential and useless misses
 //!
@@ -27,30 +26,30 @@
 //!
 //! Three decisions of ours:
 //!
-//! - A store to a pending word counts as use, like a load: the two nodes do
-//!   communicate through that word, and moving it apart would not help.
-//! - The paper has infinite caches. With finite ones the loss decides: a copy that
-//!   was replaced would have been missed whoever wrote meanwhile, so the miss is a
+//! - A store to a pending word counts as a use, like a load: the two nodes do communicate
+//!   through that word, and moving it apart would not help.
+//! - The paper has infinite caches. With finite caches the way in which the copy was lost
+//!   decides: a copy that was replaced would be missed whatever others wrote, so the miss is a
 //!   replacement miss, which is essential and brings all pending values.
 //! - Words are [`Config::word`] bytes: single bytes in lines up to 64 bytes. Bytes
 //!   of one word count as one variable, so a coarse word hides false sharing.
 //!
-//! Eggers' and Jeremiassen's older definition ("Eliminating false sharing", ICPP
-//! 1991) looks at the missing access alone: false if the words that *it* touches
-//! were not written by others since the copy was invalidated. It calls a miss
-//! false although a later access of the same lifetime needs the new values, and
-//! true or false by the order of the program's loads. It costs nothing, so it is
-//! counted beside the other, in [`Counts::false_by_first_access`]. Torrellas,
-//! Lam and Hennessy (IEEE ToC 1994) ask whether the missing access's word was touched by
-//! this node before (if not, the miss is cold) and whether another wrote it
-//! since; that needs a history of touched words for each node and is not offered.
+//! The older definition by Eggers and Jeremiassen ("Eliminating false sharing", ICPP 1991)
+//! looks only at the missing access: the miss is false if the words that *this* access touches
+//! were not written by others since the copy was invalidated. By that definition a miss is
+//! false even if a later access of the same lifetime needs the new values, and the order of the
+//! program's loads decides. It costs nothing, so it is counted as well, in
+//! [`Counts::false_by_first_access`]. Torrellas, Lam and Hennessy (IEEE ToC 1994) ask whether
+//! this node touched the missing access's word before (if not, the miss is cold) and whether
+//! another node wrote it since. That needs a history of touched words for each node and is not
+//! offered.
 //!
 //! # Machines
 //!
-//! [`Protocol`] says how copies are kept, [`Caches`] whether they are lost for want
-//! of room. [`Config::dsm`] is the page-based machine of SCSTallocator (section
-//! 4.1): 16 nodes, pages of 4096 bytes, sequential consistency by replication and
-//! invalidation. Accesses take effect in the order in which they are given.
+//! [`Protocol`] tells how copies are kept coherent, [`Caches`] whether they are lost for lack
+//! of room. [`Config::dsm`] is the page-based machine of SCSTallocator (section 4.1): 16 nodes,
+//! pages of 4096 bytes, sequential consistency by replication and invalidation. Accesses take
+//! effect in the order in which they are given.
 //!
 //! ```
 //! use sunder_coherence::{Address, Config, Kind, Simulator};

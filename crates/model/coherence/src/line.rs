@@ -1,8 +1,8 @@
-//! What is known of one granule: who holds it in which state, and what of its
-//! past the classification needs. Changed by `transition` alone.
+//! The record of one granule: which nodes hold it in which state, and the part of its past that
+//! the classification needs. Only [`crate::transition`] changes it.
 //!
-//! Most granules of a program are touched by one node only. They take one
-//! compact entry; what sharing needs is allocated when a second node comes.
+//! Most granules of a program are touched by one node only. Such a granule takes one compact
+//! entry; what sharing needs is allocated when a second node comes.
 
 use crate::config::Protocol;
 use crate::history::{History, Words};
@@ -15,31 +15,31 @@ use crate::places::Places;
 pub(crate) enum State {
     /// No valid copy.
     Invalid,
-    /// Clean, and others may have it too.
+    /// Clean; other nodes may have a copy too.
     Shared,
-    /// Clean, others may have it, and this one answers for memory (MESIF).
+    /// Clean; other nodes may have a copy too, and this one answers for memory (MESIF).
     Forward,
-    /// Clean, and nobody else has it.
+    /// Clean; no other node has a copy.
     Exclusive,
-    /// Dirty, and nobody else has it.
+    /// Dirty; no other node has a copy.
     Modified,
 }
 
-/// How a replica was lost last: what the next miss is called.
+/// How a replica was last lost, which determines the kind of the next miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// There was none yet.
+    /// It was never lost.
     Never,
     Invalidated,
     Replaced,
 }
 
-/// One node's copy of a granule, also after it was lost.
+/// One node's copy of a granule. It is kept after the copy is lost.
 #[derive(Clone, Debug)]
 pub(crate) struct Replica<T> {
-    /// While valid, in narrow granules: the words that others wrote since the last
-    /// essential miss, zero once this lifetime is essential. In wide granules all
-    /// ones or zero. While invalid: the time of the loss.
+    /// While valid, in narrow granules: the words that others wrote since the last essential
+    /// miss, or zero once this lifetime is essential. In wide granules all ones or zero. While
+    /// invalid: the time of the loss.
     pub(crate) pending: u64,
     /// The time of the last essential miss.
     pub(crate) since: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Replica<T> {
     pub(crate) tag: T,
     pub(crate) state: State,
     pub(crate) lost: Lost,
-    /// Whether the miss that brought it wrote.
+    /// Whether the miss that brought the copy was a write.
     pub(crate) write: bool,
     /// Whether this lifetime is known to be essential.
     pub(crate) essential: bool,
@@ -69,7 +69,7 @@ impl<T: Copy> Replica<T> {
         }
     }
 
-    /// What the miss of the current lifetime is, if the lifetime ends now.
+    /// The kind of the present lifetime's miss, if the lifetime ends now.
     pub(crate) const fn miss_kind(&self) -> MissKind {
         match (self.lost, self.essential) {
             (Lost::Never, _) => MissKind::Cold,
@@ -80,31 +80,31 @@ impl<T: Copy> Replica<T> {
     }
 }
 
-/// No owner, no forwarder.
+/// The value of `owner` or `forwarder` if there is none.
 pub(crate) const NOBODY: usize = usize::MAX;
 
 /// A granule that at least two nodes touched.
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
-    /// In the order in which the nodes came, so that places never change.
+    /// In the order in which the nodes came, so that indices never change.
     pub(crate) replicas: Vec<Replica<T>>,
-    /// Nodes with their places, ascending, once there are too many to search one by one.
+    /// Nodes with their indices, ascending, once there are too many for a linear search.
     order: Vec<(u32, u32)>,
-    /// The places of valid replicas.
+    /// The indices of valid replicas.
     pub(crate) valid: Places,
-    /// The place that holds it exclusive or modified.
+    /// The index of the replica that is exclusive or modified.
     pub(crate) owner: usize,
-    /// The place that holds it in forward state.
+    /// The index of the replica in forward state.
     pub(crate) forwarder: usize,
-    /// Changes of writer so far.
+    /// The number of changes of the writer so far.
     pub(crate) time: u64,
-    /// Narrow granules: what the owner wrote that is not yet in the history.
+    /// Narrow granules: the words that the owner wrote and that are not in the history yet.
     pub(crate) written: u64,
     pub(crate) history: History,
     pub(crate) tally: SharedTally,
 }
 
-/// What is counted of shared granules only.
+/// Counts that only shared granules have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SharedTally {
     pub(crate) true_sharing: u64,
@@ -115,12 +115,12 @@ pub(crate) struct SharedTally {
     pub(crate) forwards: u64,
 }
 
-/// Up to here replicas are searched one by one.
+/// The most replicas for which a linear search is used.
 const FEW: usize = 8;
 
 impl<T: Copy> Shared<T> {
-    /// `first` was alone until now. Its past writes never matter: whoever comes
-    /// later starts with a cold miss, which brings them.
+    /// `first` was the only node until now. Its past writes never matter: any later node begins
+    /// with a cold miss, which brings them.
     pub(crate) fn new(first: Replica<T>, narrow: bool) -> Self {
         let mut shared = Self {
             replicas: Vec::with_capacity(2),
@@ -145,7 +145,7 @@ impl<T: Copy> Shared<T> {
         shared
     }
 
-    /// Where `node`'s replica is.
+    /// The index of `node`'s replica.
     pub(crate) fn place(&self, node: u32) -> Option<usize> {
         if self.replicas.len() <= FEW {
             return self.replicas.iter().position(|r| r.node == node);
@@ -170,8 +170,7 @@ impl<T: Copy> Shared<T> {
         place
     }
 
-    /// A read or write that needs nobody else. False if it must be asked for;
-    /// nothing is changed then.
+    /// A read or write that needs no request. `false` if it needs one; then nothing is changed.
     #[inline]
     pub(crate) fn hit(&mut self, place: usize, words: Words, write: bool, total: u32) -> bool {
         let replica = &mut self.replicas[place];
@@ -184,7 +183,7 @@ impl<T: Copy> Shared<T> {
                 }
                 _ => return false,
             }
-            // What others wrote must be looked for before it is overwritten.
+            // What others wrote must be looked up before it is overwritten.
             self.settle(place, words);
             self.write(place, words, total);
         } else if replica.state == State::Invalid {
@@ -195,8 +194,8 @@ impl<T: Copy> Shared<T> {
         true
     }
 
-    /// What the node at `place` may do unseen. Never write: others may miss what it
-    /// wrote.
+    /// What the node at `place` may do without looking at this entry. Never write: others may
+    /// need what it writes.
     #[inline]
     pub(crate) fn free(&self, place: usize) -> Free {
         let replica = &self.replicas[place];
@@ -217,7 +216,7 @@ impl<T: Copy> Shared<T> {
         }
     }
 
-    /// If one of `words` is pending, the lifetime at `place` is essential.
+    /// Marks the lifetime at `place` as essential if one of `words` is pending.
     #[inline]
     pub(crate) fn settle(&mut self, place: usize, words: Words) {
         let replica = &mut self.replicas[place];
@@ -238,7 +237,7 @@ impl<T: Copy> Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// What must hold between any two accesses.
+    /// The invariants between any two accesses.
     pub(crate) fn check_invariants(&self, protocol: Protocol) {
         let in_state = |state| {
             let found = self.replicas.iter().filter(|r| r.state == state);
@@ -266,7 +265,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Who touched the granule.
+/// The nodes that touched the granule.
 #[derive(Debug)]
 pub(crate) enum Body<T> {
     /// One node.
@@ -275,7 +274,7 @@ pub(crate) enum Body<T> {
     Shared(Box<Shared<T>>),
 }
 
-/// What is counted of all granules. These counts stop at their maximum.
+/// Counts that all granules have. They stop at their maximum.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) replacement: u32,

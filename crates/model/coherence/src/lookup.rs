@@ -1,10 +1,10 @@
-//! From a granule's number to its entry: a hash table for all, and before it a
-//! small direct-mapped table for each node of what it touched lately.
+//! Finds the entry of a granule by its number: a hash table for all granules, and before it a
+//! small direct-mapped table for each node with the granules that it touched recently.
 
 use rustc_hash::FxHashMap;
 
-/// Neighbouring granules are found together, because programs touch them
-/// together.
+/// Granules that share one entry of the hash table, because programs touch neighbouring
+/// granules together.
 const GROUP: u64 = 8;
 
 const NONE: u32 = u32::MAX;
@@ -16,7 +16,7 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// The entry of granule `key`, or the place to write its number to.
+    /// The entry of granule `key`, or the place for its index if it has none yet.
     pub(crate) fn slot(&mut self, key: u64) -> Result<u32, &mut u32> {
         let group = self
             .groups
@@ -32,7 +32,7 @@ impl Lookup {
 /// What an access may do without looking at the granule's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Free {
-    /// Nothing.
+    /// Neither read nor write.
     Nothing,
     /// Read: the copy is valid and nothing is pending in it.
     Reads,
@@ -40,22 +40,21 @@ pub(crate) enum Free {
     All,
 }
 
-/// A granule that a node touched lately.
+/// A granule that a node touched recently.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recent {
-    /// The granule's number, shifted by two, and two bits: free to read, free to
-    /// write.
+    /// The granule's number shifted by two, and two bits: free to read, free to write.
     tagged: u64,
     pub(crate) slot: u32,
     pub(crate) place: u16,
-    /// References that were free and are not counted with the node and the granule yet:
-    /// counting them there would fetch the granule's entry for each.
+    /// References that were free and are not yet counted with the node and the granule.
+    /// Counting them there would fetch the granule's entry for each reference.
     uncounted: u16,
 }
 
 impl Recent {
-    /// Not the number of any granule: granules have at least 8 bytes, so the upper
-    /// bits of numbers are clear.
+    /// This is no granule's number: granules have at least 8 bytes, so the upper bits of their
+    /// numbers are clear.
     const NONE: Self = Self {
         tagged: u64::MAX << 2,
         slot: 0,
@@ -72,10 +71,10 @@ impl Recent {
         }
     }
 
-    /// Makes a reference to granule `key` if it is free, and says whether it was.
+    /// Counts a reference to granule `key` if it is free, and tells whether it was.
     #[inline]
     pub(crate) const fn pass(&mut self, key: u64, write: bool) -> bool {
-        // Free to write is free to read: both bits are set.
+        // A granule that is free to write has both bits set, so it is free to read.
         let free = self.tagged >> 2 == key && self.tagged & (1 << write as u32) != 0;
         if free && self.uncounted < u16::MAX {
             self.uncounted += 1;
@@ -84,7 +83,7 @@ impl Recent {
         false
     }
 
-    /// Takes the references out that are not counted yet.
+    /// Takes the references that are not counted yet.
     pub(crate) const fn take_uncounted(&mut self) -> u16 {
         std::mem::replace(&mut self.uncounted, 0)
     }
@@ -100,12 +99,12 @@ impl Recent {
     }
 }
 
-/// What each node touched lately. Entries and places never move, so what stands
-/// here stays true, except for what is free: the copy's loss and the coming of a
-/// second node end that ([`RecentTable::forget`]).
+/// The granules that each node touched recently. Entries and indices never change, so these
+/// records stay valid, except for the free accesses: these end when the copy is lost or a
+/// second node comes ([`RecentTable::forget`]).
 ///
-/// A node's table grows with the granules that it touches, up to a size that still
-/// fits the caches of the machine that simulates.
+/// A node's table grows with the number of granules that it touches, up to a size that still
+/// fits into the caches of the machine that runs the simulation.
 #[derive(Debug)]
 pub(crate) struct RecentTable {
     nodes: Vec<Entries>,
@@ -114,13 +113,13 @@ pub(crate) struct RecentTable {
 #[derive(Debug)]
 struct Entries {
     entries: Box<[Recent]>,
-    /// Granules found since the table has its size.
+    /// The number of granules that were added since the table has its present size.
     found: usize,
 }
 
-/// A table begins with this many entries,
+/// The number of entries with which a table begins.
 const FIRST_ENTRIES: usize = 16;
-/// and grows to this many: half a mebibyte.
+/// The number of entries up to which a table grows: half a mebibyte.
 const MOST_ENTRIES: usize = 1 << 15;
 
 impl RecentTable {
@@ -141,9 +140,9 @@ impl RecentTable {
         &mut entries[index]
     }
 
-    /// Keeps what was found. When as much was found as the table has entries, the
-    /// table is too small: a larger one starts empty. `gone` is given the entries
-    /// that go for it.
+    /// Adds a granule that was found in the hash table. After as many additions as the table
+    /// has entries, the table is too small and is replaced by a larger, empty one. `gone` is
+    /// called with the entries that are dropped.
     pub(crate) fn keep(
         &mut self,
         node: u32,
@@ -163,13 +162,13 @@ impl RecentTable {
         gone(std::mem::replace(self.at(node, key), recent));
     }
 
-    /// All entries, with the numbers of their nodes.
+    /// All entries, with the indices of their nodes.
     pub(crate) fn all(&mut self) -> impl Iterator<Item = (u32, &mut Recent)> {
         let nodes = (0..).zip(&mut self.nodes);
         nodes.flat_map(|(node, table)| table.entries.iter_mut().map(move |recent| (node, recent)))
     }
 
-    /// Keeps what is free.
+    /// Sets what is free.
     #[inline]
     pub(crate) fn free(&mut self, node: u32, key: u64, free: Free) {
         let recent = self.at(node, key);
@@ -181,7 +180,7 @@ impl RecentTable {
             };
     }
 
-    /// Nothing is free any more.
+    /// Marks that nothing is free any more.
     pub(crate) fn forget(&mut self, node: u32, key: u64) {
         let recent = self.at(node, key);
         if recent.is(key) {

@@ -1,28 +1,29 @@
-//! What a caller may be told while the trace runs: by its own tags, so that it
-//! can count by object, call site, instruction or thread. An observer that does
-//! not override a hook pays nothing for it.
+//! The events that a caller may receive while the trace runs. They carry the caller's own tags,
+//! so that it can count by object, call site, instruction or thread. A hook that an observer
+//! does not override has no cost.
 
 use sunder_access::Address;
 
-/// Told of events, with the tags of the accesses that caused them. `()` observes
-/// nothing and costs nothing.
+/// Receives events, with the tags of the accesses that caused them. `()` receives nothing and
+/// has no cost.
 pub trait Observer {
-    /// What the caller attaches to an access; copied into each lifetime that a
-    /// miss begins, so keep it small. `()` if tags are not wanted.
+    /// The caller's tag of an access. It is copied into each lifetime that a miss begins, so it
+    /// should be small. `()` if tags are not wanted.
     type Tag: Copy;
 
-    /// A miss was classified, because its lifetime ended. For a miss at the
-    /// beginning of the trace that can be at its end.
+    /// A miss was classified because its lifetime ended. This may be at the end of the trace
+    /// for a miss at its beginning.
     fn miss(&mut self, miss: &Miss<Self::Tag>) {
         let _ = miss;
     }
 
-    /// A node wrote to a copy that it could only read.
+    /// A node wrote to a copy that was read-only.
     fn upgrade(&mut self, upgrade: &Upgrade<Self::Tag>) {
         let _ = upgrade;
     }
 
-    /// A write destroyed a copy. The miss that had brought it was told just before.
+    /// A write invalidated a copy. [`Observer::miss`] was called just before, for the miss that
+    /// had brought the copy.
     fn invalidation(&mut self, invalidation: &Invalidation<Self::Tag>) {
         let _ = invalidation;
     }
@@ -39,16 +40,16 @@ pub enum MissKind {
     Cold,
     /// The node's copy was replaced.
     Replacement,
-    /// The node's copy was invalidated, and it uses a word that another wrote.
+    /// The node's copy was invalidated, and the node uses a word that another node wrote.
     TrueSharing,
-    /// The node's copy was invalidated for nothing.
+    /// The node's copy was invalidated, but the node uses no word that another node wrote.
     FalseSharing,
 }
 
-/// Who answered a miss.
+/// The place from which the data of a miss came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Memory, or for pages nobody yet.
+    /// Memory; in a page-based shared memory, no copy at all.
     Memory,
     /// The clean copy of a node.
     Clean(u32),
@@ -56,62 +57,62 @@ pub enum Source {
     Dirty(u32),
 }
 
-/// What ended a copy's lifetime.
+/// The reason for which a copy's lifetime ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// Another node wrote.
     Invalidated,
-    /// It had to make room.
+    /// The copy was replaced to make room.
     Replaced,
-    /// The trace was over.
+    /// The trace ended.
     Finished,
 }
 
-/// A miss whose lifetime is over.
+/// A miss whose lifetime has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Miss<T> {
     /// The first byte of the granule.
     pub line: Address,
-    /// Who missed.
+    /// The node that missed.
     pub node: u32,
-    /// Why.
+    /// The kind of the miss.
     pub kind: MissKind,
     /// Whether the missing access wrote.
     pub write: bool,
-    /// Who answered.
+    /// The place from which the data came.
     pub source: Source,
-    /// What ended the lifetime.
+    /// The reason for which the lifetime ended.
     pub end: End,
     /// The tag of the missing access.
     pub tag: T,
 }
 
-/// A write to a copy that could only be read.
+/// A write to a copy that was read-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Upgrade<T> {
     /// The first byte of the granule.
     pub line: Address,
-    /// Who wrote.
+    /// The writing node.
     pub node: u32,
-    /// How many copies of others it destroyed.
+    /// The number of other nodes' copies that it invalidated.
     pub invalidated: u32,
     /// The tag of the write.
     pub tag: T,
 }
 
-/// A copy that a write destroyed.
+/// A copy that a write invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Invalidation<T> {
     /// The first byte of the granule.
     pub line: Address,
-    /// Whose copy it was.
+    /// The node that had the copy.
     pub victim: u32,
     /// The tag of the access that had brought the copy.
     pub victim_tag: T,
-    /// Who wrote.
+    /// The writing node.
     pub writer: u32,
     /// The tag of the write.
     pub tag: T,

@@ -1,5 +1,5 @@
-//! What a finished simulation found: the machine's counts, each node's and each
-//! granule's.
+//! The result of a finished simulation: the counts of the machine, of each node and of each
+//! granule.
 
 use crate::config::Config;
 use crate::counts::Counts;
@@ -17,16 +17,16 @@ pub struct Outcome<O: Observer = ()> {
     observer: O,
 }
 
-/// What happened to one granule.
+/// The counts of one granule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LineCounts {
-    /// Its first byte.
+    /// The granule's first byte.
     pub line: Address,
-    /// How many nodes touched it.
+    /// The number of nodes that touched it.
     pub nodes: u32,
-    /// Its counts. Replacement and write misses, upgrades and write-backs of a
-    /// single granule stop at `u32::MAX`.
+    /// Its counts. Replacement and write misses, upgrades and write-backs of a single granule
+    /// stop at `u32::MAX`.
     pub counts: Counts,
 }
 
@@ -47,12 +47,12 @@ impl<O: Observer> Outcome<O> {
         }
     }
 
-    /// The machine.
+    /// The configuration of the machine.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Accesses made.
+    /// The number of accesses.
     pub const fn accesses(&self) -> u64 {
         self.accesses
     }
@@ -66,15 +66,15 @@ impl<O: Observer> Outcome<O> {
         totals
     }
 
-    /// The counts of each node, by its number. Events between two nodes are the
-    /// requester's, write-backs the writer's. A node's working set in granules is
-    /// its cold misses.
+    /// The counts of each node, by its index. An event between two nodes counts for the
+    /// requesting node, a write-back for the node that wrote. A node's working set in granules
+    /// is its cold misses.
     pub fn nodes(&self) -> &[Counts] {
         &self.nodes
     }
 
-    /// The working set of the machine: how many granules were touched by anyone.
-    /// For pages, also the number of faults that found no copy anywhere.
+    /// The working set of the machine: the number of granules that any node touched. For pages,
+    /// also the number of faults for which no copy existed.
     pub const fn touched(&self) -> usize {
         self.lines.len()
     }

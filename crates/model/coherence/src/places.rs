@@ -1,5 +1,5 @@
-//! A set of small integers that grows: which replicas of a line are valid. One
-//! word for up to 64, more only where a line has more sharers.
+//! A growing set of small integers: the indices of a line's valid replicas. It takes one word
+//! for up to 64, more only if a line has more sharers.
 
 /// A growing bit set.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,7 @@ impl Places {
         self.first == 0 && self.rest.iter().all(|&word| word == 0)
     }
 
-    /// Takes the least member out.
+    /// Removes and returns the least member.
     pub(crate) fn pop(&mut self) -> Option<usize> {
         for (index, word) in std::iter::once(&mut self.first)
             .chain(&mut self.rest)

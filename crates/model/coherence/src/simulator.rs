@@ -1,5 +1,5 @@
-//! The simulator: takes accesses, cuts them into granules, and serves plain hits
-//! itself. Everything else is a transition.
+//! The simulator: it takes accesses, splits them into granules, and handles plain hits itself.
+//! All else is a transition.
 
 use crate::cache::PrivateCaches;
 use crate::config::{Config, Error};
@@ -12,11 +12,11 @@ use crate::outcome::Outcome;
 use crate::transition::{Bus, Request};
 use sunder_access::{Address, Kind};
 
-/// One machine at work. Cheap to make, and `Send` if its observer is: run one for
-/// each configuration side by side.
+/// One simulated machine. It is cheap to make, and `Send` if its observer is: run one for each
+/// configuration side by side.
 ///
-/// The caller says which node makes an access, and so which threads share a node;
-/// and at which address, and so where objects lie.
+/// The caller chooses the node that makes an access, and so which threads share a node. It also
+/// chooses the address, and so where objects lie.
 #[derive(Debug)]
 pub struct Simulator<O: Observer = ()> {
     config: Config,
@@ -34,20 +34,20 @@ pub struct Simulator<O: Observer = ()> {
 }
 
 impl Simulator<()> {
-    /// A machine that nobody observes.
+    /// A machine without observer.
     ///
     /// # Errors
-    /// If there can be no such machine.
+    /// If such a machine is impossible.
     pub fn new(config: Config) -> Result<Self, Error> {
         Self::with_observer(config, ())
     }
 }
 
 impl<O: Observer> Simulator<O> {
-    /// A machine that tells `observer` what happens.
+    /// A machine that reports events to `observer`.
     ///
     /// # Errors
-    /// If there can be no such machine.
+    /// If such a machine is impossible.
     pub fn with_observer(config: Config, observer: O) -> Result<Self, Error> {
         config.check()?;
         let granule_bits = config.granule.trailing_zeros();
@@ -67,13 +67,13 @@ impl<O: Observer> Simulator<O> {
         })
     }
 
-    /// `node` touches `width` bytes from `address`, after all accesses before it. An
-    /// update or atomic is a write: it asks for ownership once.
+    /// `node` accesses `width` bytes from `address`, after all accesses before it. An update or
+    /// atomic is a write: it requests ownership once.
     ///
     /// # Errors
-    /// If the machine has no such node, or the bytes are none or run over the end
-    /// of the address space: the access is not made then. If more granules are
-    /// touched than can be numbered: a part of it may have been made.
+    /// If the machine has no such node, if there are no bytes, or if they go beyond the end of
+    /// the address space; then the access is not made. If more granules are touched than can be
+    /// numbered; then a part of the access may have been made.
     #[inline]
     pub fn access(
         &mut self,
@@ -176,7 +176,7 @@ impl<O: Observer> Simulator<O> {
         let line = &mut self.lines[slot as usize];
         line.references += 1;
         if recent.allows(write) {
-            // As many as fit were made without counting.
+            // The counter of free references is full, so they are counted now.
             let full = self.recent.at(node, key);
             count(&mut self.nodes[node as usize], &mut self.lines, full);
             return Ok(());
@@ -197,7 +197,7 @@ impl<O: Observer> Simulator<O> {
             }
         };
         if hit {
-            // Limited caches must be told of every access.
+            // Limited caches must see every access, for their order of use.
             if self.caches.is_none() {
                 self.recent.free(node, key, free);
             }
@@ -233,7 +233,7 @@ impl<O: Observer> Simulator<O> {
         (bus, &mut self.lines)
     }
 
-    /// Limited caches: `node` takes the granule in, and another may have to leave.
+    /// For limited caches: `node` takes the granule in, and another granule may be replaced.
     fn make_room(&mut self, node: u32, key: u64, slot: u32) {
         let Some(caches) = &mut self.caches else {
             return;
@@ -249,7 +249,7 @@ impl<O: Observer> Simulator<O> {
         }
     }
 
-    /// The entry of granule `key` and `node`'s place in it, made if need be.
+    /// The entry of granule `key` and the index of `node` in it, both added if they are new.
     #[inline(never)]
     fn find(&mut self, node: u32, key: u64, tag: O::Tag) -> Result<Recent, Error> {
         let narrow = self.words <= 64;
@@ -261,7 +261,7 @@ impl<O: Observer> Simulator<O> {
                 {
                     self.recent.forget(replica.node, key);
                 }
-                // There are no more places than nodes.
+                // There are no more indices than nodes.
                 let place = join(body, node, tag, narrow);
                 (slot, place as u16)
             }
@@ -288,33 +288,32 @@ impl<O: Observer> Simulator<O> {
         Ok(recent)
     }
 
-    /// The machine.
+    /// The configuration of the machine.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Accesses made so far.
+    /// The number of accesses so far.
     pub const fn accesses(&self) -> u64 {
         self.accesses
     }
 
-    /// Granules touched so far.
+    /// The number of granules touched so far.
     pub const fn lines(&self) -> usize {
         self.lines.len()
     }
 
-    /// The observer, to look at while the trace runs.
+    /// The observer, for reading while the trace runs.
     pub const fn observer(&self) -> &O {
         &self.observer
     }
 
-    /// The observer, to change while the trace runs.
+    /// The observer, for changing it while the trace runs.
     pub const fn observer_mut(&mut self) -> &mut O {
         &mut self.observer
     }
 
-    /// Ends the trace: every copy's lifetime ends, and with it the last misses are
-    /// classified.
+    /// Ends the trace: every copy's lifetime ends, which classifies the last misses.
     pub fn finish(mut self) -> Outcome<O> {
         for (node, recent) in self.recent.all() {
             count(&mut self.nodes[node as usize], &mut self.lines, recent);
@@ -332,9 +331,9 @@ impl<O: Observer> Simulator<O> {
         )
     }
 
-    /// Checks what must hold between any two accesses: at most one owner, which
-    /// then is alone; one forwarder at most, with MESIF only; a copy is valid
-    /// exactly if its node's cache has it; what counts as free is.
+    /// Checks the invariants between any two accesses. A granule has at most one owner, and
+    /// then no other copy. It has at most one forwarder, with MESIF only. A copy is valid if
+    /// and only if its node's cache has it. What is marked as free is free.
     ///
     /// # Panics
     /// If one of these does not hold.
@@ -367,7 +366,7 @@ impl<O: Observer> Simulator<O> {
     }
 }
 
-/// Counts the references that were made without counting.
+/// Counts the free references that were not counted yet.
 fn count<T>(node: &mut Counts, lines: &mut [Line<T>], recent: &mut Recent) {
     let uncounted = u64::from(recent.take_uncounted());
     if uncounted > 0 {
@@ -376,7 +375,7 @@ fn count<T>(node: &mut Counts, lines: &mut [Line<T>], recent: &mut Recent) {
     }
 }
 
-/// `node`'s place in a line, which becomes shared if it is the second to come.
+/// The index of `node` in a granule, which becomes shared if `node` is the second to come.
 fn join<T: Copy>(body: &mut Body<T>, node: u32, tag: T, narrow: bool) -> usize {
     if let Body::Alone(replica) = body {
         if replica.node == node {

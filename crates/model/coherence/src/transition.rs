@@ -1,14 +1,12 @@
-//! The protocols: what a miss, an upgrade and a replacement do to a granule's
-//! replicas, and where each is counted. Called by the simulator for whatever is
-//! no plain hit.
+//! The protocols: what a miss, an upgrade and a replacement do to a granule's replicas, and
+//! where each is counted. Called by the simulator for everything that is not a plain hit.
 //!
-//! - A read of another's dirty copy leaves both with clean shared copies and
-//!   writes the data to memory. A write takes the dirty data over, and memory
-//!   stays stale.
-//! - Clean data come from memory, with MESIF from the exclusive or the forwarding
-//!   copy. The latest reader becomes the forwarder.
-//! - If the forwarder or the owner is replaced, nobody takes its place: the next
-//!   request goes to memory.
+//! - A read of another node's dirty copy leaves both with clean shared copies and writes the
+//!   data to memory. A write takes the dirty data over, and memory stays stale.
+//! - Clean data come from memory; with MESIF, from the exclusive or the forwarding copy. The
+//!   latest reader becomes the forwarder.
+//! - If the forwarder or the owner is replaced, no other node takes its place: the next request
+//!   goes to memory.
 
 use crate::cache::PrivateCaches;
 use crate::config::Protocol;
@@ -19,7 +17,7 @@ use crate::lookup::RecentTable;
 use crate::observer::{End, Invalidation, Miss, MissKind, Observer, Source, Upgrade};
 use sunder_access::Address;
 
-/// One reference that is no plain hit.
+/// One reference that is not a plain hit.
 pub(crate) struct Request<T> {
     pub(crate) slot: u32,
     pub(crate) place: usize,
@@ -29,7 +27,7 @@ pub(crate) struct Request<T> {
     pub(crate) tag: T,
 }
 
-/// What a transition reaches beside the granule itself.
+/// What a transition may change besides the granule itself.
 pub(crate) struct Bus<'a, O: Observer> {
     pub(crate) protocol: Protocol,
     /// Binary logarithm of the granule's bytes.
@@ -58,7 +56,7 @@ impl<O: Observer> Bus<'_, O> {
                 } else {
                     self.upgrade(key, &mut line.tally, shared, request);
                 }
-                // What others wrote must be looked for before it is overwritten.
+                // What others wrote must be looked up before it is overwritten.
                 shared.settle(request.place, request.words);
                 if request.write {
                     shared.write(request.place, request.words, self.words);
@@ -67,7 +65,7 @@ impl<O: Observer> Bus<'_, O> {
         }
     }
 
-    /// Nobody else ever touched the granule.
+    /// A request for a granule that no other node ever touched.
     fn alone(
         &mut self,
         key: u64,
@@ -125,8 +123,8 @@ impl<O: Observer> Bus<'_, O> {
         shared.replicas[place].state = state;
     }
 
-    /// Who answers a miss. An owner or forwarder steps back; a write invalidates
-    /// it afterwards.
+    /// Finds the source of a miss's data. An owner or forwarder loses that role; a write
+    /// invalidates it afterwards.
     fn fetch(
         &mut self,
         tally: &mut Tally,
@@ -194,7 +192,7 @@ impl<O: Observer> Bus<'_, O> {
         });
     }
 
-    /// Destroys every copy but the requester's, and says how many.
+    /// Invalidates every copy but the requester's, and returns their number.
     fn invalidate_others(
         &mut self,
         key: u64,
@@ -231,7 +229,7 @@ impl<O: Observer> Bus<'_, O> {
         invalidated
     }
 
-    /// A lifetime begins.
+    /// Begins a lifetime.
     fn begin(
         &mut self,
         tally: &mut Tally,
@@ -249,8 +247,8 @@ impl<O: Observer> Bus<'_, O> {
         replica.essential = replica.lost != Lost::Invalidated;
     }
 
-    /// What is pending in the lifetime that begins. The time has not moved yet
-    /// for the requester's own write.
+    /// Sets what is pending in the lifetime that begins. The time has not yet advanced for the
+    /// requester's own write.
     fn await_classification(&mut self, shared: &mut Shared<O::Tag>, request: &Request<O::Tag>) {
         let replica = &mut shared.replicas[request.place];
         if replica.essential {
@@ -278,7 +276,7 @@ impl<O: Observer> Bus<'_, O> {
         }
     }
 
-    /// The copy at `place` is lost. Its place has been taken out of the valid ones.
+    /// The copy at `place` is lost. It must have been removed from the valid ones.
     fn lose(
         &mut self,
         key: u64,
@@ -297,7 +295,7 @@ impl<O: Observer> Bus<'_, O> {
         replica.pending = shared.time;
     }
 
-    /// A lifetime ends: its miss is classified, counted and told.
+    /// Ends a lifetime: its miss is classified, counted and reported.
     fn end(&mut self, key: u64, replica: &mut Replica<O::Tag>, end: End) -> MissKind {
         let kind = replica.miss_kind();
         let counts = &mut self.nodes[replica.node as usize];
@@ -324,7 +322,7 @@ impl<O: Observer> Bus<'_, O> {
         kind
     }
 
-    /// `node` has no room for the granule any more.
+    /// Removes the granule from `node`, which has no room for it any more.
     pub(crate) fn replace(&mut self, line: &mut Line<O::Tag>, node: u32) {
         let key = line.key;
         let dirty = match &mut line.body {
@@ -362,7 +360,7 @@ impl<O: Observer> Bus<'_, O> {
         }
     }
 
-    /// The trace is over: every lifetime ends.
+    /// Ends every lifetime at the end of the trace.
     pub(crate) fn finish(&mut self, line: &mut Line<O::Tag>) {
         let key = line.key;
         match &mut line.body {

@@ -1,13 +1,13 @@
-//! Why a miss happened, on traces short enough to reason through by hand, in the
-//! manner of the examples of Dubois et al. (ISCA 1993, section 2) that show where
-//! the definitions differ. All use blocks of four words of 4 bytes.
+//! The kinds of misses, on traces short enough to check by hand, in the manner of the examples
+//! of Dubois et al. (ISCA 1993, section 2) that show where the definitions differ. All use
+//! blocks of four words of 4 bytes.
 
 use sunder_coherence::{
     Address, CacheSize, Caches, Config, Kind, Miss, MissKind, Observer, Outcome, Protocol,
     Simulator,
 };
 
-/// One access to a word of the block at address 0, or of a further block.
+/// The node, the kind, and the word of the block at address 0, or of a further block.
 type Access = (u32, Kind, u64);
 
 const READ: Kind = Kind::Read;
@@ -43,7 +43,7 @@ fn run(config: Config, trace: &[Access]) -> Outcome<Misses> {
     simulator.finish()
 }
 
-/// The kind of each access's miss, `-` where it did not miss.
+/// The kind of each access's miss; `-` for a hit.
 fn kinds(config: Config, trace: &[Access]) -> String {
     let misses = run(config, trace).into_observer().0;
     let mut letters = vec!['-'; trace.len()];
@@ -61,15 +61,16 @@ fn kinds(config: Config, trace: &[Access]) -> String {
 
 #[test]
 fn a_value_that_is_used_makes_the_miss_true() {
-    // 0 writes word 0, 1 reads it: the second read of 1 needs the second write.
+    // Node 0 writes word 0 and node 1 reads it. The second read of node 1 needs the second
+    // write.
     let trace = [(0, WRITE, 0), (1, READ, 0), (0, WRITE, 0), (1, READ, 0)];
     assert_eq!(kinds(machine(), &trace), "cc-t");
 }
 
 #[test]
 fn words_of_ones_own_make_all_misses_false() {
-    // 0 uses word 0 only, 1 word 3 only: after the first there is no need to
-    // tell each other anything.
+    // Node 0 uses only word 0, node 1 only word 3. After the first misses, neither needs
+    // anything of the other.
     let trace = [
         (0, WRITE, 0),
         (1, WRITE, 3),
@@ -78,15 +79,15 @@ fn words_of_ones_own_make_all_misses_false() {
         (0, READ, 0),
         (1, READ, 3),
     ];
-    // The last read hits: since 1's write nobody has written, 0 only read.
+    // The last read hits: after node 1's write no node has written, because node 0 only read.
     assert_eq!(kinds(machine(), &trace), "ccfff-");
 }
 
 #[test]
 fn a_later_access_of_the_lifetime_can_make_the_miss_true() {
-    // 0's miss is by word 0, which nobody wrote; but before the copy is lost it
-    // reads word 1, which 1 wrote. Eggers looks at the missing access alone and
-    // calls it false.
+    // Node 0 misses on word 0, which no other node wrote. But before the copy is lost it reads
+    // word 1, which node 1 wrote. Eggers looks only at the missing access and calls the miss
+    // false.
     let trace = [(0, READ, 0), (1, WRITE, 1), (0, READ, 0), (0, READ, 1)];
     assert_eq!(kinds(machine(), &trace), "cct-");
     let totals = run(machine(), &trace).totals();
@@ -96,8 +97,8 @@ fn a_later_access_of_the_lifetime_can_make_the_miss_true() {
 
 #[test]
 fn a_use_after_the_copy_was_lost_is_too_late() {
-    // 0's second copy (access 2) is destroyed by access 3 before word 1 is read;
-    // so that miss brought nothing. The third copy (access 4) brings the value.
+    // Access 3 invalidates node 0's second copy (from access 2) before word 1 is read, so that
+    // miss was useless. The third copy (from access 4) brings the value.
     let trace = [
         (0, READ, 0),
         (1, WRITE, 1),
@@ -105,17 +106,18 @@ fn a_use_after_the_copy_was_lost_is_too_late() {
         (1, WRITE, 2),
         (0, READ, 1),
     ];
-    // 1 wrote word 1 before 0's second copy was fetched: what was pending then
-    // stays pending, as the useless miss could have been left out. By Eggers the
-    // last miss is false: since the loss only word 2 was written.
+    // Node 1 wrote word 1 before node 0's second copy was fetched. What was pending then stays
+    // pending, because the useless miss could have been omitted. By Eggers' definition the last
+    // miss is false: since the loss only word 2 was written.
     assert_eq!(kinds(machine(), &trace), "ccf-t");
     assert_eq!(run(machine(), &trace).totals().false_by_first_access, 2);
 }
 
 #[test]
 fn an_essential_miss_brings_all_pending_words() {
-    // Access 3 is essential by word 1 and brings word 2 with it. So when 0 loses
-    // the block for word 3 and reads word 2, it reads what it already had.
+    // Access 3 makes the miss essential by word 1, and the miss brings word 2 as well. So when
+    // node 0 loses the block because of word 3 and reads word 2, it reads a value that it
+    // already had.
     let trace = [
         (0, READ, 0),
         (1, WRITE, 1),
@@ -129,15 +131,15 @@ fn an_essential_miss_brings_all_pending_words() {
 
 #[test]
 fn a_cold_miss_brings_all_earlier_words() {
-    // 1 comes after 0's write to word 0 and reads word 3 only. After the loss it
-    // reads word 0: written before its cold miss, so not new.
+    // Node 1 comes after node 0's write to word 0 and reads only word 3. After the loss it
+    // reads word 0, which was written before its cold miss and so is not new.
     let trace = [(0, WRITE, 0), (1, READ, 3), (0, WRITE, 1), (1, READ, 0)];
     assert_eq!(kinds(machine(), &trace), "cc-f");
 }
 
 #[test]
 fn an_upgrade_does_not_end_the_lifetime() {
-    // 0 fetches at 2, upgrades at 3, and reads at 4 what 1 wrote: one lifetime.
+    // Node 0 fetches at 2, upgrades at 3, and reads what node 1 wrote at 4: one lifetime.
     let trace = [
         (0, READ, 0),
         (1, WRITE, 1),
@@ -151,14 +153,14 @@ fn an_upgrade_does_not_end_the_lifetime() {
 
 #[test]
 fn overwriting_a_foreign_word_is_sharing_too() {
-    // Both store to word 0 and nobody loads: moving neighbours away would not help.
+    // Both nodes store to word 0 and none loads it: moving neighbours away would not help.
     let trace = [(0, WRITE, 0), (1, WRITE, 0), (0, WRITE, 0), (1, WRITE, 0)];
     assert_eq!(kinds(machine(), &trace), "cctt");
 }
 
 #[test]
 fn a_third_nodes_write_is_pending_for_both_others() {
-    // 2 writes word 2. 0 uses it, 1 does not.
+    // Node 2 writes word 2. Node 0 uses it, node 1 does not.
     let trace = [
         (0, READ, 0),
         (1, READ, 1),
@@ -183,10 +185,10 @@ fn coarse_words_join_neighbours() {
 
 #[test]
 fn a_replaced_copy_is_a_replacement_miss_whoever_wrote_meanwhile() {
-    // The cache of each node holds one block: word 4 is in the next. 0 loses the
-    // first block to it (1), then 1 writes there (2), and 0 comes back (3): the copy
-    // would have been missing anyway. The miss brings word 1, so when 0 loses the
-    // block to an invalidation (4) and reads word 1 again (5), nothing in it is new.
+    // The cache of each node holds one block, and word 4 is in the next block. Node 0 replaces
+    // the first block by it (1), then node 1 writes the first block (2), and node 0 returns to
+    // it (3): the copy would have been missing anyway. The miss brings word 1. So when node 0
+    // loses the block by an invalidation (4) and reads word 1 again (5), nothing in it is new.
     let one_block = CacheSize { bytes: 16, ways: 1 };
     let small = Config {
         caches: Caches::Private {
@@ -210,8 +212,8 @@ fn a_replaced_copy_is_a_replacement_miss_whoever_wrote_meanwhile() {
 
 #[test]
 fn every_protocol_and_granule_form_classifies_alike() {
-    // The same story in a granule too large for masks: nodes 0 and 1 share word 0
-    // and have words 1 and 2 for themselves. Written words are 4 bytes of 1024.
+    // The same trace in a granule that is too large for masks. Nodes 0 and 1 share word 0 and
+    // use words 1 and 2 alone. The words are 4 bytes of 1024.
     let trace = [
         (0, WRITE, 1),
         (1, WRITE, 2),
@@ -229,8 +231,8 @@ fn every_protocol_and_granule_form_classifies_alike() {
                 granule,
                 ..machine()
             };
-            // 3: useless for 1, which overwrites word 0 that nobody else wrote.
-            // 4: 0 then reads word 0, which is new. 7: only word 2 is.
+            // Access 3 is useless for node 1, which overwrites word 0 that no other node wrote.
+            // Access 4: node 0 then reads word 0, which is new. Access 7: only word 2 is new.
             assert_eq!(kinds(config, &trace), "ccfft--f", "{config:?}");
         }
     }

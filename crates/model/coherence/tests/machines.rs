@@ -1,5 +1,5 @@
-//! What the protocols count, on traces reasoned through by hand; the page-based
-//! machine; what there cannot be.
+//! The counts of the protocols, on traces checked by hand; the page-based machine; impossible
+//! machines.
 
 use sunder_coherence::{
     Address, CacheSize, Caches, Config, Counts, Error, Invalidation, Kind, Observer, Protocol,
@@ -35,8 +35,9 @@ fn a_sole_clean_copy_is_written_in_silence_but_not_under_msi() {
 
 #[test]
 fn dirty_data_go_to_memory_when_they_are_read_not_when_they_are_taken_over() {
-    // 0 writes; 1 reads: a dirty transfer and a write-back. 2 writes: both copies are
-    // invalidated, clean by now. 3 writes: a dirty transfer without write-back.
+    // Node 0 writes. Node 1 reads: a dirty transfer and a write-back. Node 2 writes: both
+    // copies, which are clean now, are invalidated. Node 3 writes: a dirty transfer without
+    // write-back.
     let trace = [
         (0, Kind::Write, 0),
         (1, Kind::Read, 0),
@@ -52,7 +53,8 @@ fn dirty_data_go_to_memory_when_they_are_read_not_when_they_are_taken_over() {
 
 #[test]
 fn the_latest_reader_forwards_under_mesif() {
-    // 1 is answered by 0's exclusive copy, 2 by 1, and 3's write by 2.
+    // Node 0's exclusive copy answers node 1, node 1 answers node 2, and node 2 answers node
+    // 3's write.
     let trace = [
         (0, Kind::Read, 0),
         (1, Kind::Read, 0),
@@ -66,8 +68,9 @@ fn the_latest_reader_forwards_under_mesif() {
 
 #[test]
 fn nobody_forwards_after_the_forwarder_was_replaced() {
-    // One line each. 1 forwards after its read, then replaces the line; 2 finds
-    // only 0's plain copy and asks memory, and forwards to 3 from then on.
+    // The caches have one line each. Node 1 forwards after its read, then replaces the line.
+    // Node 2 finds only node 0's shared copy, gets the data from memory, and forwards to node
+    // 3.
     let config = Config {
         caches: Caches::Private {
             l1: CacheSize { bytes: 64, ways: 1 },
@@ -87,8 +90,8 @@ fn nobody_forwards_after_the_forwarder_was_replaced() {
 
 #[test]
 fn the_second_level_includes_the_first() {
-    // L1 has two lines in one set, L2 two sets of one way: lines 0 and 2 share a
-    // set there. Reading 2 takes 0 out of L2, and so out of L1, though L1 has room.
+    // L1 has two lines in one set, L2 has two sets of one way, of which lines 0 and 2 use the
+    // same. Reading line 2 takes line 0 out of L2, and so out of L1, although L1 has room.
     let config = Config {
         caches: Caches::Private {
             l1: CacheSize {
@@ -110,14 +113,15 @@ fn the_second_level_includes_the_first() {
     ];
     let found = counts(config, &trace);
     assert_eq!((found.cold, found.replacement, found.hits()), (2, 1, 1));
-    // Line 0 was dirty when it had to go; line 2 was not.
+    // Line 0 was dirty when it was replaced; line 2 was not.
     assert_eq!(found.write_backs, 1);
     assert_eq!(found.first_level, 1);
 }
 
 #[test]
 fn least_recently_used_goes_first() {
-    // Two ways. 0 is used again before 2 comes, so 1 goes: 0 still hits, 1 misses.
+    // Two ways. Line 0 is used again before line 2 comes, so line 1 is replaced: 0 still hits,
+    // 1 misses.
     let config = Config {
         caches: Caches::Private {
             l1: CacheSize {
@@ -140,7 +144,7 @@ fn an_access_over_a_border_refers_to_both_granules() {
     simulator
         .access(0, Address(60), 8, Kind::Write, ())
         .expect("possible");
-    // 1 reads what lies beyond the border only, then 0 writes across again.
+    // Node 1 reads only bytes after the border; then node 0 writes across it again.
     simulator
         .access(1, Address(64), 4, Kind::Read, ())
         .expect("possible");
@@ -164,8 +168,8 @@ fn an_access_over_a_border_refers_to_both_granules() {
 
 #[test]
 fn pages_fault_as_in_a_shared_memory_of_replicated_pages() {
-    // Node 0 fills a page, node 1 reads it, node 0 writes another part, node 1
-    // reads its own part: the last fault is false sharing.
+    // Node 0 writes a page, node 1 reads it, node 0 writes another part, node 1 reads its own
+    // part again: the last fault is false sharing.
     let trace = [
         (0, Kind::Write, 0x1000),
         (1, Kind::Read, 0x1800),
@@ -192,7 +196,7 @@ fn pages_fault_as_in_a_shared_memory_of_replicated_pages() {
     assert_eq!(result.nodes().len(), 16);
 }
 
-/// Keeps who destroyed whose copy by which instruction.
+/// Records, for each invalidated copy, the instructions that brought and destroyed it.
 #[derive(Default)]
 struct Conflicts {
     pairs: Vec<(u32, u32)>,
@@ -215,7 +219,8 @@ impl Observer for Conflicts {
 fn an_observer_is_told_who_took_whose_copy() {
     let mut simulator =
         Simulator::with_observer(Config::cache_line(2), Conflicts::default()).expect("possible");
-    // Instruction 10 of node 0, 20 of node 1; 11 takes the copy that 20 brought.
+    // Instruction 10 of node 0, 20 of node 1; instruction 11 invalidates the copy that 20
+    // brought.
     for (node, address, kind, tag) in [
         (0, 0, Kind::Write, 10),
         (1, 8, Kind::Read, 20),
@@ -232,8 +237,8 @@ fn an_observer_is_told_who_took_whose_copy() {
 
 #[test]
 fn a_thousand_nodes_share_a_line() {
-    // All read it, one writes, all read again: 1023 copies destroyed, and as many
-    // useless misses of the readers, who look at a word that nobody wrote.
+    // All nodes read the line, one writes, all read again: 1023 copies are invalidated, and the
+    // readers have as many useless misses, because they read a word that no other node wrote.
     let mut simulator = Simulator::new(Config::cache_line(1024)).expect("possible");
     for round in 0..2 {
         for node in (0..1024).rev() {

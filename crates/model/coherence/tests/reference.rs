@@ -1,6 +1,6 @@
-//! The simulator against a model that is too slow to be wrong: it keeps the whole
-//! trace, a state for every pair of node and granule, and classifies by searching
-//! the trace for what the definition names.
+//! The simulator compared with a model that is slow and simple: the model keeps the whole trace
+//! and a state for every pair of node and granule, and classifies misses by searching the trace
+//! for what the definition names.
 
 mod slow;
 
@@ -10,7 +10,7 @@ use sunder_coherence::{
     Address, CacheSize, Caches, Config, Counts, Kind, Miss, Observer, Protocol, Simulator,
 };
 
-/// Keeps every miss, tagged with the number of its access.
+/// Records every miss, tagged with the number of its access.
 #[derive(Default)]
 struct Misses(Vec<Miss<u32>>);
 
@@ -30,7 +30,7 @@ fn protocols() -> impl Strategy<Value = Protocol> {
     ]
 }
 
-/// Caches of one to six granules, so that short traces replace.
+/// Caches of one to six granules, so that short traces cause replacements.
 fn caches(granule: u64) -> impl Strategy<Value = Caches> {
     let size = move |granules: u64, ways: u32| CacheSize {
         bytes: granules * granule,
@@ -57,8 +57,8 @@ fn caches(granule: u64) -> impl Strategy<Value = Caches> {
     ]
 }
 
-/// Granule, word, nodes: lines with byte masks, lines with coarse words, granules
-/// too large for masks, and more nodes than one word of a set holds.
+/// Granules, words and nodes: lines with byte masks, lines with coarse words, granules too
+/// large for masks, and more nodes than one word of a set holds.
 fn machines() -> impl Strategy<Value = Config> {
     let shape = prop_oneof![
         4 => (Just(64u64), Just(1u32), 1u32..=5),
@@ -91,7 +91,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// Accesses to the first few granules; a quarter of them lies near a border.
+/// Accesses to the first few granules; a quarter of them are near a border.
 fn steps(config: Config) -> impl Strategy<Value = Vec<Step>> {
     let granule = config.granule;
     let offsets = prop_oneof![

@@ -1,13 +1,13 @@
-//! The address space that buckets take their spans from. A placer hands out
-//! addresses; whether there is memory behind them is the arena's business.
+//! The address space from which buckets take their spans. A placer deals in addresses; whether
+//! they have memory is the arena's concern.
 
 use crate::class::round_up;
 use sunder_access::Address;
 
-/// Yields spans of address space, each once.
+/// A source of address space. Each span is returned only once.
 pub trait Arena {
-    /// `bytes` bytes of address space, aligned to `align` (a power of two);
-    /// none if it is used up.
+    /// Reserves `bytes` bytes of address space, aligned to `align` (a power of two); `None` if
+    /// there is none left.
     fn reserve(&mut self, bytes: u64, align: u64) -> Option<Address>;
 }
 
@@ -29,8 +29,8 @@ impl Reserve {
 }
 
 impl Default for Reserve {
-    /// 63 bits of addresses, of which real programs use less than 47: a bucket
-    /// may take generously.
+    /// 63 bits of addresses. Real programs use less than 47 bits, so a bucket may take large
+    /// spans.
     fn default() -> Self {
         Self::new(Address(1 << 40), Address(1 << 63))
     }

@@ -1,9 +1,9 @@
-//! How objects lie in the memory of one bucket: blocks that are all alike side
-//! by side ([`Alike`]), or blocks of any size in the smallest gap that holds
-//! them ([`Mixed`]). Called by the placer; neither knows why objects are here.
+//! How objects lie in the memory of one bucket: blocks of one size and alignment side by side
+//! ([`Alike`]), or blocks of any size, each in the smallest gap that holds it ([`Mixed`]).
+//! Called by the placer; neither form knows why an object belongs to the bucket.
 //!
-//! Both fill spans of address space from the front and count a page as used
-//! once a block has reached it.
+//! Both fill spans of address space from the front, and count a page as used once a block has
+//! reached it.
 
 use crate::arena::Arena;
 use crate::class::round_up;
@@ -13,19 +13,18 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use sunder_access::Address;
 
-/// Address space that a bucket takes at a time, if its blocks don't want more.
-/// Only pages that are reached count, so this may be large; in fewer spans less
-/// is lost at their ends.
+/// The bytes of address space that a bucket takes at a time, unless its blocks need more. Only
+/// pages that are reached count, so this may be large; with fewer spans less is lost at their
+/// ends.
 const SPAN: u64 = 1 << 30;
 
-/// The part of a span that is in use: from its start to the end of the last
-/// block so far.
+/// The part of a span that is in use: from its start to the end of its last block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Frontier {
     start: u64,
     next: u64,
     end: u64,
-    /// Pages of the spans before this one.
+    /// Pages used in the spans before this one.
     full: u64,
 }
 
@@ -34,7 +33,7 @@ impl Frontier {
         self.full + pages_for(self.next - self.start, page)
     }
 
-    /// Leaves the span and goes on in a new one.
+    /// Begins a new span.
     fn open(&mut self, arena: &mut impl Arena, bytes: u64, align: u64, page: u64) -> Option<()> {
         let start = arena.reserve(bytes, align.max(page))?.0;
         *self = Self {
@@ -68,15 +67,15 @@ impl Alike {
         }
     }
 
-    /// Bytes of a span: a whole number of blocks and of pages, so that a full
-    /// span loses nothing at its end and equation (4) holds exactly.
+    /// Bytes of a span: a whole number of blocks and of pages. So a full span loses nothing at
+    /// its end, and equation (4) holds exactly.
     fn span(&self, page: u64) -> Option<u64> {
         let shared = 1u64 << self.block.trailing_zeros().min(page.trailing_zeros());
         let least = (self.block / shared).checked_mul(page)?;
         match SPAN / least {
             0 if least >> 32 == 0 => Some(least),
-            // Blocks so large and odd that no span of bearable size fits: part
-            // of a page in 64 blocks is lost.
+            // The blocks are so large and odd that no span of tolerable size fits exactly. Part of
+            // a page is lost in 64 blocks.
             0 => Some(round_up(self.block.checked_mul(64)?, page)),
             times => least.checked_mul(times),
         }
@@ -97,16 +96,15 @@ impl Alike {
     }
 }
 
-/// Blocks of any size. The smallest gap that is large enough is taken, of equal
-/// ones the lowest, and neighbouring gaps are joined: what glibc's bins do, in
-/// effect.
+/// Blocks of any size. Each takes the smallest gap that is large enough, of equal ones the one
+/// at the lowest address, and adjacent gaps are joined. The effect is that of glibc's bins.
 #[derive(Clone, Debug)]
 pub struct Mixed {
-    /// Bytes before each object that the allocator keeps for itself.
+    /// Bytes before each object that the allocator uses itself.
     header: u64,
-    /// Gaps by their start.
+    /// Gaps: length by start.
     gaps: BTreeMap<u64, u64>,
-    /// The same as (length, start).
+    /// The same gaps as (length, start).
     by_length: BTreeSet<(u64, u64)>,
     frontier: Frontier,
 }
@@ -121,8 +119,8 @@ impl Mixed {
         }
     }
 
-    /// Bytes from the start of a block to the next: at least two headers with
-    /// links, as in glibc, where there are headers at all.
+    /// Bytes from the start of a block to the next one. Where there are headers, at least two
+    /// headers with links, as in glibc.
     fn length(&self, size: u64) -> u64 {
         let least = if self.header == 0 { MIN_ALIGN } else { 32 };
         round_up(size.saturating_add(self.header), MIN_ALIGN).max(least)
@@ -141,9 +139,9 @@ impl Mixed {
         }
     }
 
-    /// The start of the block in a gap from `start` for an object that must be
-    /// aligned: the object follows the header. `start` is aligned to
-    /// [`MIN_ALIGN`] less the header.
+    /// The start of the block for an object with alignment `align` in a gap that begins at
+    /// `start`. The object follows the header. `start` plus the header must be aligned to
+    /// [`MIN_ALIGN`].
     fn fit(&self, start: u64, align: u64) -> u64 {
         round_up(start + self.header, align.max(MIN_ALIGN)) - self.header
     }

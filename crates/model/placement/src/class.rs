@@ -1,17 +1,16 @@
-//! Classes of block sizes for heaps that don't keep every size apart: steps of
-//! 16 bytes up to 128, then four steps to each doubling, so that at most a
-//! fifth of a block is lost. Core only; on the live heap's slow path (its fast
-//! path has a table made from this).
+//! Classes of block sizes, for heaps that do not separate all sizes: steps of 16 bytes up to
+//! 128, then four steps to each doubling, so that at most a fifth of a block is lost. Uses only
+//! `core`. The live heap calls it on its slow path; its fast path has a table made from it.
 
 use crate::policy::MIN_ALIGN;
 
-/// Up to here classes are [`MIN_ALIGN`] apart.
+/// Up to this size, classes are [`MIN_ALIGN`] bytes apart.
 const FINE: u64 = 128;
-/// Steps to a doubling, as a power of two.
+/// The number of steps to a doubling, as a power of two.
 const STEPS_LOG: u32 = 2;
 
-/// `value` rounded up to a multiple of `to`, a power of two; the largest
-/// multiple if there is none above.
+/// `value` rounded up to a multiple of `to`, a power of two; the largest multiple of 64 bits if
+/// `value` is above it.
 pub const fn round_up(value: u64, to: u64) -> u64 {
     match value.checked_add(to - 1) {
         Some(sum) => sum & !(to - 1),
@@ -26,14 +25,14 @@ pub const fn index(size: u64) -> u32 {
     if size <= FINE {
         return ((size - 1) / MIN_ALIGN) as u32;
     }
-    // Of 129: 128 = 2^7, so the doubling is the first after the fine classes.
+    // 129 - 1 = 128 = 2^7 begins the first doubling after the fine classes.
     let log = (size - 1).ilog2();
     let step = ((size - 1) >> (log - STEPS_LOG)) as u32 & ((1 << STEPS_LOG) - 1);
     (FINE / MIN_ALIGN) as u32 + ((log - FINE.ilog2()) << STEPS_LOG) + step
 }
 
-/// Bytes of the blocks of class `index`; what lies beyond 64 bits is cut to the
-/// largest multiple of [`MIN_ALIGN`].
+/// Bytes of the blocks of class `index`, at most the largest multiple of [`MIN_ALIGN`] in 64
+/// bits.
 #[inline]
 pub const fn size(index: u32) -> u64 {
     let fine = (FINE / MIN_ALIGN) as u32;

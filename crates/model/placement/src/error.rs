@@ -1,4 +1,4 @@
-//! What can go wrong when objects are placed.
+//! The errors of placing and freeing objects.
 
 use core::fmt;
 use sunder_access::Address;
@@ -17,7 +17,7 @@ pub enum PlacementError {
     },
     /// An alignment that is no power of two or is beyond [`crate::placer::MAX_ALIGN`].
     Alignment(u64),
-    /// An object that no address space holds.
+    /// An object that is larger than [`crate::placer::MAX_SIZE`].
     TooLarge(u64),
     /// The arena has no more address space.
     Full,

@@ -1,12 +1,10 @@
-//! Where does an object go? Allocation policies as pure code: which requests
-//! may share pages and lines, how blocks lie in the memory of a bucket, and
-//! what that costs in pages.
+//! Allocation policies as pure code: which requests may share pages and lines, how blocks lie
+//! in the memory of a bucket, and how many pages that takes.
 //!
-//! Two users: the simulator replays a program's requests through a [`Placer`],
-//! which deals in addresses and touches no memory; the live heap takes the
-//! decisions alone ([`Placement::bucket`], [`class`]) and does the rest on real
-//! memory. The decisions ([`policy`], [`class`], [`pages`]) therefore use
-//! nothing but `core`.
+//! There are two users. The simulator replays a program's requests through a [`Placer`], which
+//! computes addresses and touches no memory. The live heap takes only the decisions
+//! ([`Placement::bucket`], [`class`]) and carries them out on real memory. The decisions
+//! ([`policy`], [`class`], [`pages`]) therefore use nothing but `core`.
 //!
 //! Source: Lee, Park and Yoon, "SCSTallocator", sections 2 to 4; for per-thread
 //! heaps Berger et al., "Hoard" (its reference 14).

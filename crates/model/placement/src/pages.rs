@@ -1,5 +1,5 @@
-//! What separating objects costs in pages: equations (1) to (5) of the paper
-//! (section 4.3). Core only.
+//! The price in pages of separating objects: equations (1) to (5) of the paper (section 4.3).
+//! Uses only `core`.
 
 /// Pages for `bytes` bytes: the ceiling of equations (2) and (4).
 pub const fn pages_for(bytes: u64, page: u64) -> u64 {
@@ -12,7 +12,7 @@ pub const fn pages_for(bytes: u64, page: u64) -> u64 {
 pub struct Pages {
     /// Unique buckets, |BS|.
     pub buckets: u64,
-    /// Bytes asked for, the sum of all s_i.
+    /// Requested bytes, the sum of all s_i.
     pub bytes: u64,
     /// Pages with buckets, equation (4).
     pub with_buckets: u64,
@@ -21,7 +21,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// No request yet.
+    /// No requests.
     pub const fn new(page: u64) -> Self {
         Self {
             buckets: 0,

@@ -1,5 +1,5 @@
-//! Replays requests under a policy and says at which addresses the objects
-//! would lie. Used by the simulator; touches no memory but its own.
+//! Replays requests under a policy and computes the addresses at which the objects would lie.
+//! Used by the simulator; it touches no memory except its own.
 
 use crate::arena::{Arena, Reserve};
 use crate::blocks::{Alike, Blocks, Mixed};
@@ -10,14 +10,14 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use sunder_access::{Address, Span};
 
-/// The largest alignment that is served.
+/// The largest alignment that a request may have.
 pub const MAX_ALIGN: u64 = 1 << 30;
-/// The largest object.
+/// The largest size that a request may have.
 pub const MAX_SIZE: u64 = 1 << 47;
-/// What glibc keeps in front of each block (`malloc_chunk::mchunk_size`).
+/// Bytes that glibc uses before each block (`malloc_chunk::mchunk_size`).
 const GENERAL_HEADER: u64 = 8;
 
-/// Where an object went.
+/// The place of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Its first byte.
@@ -26,22 +26,21 @@ pub struct Placed {
     pub bucket: usize,
 }
 
-/// What has been placed so far.
+/// What has been placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Equations (1) to (5) over all requests, freed or not, as in the paper.
     pub pages: Pages,
-    /// Pages that objects have reached; less than [`Pages::with_buckets`] where
-    /// freed memory was used again, more where blocks are larger than what was
-    /// asked for.
+    /// Pages that objects have reached. It is less than [`Pages::with_buckets`] if freed memory
+    /// was used again, and more if blocks are larger than the requests.
     pub reached_pages: u64,
     /// Requests.
     pub allocations: u64,
     /// Frees.
     pub frees: u64,
-    /// Bytes of live objects, as asked for.
+    /// Bytes of live objects, as requested.
     pub live_bytes: u64,
-    /// The most that they have been.
+    /// The largest value of `live_bytes`.
     pub peak_bytes: u64,
 }
 
@@ -49,7 +48,7 @@ pub struct Stats {
 struct Memory {
     bucket: Bucket,
     blocks: Blocks,
-    /// Bytes asked for, freed or not.
+    /// Requested bytes, freed or not.
     requested: u64,
 }
 
@@ -74,8 +73,8 @@ pub struct Placer<A = Reserve> {
 }
 
 impl Placer {
-    /// Places under `policy`, with pages and lines of these sizes, in an
-    /// address space of its own.
+    /// A placer under `policy`, with pages and lines of these sizes, in an address space of its
+    /// own.
     ///
     /// # Errors
     /// [`PlacementError::Sizes`].
@@ -115,7 +114,7 @@ impl<A: Arena> Placer<A> {
         })
     }
 
-    /// From now on objects of these call sites get lines of their own.
+    /// Gives the objects of these call sites lines of their own from now on.
     #[must_use]
     pub fn padding(mut self, sites: impl IntoIterator<Item = CallSite>) -> Self {
         self.padded.extend(sites);
@@ -162,7 +161,7 @@ impl<A: Arena> Placer<A> {
         })
     }
 
-    /// The number of a bucket, which is opened if it is new.
+    /// The index of a bucket, which is added if it is new.
     fn number(&mut self, bucket: Bucket) -> usize {
         let next = self.memory.len();
         let number = *self.numbers.entry(bucket).or_insert(next);
@@ -183,7 +182,7 @@ impl<A: Arena> Placer<A> {
         number
     }
 
-    /// Frees the object that starts at `address`; the bytes that it had.
+    /// Frees the object that starts at `address`, and returns its bytes.
     ///
     /// # Errors
     /// [`PlacementError::NotLive`].
@@ -200,7 +199,7 @@ impl<A: Arena> Placer<A> {
         Ok(Span::new(address, live.size))
     }
 
-    /// What bucket `number` holds.
+    /// The properties that the objects of bucket `number` have in common.
     pub fn bucket(&self, number: usize) -> Option<&Bucket> {
         self.memory.get(number).map(|memory| &memory.bucket)
     }

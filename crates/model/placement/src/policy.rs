@@ -1,31 +1,29 @@
-//! The policies: what two requests must have in common to share a page.
-//! Core only; called for every allocation by the simulator and, except under
-//! the policies that need no call site, by the live heap.
+//! The policies: what two requests must have in common to share a page. Uses only `core`.
+//! Called for every allocation by the simulator, and by the live heap unless the policy needs
+//! no call site.
 
 use core::fmt;
 use core::str::FromStr;
 use sunder_access::ThreadId;
 
-/// Every block is aligned to this many bytes at least, as the ABI wants
-/// (`max_align_t` on x86-64).
+/// The least alignment of every block, as the ABI requires (`max_align_t` on x86-64).
 pub const MIN_ALIGN: u64 = 16;
 
-/// Where in the program an object was asked for: any number that is the same
-/// for the same place, such as a return address or the index of a call stack.
+/// The place in the program that requested an object: any number that is the same for the same
+/// place, such as a return address or the index of a call stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallSite(pub u64);
 
 /// A request for memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Who asks.
+    /// The requesting thread.
     pub thread: ThreadId,
-    /// Bytes wanted.
+    /// Requested bytes.
     pub size: u64,
-    /// Alignment wanted, a power of two; less than [`MIN_ALIGN`] is raised to
-    /// it.
+    /// Requested alignment, a power of two; at least [`MIN_ALIGN`] is used.
     pub align: u64,
-    /// Where it was asked for.
+    /// The call site of the request.
     pub site: CallSite,
 }
 
@@ -68,7 +66,7 @@ impl Policy {
         }
     }
 
-    /// Whether it asks where an object was requested.
+    /// Whether the policy depends on call sites.
     pub const fn needs_site(self) -> bool {
         matches!(self, Self::CallSite | Self::SizedCallSite)
     }
@@ -85,7 +83,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// A name that is no policy's.
+/// A name that no policy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy;
 
@@ -115,26 +113,26 @@ impl FromStr for Policy {
 /// control slot to gather only the homogeneous pages" (section 3, Figure 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bucket {
-    /// The thread, where threads have heaps of their own.
+    /// The thread, if threads have heaps of their own.
     pub thread: Option<ThreadId>,
-    /// The size asked for, where sizes are kept apart; the size of the block
-    /// (a class of sizes) in a thread's heap and among padded objects.
+    /// The requested size, if sizes are separated. In a thread's heap and for padded objects,
+    /// the size of the block (a class of sizes).
     pub size: Option<u64>,
-    /// The call site, where these are kept apart.
+    /// The call site, if call sites are separated.
     pub site: Option<CallSite>,
-    /// Each object has its lines for itself.
+    /// Whether each object has lines of its own.
     pub padded: bool,
-    /// The alignment, if larger than [`MIN_ALIGN`], where blocks of a bucket
-    /// are all alike: otherwise their distance would not keep it.
+    /// The alignment, if it is larger than [`MIN_ALIGN`] and all blocks of the bucket are
+    /// alike: otherwise the distance of the blocks would not preserve it.
     pub align: Option<u64>,
 }
 
 /// A policy, and the call sites whose objects get lines of their own.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement<'a> {
-    /// Holds for everything else.
+    /// The policy for all objects without padding.
     pub policy: Policy,
-    /// Sorted; objects from here are padded.
+    /// The call sites whose objects are padded, sorted.
     pub padded: &'a [CallSite],
     /// Bytes of a line, a power of two.
     pub line: u64,
@@ -146,7 +144,7 @@ impl Placement<'_> {
         !self.padded.is_empty() && self.padded.binary_search(&site).is_ok()
     }
 
-    /// Where `request` belongs. Total: any request has a bucket.
+    /// The bucket of `request`. Every request has one.
     pub fn bucket(&self, request: &Request) -> Bucket {
         let align = Some(request.align).filter(|&a| a > MIN_ALIGN);
         if self.pads(request.site) {

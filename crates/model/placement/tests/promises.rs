@@ -1,4 +1,4 @@
-//! What each policy promises, for any sequence of requests.
+//! The promises of each policy, for any sequence of requests.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -50,11 +50,11 @@ fn policies() -> impl Strategy<Value = Policy> {
 
 type Live = BTreeMap<Address, Request>;
 
-/// Steps between two checks of everything: enough cases for every state to be
-/// checked in some of them.
+/// Steps between two checks of all live objects. With enough cases, every state is checked in
+/// some of them.
 const CHECKED: usize = 29;
 
-/// Carries out the steps; `check` sees the live objects now and then, and at
+/// Carries out the steps. `check` gets the live objects after every [`CHECKED`] steps and at
 /// the end.
 fn play(placer: &mut Placer, steps: &[Step], mut check: impl FnMut(&Live)) -> Live {
     let mut live = Live::new();
@@ -79,7 +79,8 @@ fn play(placer: &mut Placer, steps: &[Step], mut check: impl FnMut(&Live)) -> Li
     live
 }
 
-/// Bytes that nobody else may have; an object of no bytes still has an address.
+/// The end of the bytes that no other object may have. An object of no bytes still has an
+/// address.
 fn end(address: Address, request: &Request) -> u64 {
     address.0 + request.size.max(1)
 }
@@ -97,7 +98,7 @@ fn no_overlap_and_aligned(live: &Live) {
     }
 }
 
-/// Every granule holds objects that agree in `of`.
+/// Every granule holds only objects with the same result of `of`.
 fn alike<K: PartialEq + std::fmt::Debug>(live: &Live, granule: u64, of: impl Fn(&Request) -> K) {
     let mut seen: BTreeMap<u64, K> = BTreeMap::new();
     for (address, request) in live {
@@ -156,9 +157,8 @@ proptest! {
         });
     }
 
-    /// Equation (5), and that the placement itself does as the equations say:
-    /// without frees, a bucket reaches the pages that its blocks fill, one page
-    /// begun at most.
+    /// Equation (5), and that placing agrees with the equations: without frees, a bucket
+    /// reaches the pages that its blocks fill, with at most one page begun.
     #[test]
     fn additional_pages_are_no_more_than_buckets(
         policy in policies(),
@@ -168,8 +168,8 @@ proptest! {
         let mut fill: BTreeMap<usize, u64> = BTreeMap::new();
         let mut sum = 0;
         for request in &requests {
-            // Sizes that the ABI's alignment does not round, so that the
-            // equations, which know no alignment, hold for the blocks too.
+            // These sizes need no rounding for the ABI's alignment. So the equations, which have no
+            // alignment, hold for the blocks too.
             let request = Request { size: request.size.div_ceil(16).max(1) * 16, align: 16, ..*request };
             let Placed { bucket, .. } = placer.place(request).expect("there is room");
             *fill.entry(bucket).or_default() += request.size;
@@ -196,8 +196,8 @@ proptest! {
         }
         let before = placer.stats();
         prop_assert_eq!(before.live_bytes, 0);
-        // The largest request always finds the gap that it, or a larger one,
-        // has left; sorted by size, so do all others.
+        // The largest request always finds the gap that it, or a larger one, has left. Sorted
+        // by size, so do all others.
         let requests = steps.iter().filter_map(|step| match step {
             Step::Place(request) => Some(*request),
             Step::Free(_) => None,
@@ -246,8 +246,8 @@ fn impossible_requests_are_refused() {
     }
 }
 
-/// The paper's Figure 4 in numbers: two sizes from two call sites each, so four
-/// buckets, and each begins a page of its own.
+/// The paper's Figure 4 in numbers: two sizes from two call sites each make four buckets, each
+/// of which begins on a page of its own.
 #[test]
 fn sized_call_site_keeps_four_kinds_on_four_pages() {
     let mut placer = placer(Policy::SizedCallSite);
@@ -266,6 +266,6 @@ fn sized_call_site_keeps_four_kinds_on_four_pages() {
     let stats = placer.stats();
     assert_eq!(pages.len(), 4);
     assert_eq!((stats.pages.buckets, stats.pages.with_buckets), (4, 4));
-    // 40 objects with 3,200 bytes in all would fit one page.
+    // 40 objects with 3,200 bytes in all would fit on one page.
     assert_eq!((stats.pages.general(), stats.pages.additional()), (1, 3));
 }

@@ -1,10 +1,9 @@
-//! Finds the words in which two pages differ, 64 bytes at a step with vector
-//! instructions that every x86-64 CPU has. Used by [`crate::commit`]; knows nothing
-//! of shared memory.
+//! Finds the words in which two pages differ, in steps of 64 bytes, with vector instructions
+//! that every x86-64 CPU has. Used by [`crate::commit`]; it knows nothing about shared memory.
 
 use crate::{Page, WORDS};
 
-/// Words of a step: a line.
+/// Words compared in one step: those of a line.
 const STEP: usize = 8;
 
 /// Calls `each` with the index of every word that differs, in ascending order.
@@ -18,7 +17,7 @@ pub fn changed_words(page: &Page, twin: &Page, mut each: impl FnMut(usize)) {
     }
 }
 
-/// Which of the eight words from `first` on differ, as bits.
+/// Which of the eight words from index `first` on differ, as bits.
 #[cfg(target_arch = "x86_64")]
 fn differing(page: &Page, twin: &Page, first: usize) -> u32 {
     use core::arch::x86_64::{

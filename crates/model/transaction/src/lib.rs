@@ -1,11 +1,11 @@
-//! Transactions on pages (SHERIFF, section 3.2): a thread has a page for itself, a
-//! *twin* keeps what the page was, and a *commit* writes the bytes that differ from
-//! the twin to the memory that all share. Called by the library that isolates
-//! threads, also from its signal handlers: nothing here allocates, waits or fails.
+//! Transactions on pages (SHERIFF, section 3.2). A thread has a private copy of a page, a
+//! *twin* keeps the page as it was before, and a *commit* writes the bytes that differ from the
+//! twin to the memory that all threads share. Called by the library that isolates threads, also
+//! in its signal handlers: nothing here allocates, waits or fails.
 //!
-//! A commit writes a word of eight aligned bytes at once, with what others have
-//! meanwhile written to its other bytes: nobody ever sees half of a number that the
-//! thread stored in one piece, and nobody's bytes are lost. (SHERIFF writes bytes.)
+//! A commit writes eight aligned bytes at once, together with what other threads have written
+//! to the word's other bytes meanwhile. So no thread sees half of a number that was stored as a
+//! whole, and no thread's bytes are lost. (SHERIFF writes single bytes.)
 #![no_std]
 
 mod compare;
@@ -17,7 +17,7 @@ pub const PAGE: usize = 4096;
 /// Words of a page.
 pub const WORDS: usize = PAGE / 8;
 
-/// A page that only one thread uses: its own copy, or the twin of it.
+/// A thread's private copy of a page, or the twin of that copy.
 #[derive(Clone, Debug)]
 #[repr(C, align(4096))]
 pub struct Page(pub [u64; WORDS]);
@@ -25,16 +25,16 @@ pub struct Page(pub [u64; WORDS]);
 /// A page that all threads share.
 pub type Shared = [AtomicU64; WORDS];
 
-/// Which bytes of a page are meant to be private: a bit for each, those of a word in a
-/// `u8`, the first byte's lowest.
+/// The bytes of a page that are to be private, with a bit for each byte. A `u8` has the bits of
+/// one word, the lowest bit for the first byte.
 pub type Mask = [u8; WORDS];
 
-/// What a commit or a refresh moved.
+/// The number of bytes that a commit or a refresh copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Bytes that differed.
     pub bytes: u32,
-    /// Of these, bytes that are not in the mask.
+    /// The bytes among these that are not in the mask.
     pub beside: u32,
 }
 
@@ -48,17 +48,17 @@ impl Moved {
 /// A word that a commit wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its place in the page.
+    /// The word's index in the page.
     pub word: usize,
-    /// Its bytes that the page had changed, as in a [`Mask`].
+    /// The bytes that the private copy had changed, as in a [`Mask`].
     pub bytes: u8,
-    /// Of these, the ones that somebody else had changed too since the twin was made: the
-    /// two did not synchronise in between.
+    /// The bytes among these that another thread has changed too since the twin was made, so
+    /// the two threads did not synchronise in between.
     pub both: u8,
 }
 
-/// Writes to `shared` every byte of `page` that differs from `twin`, and no other, and
-/// tells of each word that it writes. Which bytes are meant decides only what is counted.
+/// Writes every byte of `page` that differs from `twin` to `shared`, and no other byte. Calls
+/// `each` for each word that it writes. The mask only decides how bytes are counted.
 pub fn commit_each(
     page: &Page,
     twin: &Page,
@@ -83,20 +83,20 @@ pub fn commit_each(
     moved
 }
 
-/// As [`commit_each`], where nobody wants to know more.
+/// As [`commit_each`], without a report of each word.
 pub fn commit(page: &Page, twin: &Page, shared: &Shared, mask: &Mask) -> Moved {
     commit_each(page, twin, shared, mask, |_| ())
 }
 
-/// Takes over what others wrote: afterwards `page` and `twin` are what `shared` was
-/// at some moment, each word for itself. What the page had of its own must have been
-/// committed. The value says what had changed since the twin was made.
+/// Takes over what other threads wrote: afterwards each word of `page` and `twin` is what that
+/// word of `shared` was at some moment. The private changes must have been committed before.
+/// Returns how many bytes had changed since the twin was made.
 pub fn refresh(page: &mut Page, twin: &mut Page, shared: &Shared, mask: &Mask) -> Moved {
     let mut moved = Moved::default();
     let all = page.0.iter_mut().zip(twin.0.iter_mut());
     for (((own, old), shared), &mask) in all.zip(shared).zip(mask) {
         let new = shared.load(Ordering::Acquire);
-        // What the thread itself has just committed is no news.
+        // What the thread itself has just committed does not count.
         if new != *own {
             moved.add(differing_bytes(new, *own), mask);
         }
@@ -109,16 +109,16 @@ pub fn refresh(page: &mut Page, twin: &mut Page, shared: &Shared, mask: &Mask) -
 /// The bytes in which two words differ, as bits.
 pub const fn differing_bytes(a: u64, b: u64) -> u8 {
     let mut rest = a ^ b;
-    // A byte that is not zero gets its lowest bit set.
+    // Sets the lowest bit of every byte that is not zero.
     rest |= rest >> 4;
     rest |= rest >> 2;
     rest |= rest >> 1;
     rest &= 0x0101_0101_0101_0101;
-    // The product brings bit 8i to bit 56+i.
+    // The multiplication brings bit 8i to bit 56+i.
     (rest.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// All bits of the bytes that `bytes` names.
+/// A word with all bits set in the bytes that `bytes` names.
 const fn spread(bytes: u8) -> u64 {
     let mut wide = 0;
     let mut i = 0;
@@ -131,14 +131,14 @@ const fn spread(bytes: u8) -> u64 {
     wide
 }
 
-/// Writes some bytes of a word; the others stay what they are at that moment.
+/// Writes the named bytes of a word; the others keep their present values.
 fn merge(shared: &AtomicU64, new: u64, bytes: u8) {
     if bytes == u8::MAX {
         shared.store(new, Ordering::Release);
         return;
     }
     let wide = spread(bytes);
-    // Others write with plain stores; a failed exchange has seen theirs.
+    // Other threads write with plain stores. A failed exchange returns what they wrote.
     let mut now = shared.load(Ordering::Relaxed);
     while let Err(seen) = shared.compare_exchange_weak(
         now,

@@ -1,4 +1,4 @@
-//! Commits and refreshes, held to the obvious loop over bytes.
+//! Commits and refreshes, compared with a plain loop over bytes.
 
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -109,7 +109,7 @@ proptest! {
 
     #[test]
     fn differing_bytes_are_those_that_differ(a in any::<u64>(), b in any::<u64>(), same in any::<u8>()) {
-        // Equal bytes are rare among random ones.
+        // Equal bytes are rare in random words, so some bytes are made equal.
         let keep = (0..8).filter(|i| same >> i & 1 != 0).fold(0u64, |m, i| m | 0xff << (8 * i));
         let b = b & !keep | a & keep;
         let bytes = (0..8).filter(|i| a.to_le_bytes()[*i] != b.to_le_bytes()[*i]);
@@ -137,7 +137,7 @@ fn bytes_of_others_in_the_same_word_are_not_lost() {
         });
         for round in 1..=20_000u32 {
             for word in &memory[..4] {
-                // Half a word by a plain store, as programs do.
+                // Half a word is written by a plain store, as programs do.
                 let upper = word.as_ptr().cast::<u32>().wrapping_add(1);
                 // SAFETY: the upper half of a word that lives long enough; it is
                 // aligned, and volatile keeps the compiler from merging stores.

@@ -1,4 +1,4 @@
-//! The slow model: nothing is remembered cleverly. Used by the property tests.
+//! The slow model, which derives everything from the trace. Used by the property tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use sunder_coherence::{CacheSize, Caches, Config, Counts, End, Kind, MissKind, Protocol, Source};
@@ -12,7 +12,7 @@ pub struct Step {
     pub kind: Kind,
 }
 
-/// The part of an access in one granule, kept for ever.
+/// The part of an access in one granule; all of them are kept.
 struct Reference {
     node: u32,
     line: u64,
@@ -20,24 +20,23 @@ struct Reference {
     write: bool,
 }
 
-/// One miss and the life of the copy that it brought. Times are positions in the
-/// list of references.
+/// One miss and the lifetime that it began. Times are indices into the list of references.
 struct Lifetime {
     node: u32,
     line: u64,
     from: usize,
     to: usize,
-    /// How and when the copy before it was lost.
+    /// How and when the previous copy was lost.
     lost: Option<(End, usize)>,
     source: Source,
     end: End,
     tag: u32,
 }
 
-/// A told miss: tag, line, node, kind, write, source, end.
+/// A reported miss: tag, line, node, kind, write, source, end.
 pub type Told = (u32, u64, u32, MissKind, bool, Source, End);
 
-/// What the model found.
+/// The results of the model.
 pub struct Found {
     pub nodes: Vec<Counts>,
     pub lines: Vec<(u64, u32, Counts)>,
@@ -45,7 +44,7 @@ pub struct Found {
     pub hits: u64,
 }
 
-/// A cache as a list of sets, each with the latest used first.
+/// A cache as a list of sets, each with the most recently used line first.
 struct Cache {
     ways: usize,
     sets: Vec<Vec<u64>>,
@@ -73,7 +72,7 @@ impl Cache {
         self.set(line).retain(|&other| other != line);
     }
 
-    /// Brings `line` to the front; what falls off the end is returned.
+    /// Moves `line` to the front, and returns the line that is replaced.
     fn use_line(&mut self, line: u64) -> Option<u64> {
         let ways = self.ways;
         let set = self.set(line);
@@ -83,11 +82,11 @@ impl Cache {
     }
 }
 
-/// The model at work.
+/// The state of the model.
 pub struct Slow {
     config: Config,
     trace: Vec<Reference>,
-    /// Letter of the state of each valid copy: S, F, E, M.
+    /// The letter of each valid copy's state: S, F, E, M.
     states: BTreeMap<(u64, u32), char>,
     open: BTreeMap<(u64, u32), Lifetime>,
     closed: Vec<Lifetime>,
@@ -201,7 +200,7 @@ impl Slow {
         }
     }
 
-    /// Who holds the line, with the state.
+    /// The nodes that hold the line, with their states.
     fn holders(&self, line: u64) -> Vec<(u32, char)> {
         let range = (line, 0)..=(line, u32::MAX);
         let found = self.states.range(range);
@@ -278,8 +277,7 @@ impl Slow {
         }
     }
 
-    /// Whether another node wrote a word of reference `of` at or after `from` and
-    /// before `to`.
+    /// Whether another node wrote a word of reference `of` at or after `from` and before `to`.
     fn others_wrote(&self, of: &Reference, from: usize, to: usize) -> bool {
         let between = self.trace.iter().take(to).skip(from);
         between
@@ -287,7 +285,7 @@ impl Slow {
             .any(|r| !r.words.is_disjoint(&of.words))
     }
 
-    /// The definition, word by word.
+    /// The definition, literally.
     fn classify(&self, lifetime: &Lifetime, last_essential: usize) -> MissKind {
         match lifetime.lost {
             None => return MissKind::Cold,
