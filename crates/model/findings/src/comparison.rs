@@ -1,6 +1,5 @@
-//! What changed between two results: the heart of `sunder diff` and of checks
-//! on pull requests. Pure; sampling noise is told from change by one documented
-//! band.
+//! The changes between two results, for `sunder diff` and for checks on pull requests. Pure.
+//! Sampling noise is told from change by one documented band.
 
 use crate::fingerprint::{fingerprint, object_fingerprint};
 use crate::{Finding, Findings, Location, Sharing};
@@ -10,12 +9,12 @@ use serde::{Deserialize, Serialize};
 /// A cost must change by more than this factor to count, and by more than
 /// [`NOISE_PERCENT`].
 ///
-/// A choice, not a measurement: costs are estimated from samples and bounded,
-/// and how long two threads run side by side is the scheduler's whim. A change
-/// of half as much again is what one would look at by hand, too.
+/// The factor is a choice, not a measurement. Costs are upper bounds estimated from samples,
+/// and the scheduler decides how long two threads run side by side. A change by half is also
+/// what a person would look at.
 pub const NOISE_FACTOR: f64 = 1.5;
-/// A cost must change by more than this many points of percent to count, and by
-/// more than [`NOISE_FACTOR`]. What appears or goes away was at 0.
+/// A cost must change by more than this many percentage points to count, and by more than
+/// [`NOISE_FACTOR`]. A finding that appears or goes away counts as 0 in the other result.
 pub const NOISE_PERCENT: f64 = 2.0;
 
 /// The difference between two results.
@@ -23,52 +22,52 @@ pub const NOISE_PERCENT: f64 = 2.0;
 pub struct Comparison {
     /// Always `sunder-comparison`.
     pub schema: String,
-    /// The version of this shape.
+    /// The version of the comparison's format.
     pub version: u32,
     /// See [`NOISE_FACTOR`].
     pub noise_factor: f64,
     /// See [`NOISE_PERCENT`].
     pub noise_percent: f64,
-    /// Only in the new result.
+    /// Findings that are only in the new result.
     pub appeared: Vec<Change>,
-    /// Only in the old result.
+    /// Findings that are only in the old result.
     pub gone: Vec<Change>,
-    /// In both, and dearer now.
+    /// Findings in both results that cost more now.
     pub grew: Vec<Change>,
-    /// In both, and cheaper now.
+    /// Findings in both results that cost less now.
     pub shrank: Vec<Change>,
-    /// In both without a change beyond noise, or in one of them below noise.
+    /// Findings in both results without a change beyond noise, or in one of them below noise.
     pub unchanged: Vec<Change>,
-    /// Why the two may not be comparable, one sentence each.
+    /// The reasons for which the two results may not be comparable, one sentence each.
     pub caveats: Vec<String>,
 }
 
 /// One finding in both results, or in one of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// See [`crate::fingerprint`]; of the newer of the two.
+    /// See [`crate::fingerprint()`]; that of the newer finding.
     pub fingerprint: String,
     /// The objects, in a few words.
     pub subject: String,
-    /// Where they are declared, allocated or used.
+    /// Where the objects are declared, allocated or used.
     pub place: Option<Location>,
-    /// The kind of sharing; of the newer of the two.
+    /// The kind of sharing in the newer finding.
     pub sharing: Sharing,
-    /// Whether it only happens on other machines or layouts.
+    /// Whether the sharing only happens on other machines or layouts.
     pub latent: bool,
-    /// How it was.
+    /// The finding in the old result.
     pub old: Option<Measure>,
-    /// How it is.
+    /// The finding in the new result.
     pub new: Option<Measure>,
 }
 
 /// How much a finding costs in one result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measure {
-    /// Its place in that result.
+    /// The finding's rank in that result.
     pub rank: u32,
-    /// What is compared: for false and mixed sharing
-    /// [`Finding::false_cost_percent`], for true sharing the whole cost.
+    /// The cost that is compared: for false and mixed sharing [`Finding::false_cost_percent`],
+    /// for true sharing the whole cost.
     pub cost_percent: f64,
     /// Interleavings per second.
     pub interleavings_per_second: f64,
@@ -76,11 +75,10 @@ pub struct Measure {
 
 /// Compares two results.
 ///
-/// Findings match by [`fingerprint`], those left over by their objects alone
-/// (which fields a run sees is partly chance). False sharing that became true
-/// sharing is `gone`, and the true sharing `appeared`: they need different
-/// remedies. Latent findings cost nothing yet, so only their coming and going
-/// counts.
+/// Findings match by [`fingerprint`], and those left over by their objects alone, because which
+/// fields a run sees is partly chance. False sharing that became true sharing is `gone`, and
+/// the true sharing `appeared`: they need different remedies. Latent findings cost nothing yet,
+/// so they can only appear or be gone.
 pub fn compare(old: &Findings, new: &Findings) -> Comparison {
     let mut out = Comparison {
         schema: "sunder-comparison".to_owned(),
@@ -104,8 +102,8 @@ pub fn compare(old: &Findings, new: &Findings) -> Comparison {
 }
 
 impl Comparison {
-    /// Whether false sharing that is present (not latent) came or grew: what a
-    /// check on a pull request fails on.
+    /// Whether false sharing that is present (not latent) appeared or grew. A check on a pull
+    /// request fails then.
     pub fn is_worse(&self) -> bool {
         self.appeared
             .iter()
@@ -173,7 +171,7 @@ fn class(finding: &Finding) -> (bool, bool) {
 
 type Pair<'a> = (Option<&'a Finding>, Option<&'a Finding>);
 
-/// Every finding of both lists exactly once, the new ones in their order first.
+/// Every finding of both lists exactly once. The new ones come first, in their order.
 fn matched<'a>(old: &'a [Finding], new: &'a [Finding]) -> Vec<Pair<'a>> {
     let mut partner: Vec<Option<usize>> = vec![None; new.len()];
     let mut taken = vec![false; old.len()];
@@ -267,7 +265,7 @@ mod tests {
         }
     }
 
-    /// appeared, gone, grew, shrank, unchanged
+    /// The numbers of findings that appeared, are gone, grew, shrank and are unchanged.
     fn counts(old: Vec<Finding>, new: Vec<Finding>) -> [usize; 5] {
         let c = compare(&result(old), &result(new));
         [&c.appeared, &c.gone, &c.grew, &c.shrank, &c.unchanged].map(Vec::len)
@@ -297,7 +295,7 @@ mod tests {
             let found = counts(vec![with_cost(old)], vec![with_cost(new)]);
             assert_eq!(found, wanted, "{old} -> {new}");
         }
-        // One that comes or goes below the points is noise, too.
+        // A finding that appears or goes away below the points is noise, too.
         assert_eq!(counts(vec![], vec![with_cost(1.9)]), [0, 0, 0, 0, 1]);
         assert_eq!(counts(vec![with_cost(1.9)], vec![]), [0, 0, 0, 0, 1]);
     }

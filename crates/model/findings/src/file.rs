@@ -1,5 +1,5 @@
-//! Reading and writing a result. A file that is foreign, newer, cut short or
-//! damaged gives one clear sentence: never a panic and never half a result.
+//! Reading and writing a result. A file that is foreign, newer, truncated or damaged gives one
+//! clear sentence, never a panic and never half a result.
 
 use crate::{Findings, SCHEMA, VERSION};
 use serde_json::Value;
@@ -7,59 +7,59 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The largest file that [`Findings::read`] takes, in bytes. Results are some
-/// kilobytes a finding; what is larger is something else, and reading a device
-/// such as `/dev/zero` must end.
+/// The largest file that [`Findings::read`] takes, in bytes. Results have some kilobytes for
+/// each finding, so a larger file is something else; and reading a device such as `/dev/zero`
+/// must end.
 pub const LARGEST_FILE: u64 = 256 << 20;
 
-/// Why a result could not be read or written. Each says what to do next where
-/// there is something to do.
+/// The error of reading or writing a result. Each sentence tells what to do next, if there is
+/// something to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FindingsError {
     /// The file could not be opened.
     #[error("cannot open {}: {source}", path.display())]
     Open {
-        /// Which file.
+        /// The file's path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Reading failed half-way.
+    /// Reading failed before the end.
     #[error("cannot read the result: {0}")]
     Read(#[source] io::Error),
     /// Writing failed.
     #[error("cannot write the result: {0}")]
     Write(#[source] io::Error),
-    /// There is nothing in it.
+    /// The file is empty.
     #[error("the file is empty, so it holds no result")]
     Empty,
-    /// There is too much in it.
+    /// The file is larger than [`LARGEST_FILE`].
     #[error(
         "the file is larger than {} MiB, so it is no sunder result",
         LARGEST_FILE >> 20
     )]
     TooLarge,
-    /// It ends before the result does.
+    /// The file ends before the result does.
     #[error(
         "the result ends in the middle, at line {line}: the file was cut short; run the detection again"
     )]
     Truncated {
-        /// The last line, from 1.
+        /// The file's last line, from 1.
         line: usize,
     },
-    /// It is not JSON, or JSON of something else.
+    /// The file is not JSON, or JSON of something else.
     #[error("the file is no sunder result: {0}")]
     Foreign(String),
-    /// A newer version wrote it.
+    /// A newer version of Sunder wrote the file.
     #[error(
         "the result has schema version {found}, and this sunder reads up to {VERSION}: update sunder"
     )]
     Newer {
-        /// Its version.
+        /// The schema version of the file.
         found: u64,
     },
-    /// It claims to be a result, but is not one.
+    /// The file claims to be a result, but is not one.
     #[error("the result is damaged: {0}")]
     Damaged(String),
 }
@@ -80,8 +80,8 @@ impl Findings {
     /// Reads a result.
     ///
     /// # Errors
-    /// If reading fails, or what is read is empty, too large, cut short, no
-    /// result, a newer result or a damaged one.
+    /// If reading fails, or if the text is empty, too large, truncated, damaged, of a newer
+    /// version, or no result.
     pub fn read(reader: impl Read) -> Result<Self, FindingsError> {
         let mut text = Vec::new();
         reader
@@ -106,8 +106,8 @@ impl Findings {
     /// Writes the result as indented JSON with a newline at the end.
     ///
     /// # Errors
-    /// If writing fails, or a figure is not a finite number, which
-    /// [`crate::rank`] rules out.
+    /// If writing fails, or if a figure is not a finite number; [`crate::rank`] removes such
+    /// figures.
     pub fn write(&self, mut writer: impl Write) -> Result<(), FindingsError> {
         let text = self.to_json()?;
         writer
@@ -119,8 +119,8 @@ impl Findings {
     /// The result as indented JSON with a newline at the end.
     ///
     /// # Errors
-    /// If a figure is not a finite number, which [`crate::rank`] rules out:
-    /// JSON would hold `null` in its place, and nobody could read it again.
+    /// If a figure is not a finite number; [`crate::rank`] removes such figures. JSON would
+    /// have `null` in its place, and the file could not be read again.
     pub fn to_json(&self) -> Result<String, FindingsError> {
         if let Some(what) = self.unreal_figure() {
             return Err(FindingsError::Damaged(format!("{what} is not a number")));
@@ -172,8 +172,7 @@ fn not_json(text: &[u8], error: &serde_json::Error) -> FindingsError {
     }
 }
 
-/// Checks who wrote it before anything else is looked at: a newer result may
-/// have any other shape.
+/// Checks schema and version before anything else: a newer result may have any other form.
 fn check_header(value: &Value) -> Result<(), FindingsError> {
     let Some(schema) = value.get("schema").and_then(Value::as_str) else {
         return Err(FindingsError::Foreign(
@@ -195,8 +194,8 @@ fn check_header(value: &Value) -> Result<(), FindingsError> {
     }
 }
 
-/// The JSON Schema of a result, indented and with a newline at the end: what
-/// `docs/schema/sunder-findings-1.json` holds.
+/// The JSON Schema of a result, indented and with a newline at the end. The same text is in
+/// `docs/schema/sunder-findings-1.json`.
 pub fn json_schema() -> String {
     let mut schema = schemars::schema_for!(Findings);
     let name = format!("{SCHEMA}-{VERSION}.json");

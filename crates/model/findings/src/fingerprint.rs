@@ -1,11 +1,11 @@
-//! A finding's identity across runs, builds and machines: for SARIF viewers and
-//! for comparison. It must not depend on addresses, thread numbers, ranks,
-//! counts, line numbers or the folder that a program was built in.
+//! A finding's identity across runs, builds and machines, for SARIF viewers and for comparison.
+//! It must not depend on addresses, thread numbers, ranks, counts, line numbers or the folder
+//! in which a program was built.
 
 use crate::{Finding, LatentOn, Object, file_name, normalized_field};
 use std::collections::BTreeSet;
 
-/// 32 hexadecimal digits that two findings share if they are about the same
+/// 32 hexadecimal digits, which are the same for two findings if they are about the same
 /// objects and the same written fields.
 ///
 /// It is made of the objects' kind, name and type, the function and file (not
@@ -23,8 +23,8 @@ pub fn fingerprint(finding: &Finding) -> String {
     digest(&parts)
 }
 
-/// The fingerprint without the fields. Which fields a short run sees is partly
-/// chance; comparison falls back on this.
+/// The fingerprint without the fields. A comparison uses it for findings that do not match
+/// otherwise, because which fields a short run sees is partly chance.
 pub(crate) fn object_fingerprint(finding: &Finding) -> String {
     digest(&identity(finding))
 }
@@ -40,7 +40,7 @@ fn identity(finding: &Finding) -> Vec<String> {
         .chain(&finding.neighbour)
         .map(object_identity)
         .collect();
-    // Which of two neighbours comes first depends on their addresses.
+    // The addresses decide which of two neighbours comes first, so they are sorted.
     objects.sort();
     let mut parts = vec![latent];
     let nameless = !finding.object.has_identity();
@@ -74,8 +74,8 @@ impl Object {
     }
 }
 
-/// FNV-1a with 128 bits: stable for ever, unlike the standard library's hasher,
-/// and no secret is at stake.
+/// FNV-1a with 128 bits. It never changes, unlike the standard library's hasher, and it need
+/// not be secret.
 fn digest(parts: &[String]) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
@@ -154,8 +154,7 @@ mod tests {
         assert_ne!(fingerprint(&one), fingerprint(&two));
     }
 
-    /// The published test vector of FNV-1a 128 for "a", to which our separator
-    /// is appended by hand.
+    /// The published test vector of FNV-1a 128 for "a", with our separator appended by hand.
     #[test]
     fn the_hash_is_fnv_1a() {
         let a: u128 = 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964;

@@ -2,8 +2,9 @@
 //! remedy starts from.
 //!
 //! A [`Findings`] value is complete in itself: rendering it needs neither the
-//! program nor the machine that it came from. This crate must not look at the
-//! target or at raw accesses.
+//! program nor the machine that it came from. Used by the pipeline, which fills it, and by
+//! advice, reports, remedies and the evaluation, which read it. This crate must not look at
+//! the target or at raw accesses.
 #![forbid(unsafe_code)]
 
 mod comparison;

@@ -1,17 +1,14 @@
-//! The order of findings and which of them deserve a reader's time. The judge
-//! measures; nothing here changes a measured figure, except that what is no
-//! number counts as zero.
+//! The order of findings, and which of them a report shows. The judge measures. Nothing here
+//! changes a measured figure, except that a figure that is not a finite number counts as zero.
 
 use crate::{Finding, Findings, Sharing};
 use std::cmp::Ordering;
 
-/// The significance threshold where the user names none, in percent of the
-/// involved threads' time.
+/// The default significance threshold, in percent of the involved threads' time.
 ///
-/// One percent: the cost is an upper bound, so the gain of a fix is smaller
-/// still, and below one percent it disappears in the spread between two runs
-/// of the same program. SHERIFF drew its line for the same reason (section 4,
-/// "potential to seriously degrade performance").
+/// One percent: the cost is an upper bound, so a fix gains even less, and below one percent the
+/// gain disappears in the spread between two runs of the same program. SHERIFF has a threshold
+/// for the same reason (section 4, "potential to seriously degrade performance").
 pub const DEFAULT_THRESHOLD_PERCENT: f64 = 1.0;
 
 /// How a report treats a finding.
@@ -27,12 +24,12 @@ pub enum Standing {
     Latent,
 }
 
-/// Orders the findings and numbers them from 1: those that are present by
-/// [`Finding::cost_percent`] and then by interleavings, the dearest first;
-/// latent ones after them in the same way. Ties keep their order.
+/// Orders the findings and numbers them from 1. Findings that are present come first, ordered
+/// by [`Finding::cost_percent`] and then by interleavings, the highest first; then latent ones
+/// in the same order. Ties keep their order.
 ///
-/// A figure that is no finite number becomes 0: JSON can't hold it, and a
-/// ratio of nothing to nothing says nothing.
+/// A figure that is not a finite number becomes 0: JSON can't hold it, and a ratio of nothing
+/// to nothing has no meaning.
 pub fn rank(findings: &mut Findings) {
     for finding in &mut findings.findings {
         finding.drop_unreal_figures();
@@ -54,7 +51,7 @@ fn dearest_first(a: &Finding, b: &Finding) -> Ordering {
 }
 
 impl Findings {
-    /// The findings that a report shows without being asked for more.
+    /// The findings that a report shows by default.
     pub fn significant(&self, threshold_percent: f64) -> impl Iterator<Item = &Finding> {
         self.findings
             .iter()
@@ -63,7 +60,7 @@ impl Findings {
 }
 
 impl Finding {
-    /// How a report treats it.
+    /// How a report treats the finding.
     pub fn standing(&self, threshold_percent: f64) -> Standing {
         if self.latent {
             Standing::Latent
@@ -76,9 +73,9 @@ impl Finding {
         }
     }
 
-    /// The part of [`Finding::cost_percent`] that taking the threads' data apart
-    /// could win: all of it for false sharing, the false interleavings' share of
-    /// it where the sharing is mixed, nothing where it is true.
+    /// The part of [`Finding::cost_percent`] that separating the threads' data could save: all
+    /// of it for false sharing, the share of the false interleavings for mixed sharing, nothing
+    /// for true sharing.
     pub fn false_cost_percent(&self) -> f64 {
         match self.sharing {
             Sharing::False => self.cost_percent,

@@ -1,4 +1,4 @@
-//! What was done about findings while the program ran.
+//! The record of a live repair in a result. Written by `repair`, read by reports.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 /// What a live repair did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Repair {
-    /// Whether it only looked.
+    /// Whether it only observed and moved nothing.
     pub dry_run: bool,
     /// Why nothing could be moved in this program; none if something could.
     pub hindrance: Option<String>,
-    /// What was moved, or would have been, in the order of time.
+    /// What was moved, or would have been in a dry run, in order of time.
     pub moved: Vec<Moved>,
-    /// What was left where it was, and why.
+    /// What was left in its place, and why.
     pub refused: Vec<Unrepaired>,
 }
 
 /// Pages whose falsely shared bytes got lines of their own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Moved {
-    /// The object on them that cost most.
+    /// The object on these pages that cost most.
     pub object: String,
     /// The first page, in hexadecimal.
     pub address: String,
@@ -33,67 +33,69 @@ pub struct Moved {
     pub at_seconds: f64,
     /// Microseconds that moving took.
     pub took_microseconds: f64,
-    /// Code that was replaced by copies.
+    /// The code that was replaced by copies.
     pub code: Vec<RewrittenCode>,
-    /// How often a thread had to be sent to a copy.
+    /// How often a thread faulted and had to be sent to a copy.
     pub faults: u64,
-    /// Of these, how often a copy had to be made or found.
+    /// How many of these faults had to be answered by the tool, which made or found a copy.
     pub requests: u64,
-    /// Why and when it was put back the last time; none if it stayed.
+    /// Why and when the bytes were put back the last time; none if they stayed.
     pub rolled_back: Option<RolledBack>,
-    /// How its threads got on before and after; none if that was not measured.
+    /// The threads' progress before and after; none if it was not measured.
     #[serde(default)]
     pub progress: Option<Progress>,
-    /// Why that was not measured; none if it was.
+    /// Why progress was not measured; none if it was.
     #[serde(default)]
     pub unmeasured: Option<String>,
-    /// What would mend it in the source: the first advice of its finding.
+    /// The fix in the source: the first advice of the finding.
     #[serde(default)]
     pub fix: Option<String>,
-    /// Every time that it was moved, the first one included.
+    /// Every time that the bytes were moved, including the first.
     #[serde(default)]
     pub moves: Vec<Move>,
 }
 
-/// How threads got on before their bytes were moved and after.
+/// The threads' progress before and after their bytes were moved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
-    /// How many times as fast, the geometric mean of the threads.
+    /// Progress after the move divided by progress before, as the geometric mean of the
+    /// threads.
     pub gain: f64,
-    /// Each that was measured.
+    /// The threads whose progress was measured.
     pub threads: Vec<ThreadProgress>,
 }
 
-/// How one thread got on: by a value that it changes by a steady amount as it works,
-/// such as the counter of a loop.
+/// A thread's progress, measured by a value that the thread changes by a steady amount as it
+/// works, such as the counter of a loop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadProgress {
-    /// Its number.
+    /// The kernel's thread id.
     pub thread: u32,
-    /// By how much the value changed in a millisecond of the thread's CPU time, before.
+    /// The value's change in a millisecond of the thread's CPU time, before the move.
     pub before: f64,
-    /// The same after.
+    /// The same after the move.
     pub after: f64,
-    /// So many values agree on the ratio of the two.
+    /// The number of values that agree on the ratio of the two.
     pub clocks: u32,
 }
 
 /// One time that bytes were moved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Move {
-    /// When, in seconds from the start.
+    /// When the bytes were moved, in seconds from the start.
     pub at_seconds: f64,
     /// Microseconds that moving took.
     pub took_microseconds: f64,
-    /// How often a thread had to be sent to a copy.
+    /// How often a thread faulted and had to be sent to a copy.
     pub faults: u64,
-    /// How many times as fast threads got on; none if that was not measured.
+    /// The threads' progress after the move divided by that before; none if it was not
+    /// measured.
     pub gain: Option<f64>,
-    /// Why and when it was put back; none if it stayed.
+    /// Why and when the bytes were put back; none if they stayed.
     pub rolled_back: Option<RolledBack>,
 }
 
-/// Bytes that moved together.
+/// A group of bytes that moved together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MovedGroup {
     /// Where they were, in hexadecimal.
@@ -106,38 +108,38 @@ pub struct MovedGroup {
     pub threads: Vec<u32>,
 }
 
-/// A function's code that runs as a copy.
+/// A function whose code runs as a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RewrittenCode {
-    /// The function, or the address of the first instruction.
+    /// The function's name, or the address of the first instruction.
     pub function: String,
-    /// How many copies were made.
+    /// The number of copies.
     pub copies: u32,
-    /// Of these, how many hold a loop.
+    /// How many of these copies hold a loop.
     pub loops: u32,
-    /// The most operands of a copy that got another displacement and no guard. Of copies of
-    /// single instructions, here and below, only if no copy holds a loop.
+    /// The most operands of one copy that got another displacement and no guard. Here and in
+    /// the next two fields, copies of single instructions count only if no copy holds a loop.
     pub direct: u32,
     /// The most operands of a copy with a guard.
     pub guarded: u32,
-    /// The most values from memory that a copy compares with what is expected of them.
+    /// The most values from memory that one copy compares with expected values.
     #[serde(default)]
     pub checked: u32,
 }
 
-/// Moved bytes were put back.
+/// A rollback: moved bytes were put back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RolledBack {
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// When, in seconds from the start.
     pub at_seconds: f64,
 }
 
-/// Something that was left as it was.
+/// An object that was left in its place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Unrepaired {
-    /// What.
+    /// The object.
     pub object: String,
     /// Its first contended line, in hexadecimal.
     pub address: String,

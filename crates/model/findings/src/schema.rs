@@ -1,6 +1,6 @@
-//! The shape of a result, as it stands in a JSON file. Published as JSON Schema
-//! through `schemars`; a change that an older reader can't follow raises
-//! [`VERSION`].
+//! The format of a result, as it is in a JSON file. It is published as JSON Schema through
+//! `schemars`: these comments are the descriptions there. A change that an older reader can't
+//! follow raises [`VERSION`].
 
 use crate::Repair;
 use crate::simulation::{
@@ -14,7 +14,7 @@ pub const SCHEMA: &str = "sunder-findings";
 /// The version of the schema that this crate reads and writes.
 pub const VERSION: u32 = 1;
 
-/// Everything that one run found.
+/// The result of one run.
 ///
 /// [`Findings::default`] carries the right `schema` and `version`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,17 +28,17 @@ pub struct Findings {
     pub version: u32,
     /// The version of the `sunder` that wrote it.
     pub tool: String,
-    /// What was looked at.
+    /// The observed program.
     pub program: Program,
-    /// Where it ran.
+    /// The machine that it ran on.
     pub machine: Machine,
     /// How it was observed.
     pub run: Run,
-    /// The processes that were seen running, in the order of their numbers. One
-    /// that executed several programs is there once for each.
+    /// The processes that were seen running, in the order of their numbers. One that executed
+    /// several programs is listed once for each.
     #[serde(default)]
     pub processes: Vec<Process>,
-    /// Ranked by cost, the dearest first; latent ones after the present ones.
+    /// The findings, ranked by cost, the highest first; latent ones after the present ones.
     pub findings: Vec<Finding>,
     /// What the run could not see, one sentence each.
     pub limits: Vec<String>,
@@ -72,14 +72,14 @@ impl Default for Findings {
     }
 }
 
-/// The program that was looked at.
+/// The observed program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Program {
-    /// The command line; for an attached process, what `/proc` tells of it.
+    /// The command line; for an attached process, as `/proc` shows it.
     pub command: Vec<String>,
     /// The executable file, where known.
     pub path: Option<String>,
-    /// How it ended, if it did while we watched.
+    /// How it ended, if it ended while it was observed.
     pub exit: Option<Exit>,
 }
 
@@ -103,9 +103,9 @@ pub struct Process {
     pub parent: Option<u32>,
     /// Its name: that of its first thread.
     pub name: Option<String>,
-    /// Threads that were seen of it.
+    /// The number of its threads that were seen.
     pub threads: u32,
-    /// Samples taken of it.
+    /// The number of samples taken of it.
     pub samples: u64,
     /// Whether its heap blocks were recorded.
     pub heap_recorded: bool,
@@ -116,7 +116,7 @@ pub struct Process {
 pub struct Machine {
     /// The CPU's model name.
     pub cpu: String,
-    /// CPUs that the program could run on.
+    /// The number of CPUs that the program could run on.
     pub cpus: u32,
     /// Bytes of a coherence granule.
     pub line_size: u32,
@@ -133,11 +133,11 @@ pub struct Machine {
 pub struct Run {
     /// Seconds of wall time observed.
     pub seconds: f64,
-    /// Threads that were seen, of all processes.
+    /// The number of threads that were seen, in all processes.
     pub threads: u32,
-    /// Samples taken.
+    /// The number of samples.
     pub samples: u64,
-    /// Samples that the kernel or we could not keep.
+    /// Samples that were lost by the kernel or by Sunder.
     pub lost_samples: u64,
     /// Accesses with exactly known addresses.
     pub accesses: u64,
@@ -153,11 +153,11 @@ pub struct Run {
     /// Seconds from the start until a line was first seen to be contended.
     #[serde(default)]
     pub first_contention_seconds: Option<f64>,
-    /// What observing cost us, in CPU seconds of our own process.
+    /// The cost of observing, in CPU seconds of Sunder's own process.
     pub observer_cpu_seconds: f64,
-    /// CPU seconds of the program and of the children that it waited for, where we
-    /// started it. Less than `seconds` times the threads that could have run: they
-    /// waited for each other or for a processor.
+    /// CPU seconds of the program and of the children that it waited for, if Sunder started it.
+    /// It is less than `seconds` times the number of threads if these waited for each other or
+    /// for a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program_cpu_seconds: Option<f64>,
 }
@@ -165,49 +165,50 @@ pub struct Run {
 /// One object, or a pair of neighbours, whose cache lines are shared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
-    /// 1 is the dearest.
+    /// 1 for the finding with the highest cost.
     pub rank: u32,
-    /// What kind of sharing.
+    /// The kind of sharing.
     pub sharing: Sharing,
-    /// True if it does not happen on this machine and layout but would on
-    /// another; `latent_on` says which.
+    /// True if the sharing does not happen on this machine and layout but would on another;
+    /// `latent_on` says which.
     pub latent: bool,
-    /// For a latent finding: the line size or start alignment that brings it out.
+    /// For a latent finding: the line size or start alignment with which the sharing would
+    /// happen.
     pub latent_on: Option<LatentOn>,
     /// Whether hardware watchpoints (or an exact stream) confirmed the bytes and
     /// the interleaving; otherwise it rests on samples.
     pub confirmed: bool,
-    /// Whose threads they are. More than one process where they meet in memory that
-    /// these have in common.
+    /// The processes of the threads. There are several if the threads share memory of several
+    /// processes.
     #[serde(default)]
     pub processes: Vec<ProcessName>,
-    /// For a replayed trace, what was counted on its lines.
+    /// For a replayed trace, the counts of the simulation on its lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Simulated>,
     /// The object that the threads share falsely.
     pub object: Object,
-    /// The other object on the line, when two distinct objects meet there.
+    /// The other object on the line, if two distinct objects share it.
     pub neighbour: Option<Object>,
     /// The contended lines.
     pub lines: Vec<Line>,
-    /// The instructions that touch them, the busiest first.
+    /// The instructions that touch the lines, the busiest first.
     pub sites: Vec<Site>,
-    /// Changes of the accessing thread between consecutive accesses, one of the
-    /// two a write, per second of the run: as many as could have happened in the
-    /// time that the threads spent there, an upper bound as the cost is.
+    /// Changes of the accessing thread between consecutive accesses, one of the two a write,
+    /// per second of the run. It is an upper bound, as the cost is: the number that could have
+    /// happened in the time that the threads spent there.
     pub interleavings_per_second: f64,
-    /// Of these, the share (0 to 1) between threads that touch disjoint bytes.
+    /// The share (0 to 1) of these changes that is between threads that touch disjoint bytes.
     pub false_share: f64,
-    /// Upper bound of the share of the involved threads' time that it costs.
+    /// Upper bound of the share of the involved threads' time that the sharing costs.
     pub cost_percent: f64,
     /// On pages: how its objects took pages from each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_pages: Option<OnPages>,
-    /// What would be left of it on a machine with smaller lines; none for
-    /// predictions and in results from before it was asked.
+    /// The sharing that would remain on a machine with smaller lines; none for predictions and
+    /// in results of older versions.
     #[serde(default)]
     pub on_smaller_lines: Option<OnSmallerLines>,
-    /// How it would be shared with other lines and starts, where that was simulated.
+    /// The sharing with other line sizes and starts, if that was simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<Predicted>,
     /// Interleavings per second over the run, in equal slices of time.
@@ -238,17 +239,17 @@ pub enum Sharing {
     False,
     /// The threads touch the same bytes.
     True,
-    /// Both on one line.
+    /// The threads do both on one line.
     Mixed,
 }
 
 /// A piece of the program's memory with a name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Object {
-    /// Where it lives.
+    /// Where the object lives.
     pub kind: ObjectKind,
-    /// The name of the variable; for a heap object the pointer or type that it
-    /// was seen through, if any.
+    /// The name of the variable; for a heap object the pointer or type through which it was
+    /// accessed, if known.
     pub name: Option<String>,
     /// Its type, as the language writes it.
     #[serde(rename = "type")]
@@ -268,10 +269,10 @@ pub struct Object {
     pub thread: Option<Thread>,
     /// Whether the program freed it before the end.
     pub freed: bool,
-    /// On pages: how many blocks of this call stack it stands for, if more than one.
+    /// On pages: how many blocks of this call stack the object stands for, if more than one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u64>,
-    /// The file whose segment holds it, for globals and TLS.
+    /// The file that contains it, for globals and TLS.
     pub module: Option<String>,
 }
 
@@ -279,7 +280,7 @@ pub struct Object {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
-    /// Allocated with `malloc` or its kin.
+    /// Allocated with `malloc` or a related function.
     Heap,
     /// A global or static variable.
     Global,
@@ -289,7 +290,7 @@ pub enum ObjectKind {
     Stack,
     /// An anonymous or file mapping.
     Mapping,
-    /// Nothing is known.
+    /// The kind is not known.
     #[default]
     Unknown,
 }
@@ -297,7 +298,7 @@ pub enum ObjectKind {
 /// A source position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Location {
-    /// Path as the debug information has it.
+    /// Path as in the debug information.
     pub file: String,
     /// Line, from 1.
     pub line: Option<u32>,
@@ -306,7 +307,7 @@ pub struct Location {
 /// One frame of a call stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Frame {
-    /// Demangled name; `symbol+0x…` or `file+0x…` where there is no better.
+    /// Demangled name; `symbol+0x…` or `file+0x…` if no better name is known.
     pub function: String,
     /// Source file.
     pub file: Option<String>,
@@ -331,7 +332,7 @@ pub struct Thread {
     pub name: Option<String>,
 }
 
-/// A process, as a finding refers to it.
+/// The process of a finding's thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessName {
     /// The kernel's process id.
@@ -352,32 +353,31 @@ pub struct Line {
     pub object_offset: Option<i64>,
     /// Interleavings per second on this line.
     pub interleavings_per_second: f64,
-    /// What was touched, by ascending offset; bytes that no thread touched are
-    /// left out.
+    /// What was touched, by ascending offset. Bytes that no thread touched are left out.
     pub words: Vec<Word>,
 }
 
-/// A run of bytes of a line that was accessed alike.
+/// Adjacent bytes of a line that were accessed alike.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Word {
     /// Position in the line.
     pub offset: u32,
-    /// Number of bytes, at most 8; on pages, of a run that the same threads use alike.
+    /// Number of bytes, at most 8; on pages, of a range that the same threads use alike.
     pub size: u32,
     /// Path to the element and field, such as `counters[3].hits`; on pages, the object.
     pub field: Option<String>,
-    /// Who touched it.
+    /// The threads that touched it.
     pub threads: Vec<ThreadUse>,
 }
 
-/// What one thread did to a word. Counts are of observed accesses.
+/// The observed accesses of one thread to a word.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadUse {
     /// The kernel's thread id.
     pub id: u32,
     /// The thread's name.
     pub name: Option<String>,
-    /// Its process, where a finding has threads of several.
+    /// Its process, if the finding has threads of several processes.
     #[serde(default)]
     pub process: Option<u32>,
     /// Plain loads.
@@ -386,7 +386,7 @@ pub struct ThreadUse {
     pub writes: u64,
     /// Read-modify-writes, locked or not.
     pub updates: u64,
-    /// Of the updates, the locked ones.
+    /// The locked ones among the updates.
     pub atomics: u64,
 }
 
@@ -401,12 +401,12 @@ pub struct Site {
     pub line: Option<u32>,
     /// `read`, `write`, `update` or `atomic`.
     pub kind: AccessKind,
-    /// The threads that were seen there.
+    /// The threads that executed it.
     pub threads: Vec<u32>,
-    /// Observed accesses; 0 for what was found in the code only.
+    /// Observed accesses; 0 for code that was found by analysis and not sampled.
     pub accesses: u64,
-    /// For a place that was found in the program's code and not sampled: the
-    /// lock function that it calls on the object.
+    /// For code that was found by analysis and not sampled: the lock function that it calls on
+    /// the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<String>,
     /// The instruction's address, `0x…`.
@@ -415,7 +415,7 @@ pub struct Site {
     pub module: Option<String>,
     /// The fields that it touches; on pages, the objects.
     pub fields: Vec<String>,
-    /// On pages: what it has to do with the misses.
+    /// On pages: its part in the misses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses: Option<SiteMisses>,
     /// The text of the source line, where the file was readable.
@@ -450,14 +450,14 @@ pub enum AccessKind {
     Atomic,
 }
 
-/// One thing to do.
+/// A change to the source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Advice {
     /// The kind of change, for tools.
     pub fix: Fix,
     /// The change in words, naming type, field or variable.
     pub text: String,
-    /// How many bytes the data grow, where it can be said.
+    /// By how many bytes the data grow, if known.
     pub grows_by: Option<u64>,
 }
 

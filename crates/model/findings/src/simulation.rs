@@ -1,51 +1,51 @@
-//! What replays add to a result: misses of the simulated machine, what changes would do
-//! to them, what pages and other lines would make of a finding.
+//! The parts of a result that come from replays: the misses of the simulated machine, what
+//! changes would do to them, and how a finding would be shared on pages and with other lines.
 
 use crate::schema::Sharing;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What changes to single objects, or another allocator, would do to the misses of the
-/// simulated machine. Each was simulated alone, with all accesses of the trace.
+/// The effect of changes to single objects, or of another allocator, on the misses of the
+/// simulated machine. Each change was simulated alone, with all accesses of the trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WhatIf {
-    /// The changes, the one that saves most misses first, of equal ones the one that takes
-    /// fewer bytes.
+    /// The changes. The one that saves most misses comes first; of equal ones, the one that
+    /// takes fewer bytes.
     pub changes: Vec<Tried>,
-    /// Replays of the trace that all of it took.
+    /// The number of replays of the trace.
     pub replays: u32,
-    /// Seconds that these took.
+    /// The time that these took, in seconds.
     pub seconds: f64,
 }
 
 /// A change that was tried.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tried {
-    /// The rank of the finding that it is for; none: for the heap as a whole.
+    /// The rank of the finding that the change is for; none if it is for the whole heap.
     pub finding: Option<u32>,
     /// The change in words.
     pub change: String,
     /// The arguments of `sunder simulate` that make it.
     pub arguments: Vec<String>,
-    /// How many misses of all kinds the machine has less than without it; negative if
-    /// there are more.
+    /// How many misses of all kinds the change saves; negative if it adds misses.
     pub misses_saved: i64,
-    /// The same of false-sharing misses.
+    /// How many false-sharing misses the change saves; negative if it adds misses.
     pub false_saved: i64,
-    /// False-sharing misses that are left on the finding's objects, or of the machine.
+    /// The false-sharing misses that remain, on the finding's objects or of the whole machine.
     pub false_left: u64,
-    /// Bytes that the objects take more at most; of an allocation policy, that its pages
-    /// take more than those of one heap for all.
+    /// By how many bytes the objects grow at most. For an allocation policy, by how many bytes
+    /// its pages exceed those of one heap for all.
     pub bytes: u64,
 }
 
-/// How an object would be shared elsewhere, by simulation.
+/// How an object would be shared with other lines or starts, by simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Predicted {
     /// With lines of other sizes, ascending.
     pub line_sizes: Vec<OnLines>,
-    /// If the object started elsewhere in its line, by ascending offset; empty where two
-    /// objects meet or the object can't be moved. Other objects are left out of its lines.
+    /// With other starts of the object in its line, by ascending offset; empty if two objects
+    /// share the line or the object can't be moved. Other objects on its lines are not
+    /// simulated.
     pub starts: Vec<AtStart>,
 }
 
@@ -54,54 +54,54 @@ pub struct Predicted {
 pub struct OnLines {
     /// Bytes of a line.
     pub line_size: u32,
-    /// Misses that bring what another thread wrote.
+    /// Misses that bring a value that another thread wrote.
     pub true_sharing: u64,
-    /// Misses for nothing.
+    /// Misses that bring no such value.
     pub false_sharing: u64,
 }
 
-/// Misses on an object that starts at one place in a line.
+/// Misses on an object with one start in its line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AtStart {
     /// Bytes from the start of the line.
     pub offset: u32,
-    /// Misses that bring what another thread wrote.
+    /// Misses that bring a value that another thread wrote.
     pub true_sharing: u64,
-    /// Misses for nothing.
+    /// Misses that bring no such value.
     pub false_sharing: u64,
 }
 
 /// A machine on which a trace was replayed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Simulation {
-    /// Bytes that are kept coherent as a whole.
+    /// The granule of coherence in bytes.
     pub granule: u64,
-    /// Nodes with caches of their own.
+    /// The number of nodes, each with caches of its own.
     pub nodes: u32,
     /// `MSI`, `MESI` or `MESIF`.
     pub protocol: String,
-    /// The private caches of a node, in words.
+    /// A description of a node's private caches.
     pub caches: String,
-    /// Accesses of the trace.
+    /// The number of accesses in the trace.
     pub accesses: u64,
-    /// Granules that were touched.
+    /// The number of granules that were touched.
     pub granules: u64,
-    /// Seconds that the simulation took.
+    /// The time that the simulation took, in seconds.
     pub seconds: f64,
-    /// Of the whole machine.
+    /// The counts of the whole machine.
     pub totals: Simulated,
-    /// Of each node, by its number.
+    /// The counts of each node, by its number.
     pub by_node: Vec<Simulated>,
     /// Whether only accesses to heap objects were simulated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub heap_only: bool,
-    /// Where objects were laid, if not all stayed where they were recorded.
+    /// Where objects were placed, if not all stayed where they were recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
 }
 
-/// Where a replay laid objects, and what that takes. Figures are of the heap objects
-/// that were placed: all under a policy, else those that change.
+/// Where a replay placed objects, and what that takes. The figures are those of the heap
+/// objects that were placed: all objects under a policy, otherwise those that change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Placement {
     /// `actual` (as recorded), `general`, `hoard`, `sized`, `call-site` or
@@ -111,11 +111,11 @@ pub struct Placement {
     pub changes: Vec<String>,
     /// Bytes of a page.
     pub page: u64,
-    /// Blocks that were placed.
+    /// The number of blocks that were placed.
     pub allocations: u64,
-    /// Bytes asked for, of blocks freed or not: the sum in equation (2) of SCSTallocator.
+    /// Requested bytes, of blocks freed or not: the sum in equation (2) of SCSTallocator.
     pub requested_bytes: u64,
-    /// The most bytes that were live at a time.
+    /// The most bytes that were live at one time.
     pub peak_bytes: u64,
     /// Buckets: kinds of blocks that share no page with others.
     pub buckets: u64,
@@ -125,33 +125,33 @@ pub struct Placement {
     pub general_pages: u64,
     /// Additional pages, equation (5): at most as many as buckets.
     pub additional_pages: u64,
-    /// Pages that the placement reached, where freed memory was used again.
+    /// Pages that the placement reached, with freed memory used again.
     pub reached_pages: u64,
-    /// The most bytes that changed objects took more than before.
+    /// The most bytes by which changed objects grew.
     pub grown_bytes: u64,
     /// Blocks that could not be placed and stayed where they were recorded.
     pub unplaced: u64,
 }
 
-/// What a simulation counted. A reference is the part of an access that lies in
-/// one granule; each is a hit, an upgrade or a miss of one kind.
+/// The counts of a simulation. A reference is the part of an access that lies in one granule;
+/// each reference is a hit, an upgrade or a miss of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Simulated {
     /// References.
     pub references: u64,
-    /// References that needed nobody else.
+    /// References that needed no request to another node or to memory.
     pub hits: u64,
     /// First misses of a node on a granule.
     pub cold: u64,
-    /// Misses on granules that were replaced for want of room.
+    /// Misses on granules that were replaced to make room.
     pub replacement: u64,
     /// Misses that bring a word that another node wrote and this one uses.
     pub true_sharing: u64,
-    /// Useless misses: no word that others wrote is used (Dubois and others, 1993).
+    /// Useless misses: the node uses no word that others wrote (Dubois and others, 1993).
     pub false_sharing: u64,
-    /// Writes to a valid copy that had to ask for ownership.
+    /// Writes to a valid copy that needed a request for ownership.
     pub upgrades: u64,
-    /// Copies of other nodes that writes destroyed.
+    /// Copies of other nodes that writes invalidated.
     pub invalidations: u64,
     /// Misses that another node's dirty copy answered (hit modified).
     pub hitm: u64,
@@ -182,29 +182,31 @@ impl std::ops::Add for Simulated {
 }
 
 /// How objects of a finding took pages from each other, by replay of a trace. A node that
-/// misses on a page asks for one object; a write to one took the page from it before.
+/// misses on a page accesses one object; before, a write to an object took the page from the
+/// node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OnPages {
     /// Bytes of a page.
     pub page: u64,
-    /// Pages that moved for them; `lines` of the finding has the dearest.
+    /// The number of pages that moved for them; the finding's `lines` has the one with the
+    /// highest cost.
     pub pages: u64,
-    /// What was asked for and what was written, with most useless misses first.
+    /// The accessed and the written objects, with most useless misses first.
     pub causes: Vec<PageCause>,
     /// Misses by thread.
     pub threads: Vec<ThreadMisses>,
 }
 
-/// Misses of one kind of cause.
+/// The misses with one pair of accessed and written object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PageCause {
-    /// Whether the finding's neighbour was asked for, not its object.
+    /// Whether the finding's neighbour was accessed, not its object.
     pub neighbour_missed: bool,
     /// Whether the finding's neighbour was written, not its object.
     pub neighbour_written: bool,
-    /// Misses that bring what another node wrote.
+    /// Misses that bring a value that another node wrote.
     pub true_sharing: u64,
-    /// Misses for nothing.
+    /// Misses that bring no such value.
     pub false_sharing: u64,
 }
 
@@ -215,33 +217,33 @@ pub struct ThreadMisses {
     pub id: u32,
     /// The thread's name.
     pub name: Option<String>,
-    /// Misses that bring what another node wrote.
+    /// Misses that bring a value that another node wrote.
     pub true_sharing: u64,
-    /// Misses for nothing.
+    /// Misses that bring no such value.
     pub false_sharing: u64,
 }
 
-/// What a place in the code has to do with misses of a finding on pages.
+/// The part of one source line or instruction in the misses of a finding on pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SiteMisses {
-    /// Its misses that bring what another node wrote.
+    /// Its misses that bring a value that another node wrote.
     pub true_sharing: u64,
-    /// Its misses for nothing.
+    /// Its misses that bring no such value.
     pub false_sharing: u64,
-    /// Copies of other nodes that its writes destroyed.
+    /// Copies of other nodes that its writes invalidated.
     pub destroyed: u64,
 }
 
-/// What would be left of a finding if lines were smaller.
+/// The sharing that would remain of a finding if lines were smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OnSmallerLines {
     /// The size of these lines in bytes.
     pub line_size: u32,
-    /// The kind of sharing that would be left; none if no two threads would meet.
+    /// The kind of sharing that would remain; none if no two threads would share a line.
     pub sharing: Option<Sharing>,
 }
 
-/// Where a latent finding would become real.
+/// The change with which a latent finding would become real.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LatentOn {

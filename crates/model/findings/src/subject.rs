@@ -1,6 +1,6 @@
-//! What a finding is about, in a few words, and the plain questions that every
-//! reader of a finding asks: which threads, which fields, which allocation.
-//! No layout and no colour here: reports do that.
+//! The subject of a finding in a few words, and the plain questions of every reader of a
+//! finding: which threads, which fields, which allocation. Layout and colour are the reports'
+//! work.
 
 use crate::{Finding, Frame, Location, Object, ObjectKind, Thread, ThreadUse, Word};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,8 +10,8 @@ pub fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A field path with the element numbers taken out (`a[3].x` becomes `a[].x`):
-/// which elements a run saw depends on chance and on the thread count.
+/// A field path without element numbers (`a[3].x` becomes `a[].x`): which elements a run saw
+/// depends on chance and on the number of threads.
 pub fn normalized_field(field: &str) -> String {
     let mut out = String::with_capacity(field.len());
     let mut rest = field;
@@ -80,8 +80,8 @@ impl Finding {
         }
     }
 
-    /// Where a reader should look first: the declaration or allocation of the
-    /// object, else the busiest code.
+    /// The first place for a reader to look at: the declaration or allocation of the object,
+    /// else the busiest code.
     pub fn place(&self) -> Option<Location> {
         self.object.place().or_else(|| {
             self.sites.iter().find_map(|s| {
@@ -121,9 +121,8 @@ impl Word {
 }
 
 impl Object {
-    /// The frame that asked for the memory: the innermost one that belongs to
-    /// the user, not to an allocator or a language's library; the innermost of
-    /// all where none does.
+    /// The frame that requested the memory: the innermost one of the user's own code, not of an
+    /// allocator or a language's library. The innermost of all if none is the user's.
     pub fn allocation_site(&self) -> Option<&Frame> {
         self.allocation
             .iter()
@@ -143,15 +142,14 @@ impl Object {
         })
     }
 
-    /// Whether the two can't be told apart by name.
+    /// Whether the two have the same description and no names.
     fn is_like(&self, other: &Self) -> bool {
         self.name.is_none()
             && (self.kind, &self.name, &self.type_name, self.size)
                 == (other.kind, &other.name, &other.type_name, other.size)
     }
 
-    /// What it is, in a few words: name and type where known, else kind and
-    /// size.
+    /// The object in a few words: name and type if known, else kind and size.
     pub fn subject(&self) -> String {
         let kind = self.kind.words();
         match (self.name.as_deref(), self.type_name.as_deref()) {
@@ -168,7 +166,7 @@ impl Object {
         }
     }
 
-    /// What tells it from others on a page: its name, or where it was allocated.
+    /// What distinguishes it from other objects on a page: its name, or where it was allocated.
     pub fn label(&self) -> String {
         if let Some(name) = &self.name {
             return name.clone();
@@ -181,7 +179,7 @@ impl Object {
         }
     }
 
-    /// Its name, or its type, or its kind: what an instruction can call it.
+    /// Its name, else its type, else its kind: a short name for messages.
     pub fn short_name(&self) -> &str {
         self.name
             .as_deref()
@@ -210,8 +208,8 @@ impl ObjectKind {
 }
 
 impl Frame {
-    /// Whether it belongs to an allocator, to the start of a program or thread, or
-    /// to the library of C++ or Rust.
+    /// Whether it belongs to an allocator, to the start of a program or thread, or to the C++
+    /// or Rust library.
     pub fn is_library(&self) -> bool {
         const FUNCTIONS: [&str; 14] = [
             "malloc",
@@ -242,7 +240,7 @@ impl Frame {
             "__libc_start_",
         ];
         const FOLDERS: [&str; 3] = ["/usr/include/c++/", "/usr/lib/gcc/", "/rustc/"];
-        // Without debug information, a symbol carries an offset.
+        // Without debug information, a symbol has an offset.
         let function = self.function.split("+0x").next().unwrap_or_default();
         FUNCTIONS.contains(&function)
             || PREFIXES.iter().any(|n| self.function.starts_with(n))

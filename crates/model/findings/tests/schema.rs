@@ -1,4 +1,4 @@
-//! The published JSON Schema is the one that the code has, and results obey it.
+//! The published JSON Schema is that of the code, and results obey it.
 
 use serde_json::Value;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ fn validator() -> jsonschema::Validator {
     jsonschema::validator_for(&schema).expect("the schema is valid")
 }
 
-/// `SUNDER_PUBLISH=1 cargo test -p sunder-findings` writes it anew.
+/// `SUNDER_PUBLISH=1 cargo test -p sunder-findings` writes it again.
 #[test]
 fn the_published_schema_is_current() {
     let path = published();
@@ -68,7 +68,7 @@ fn the_schema_refuses_what_is_no_result() {
     }
 }
 
-/// The names that issue and documentation promise to tools.
+/// The names that the documentation promises to tools.
 #[test]
 fn the_promised_names_are_there() {
     let text = examples::report().to_json().expect("finite");

@@ -3,9 +3,9 @@
 use super::parts::{frame, global, heap, line, name_of, site, word};
 use crate::*;
 
-/// Phoenix's linear_regression: an array of four 64-byte structures that
-/// `malloc` put 32 bytes behind a line's start, so every line holds the halves
-/// of two threads' elements (SHERIFF section 6.1).
+/// Phoenix's linear_regression: an array of four 64-byte structures that `malloc` put 32 bytes
+/// after a line's start, so every line holds halves of two threads' elements (SHERIFF section
+/// 6.1).
 pub fn linear_regression() -> Finding {
     const FILE: &str = "/home/user/phoenix/linear_regression.c";
     let start = 0x5555_5575_92a0_u64;
@@ -105,8 +105,7 @@ pub fn linear_regression() -> Finding {
     }
 }
 
-/// A global array of eight 16-byte counters in C++, one element a thread, all
-/// in two lines.
+/// A global array of eight 16-byte counters in C++, one for each thread, all in two lines.
 pub fn global_array() -> Finding {
     const FILE: &str = "/home/user/app/src/stats.cpp";
     let start = 0x5555_5560_4080_u64;
@@ -336,8 +335,8 @@ pub fn true_sharing() -> Finding {
     }
 }
 
-/// One thread counts in a field beside the ones that all others only read:
-/// false sharing that SHERIFF could not see (section 4.8).
+/// One thread counts in a field beside those that all others only read: false sharing that
+/// SHERIFF could not see (section 4.8).
 pub fn one_writer() -> Finding {
     const FILE: &str = "/home/user/app/src/config.c";
     let start = 0x5555_5560_4300_u64;
@@ -386,8 +385,8 @@ pub fn one_writer() -> Finding {
     }
 }
 
-/// Two line-sized elements that share nothing here, but would on a machine with
-/// lines of 128 bytes.
+/// Two line-sized elements that share no line here, but would on a machine with lines of 128
+/// bytes.
 pub fn latent() -> Finding {
     const FILE: &str = "/home/user/app/src/pool.rs";
     let start = 0x5555_5560_5000_u64;
@@ -423,7 +422,7 @@ pub fn latent() -> Finding {
     }
 }
 
-/// A heap block of a stripped program: no names but offsets.
+/// A heap block of a stripped program, whose only names are offsets.
 pub fn no_debug_info() -> Finding {
     let start = 0x7fff_f000_0d40_u64;
     let at = |function: &str, address: &str, threads: &[u32]| Site {
@@ -463,7 +462,7 @@ pub fn no_debug_info() -> Finding {
     }
 }
 
-/// Names as long and as foreign as C++ and users make them.
+/// Names that are as long and unusual as C++ and users make them.
 pub fn long_names() -> Finding {
     const FILE: &str =
         "/home/user/проекты/app/src/very/deeply/nested/folders/of/templates/Zähler.hpp";

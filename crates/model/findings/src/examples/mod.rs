@@ -1,8 +1,8 @@
-//! Hand-made results, for the tests of every crate that reads results and for
-//! the documentation's example. The figures are invented but consistent: counts
-//! per word fit the sites', and offsets fit the types'.
+//! Hand-made results, for the tests of every crate that reads results and for the
+//! documentation's example. The figures are invented but consistent: counts of words agree with
+//! those of sites, and offsets with types.
 //!
-//! Advice is left empty: `sunder-plan` gives it.
+//! They have no advice: `sunder-plan` adds it.
 
 mod findings;
 mod parts;
@@ -12,7 +12,7 @@ pub use parts::{Use, frame, line, site, word};
 
 use crate::*;
 
-/// A result with these findings, on an invented machine; ranked.
+/// A ranked result with these findings, on an invented machine.
 pub fn result(findings: Vec<Finding>) -> Findings {
     let mut all = Findings {
         tool: "0.1.0".to_owned(),
@@ -55,7 +55,7 @@ pub fn result(findings: Vec<Finding>) -> Findings {
     all
 }
 
-/// One of each kind: what a documentation or a look at a report wants.
+/// A result with one finding of each kind, for the documentation and for a look at a report.
 pub fn report() -> Findings {
     let mut small = one_writer();
     small.cost_percent = 0.4;

@@ -1,11 +1,11 @@
-//! What the examples are put together from.
+//! The parts of the examples.
 
 use crate::*;
 
 /// A thread's use of a word: `(thread, reads, writes, updates, atomics)`.
 pub type Use = (u32, u64, u64, u64, u64);
 
-/// A thread of the examples is called `worker`, the lowest one `main`.
+/// The name of a thread in the examples: `main` for the lowest number, else `worker`.
 pub(super) fn name_of(thread: u32) -> Option<String> {
     Some(if thread == 4700 { "main" } else { "worker" }.to_owned())
 }
@@ -53,7 +53,7 @@ pub fn frame(function: &str, file: &str, line: u32) -> Frame {
     }
 }
 
-/// A place in the code that touches `fields`.
+/// A source line that touches `fields`.
 pub fn site(
     function: &str,
     at: (&str, u32),
@@ -80,7 +80,7 @@ pub fn site(
     }
 }
 
-/// A source line between two that surround every line of these examples.
+/// The source line between two others; each line of these examples has such neighbours.
 fn excerpt(line: u32, source: &str) -> Vec<SourceLine> {
     if line < 2 || source.is_empty() {
         return Vec::new();
