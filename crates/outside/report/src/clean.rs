@@ -1,11 +1,11 @@
-//! Names come from binaries and command lines that nobody checked. Before
-//! people see them, characters that would move a terminal's cursor, hide text or
-//! turn its direction are replaced.
+//! Cleans names, which come from binaries and command lines that nobody has checked. Before
+//! they are displayed, characters that move a terminal's cursor, hide text or change its
+//! direction are replaced.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// `text` without control characters (tabs become spaces) and without the
-/// characters that change the direction of text.
+/// `text` without control characters (tabs become spaces) and without characters that change
+/// the direction of text.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -21,7 +21,7 @@ fn turns_text(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Columns that `text` takes in a terminal.
+/// The number of columns of `text` in a terminal.
 pub(crate) fn columns(text: &str) -> usize {
     text.width()
 }
@@ -54,9 +54,8 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     out
 }
 
-/// Breaks `text` at spaces into lines of at most `width` columns; words that
-/// are longer are broken where they must. No-break spaces, and the one before a
-/// percent sign, hold together.
+/// Breaks `text` at spaces into lines of at most `width` columns. A word that is longer is
+/// broken at that width. No-break spaces, and the space before a percent sign, are not broken.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     let text = text.replace(" %", "\u{a0}%");

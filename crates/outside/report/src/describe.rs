@@ -1,4 +1,4 @@
-//! Sentences about findings and runs that text, HTML and SARIF share.
+//! Sentences about findings and runs, shared by text, HTML and SARIF.
 
 use crate::clean::clean;
 use crate::figures::{counted, grouped, percent, seconds, short};
@@ -7,10 +7,10 @@ use sunder_findings::{
     Sharing, Simulated, Simulation, Site, Standing, ThreadUse, Tried, Word, file_name,
 };
 
-/// Below this many samples, finding nothing says little.
+/// With fewer samples, a run that found nothing says little.
 const FEW_SAMPLES: u64 = 200;
 
-/// How many findings of each standing there are.
+/// The number of findings of each standing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) significant: usize,
@@ -34,7 +34,7 @@ impl Counts {
     }
 }
 
-/// The answer, in one sentence.
+/// The result in one sentence.
 pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
     let mut significant = all.significant(threshold);
     let Some(first) = significant.next() else {
@@ -57,7 +57,7 @@ pub(crate) fn answer(all: &Findings, threshold: f64) -> String {
     }
 }
 
-/// How many threads were seen; with several processes, of how many.
+/// The number of threads that were seen; if there are several processes, of how many.
 fn threads(all: &Findings) -> String {
     let threads = counted(all.run.threads as usize, "thread");
     match all.processes.len() {
@@ -66,8 +66,8 @@ fn threads(all: &Findings) -> String {
     }
 }
 
-/// Which processes a finding is about, if it is not plain: `in process 71
-/// (worker, started by 70)`.
+/// The processes of a finding, if the program has several: `in process 71 (worker, started by
+/// 70)`.
 fn processes(all: &Findings, finding: &Finding) -> Option<String> {
     if all.processes.len() < 2 || finding.processes.is_empty() {
         return None;
@@ -87,10 +87,10 @@ fn processes(all: &Findings, finding: &Finding) -> Option<String> {
     })
 }
 
-/// Processes of one finding that are named; a server may have hundreds.
+/// The most processes of a finding that are named; a server may have hundreds.
 const PROCESSES: usize = 4;
 
-/// What was looked at, for a run that found nothing: sentences.
+/// Sentences on what was observed, for a run that found nothing.
 pub(crate) fn looked_at(all: &Findings) -> Vec<String> {
     let run = &all.run;
     if let Some(simulation) = &all.simulation {
@@ -161,7 +161,7 @@ pub(crate) fn command(all: &Findings) -> String {
     }
 }
 
-/// `false sharing`, `latent false sharing` and so on.
+/// The kind of the finding: `false sharing`, `latent false sharing` and so on.
 pub(crate) fn kind(finding: &Finding) -> &'static str {
     match (finding.latent, finding.sharing) {
         (true, _) => "latent false sharing",
@@ -171,8 +171,8 @@ pub(crate) fn kind(finding: &Finding) -> &'static str {
     }
 }
 
-/// What the finding costs, or when it would; for mixed sharing also its false
-/// part.
+/// The cost of the finding, or the condition of a latent one; for mixed sharing also the cost
+/// of the false part.
 pub(crate) fn cost(finding: &Finding) -> String {
     match false_part(finding) {
         Some(part) => format!("{}, {part}", whole_cost(finding)),
@@ -180,7 +180,7 @@ pub(crate) fn cost(finding: &Finding) -> String {
     }
 }
 
-/// What the finding costs as a whole, or when it would.
+/// The cost of the whole finding, or the condition of a latent one.
 pub(crate) fn whole_cost(finding: &Finding) -> String {
     if !finding.latent {
         return format!("up to {}", percent(finding.cost_percent));
@@ -192,13 +192,13 @@ pub(crate) fn whole_cost(finding: &Finding) -> String {
     }
 }
 
-/// `5.7 % falsely`, for mixed sharing that is present.
+/// The false part's cost, as in `5.7 % falsely`, for mixed sharing that is present.
 pub(crate) fn false_part(finding: &Finding) -> Option<String> {
     (finding.sharing == Sharing::Mixed && !finding.latent)
         .then(|| format!("{} falsely", percent(finding.false_cost_percent())))
 }
 
-/// `file.c:12`.
+/// A source position: `file.c:12`.
 pub(crate) fn place(location: &Location) -> String {
     let file = clean(file_name(&location.file));
     match location.line {
@@ -225,7 +225,7 @@ pub(crate) fn origin(object: &Object) -> String {
             .place()
             .map(|p| format!(" at {}", place(&p)))
             .unwrap_or_default();
-        // A variable on a stack has the frame that declares it.
+        // The allocation of a variable on a stack is the frame that declares it.
         let how = match object.kind {
             ObjectKind::Stack => "declared",
             _ => "allocated",
@@ -263,14 +263,14 @@ pub(crate) fn origin(object: &Object) -> String {
     facts.join(", ")
 }
 
-/// How the threads meet, and how sure we are.
+/// How the threads share the line, and on what evidence.
 pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
     if let Some(counts) = &finding.simulated {
         return replayed(finding, counts);
     }
     let threads = counted(finding.threads().len(), "thread");
     let lines = counted(finding.lines.len(), "line");
-    // Only watchpoints show that a line goes to and fro; samples bound how often.
+    // Only watchpoints show that a line passes between threads; samples only bound how often.
     let (verb, bound) = match finding.confirmed {
         true => ("pass", ""),
         false => ("may pass", "up to "),
@@ -299,7 +299,7 @@ pub(crate) fn evidence(all: &Findings, finding: &Finding) -> String {
     out
 }
 
-/// What a simulation counted on the lines of a finding.
+/// The counts of a simulation on the lines of a finding.
 fn replayed(finding: &Finding, counts: &Simulated) -> String {
     let pages = finding.on_pages.as_ref().map_or_else(String::new, |on| {
         let pages = counted(on.pages as usize, "page");
@@ -317,7 +317,8 @@ fn replayed(finding: &Finding, counts: &Simulated) -> String {
     )
 }
 
-/// How many threads take part: on pages not all are among those whose bytes are shown.
+/// The number of threads that take part. On pages, not all of them touch the bytes that are
+/// shown.
 pub(crate) fn threads_of(finding: &Finding) -> usize {
     match &finding.on_pages {
         Some(pages) => pages.threads.len(),
@@ -365,23 +366,23 @@ pub(crate) fn simulated(simulation: &Simulation) -> (String, Vec<(&'static str, 
     (machine, rows)
 }
 
-/// The changes that were tried, one each.
+/// A row of the table of changes that were tried.
 pub(crate) struct TriedRow {
-    /// `saves 1,996 misses (99 %)`, or that it does not.
+    /// `saves 1,996 misses (99 %)`, or that it saves none.
     pub(crate) saves: String,
-    /// Whether it saves any.
+    /// Whether it saves any misses.
     pub(crate) helps: bool,
     /// `+112 bytes`; empty for none.
     pub(crate) bytes: String,
-    /// Which finding it is for.
+    /// The finding that it is for.
     pub(crate) about: String,
-    /// In words.
+    /// The change in words.
     pub(crate) change: String,
-    /// How to ask for it.
+    /// The arguments that make the change.
     pub(crate) arguments: String,
 }
 
-/// The changes that were tried, the best first.
+/// The rows for the changes that were tried, the best first.
 pub(crate) fn tried(all: &Findings) -> Vec<TriedRow> {
     let (Some(what_if), Some(simulation)) = (&all.what_if, &all.simulation) else {
         return Vec::new();
@@ -414,7 +415,8 @@ pub(crate) fn tried(all: &Findings) -> Vec<TriedRow> {
     what_if.changes.iter().map(row).collect()
 }
 
-/// Of what the figures of [`tried`] are.
+/// The total of misses that the figures of [`tried`] refer to, and the number of changes and
+/// replays.
 pub(crate) fn tried_of(all: &Findings) -> Option<String> {
     let what_if = all.what_if.as_ref()?;
     let totals = &all.simulation.as_ref()?.totals;
@@ -427,12 +429,13 @@ pub(crate) fn tried_of(all: &Findings) -> Option<String> {
     ))
 }
 
-/// With which lines and starts it would be shared falsely, if that was simulated.
+/// The line sizes and starts with which the object would be falsely shared, if they were
+/// simulated.
 pub(crate) fn predicted(finding: &Finding) -> Option<String> {
     let predicted = finding.predicted.as_ref()?;
     let sizes = predicted.line_sizes.iter().map(|on| on.false_sharing);
     let starts = predicted.starts.iter().map(|at| at.false_sharing);
-    // A hundredth of the worst is what a start or an end of a program leaves.
+    // Up to a hundredth of the worst count is caused by a program's start and end.
     let most = sizes.chain(starts).max()?;
     let counts = |misses: u64| misses > 0 && misses >= most / 100;
     let on = |falsely: bool| -> Vec<String> {
@@ -477,7 +480,7 @@ fn listed(all: &[String]) -> String {
     }
 }
 
-/// Where the replay laid objects, and what that takes, if it moved any.
+/// Where the replay placed objects, and what that takes, if it placed any.
 pub(crate) fn placed(simulation: &Simulation) -> Option<String> {
     let placement = simulation.placement.as_ref()?;
     let mut out = match placement.policy.as_str() {
@@ -510,7 +513,7 @@ pub(crate) fn placed(simulation: &Simulation) -> Option<String> {
     Some(format!("{out}."))
 }
 
-/// What lines of another size would leave of it, if that was asked.
+/// The sharing that would remain with lines of another size, if that was determined.
 pub(crate) fn on_smaller_lines(finding: &Finding) -> Option<String> {
     let smaller = finding.on_smaller_lines?;
     let left = match smaller.sharing {
@@ -525,7 +528,7 @@ pub(crate) fn on_smaller_lines(finding: &Finding) -> Option<String> {
     Some(format!("On lines of {} bytes {left}.", smaller.line_size))
 }
 
-/// `4701 worker`.
+/// A thread's number and name: `4701 worker`.
 pub(crate) fn thread_label(id: u32, name: Option<&str>) -> String {
     match name {
         Some(name) => format!("{id} {}", clean(name)),
@@ -533,7 +536,7 @@ pub(crate) fn thread_label(id: u32, name: Option<&str>) -> String {
     }
 }
 
-/// What a thread does to a word, the strongest first.
+/// What a thread does to a word, the strongest kind first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Touch {
     Read,
@@ -554,7 +557,7 @@ impl Touch {
         }
     }
 
-    /// What the thread does, for a sentence.
+    /// The verb for a sentence.
     pub(crate) const fn verb(self) -> &'static str {
         match self {
             Self::Read => "reads",
@@ -563,7 +566,7 @@ impl Touch {
         }
     }
 
-    /// A word for style sheets.
+    /// The class in the style sheet.
     pub(crate) const fn class(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -581,7 +584,7 @@ impl Touch {
     }
 }
 
-/// The verb for an instruction.
+/// The verb for what an instruction does.
 pub(crate) const fn access_kind(kind: AccessKind) -> &'static str {
     match kind {
         AccessKind::Read => "read",
@@ -591,8 +594,8 @@ pub(crate) const fn access_kind(kind: AccessKind) -> &'static str {
     }
 }
 
-/// Line number, or address where there is none. A function with an offset already
-/// says where, and in a way that outlives the run.
+/// The line number of a site, or its address if there is none. A function with an offset
+/// already has a position, which is the same in every run.
 pub(crate) fn site_place(site: &Site) -> String {
     match site.line {
         Some(line) => line.to_string(),
@@ -618,7 +621,7 @@ pub(crate) fn inner_field(field: &str, object: &Object) -> String {
     clean(field)
 }
 
-/// What is hidden, if anything: `1 truly shared object, 2 below 1 %`.
+/// The findings that are not shown, if any: `1 truly shared object, 2 below 1 %`.
 pub(crate) fn hidden(counts: Counts, threshold: f64) -> Option<String> {
     let mut parts = Vec::new();
     if counts.truly > 0 {
@@ -634,7 +637,7 @@ pub(crate) fn hidden(counts: Counts, threshold: f64) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
-/// Where a line lies in its object, if that is known.
+/// The position of a line in its object, if it is known.
 pub(crate) fn line_position(line: &Line) -> Option<String> {
     Some(match line.object_offset? {
         0 => "start of the object".to_owned(),
@@ -652,8 +655,8 @@ pub(crate) fn word_name(word: &Word) -> String {
     }
 }
 
-/// Bytes of a line to draw: the machine's line, or the one that a latent finding
-/// would appear on; wider if a word says so.
+/// The number of bytes of a line to draw: the machine's line size, or the one with which a
+/// latent finding would happen; more if a word lies beyond it.
 pub(crate) fn drawn_line_size(all: &Findings, finding: &Finding) -> u32 {
     let nominal = match finding.latent_on {
         Some(LatentOn::LineSize(bytes)) => bytes,

@@ -1,7 +1,7 @@
-//! Figures as people read them: few digits, a unit, no false precision. Used by
-//! every report that people read; never by JSON.
+//! Figures for people: few digits, a unit, no false precision. Used by text, HTML and SARIF;
+//! never by JSON.
 
-/// `1,234,567`.
+/// With commas: `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -20,7 +20,7 @@ pub(crate) fn short(number: f64) -> String {
         return "?".to_owned();
     }
     for (unit, suffix) in [(1e9, " G"), (1e6, " M"), (1e3, " k")] {
-        // What would round to the next unit is that unit.
+        // A number that would round to the next unit is shown in that unit.
         if number >= unit * 0.9995 {
             let scaled = number / unit;
             let digits = usize::from(scaled < 9.95);

@@ -1,6 +1,6 @@
-//! Findings as text, HTML, JSON and SARIF, and comparisons as text. Everything
-//! comes from the findings alone: this crate must not look at the program, its
-//! sources or the machine, and it never prints.
+//! Findings as text, HTML, JSON and SARIF, and comparisons as text. Called by the commands
+//! that report, with finished findings. Everything comes from the findings alone: this crate
+//! must not look at the program, its sources or the machine, and it must not print.
 #![forbid(unsafe_code)]
 
 mod clean;

@@ -1,35 +1,35 @@
-//! What a finding on pages says, in words that text and HTML share: who took the pages
-//! from whom, and what lies on a page. A page has too many words to draw, so it is told by
-//! runs.
+//! Sentences and tables for findings on pages, shared by text and HTML: which object took the
+//! pages from which, and what lies on a page. A page has too many words to draw, so it is shown
+//! as ranges of bytes.
 
 use crate::clean::clean;
 use crate::describe::{Touch, thread_label};
 use crate::figures::counted;
 use sunder_findings::{Finding, Line, Object, PageCause, Site, Word};
 
-/// Threads that are named in one cell.
+/// The most threads that are named in one cell.
 const NAMED: usize = 4;
 
-/// Causes that are told.
+/// The most causes that are shown.
 const CAUSES: usize = 4;
 
-/// A run of bytes of a page.
+/// A range of bytes of a page that is used alike.
 pub(crate) struct Run {
     /// Its first and last byte.
     pub(crate) bytes: String,
-    /// What lies there.
+    /// The object at these bytes.
     pub(crate) object: String,
-    /// Who touches it and how.
+    /// The threads that touch it, and how.
     pub(crate) who: String,
 }
 
-/// The runs of a page, in the order of their bytes.
+/// The ranges of a page, in order of their bytes.
 pub(crate) fn runs(page: &Line) -> Vec<Run> {
     page.words.iter().map(Run::new).collect()
 }
 
-/// Those of the finding's own objects, where there are more than `most` with neighbours
-/// made one; and how many there are of others.
+/// The ranges of the finding's own objects, and the number of ranges of other objects. If there
+/// are more than `most` of its own, adjacent ones of the same object are joined.
 pub(crate) fn own_runs(finding: &Finding, page: &Line, most: usize) -> (Vec<Run>, usize) {
     let objects = std::iter::once(&finding.object).chain(&finding.neighbour);
     let labels: Vec<String> = objects.map(Object::label).collect();
@@ -74,7 +74,7 @@ fn join(word: &mut Word, next: &Word) {
     }
 }
 
-/// `written by 4711, 4712 and 3 more, read by 4713`.
+/// The threads that touch a word: `written by 4711, 4712 and 3 more, read by 4713`.
 fn who(word: &Word) -> String {
     let by = |touch: Touch, verb: &str| {
         let threads = word.threads.iter();
@@ -97,7 +97,7 @@ fn who(word: &Word) -> String {
     told.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Which of two objects took the pages from the other, the dearest first; empty for
+/// Which of two objects took the pages from the other, with the most misses first. Empty for
 /// findings on lines and on one object.
 pub(crate) fn causes(finding: &Finding) -> Vec<String> {
     let (Some(pages), Some(_)) = (&finding.on_pages, &finding.neighbour) else {
@@ -124,7 +124,7 @@ pub(crate) fn causes(finding: &Finding) -> Vec<String> {
     causes.take(CAUSES).map(sentence).collect()
 }
 
-/// `missed 120 times for nothing, took it away 119 times`.
+/// The misses of a site: `missed 120 times for nothing, took it away 119 times`.
 pub(crate) fn misses(site: &Site) -> Option<String> {
     let misses = site.misses?;
     let times = |count: u64| counted(count as usize, "time");

@@ -1,5 +1,5 @@
-//! Findings as SARIF 2.1.0 (OASIS standard), for code-scanning viewers. Reads
-//! nothing but the findings: the folder of the sources is the caller's to name.
+//! Findings as SARIF 2.1.0 (OASIS standard), for code-scanning viewers. It uses nothing but the
+//! findings; the caller may name the folder of the sources.
 
 use crate::clean::clean;
 use crate::describe;
@@ -12,10 +12,10 @@ use sunder_findings::{
 
 /// The name of the folder of the sources in `uriBaseId`, as viewers know it.
 const SOURCE_ROOT: &str = "SRCROOT";
-/// False sharing that costs this many percent is an `error`: more than what a
-/// new compiler or machine brings.
+/// From this cost in percent on, false sharing is an `error`: it is more than what a new
+/// compiler or machine changes.
 const ERROR_PERCENT: f64 = 10.0;
-/// Other places that a result names, at most.
+/// The most other positions in a result.
 const MOST_RELATED: usize = 12;
 
 /// Rules by index.
@@ -76,16 +76,15 @@ impl Rule {
     }
 }
 
-/// The result as SARIF 2.1.0, indented and with a newline at the end. All
-/// findings are in it; those below the threshold, true sharing and latent ones
-/// as notes. Files are named by absolute URIs where their paths are absolute.
+/// The result as SARIF 2.1.0, indented and with a newline at the end. It has all findings;
+/// those below the threshold, true sharing and latent ones are notes. A file with an absolute
+/// path has an absolute URI.
 pub fn sarif(findings: &Findings) -> String {
     log(findings, &Places { root: None })
 }
 
-/// As [`sarif`], but files below `source_root` (an absolute path, usually the
-/// current folder) become relative URIs with the base `SRCROOT`, as
-/// code-scanning services want them.
+/// As [`sarif`], but files below `source_root` (an absolute path, usually the current folder)
+/// have relative URIs with the base `SRCROOT`, as code-scanning services require.
 pub fn sarif_with_root(findings: &Findings, source_root: &Path) -> String {
     let root = source_root.is_absolute().then(|| normalized(source_root));
     log(findings, &Places { root })
@@ -123,11 +122,11 @@ fn log(findings: &Findings, places: &Places) -> String {
         "version": "2.1.0",
         "runs": [run],
     });
-    // `Display` of a JSON value can't fail; `#` indents.
+    // `Display` of a JSON value can't fail; `#` indents it.
     format!("{log:#}\n")
 }
 
-/// The observation as SARIF sees it: it succeeded, whatever the program did.
+/// The observation as a SARIF invocation. It succeeded, whatever the program did.
 fn invocation(all: &Findings) -> Value {
     let mut out = json!({
         "executionSuccessful": true,
@@ -173,7 +172,7 @@ fn result(all: &Findings, finding: &Finding, threshold: f64, places: &Places) ->
         let ids: Vec<u32> = finding.processes.iter().map(|p| p.id).collect();
         out["properties"]["processes"] = json!(ids);
     }
-    // A rank says "more important than"; a latent finding has none.
+    // A rank orders findings by importance; a latent finding has none.
     if let (false, Some(out)) = (finding.latent, out.as_object_mut()) {
         let rank = finite(finding.cost_percent).clamp(0.0, 100.0);
         out.insert("rank".to_owned(), json!(rank));
@@ -193,8 +192,8 @@ fn level(finding: &Finding, threshold: f64) -> &'static str {
     }
 }
 
-/// What, how dear, and what to do, as plain text. `[text](target)` would be a
-/// link in SARIF's messages (section 3.11.6), so names can't make one.
+/// The kind, the cost and the advice, as plain text. `[text](target)` would be a link in a
+/// SARIF message (section 3.11.6), so names must not contain it.
 fn message(all: &Findings, finding: &Finding) -> String {
     let price = if finding.latent {
         format!("{}.", describe::cost(finding))
@@ -220,7 +219,7 @@ fn message(all: &Findings, finding: &Finding) -> String {
     text.replace("](", "] (")
 }
 
-/// The place to mark, and the others: allocation, declaration and more code.
+/// The position to mark, and the others: allocation, declaration and more code.
 fn locations(finding: &Finding, places: &Places) -> (Option<Value>, Vec<Value>) {
     let writes_first = |s: &&Site| s.kind == AccessKind::Read;
     let mut sites: Vec<&Site> = finding.sites.iter().filter(|s| s.file.is_some()).collect();
@@ -302,7 +301,7 @@ fn logical(function: &str) -> Value {
     json!({"fullyQualifiedName": clean(function), "kind": "function"})
 }
 
-/// How files become URIs.
+/// The folder against which paths become relative URIs.
 struct Places {
     root: Option<PathBuf>,
 }
@@ -320,8 +319,8 @@ impl Places {
     fn artifact(&self, file: &str) -> Value {
         let path = normalized(Path::new(file));
         let below = match &self.root {
-            // A relative path of debug information is relative to where the
-            // compiler ran: most often the root of the sources.
+            // A relative path in debug information is relative to the compiler's working folder,
+            // which is most often the root of the sources.
             Some(_) if path.is_relative() => Some(path.as_path()),
             Some(root) => path.strip_prefix(root).ok(),
             None => None,
@@ -336,7 +335,7 @@ impl Places {
     }
 }
 
-/// Without `.` and, as far as the text tells, without `..`.
+/// The path without `.` and, as far as its text allows, without `..`.
 fn normalized(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -359,7 +358,7 @@ fn file_uri(path: &Path) -> String {
     format!("file://{}", encoded(path))
 }
 
-/// RFC 3986: everything but unreserved characters and `/` in percent notation.
+/// RFC 3986: all characters but unreserved ones and `/` in percent notation.
 fn encoded(path: &Path) -> String {
     let mut out = String::new();
     for byte in path.to_string_lossy().bytes() {

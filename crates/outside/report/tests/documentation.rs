@@ -1,4 +1,4 @@
-//! The example in the documentation is what the code writes, and can be read.
+//! The documentation's example is what the code writes, and can be read again.
 
 use std::path::PathBuf;
 use sunder_findings::{Findings, examples};
@@ -11,7 +11,7 @@ fn example() -> Findings {
     all
 }
 
-/// `SUNDER_PUBLISH=1 cargo test -p sunder-report` writes it anew.
+/// `SUNDER_PUBLISH=1 cargo test -p sunder-report` writes it again.
 #[test]
 fn the_documented_example_is_current() {
     let path =

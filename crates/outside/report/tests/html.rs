@@ -1,5 +1,5 @@
-//! The HTML report: self-contained, safe against the names in it, and looked at
-//! in a real browser where there is one.
+//! The HTML report: self-contained, safe against hostile names, and checked in a real browser
+//! if there is one.
 
 use std::process::Command;
 use sunder_findings::{Finding, Findings, examples};
@@ -15,7 +15,7 @@ fn advised(findings: Vec<Finding>) -> Findings {
     all
 }
 
-/// Every text of a result turned against the page.
+/// A result in which every text is hostile to the page.
 fn hostile() -> Findings {
     let bad = || HOSTILE.to_owned();
     let mut finding = examples::linear_regression();
@@ -171,7 +171,7 @@ fn lock_calls_stand_apart_from_what_was_sampled() {
     for part in ["take_turn", "kind-calls", ">pthread_mutex_lock</td>"] {
         assert!(calls.contains(part), "{part}");
     }
-    // It has no share of the samples, not one of 0 %.
+    // The row has an empty share of the samples, not one of 0 %.
     let row = &calls[calls.find("kind-calls").expect("the row")..];
     let share = row.find("class=\"number\">").expect("a cell");
     assert!(row[share..].starts_with("class=\"number\"></td>"), "{row}");
@@ -224,7 +224,7 @@ fn nonsense_renders() {
     }
 }
 
-/// The browser's page after its script ran, and what it wrote to the console.
+/// The page in the browser after its script ran, and the browser's console.
 struct Seen {
     dom: String,
     console: Vec<String>,
@@ -263,7 +263,7 @@ fn browse(browser: &str, url: &str) -> Result<Seen, String> {
     })
 }
 
-/// A browser that runs here and whose console can be read.
+/// The command of a browser that runs here and whose console can be read.
 fn browser() -> Result<&'static str, String> {
     const PROBE: &str = "data:text/html,<p>probe</p><script>console.error('heard')</script>";
     let mut why = "no chromium in PATH".to_owned();

@@ -1,5 +1,5 @@
-//! A result file is input like any other: whatever it holds, reading it either
-//! fails with a sentence or gives something that every report can show.
+//! A result file is untrusted input. Whatever is in it, reading it either fails with one
+//! sentence or gives a result that every report can show.
 
 use serde_json::{Value, json};
 use sunder_findings::{Finding, Findings, compare, examples, fingerprint};
@@ -23,7 +23,7 @@ fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Values of the same kind that an honest writer would not write.
+/// Values of the same JSON type that Sunder would not write.
 fn odd(value: &Value) -> Vec<Value> {
     match value {
         Value::Number(_) => vec![

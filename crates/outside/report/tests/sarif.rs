@@ -1,5 +1,5 @@
-//! SARIF 2.1.0: its shape against the part of the standard's schema that we
-//! use, written out by hand, and its content.
+//! SARIF 2.1.0: the content, and the form, which is checked against the used part of the
+//! standard's schema, written out by hand.
 
 use serde_json::{Value, json};
 use std::path::Path;
@@ -22,8 +22,8 @@ fn log(all: &Findings, root: Option<&str>) -> Value {
     serde_json::from_str(&text).expect("SARIF is JSON")
 }
 
-/// The required properties, and those that we write; as in the standard, no
-/// others are allowed (sections 3.13 to 3.58).
+/// The required properties, and those that we write. As in the standard, no others are allowed
+/// (sections 3.13 to 3.58).
 fn schema() -> Value {
     let message = json!({
         "type": "object", "required": ["text"], "additionalProperties": false,
@@ -217,7 +217,7 @@ fn the_level_follows_the_cost() {
         (with_cost(0.9), "note", "false-sharing"),
         (examples::true_sharing(), "note", "true-sharing"),
         (examples::latent(), "note", "latent-false-sharing"),
-        // 38 % of 15 % are false.
+        // 38 % of 15 % is the false part.
         (examples::mixed(), "warning", "false-sharing"),
     ] {
         let log = log(&advised(vec![finding]), None);

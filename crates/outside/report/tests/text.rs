@@ -1,5 +1,5 @@
-//! The text report: what it says and leaves out, that it fits, and that it is
-//! safe to print. Pictures of whole reports are in `snapshots/`.
+//! The text report: what it shows and leaves out, that it fits the width, and that it is safe
+//! to print. Whole reports are in `snapshots/`.
 
 use sunder_findings::{Finding, Findings, Sharing, examples};
 use sunder_report::{TextOptions, comparison_text, text};
@@ -37,7 +37,7 @@ fn everything() -> Findings {
     ])
 }
 
-/// Names that try to leave their place.
+/// A finding with names that try to break the layout.
 fn hostile() -> Finding {
     let bad = "a\u{1b}[2J\u{7}\r\nb\u{202e}</script><b>`&\"'\u{9b}31m";
     let mut finding = examples::global_array();
@@ -143,14 +143,14 @@ fn lock_calls_stand_apart_from_what_was_sampled() {
     let calls = calls.split("\n\n").next().unwrap_or_default();
     assert!(calls.contains("take_turn"), "{all}");
     assert!(calls.contains("calls pthread_mutex_lock"), "{all}");
-    // Nobody counted it: no share, no threads.
+    // It was not sampled, so it has no share and no threads.
     assert!(!calls.contains('%') && !calls.contains("thread "), "{all}");
 }
 
 #[test]
 fn another_start_is_told_by_its_place_in_the_line() {
     let mut finding = examples::latent();
-    // Within its line, not a distance from today's start.
+    // The start within its line, not the distance from today's start.
     finding.latent_on = Some(sunder_findings::LatentOn::StartOffset(0));
     let options = TextOptions {
         all: true,
@@ -203,7 +203,7 @@ fn what_is_not_significant_is_counted_and_shown_on_demand() {
     assert!(more.contains("true sharing: total"), "{more}");
     assert!(more.contains("false sharing: config"), "{more}");
     assert!(!more.contains("Not shown"));
-    // Another threshold than the run's.
+    // A threshold that differs from the run's.
     let lower = text(
         &all,
         &TextOptions {
@@ -401,7 +401,7 @@ fn a_comparison_names_what_changed() {
     );
 }
 
-/// Whole reports, to be looked at when they change.
+/// Snapshots of whole reports.
 #[test]
 fn pictures_of_whole_reports() {
     for (name, finding) in [

@@ -1,5 +1,5 @@
-//! What was tried on a trace, where objects were laid, and what was predicted: in both
-//! reports, in the order of the result, and with names that try to leave their place.
+//! Changes that were tried, placements and predictions: in both reports, in the order of the
+//! result, and with names that try to break the layout.
 
 use sunder_findings::{
     AtStart, Findings, OnLines, Placement, Predicted, Simulated, Simulation, Tried, WhatIf,
@@ -34,12 +34,12 @@ fn at(offset: u32, false_sharing: u64) -> AtStart {
     }
 }
 
-/// 2,000 misses because another thread wrote; one change that helps, one that does not, one
-/// that harms.
+/// A result with 2,000 misses of true and false sharing, and one change that helps, one that
+/// does not, and one that harms.
 fn result() -> Findings {
     let mut finding = examples::global_array();
     finding.predicted = Some(Predicted {
-        // A few misses are a start's or an end's.
+        // A few misses are caused by a program's start or end.
         line_sizes: vec![on(32, 3), on(64, 1500), on(128, 1600), on(256, 1600)],
         starts: vec![at(0, 1500), at(16, 0), at(32, 1500), at(48, 15)],
     });

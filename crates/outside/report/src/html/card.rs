@@ -1,4 +1,4 @@
-//! One finding as the template wants it.
+//! One finding, prepared for the template.
 
 use super::heatmap::Map;
 use super::timeline::Timeline;
@@ -11,7 +11,8 @@ use sunder_findings::{
     Advice, Finding, Findings, Line, Object, Sharing, Site, Standing, file_name,
 };
 
-/// Maps that are shown at once, and with the folded ones; the rest is counted.
+/// The number of maps that are shown, and of all maps with the folded ones. Further ones are
+/// counted.
 const SHOWN_MAPS: usize = 2;
 const MOST_MAPS: usize = 24;
 
@@ -28,14 +29,14 @@ pub(super) struct Card {
     pub(super) rate: f64,
     pub(super) rate_text: String,
     pub(super) cost: String,
-    /// The part of a mixed finding that is false sharing.
+    /// The cost of the false part of mixed sharing.
     pub(super) cost_note: Option<String>,
     pub(super) cost_key: f64,
     /// Length of the cost's bar in percent.
     pub(super) bar: String,
     pub(super) origins: Vec<String>,
     pub(super) evidence: String,
-    /// With which lines and starts it would be shared.
+    /// The line sizes and starts with which the object would be shared.
     pub(super) elsewhere: Option<String>,
     pub(super) maps: Vec<Map>,
     pub(super) folded_maps: Vec<Map>,
@@ -48,13 +49,13 @@ pub(super) struct Card {
     pub(super) timeline: Option<Timeline>,
 }
 
-/// What lies on a page.
+/// The objects on one page.
 pub(super) struct PageTable {
     pub(super) title: String,
     pub(super) runs: Vec<Run>,
 }
 
-/// Pages that are shown; a row of one is a run of bytes.
+/// The most pages that are shown. A row of a table is a range of bytes.
 const MOST_PAGES: usize = 4;
 
 fn page_tables(finding: &Finding) -> Vec<PageTable> {
@@ -73,7 +74,7 @@ pub(super) struct AdviceView {
     pub(super) growth: Option<String>,
 }
 
-/// A piece of a sentence: what stands in backquotes is code.
+/// A part of a sentence. Text in backquotes is code.
 pub(super) struct Part {
     pub(super) code: bool,
     pub(super) text: String,
@@ -91,7 +92,7 @@ pub(super) struct Function {
     pub(super) rows: Vec<Instruction>,
 }
 
-/// A row of the table of code: an instruction, or a source line around some.
+/// A row of the table of code: an instruction, or a source line near one.
 pub(super) struct Instruction {
     pub(super) context: bool,
     pub(super) at: String,
@@ -204,7 +205,7 @@ fn origins(finding: &Finding) -> Vec<String> {
     }
 }
 
-/// `text` cut at its backquotes.
+/// `text`, split at its backquotes.
 pub(super) fn parts(text: &str) -> Vec<Part> {
     clean(text)
         .split('`')
@@ -226,7 +227,7 @@ impl AdviceView {
     }
 }
 
-/// What was sampled, and then the code that calls lock functions.
+/// The tables of sampled code and of code that calls lock functions.
 fn code(sites: &[Site]) -> Vec<CodeTable> {
     let (calls, sampled): (Vec<&Site>, Vec<&Site>) = sites.iter().partition(|s| s.calls.is_some());
     [
@@ -266,8 +267,8 @@ fn functions(sites: &[&Site]) -> Vec<Function> {
         .collect()
 }
 
-/// The rows of one function: source lines by number where they are known, then
-/// what has none.
+/// The rows of one function: source lines by number if they are known, then the instructions
+/// without a source line.
 fn rows(sites: &[&Site], total: u64) -> Vec<Instruction> {
     let source: BTreeMap<u32, String> = sites
         .iter()
@@ -307,7 +308,7 @@ fn rows(sites: &[&Site], total: u64) -> Vec<Instruction> {
 }
 
 impl Instruction {
-    /// A line of source that touches nothing.
+    /// A source line without an instruction that touches the object.
     fn context(at: String, text: &str) -> Self {
         Self {
             context: true,

@@ -1,5 +1,5 @@
-//! The heat map of a line: bytes across, threads down. Lays out; colours are the
-//! style sheet's.
+//! The heat map of a line: bytes across, threads down. Computes the layout; the style sheet has
+//! the colours.
 
 use crate::clean::{clean, cut};
 use crate::describe::{self, Touch, inner_field, thread_label};
@@ -11,19 +11,19 @@ const LEFT: u32 = 118;
 const BYTE: u32 = 13;
 const RULER: u32 = 16;
 const ROW: u32 = 24;
-/// Columns of the small font in a byte's width, times ten.
+/// Columns of the small font in the width of ten bytes.
 const CHARS_PER_10_BYTES: u32 = 19;
-/// From one row of names to the next.
+/// The distance between two rows of names.
 const NAME_ROW: u32 = 15;
-/// Bytes side by side; wider lines wrap.
+/// The number of bytes side by side; wider lines continue in another block.
 const PER_BLOCK: u32 = 64;
-/// Rows at most; the busiest threads are kept.
+/// The most rows; the busiest threads are kept.
 const MOST_ROWS: usize = 32;
 
 pub(super) struct Map {
     pub(super) title: String,
     pub(super) facts: Vec<String>,
-    /// For those who can't see it.
+    /// A description for readers who can't see the map.
     pub(super) label: String,
     pub(super) blocks: Vec<Block>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Row {
 
 pub(super) struct Cell {
     pub(super) touch: &'static str,
-    /// 1 to 4.
+    /// The step of the heat scale, 1 to 4.
     pub(super) heat: u32,
     pub(super) title: String,
     pub(super) bytes: Vec<u32>,
@@ -72,7 +72,7 @@ pub(super) struct Name {
 }
 
 impl Map {
-    /// The finding's lines in their order, at most `most`.
+    /// The maps of the finding's lines, at most `most`.
     pub(super) fn of_finding(all: &Findings, finding: &Finding, most: usize) -> Vec<Self> {
         let size = describe::drawn_line_size(all, finding);
         finding
@@ -117,7 +117,7 @@ impl Map {
     }
 }
 
-/// What the picture shows, in words.
+/// The map's description in words.
 fn label(title: &str, line: &Line) -> String {
     let rows: Vec<String> = threads(line)
         .into_iter()
@@ -254,7 +254,8 @@ impl Cell {
     }
 }
 
-/// Four steps by magnitude: each step is a quarter of the busiest's logarithm.
+/// The step of the heat scale, by magnitude: each step is a quarter of the busiest word's
+/// logarithm.
 fn heat(accesses: u64, busiest: u64) -> u32 {
     let log = |n: u64| (n.max(1) as f64).ln_1p();
     let share = log(accesses) / log(busiest);
@@ -268,10 +269,10 @@ fn names(
     top: u32,
 ) -> (Vec<Name>, Vec<Name>) {
     let mut fields = Vec::new();
-    // Position and name of each field.
+    // The position and name of each field.
     let mut whole: Vec<(u32, String)> = Vec::new();
     let mut elements: Vec<(u32, u32, String)> = Vec::new();
-    // The words of one lock have one name.
+    // A lock may have several words with one name.
     for run in words.chunk_by(|a, b| a.field == b.field) {
         let (Some(word), Some(last)) = (run.first(), run.last()) else {
             continue;
@@ -324,10 +325,10 @@ fn names(
     (fields, elements)
 }
 
-/// In which row each name stands so that all stand whole in two: one that begins
-/// too close behind another goes below it. None if they don't fit.
+/// For each name, its row of two: a name goes to the second row if it begins too close after
+/// another. Empty if the names don't fit into two rows.
 fn rows_of(names: &[(u32, String)], bytes: &std::ops::Range<u32>) -> Vec<u32> {
-    // Bytes that the names of a row cover, in tenths.
+    // The end of each row's last name in tenths of a byte's width.
     let mut ends = [0_u32; 2];
     let mut rows = Vec::new();
     for (at, name) in names {
@@ -363,7 +364,7 @@ mod tests {
         assert_eq!(rows(&[(0, "fourteen_wide_"), (8, "next")]), [0, 0]);
         let three = [(0, "requests_handled"), (8, "bytes"), (16, "failures")];
         assert_eq!(rows(&three), [0, 1, 0]);
-        // The third has no row, the last no room.
+        // The third name fits into no row; the last one is too close to the edge.
         let close = [
             (0, "requests_handled"),
             (4, "requests_refused"),

@@ -1,6 +1,6 @@
-//! The report as one page that needs nothing else: style, script and pictures
-//! are inside it, and its own policy forbids it to load anything. All names pass
-//! through the template's escaping; nothing here marks text as safe.
+//! The report as one page that needs nothing else: style, script and pictures are part of it,
+//! and its content security policy forbids it to load anything. All names pass through the
+//! template's escaping; nothing here marks text as safe.
 
 mod card;
 mod heatmap;
@@ -25,14 +25,14 @@ struct Report {
     /// Sentences for a run that found nothing significant.
     looked_at: Vec<String>,
     cards: Vec<Card>,
-    /// What was tried, and of what the figures are.
+    /// The changes that were tried, and the total that the figures refer to.
     tried: Vec<describe::TriedRow>,
     tried_of: Option<String>,
-    /// Whether all findings are folded away.
+    /// Whether all findings are folded.
     folded: bool,
-    /// What is folded away.
+    /// The number of folded findings, in words.
     hidden: Option<String>,
-    /// Sentences, cut at their backquotes.
+    /// Sentences, split at their backquotes.
     limits: Vec<Vec<card::Part>>,
     machine: Vec<(&'static str, String)>,
 }
@@ -66,8 +66,8 @@ pub fn html(findings: &Findings) -> String {
         limits: findings.limits.iter().map(|l| card::parts(l)).collect(),
         machine: machine(findings),
     };
-    // Writing to a string fails only if a field's `Display` does, and all are
-    // strings and numbers.
+    // Writing to a string fails only if a field's `Display` fails, and all fields are strings
+    // and numbers.
     report
         .render()
         .unwrap_or_else(|error| format!("<!doctype html><p>The report failed: {error}</p>"))

@@ -1,4 +1,4 @@
-//! Interleavings over time as the two paths of a small chart.
+//! Interleavings over time, as the paths of a small chart.
 
 use crate::figures::{seconds, short};
 
@@ -17,7 +17,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// `None` where there are fewer than two slices or nothing happened.
+    /// `None` if there are fewer than two slices or no interleavings.
     pub(super) fn new(slices: &[f64], run_seconds: f64) -> Option<Self> {
         let real = |v: &f64| if v.is_finite() { v.max(0.0) } else { 0.0 };
         let highest = slices.iter().map(real).fold(0.0, f64::max);
@@ -51,7 +51,7 @@ impl Timeline {
     }
 }
 
-/// The next 1, 2 or 5 times a power of ten.
+/// The next number that is 1, 2 or 5 times a power of ten.
 fn nice(highest: f64) -> f64 {
     let power = 10_f64.powf(highest.log10().floor());
     for factor in [1.0, 2.0, 5.0, 10.0] {

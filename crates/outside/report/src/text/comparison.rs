@@ -1,4 +1,4 @@
-//! What changed between two results, for a terminal or a pull request.
+//! A comparison of two results, for a terminal or a pull request.
 
 use super::TextOptions;
 use super::page::{Page, Paint};
@@ -103,7 +103,7 @@ fn list(page: &mut Page, title: &str, changes: &[Change], paint: Paint) {
     }
 }
 
-/// `12 % -> 3.1 %`.
+/// The old and the new cost: `12 % -> 3.1 %`.
 fn costs(change: &Change) -> String {
     let cost = |m: Measure| percent(m.cost_percent);
     if change.latent {

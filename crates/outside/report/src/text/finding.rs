@@ -1,4 +1,4 @@
-//! One finding: heading, picture, code, allocation and advice.
+//! One finding in the text report: heading, picture, code, allocation and advice.
 
 use super::TextOptions;
 use super::page::{Page, Paint};
@@ -11,14 +11,14 @@ use sunder_findings::{
     AccessKind, Advice, Finding, Findings, Frame, Line, Object, Site, file_name,
 };
 
-/// Pictures, rows and instructions that fit a screen; `--all` lifts them.
+/// The most lines, threads, code sites, ranges and frames that are shown without `--all`.
 const LINES: usize = 2;
 const THREADS: usize = 8;
 const SITES: usize = 6;
 const RUNS: usize = 8;
 const FRAMES: usize = 5;
 
-/// Everything about a finding.
+/// Writes everything about a finding.
 pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOptions) {
     page.blank();
     heading(page, finding);
@@ -51,7 +51,7 @@ pub(super) fn full(page: &mut Page, all: &Findings, finding: &Finding, options: 
     advice(page, &finding.advice, usize::MAX);
 }
 
-/// Heading and first advice only.
+/// Writes the heading and the first advice.
 pub(super) fn brief(page: &mut Page, finding: &Finding) {
     page.blank();
     heading(page, finding);
@@ -59,7 +59,7 @@ pub(super) fn brief(page: &mut Page, finding: &Finding) {
     advice(page, &finding.advice, 1);
 }
 
-/// Heading and place only.
+/// Writes the heading and the place.
 pub(super) fn mention(page: &mut Page, finding: &Finding, first: bool) {
     if first {
         page.blank();
@@ -127,7 +127,7 @@ fn pictures(page: &mut Page, all: &Findings, finding: &Finding, options: &TextOp
     }
 }
 
-/// What lies on the dearest pages.
+/// Writes what lies on the pages with the highest cost.
 fn page_tables(page: &mut Page, finding: &Finding, options: &TextOptions) {
     let more = options.all || options.words;
     let most = if more { 16 } else { LINES };
@@ -166,8 +166,7 @@ fn page_tables(page: &mut Page, finding: &Finding, options: &TextOptions) {
     }
 }
 
-/// The lines with most interleavings, in the order of addresses, with their
-/// numbers.
+/// The lines with most interleavings, by address, with their indices.
 fn hottest(lines: &[Line], most: usize) -> Vec<(usize, &Line)> {
     let mut kept: Vec<(usize, &Line)> = lines.iter().enumerate().collect();
     kept.sort_by(|(_, a), (_, b)| {
@@ -211,7 +210,7 @@ fn legend(page: &mut Page) {
     ]);
 }
 
-/// Every word with its counts and threads (SHERIFF section 4.4).
+/// Writes every word with its counts and threads (SHERIFF section 4.4).
 fn words(page: &mut Page, line: &Line) {
     let rows: Vec<[String; 7]> = line
         .words
@@ -253,7 +252,7 @@ fn words(page: &mut Page, line: &Line) {
             *width = columns(cell).max(*width);
         }
     }
-    // Names give way to figures.
+    // Names are cut to leave room for figures.
     let figures: usize = widths[3..].iter().sum::<usize>() + widths[0] + 3 + 2 * 6;
     let room = page.width().saturating_sub(figures);
     widths[2] = widths[2].min(room / 3);
@@ -273,8 +272,8 @@ fn words(page: &mut Page, line: &Line) {
     }
 }
 
-/// The instructions, grouped by function, and then the code that calls lock
-/// functions on the object.
+/// Writes the instructions, grouped by function, and then the code that calls lock functions on
+/// the object.
 fn code(page: &mut Page, finding: &Finding, options: &TextOptions) {
     let (calls, sampled): (Vec<&Site>, Vec<&Site>) =
         finding.sites.iter().partition(|s| s.calls.is_some());
@@ -385,7 +384,7 @@ fn allocation(page: &mut Page, title: &str, object: &Object, options: &TextOptio
         .iter()
         .filter(|f| options.all || !f.is_library())
         .collect();
-    // One frame is in the heading already.
+    // If there is only one frame, the heading has it already.
     if users.len() < 2 && !options.all || object.allocation.is_empty() {
         return;
     }

@@ -1,6 +1,6 @@
-//! The report for a terminal: the answer first, then each finding, then what
-//! could not be seen. Called by the command line; no line is wider than asked,
-//! and no escape sequence comes out unless colour was asked for.
+//! The report for a terminal: the result first, then each finding, then what could not be
+//! observed. Called by the command line. No line is wider than requested, and there are no
+//! escape sequences unless colour was requested.
 
 mod comparison;
 mod finding;
@@ -13,23 +13,23 @@ use crate::describe::{self, Counts};
 use page::{Page, Paint};
 use sunder_findings::{Findings, Standing};
 
-/// Findings that are shown in full; the rest gets a heading each. Who has that
-/// many mends the dearest first and runs again.
+/// The most findings that are shown in full; the others get a heading each. With that many, a
+/// user fixes the first ones and runs again.
 const FULL: usize = 10;
 
-/// How the text report looks and what it leaves out.
+/// The options of the text report: its look, and what it leaves out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextOptions {
     /// Whether to use ANSI colours.
     pub color: bool,
     /// Columns of the terminal; taken as 40 to 120.
     pub width: usize,
-    /// Also true sharing and what is below the threshold, and every line, thread
-    /// and instruction.
+    /// Whether to show true sharing, findings below the threshold, and all lines, threads and
+    /// instructions.
     pub all: bool,
-    /// Every word with its counts and threads (SHERIFF section 4.4).
+    /// Whether to show every word with its counts and threads (SHERIFF section 4.4).
     pub words: bool,
-    /// Percent; [`sunder_findings::Run::threshold_percent`] if `None`.
+    /// The threshold in percent; `None` for [`sunder_findings::Run::threshold_percent`].
     pub threshold: Option<f64>,
 }
 
@@ -102,10 +102,10 @@ fn head(page: &mut Page, all: &Findings, threshold: f64, counts: Counts) {
     }
 }
 
-/// Changes that are shown without `--all`.
+/// The most changes that are shown without `--all`.
 const TRIED: usize = 8;
 
-/// The changes that were tried, the best first.
+/// Writes the changes that were tried, the best first.
 fn what_if(page: &mut Page, all: &Findings, options: &TextOptions) {
     let Some(of) = describe::tried_of(all) else {
         return;

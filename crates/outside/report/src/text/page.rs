@@ -1,11 +1,11 @@
-//! Lines of a given width, with or without colour. Whatever is put on a page is
-//! cleaned and cut here, so nothing else has to care.
+//! Lines of a given width, with or without colour. All text is cleaned and cut here, so callers
+//! need not do that.
 
 use super::TextOptions;
 use crate::clean::{clean, columns, cut, wrap};
 use anstyle::{AnsiColor, Style};
 
-/// What a piece of text is, which decides its colour.
+/// The role of a piece of text, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paint {
     Plain,
@@ -37,7 +37,7 @@ impl Paint {
     }
 }
 
-/// A report in the making.
+/// A report while it is written.
 pub(super) struct Page {
     out: String,
     color: bool,
@@ -65,7 +65,7 @@ impl Page {
         self.out.push('\n');
     }
 
-    /// One line of pieces, cut at the page's width.
+    /// Writes one line, cut at the page's width.
     pub(super) fn line(&mut self, pieces: &[(Paint, &str)]) {
         let mut left = self.width;
         let last = pieces.iter().rposition(|(_, text)| !text.trim().is_empty());
@@ -83,7 +83,7 @@ impl Page {
         self.out.push('\n');
     }
 
-    /// `left`, then `right` at the page's right edge with a rule between.
+    /// Writes `left`, then a rule, and `right` at the page's right edge.
     pub(super) fn heading(&mut self, left: &[(Paint, &str)], right: (Paint, &str)) {
         let end = cut(&clean(right.1), self.width / 3);
         let room = self.width - columns(&end) - 4;
@@ -99,8 +99,8 @@ impl Page {
         self.out.push('\n');
     }
 
-    /// Text over as many lines as it takes: `first` before the first, `rest`
-    /// before the others.
+    /// Writes text over as many lines as it needs, with `first` before the first line and
+    /// `rest` before the others.
     pub(super) fn paragraph(&mut self, first: &str, rest: &str, paint: Paint, text: &str) {
         let room = self.width.saturating_sub(columns(first).max(columns(rest)));
         for (i, line) in wrap(&clean(text), room).iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The picture of a cache line: one row a thread, one column a byte, a ruler
+//! The picture of a cache line: one row for each thread, one column for each byte, a ruler
 //! above and the fields' names below.
 
 use super::page::{Page, Paint};
@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use sunder_findings::{Line, Object, Word};
 
 const INDENT: &str = "   ";
-/// Columns for the totals at the right, where there is room.
+/// Columns for the totals at the right, if there is room.
 const TOTALS: usize = 14;
 
-/// How much of a line is drawn.
+/// The size of the picture.
 pub(super) struct Extent {
     /// Bytes of a line.
     pub(super) line_size: u32,
-    /// Rows at most; the busiest threads are kept.
+    /// The most rows; the busiest threads are kept.
     pub(super) rows: usize,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn draw(page: &mut Page, line: &Line, object: &Object, extent: &Exten
             .iter()
             .filter(|w| w.offset < to && w.offset.saturating_add(w.size.max(1)) > from)
             .collect();
-        // Halves of a wide line that nobody touched say nothing.
+        // A part of a wide line that no thread touched is not drawn.
         if !words.is_empty() || per_row >= extent.line_size {
             ruler(page, label, from, to);
             for row in &kept {
@@ -63,7 +63,7 @@ pub(super) fn draw(page: &mut Page, line: &Line, object: &Object, extent: &Exten
     }
 }
 
-/// Bytes a row and columns of the label, so that both fit.
+/// Bytes in a row and columns of the label, so that both fit into `width`.
 fn fit_width(width: usize, frame: usize, label: usize, line_size: u32) -> (u32, usize) {
     for bytes in [64_u32, 32] {
         let bytes = bytes.min(line_size.max(8));
@@ -77,7 +77,7 @@ fn fit_width(width: usize, frame: usize, label: usize, line_size: u32) -> (u32, 
     (16, label.min(width.saturating_sub(frame + 16)))
 }
 
-/// What one thread does on the line.
+/// The accesses of one thread to the line.
 struct Row {
     id: u32,
     label: String,
@@ -108,7 +108,7 @@ fn rows(line: &Line) -> Vec<Row> {
     rows.into_values().collect()
 }
 
-/// The `most` busiest, in the order of thread numbers.
+/// The `most` busiest threads, by number.
 fn keep_busiest(rows: &[Row], most: usize) -> Vec<&Row> {
     let mut kept: Vec<&Row> = rows.iter().collect();
     kept.sort_by_key(|r| std::cmp::Reverse(r.reads.saturating_add(r.writes)));
@@ -144,7 +144,7 @@ impl Row {
         page.line(&pieces);
     }
 
-    /// The bytes as runs of one colour.
+    /// The row's bytes, joined to pieces of one colour.
     fn runs(&self, bytes: std::ops::Range<u32>) -> Vec<(Paint, String)> {
         let mut out: Vec<(Paint, String)> = Vec::new();
         for byte in bytes {
@@ -185,8 +185,8 @@ struct Label {
     name: String,
 }
 
-/// The names below the picture: a row of elements where there are any, and a row
-/// of fields. Names that had to be cut are listed in full after them.
+/// Writes the names below the picture: a row of elements if there are any, and a row of fields.
+/// Names that were cut are listed in full after them.
 fn fields(
     page: &mut Page,
     label: usize,
@@ -203,7 +203,7 @@ fn fields(
             continue;
         };
         let path = inner_field(field, object);
-        // The words of one lock have one name.
+        // A lock may have several words with one name.
         if path == last {
             continue;
         }
@@ -237,9 +237,9 @@ fn fields(
     }
 }
 
-/// The names below the bytes they start at, counted from `first`, in rows of at
-/// most `room` columns: one that begins too close behind another stands below it.
-/// `None` if they don't fit two rows whole.
+/// The names below the bytes at which they start, relative to `first`, in rows of at most
+/// `room` columns. A name that begins too close after another goes to the second row. `None` if
+/// the names don't fit into two rows without being cut.
 fn whole_labels(labels: &[Label], first: u32, room: usize) -> Option<Vec<String>> {
     let mut rows: Vec<String> = Vec::new();
     for label in labels.iter().filter(|l| !l.name.is_empty()) {
@@ -248,7 +248,7 @@ fn whole_labels(labels: &[Label], first: u32, room: usize) -> Option<Vec<String>
         if at + columns(&name) > room {
             return None;
         }
-        // A gap between two names.
+        // Names need a gap between them.
         let free = rows.iter().position(|r| columns(r) < at);
         let row = match free {
             Some(row) => row,
@@ -266,7 +266,7 @@ fn whole_labels(labels: &[Label], first: u32, room: usize) -> Option<Vec<String>
     Some(rows)
 }
 
-/// The names of `row` below the bytes they start at; those that had to be cut go
+/// The names of `row` below the bytes at which they start. Names that had to be cut are added
 /// to `cut_off` in full.
 fn cut_labels(row: &[Label], bytes: &std::ops::Range<u32>, cut_off: &mut Vec<String>) -> String {
     let mut text = String::new();
@@ -274,7 +274,7 @@ fn cut_labels(row: &[Label], bytes: &std::ops::Range<u32>, cut_off: &mut Vec<Str
     for (i, label) in row.iter().enumerate() {
         let end = row.get(i + 1).map_or(bytes.end, |next| next.at);
         let room = end.saturating_sub(label.at) as usize;
-        // A gap between two names, except at the row's end.
+        // Names need a gap between them, except at the row's end.
         let room = if i + 1 < row.len() {
             room.saturating_sub(1)
         } else {
@@ -314,7 +314,7 @@ mod tests {
         ];
         let three = [(0, "requests"), (8, "bytes"), (16, "errors")];
         assert_eq!(rows(&three, 24), Some(two));
-        // Three at once, or beyond the edge: they are cut.
+        // Three names at once, or a name beyond the edge, must be cut.
         let close = [(0, "requests"), (4, "failures"), (8, "bytes")];
         assert_eq!(rows(&close, 24), None);
         assert_eq!(rows(&[(0, "requests")], 7), None);
