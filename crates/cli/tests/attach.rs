@@ -1,5 +1,5 @@
-//! `attach` looks at a process that somebody else started: it is named what can
-//! be named without its heap's records, and the process does not notice.
+//! `attach` observes a process that somebody else started. It names what can be named without
+//! records of the heap, and the process does not notice.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::targets::{
 };
 use support::{Ended, plain_sunder, sunder};
 
-/// Work for minutes: these targets are ended by the tests.
+/// Iterations for minutes of work: the tests end these targets.
 const LONG: &str = "80000000000";
 
 fn target(name: &str, size: &str) -> Ended {
@@ -78,7 +78,7 @@ fn the_process_goes_on_as_if_nothing_had_been() {
         .expect("the workload runs");
     let folder = tempfile::tempdir().expect("a folder");
     let mut target = target("thread_stats", size);
-    // It may be over before we look; that is told in a sentence.
+    // The program may be over before `attach` observes it; a sentence then says so.
     let seen = sunder()
         .args([
             "attach",
@@ -116,7 +116,7 @@ fn a_process_that_ends_early_is_reported() {
         .expect("sunder starts");
     support::observed(looking.id(), &sleeper.id());
     sleeper.child().kill().expect("ours");
-    // Collected, as any parent does.
+    // Reaped, as any parent does.
     sleeper.child().wait().expect("waited for");
     let seen = looking.wait_with_output().expect("sunder ends by itself");
     assert!(started.elapsed() < Duration::from_secs(300));
@@ -176,13 +176,13 @@ fn the_duration_is_kept() {
     let sleeper = Ended::new(Command::new("sleep").arg("600"));
     let result = attach(&sleeper, "300ms", &folder.path().join("result.json"));
     let seconds = result.expect("a result").run.seconds;
-    // How much longer depends on the machine; it may not be shorter.
+    // How much longer depends on the machine; the observation must not be shorter.
     assert!((0.3..60.0).contains(&seconds), "{seconds}");
 }
 
 #[test]
 fn kernel_threads_are_refused_in_one_sentence() {
-    // The kernel's thread daemon has number 2 outside of containers.
+    // Outside of containers, process 2 is the kernel's thread daemon.
     let kernel = std::fs::read_link("/proc/2/exe").is_err()
         && std::fs::read_to_string("/proc/2/comm").is_ok_and(|c| c.trim() == "kthreadd");
     if !kernel {

@@ -1,6 +1,6 @@
-//! `repair` and `attach --repair` end in ways that nobody is prepared for: killed or stopped at
-//! any moment, also while they have threads of the program do something for them, and without
-//! room for what they write. The program does what it would do alone.
+//! `repair` and `attach --repair` that end without warning: killed or stopped at any moment, also
+//! while threads of the program run code for them, and without room for their output. The program
+//! does what it would do alone.
 
 mod support;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::limited::limited;
 use support::{Ended, c_program, plain_sunder, targets};
 
-/// How often each is done here; `SUNDER_KILLS` says otherwise.
+/// How often each case is repeated here; the variable `SUNDER_KILLS` changes it.
 const TIMES: u64 = 10;
 
 fn times() -> u64 {
@@ -19,7 +19,8 @@ fn times() -> u64 {
     told.and_then(|t| t.parse().ok()).unwrap_or(TIMES)
 }
 
-/// Milliseconds of the whole life of what is done, in no order (a multiplicative sequence).
+/// A moment within a life of `life` milliseconds: a multiplicative sequence spreads the rounds over
+/// it in no order.
 fn moment(round: u64, life: u64) -> Duration {
     Duration::from_micros((round + 1) * 618_034 % (life * 1000))
 }
@@ -28,8 +29,8 @@ fn program() -> PathBuf {
     c_program("attached", &[]).expect("it compiles")
 }
 
-/// The program's ends of its pipes: it counts until the first says something, and then says
-/// whether all was right.
+/// Our ends of the program's pipes. It counts until it reads a byte from the first, and then writes
+/// to the second whether all counts were right.
 struct Pipes {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -46,9 +47,9 @@ impl Pipes {
         Self { input, output }
     }
 
-    /// What it says in the end.
+    /// Ends the program; what it wrote.
     fn end(mut self) -> String {
-        // If it has died, the text says so.
+        // If the program has died, the text is empty or says so.
         let _ = self.input.write_all(b"x");
         drop(self.input);
         let mut text = String::new();
@@ -80,13 +81,13 @@ fn attach(to: &str, duration: &str, seed: u64) -> Ended {
     Ended::new(&mut command)
 }
 
-/// Also while all threads are stopped, and one of them does something for the tool.
+/// Kills fall also while all threads are stopped and one of them runs code for the tool.
 #[test]
 fn a_program_outlives_who_is_attached_to_it() {
     let _alone = targets::alone();
     let program = program();
     for round in 0..times() {
-        // While it comes and moves, and around its going.
+        // Killed while the library comes and pages are moved, and around its removal.
         for duration in ["60s", "200ms"] {
             let mut target = Ended::new(piped(Command::new(&program).arg("calls")));
             let pipes = Pipes::of(target.child());
@@ -94,7 +95,7 @@ fn a_program_outlives_who_is_attached_to_it() {
             std::thread::sleep(moment(round, 900));
             signal(sunder.child().id(), libc::SIGKILL);
             let _ = sunder.child().wait();
-            // Whoever asks for moved bytes puts them back itself.
+            // Without the tool, a thread that touches moved bytes puts them back itself.
             std::thread::sleep(Duration::from_millis(20));
             let said = pipes.end();
             let status = target.child().wait().expect("waited for");
@@ -122,7 +123,7 @@ fn a_program_outlives_who_started_it() {
     }
 }
 
-/// As by Ctrl-Z, a debugger, or a machine that has no time.
+/// Stopped as by Ctrl-Z, by a debugger, or on a machine that is too busy.
 #[test]
 fn who_is_stopped_for_a_while_goes_on() {
     let _alone = targets::alone();
@@ -140,7 +141,7 @@ fn who_is_stopped_for_a_while_goes_on() {
     }
 }
 
-/// Its status, if it ends.
+/// The tool's exit status, if it ends.
 fn status(sunder: &mut Ended) -> Option<i32> {
     const HANGS: Duration = Duration::from_secs(60);
     let begun = Instant::now();
@@ -153,7 +154,7 @@ fn status(sunder: &mut Ended) -> Option<i32> {
     None
 }
 
-/// The report can't be written, nobody reads what is told, or there is nothing to read from: the
+/// The report can't be written, standard error is closed, or there is no standard input: the
 /// program's output and status are its own all the same.
 #[test]
 fn what_sunder_can_not_write_is_not_the_programs_loss() {

@@ -1,6 +1,6 @@
-//! `attach --repair` in programs that somebody else started: they do not notice that it
-//! comes, what it moves, and that it goes, and nothing of it is left in them. What can't
-//! be repaired is refused in one sentence, and goes on untouched.
+//! `attach --repair` in programs that somebody else started. They do not notice the library's
+//! coming, the moving of their bytes and the library's removal, and nothing of it is left in them.
+//! A program that can't be repaired is refused in one sentence and goes on untouched.
 
 mod support;
 
@@ -13,7 +13,7 @@ use std::time::Instant;
 use sunder_findings::{Findings, Repair};
 use support::{Ended, c_program, plain_sunder, sunder, targets};
 
-/// Runs in which the threads may fail to run side by side.
+/// How many runs may pass without threads running side by side before a test gives up.
 const MOST_BUSY_RUNS: u32 = 8;
 
 /// A program that counts until it is told to end.
@@ -25,7 +25,7 @@ struct Target {
 
 impl Target {
     fn start(arguments: &[&str]) -> Self {
-        // Once: what is compiled anew would no longer be the file of those that run.
+        // Compiled once: compiling again would replace the file under programs that run.
         static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
         let compiled = || c_program("attached", &[]).expect("it compiles");
         Self::of(PROGRAM.get_or_init(compiled), arguments)
@@ -46,20 +46,20 @@ impl Target {
         };
         let mut line = String::new();
         target.output.read_line(&mut line).expect("readable");
-        // What it could not be given it says.
+        // The second line: it could not be given what its arguments need, and says so.
         assert!(line == "ready\n" || line == "not ready\n", "{line}");
         target.is_as_asked = line == "ready\n";
         target
     }
 
-    /// Waits until it says this.
+    /// Waits until the program writes the line `wanted`.
     fn says(&mut self, wanted: &str) {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("readable");
         assert_eq!(line.trim_end(), wanted);
     }
 
-    /// Waits until the library is in it.
+    /// Waits until our library is in the program.
     fn is_repaired(&self) {
         let there = || String::from_utf8_lossy(&self.file("maps")).contains("memfd:sunder-remap");
         for _ in 0..3000 {
@@ -71,7 +71,7 @@ impl Target {
         panic!("it never came");
     }
 
-    /// Stops it as a whole.
+    /// Stops the whole process.
     fn stop(&self) {
         self.process.kill(libc::SIGSTOP);
         let stopped = || String::from_utf8_lossy(&self.file("status")).contains("T (stopped)");
@@ -88,17 +88,17 @@ impl Target {
         std::fs::read(format!("/proc/{}/{name}", self.id())).expect("it lives")
     }
 
-    /// Which signals it handles, and what is mapped: its files, and code.
+    /// The signals that the program handles, and its mappings of files and of code.
     fn state(&self) -> (Vec<u64>, Vec<String>) {
         let text = |name: &str| String::from_utf8(self.file(name)).expect("text");
-        // It changes this one's all the time.
+        // The program itself changes its handler of SIGUSR2 all the time.
         let but_one = !(1 << (libc::SIGUSR2 - 1));
         let number = |l: &str| {
             let value = l.strip_prefix("SigCgt:")?;
             Some(u64::from_str_radix(value.trim(), 16).expect("hexadecimal") & but_one)
         };
         let mut signals: Vec<u64> = text("status").lines().filter_map(number).collect();
-        // Its counting threads block all that can be blocked.
+        // Its counting threads block every signal that can be blocked.
         let folder = std::fs::read_dir(format!("/proc/{}/task", self.id())).expect("it lives");
         let blocked = |task: std::fs::DirEntry| {
             let status = std::fs::read_to_string(task.path().join("status")).ok()?;
@@ -115,7 +115,7 @@ impl Target {
         (signals, kept.map(str::to_owned).collect())
     }
 
-    /// The code of its C library and what the file has there.
+    /// Whether the code of its C library in memory equals the file's.
     fn code_is_its_files(&self) -> bool {
         let maps = String::from_utf8(self.file("maps")).expect("text");
         let of_library = |l: &&str| l.contains("r-xp") && l.contains("/libc.so.6");
@@ -137,7 +137,7 @@ impl Target {
         memory[..file.len()] == file[..]
     }
 
-    /// What its threads have computed.
+    /// The CPU time of all its threads, in seconds.
     fn cpu_seconds(&self) -> f64 {
         let text = String::from_utf8(self.file("stat")).expect("text");
         let fields: Vec<&str> = text
@@ -151,7 +151,7 @@ impl Target {
         (ticks(12) + ticks(13)) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64
     }
 
-    /// Has it end; what it says.
+    /// Ends the program; what it wrote, and whether it succeeded.
     fn end(mut self) -> (String, bool) {
         let child = self.process.child();
         let mut input = child.stdin.take().expect("piped");
@@ -173,7 +173,7 @@ fn repair(file: &Path) -> Repair {
     findings.repair.expect("it has the part")
 }
 
-/// Repairs for that long; what Sunder says on standard error.
+/// Repairs for `duration`; what Sunder says on standard error.
 fn attach(target: &Target, options: &[&str], duration: &str, file: &Path) -> String {
     let _ = std::fs::remove_file(file);
     let output = sunder()
@@ -209,11 +209,11 @@ fn it_comes_moves_and_goes_without_a_trace() {
             assert!(good);
         }
     }
-    // How many depends on how often the tool gets its turn.
+    // How many are moved depends on how often the tool gets a CPU.
     assert!(moved > 0);
 }
 
-/// Coming and going again and again.
+/// Attaching and detaching again and again.
 #[test]
 fn it_may_come_again() {
     let _alone = targets::alone();
@@ -227,7 +227,7 @@ fn it_may_come_again() {
     assert_eq!(target.end(), ("wrong 0\n".into(), true));
 }
 
-/// Not every linker writes one unasked, and nothing here depends on it.
+/// Not every linker writes a build ID unasked, and nothing here depends on one.
 #[test]
 fn programs_without_a_build_identifier_are_repaired_too() {
     let _alone = targets::alone();
@@ -289,7 +289,7 @@ fn an_interrupt_ends_the_repair_and_not_the_program() {
     assert_eq!(target.end(), ("wrong 0\n".into(), true));
 }
 
-/// `attach --repair` which moves at random.
+/// `attach --repair` that moves pages at random.
 fn start(target: &Target, seed: &str) -> std::process::Child {
     plain_sunder()
         .args(["attach", "--repair", "--chaos", seed, "--pid", &target.id()])
@@ -298,8 +298,9 @@ fn start(target: &Target, seed: &str) -> std::process::Child {
         .expect("sunder starts")
 }
 
-/// Nothing can be taken out of it then, and hooks without which it would meet bytes that are
-/// away stay as well; how it goes on is as when nobody had come.
+/// Nothing can be taken out of a stopped program. The hooks stay as well: without them it would
+/// touch bytes that are moved away. When it continues, it runs on as a program that was never
+/// attached to.
 #[test]
 fn a_program_that_is_stopped_at_the_end_keeps_what_it_needs() {
     let _alone = targets::alone();
@@ -307,7 +308,7 @@ fn a_program_that_is_stopped_at_the_end_keeps_what_it_needs() {
         let target = Target::start(arguments);
         let looking = start(&target, seed);
         target.is_repaired();
-        // Something may be away by now.
+        // By now some bytes may be moved away.
         std::thread::sleep(std::time::Duration::from_millis(300));
         target.stop();
         // SAFETY: takes two integers; the child has not been waited for.
@@ -324,13 +325,13 @@ fn a_program_that_is_stopped_at_the_end_keeps_what_it_needs() {
     }
 }
 
-/// A filter for kernel calls may end the program for one that it does not make itself.
+/// A filter of system calls may kill the program for a call that it never makes itself.
 #[test]
 fn a_program_that_has_confined_itself_is_made_to_call_nothing() {
     let _alone = targets::alone();
     for (how, status, wanted) in [
         ("confines", 125, "confined by seccomp meanwhile"),
-        // There is a thread left that may.
+        // One thread without a filter is left, and can make the calls.
         ("workers-confine", 0, "nothing of ours is left in it"),
     ] {
         let mut target = Target::start(&[how]);
@@ -348,14 +349,15 @@ fn a_program_that_has_confined_itself_is_made_to_call_nothing() {
     }
 }
 
-/// The shell has the terminal then, and the program goes on: no moment in which its threads are
-/// held lasts for as long.
+/// Stopped by Ctrl-Z: the shell has the terminal then, and the program goes on. Its threads are
+/// never held for as long as the tool is stopped.
 #[test]
 fn a_stop_from_the_terminal_stops_sunder_and_not_the_program() {
     const TIMES: usize = 30;
     let _alone = targets::alone();
     let target = Target::start(&[]);
-    // A group whose parent is in another of the session: the kernel does stop it.
+    // A process group whose leader's parent is in another group of the session: the kernel does
+    // stop it.
     let mut sunder = plain_sunder();
     sunder.args(["attach", "--repair", "--chaos", "6", "--quiet", "--pid"]);
     let mut sunder = Ended::new(sunder.arg(target.id()).process_group(0));
@@ -388,7 +390,7 @@ fn a_stop_from_the_terminal_stops_sunder_and_not_the_program() {
     assert_eq!(target.end(), ("wrong 0\n".into(), true));
 }
 
-/// Its own code lies far from the C library, and there is nothing to put there.
+/// The program's own code lies far from the C library, and has no call there that must be hooked.
 #[test]
 fn a_program_with_calls_of_its_own_that_nobody_need_see_is_repaired() {
     let _alone = targets::alone();
@@ -408,7 +410,7 @@ fn programs_with_sequences_that_the_kernel_begins_anew_are_refused() {
     assert_eq!(target.end(), ("wrong 0\n".into(), true));
 }
 
-/// What Sunder says of a process that it does not repair: one line, and its status.
+/// The one line in which Sunder refuses to repair the process. Checks the exit status as well.
 fn refusal(command: &mut Command, pid: &str) -> String {
     let seen = command
         .args(["attach", "--repair", "--duration", "1s", "--pid", pid])
@@ -466,7 +468,7 @@ fn programs_of_others_are_refused() {
     }
     let target = Target::start(&[]);
     let folder = tempfile::tempdir().expect("a folder");
-    // Where everybody may execute it.
+    // A folder whose files everybody may execute.
     let program = folder.path().join("sunder");
     support::copy_program(Path::new(env!("CARGO_BIN_EXE_sunder")), &program);
     std::fs::set_permissions(

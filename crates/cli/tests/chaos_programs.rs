@@ -1,8 +1,8 @@
 //! `sunder repair --chaos` on programs that are not made for it: whatever pages are moved and
-//! put back, they write what they write natively. How much was moved is up to the machine
-//! and is told; `sunder-eval -- chaos` does it many times, with servers under load too. The
-//! library is put into a program that runs, or, where `ptrace` is refused, loaded at its
-//! beginning, so that also one that is soon over has its pages moved.
+//! put back, the programs write what they write natively. How many pages are moved depends on the
+//! machine, and the tests print it; `sunder-eval -- chaos` repeats this many times, with servers
+//! under load too. The library is injected into a running program or, where `ptrace` is refused,
+//! preloaded, so that pages of a short program are moved as well.
 
 mod support;
 
@@ -22,7 +22,7 @@ enum Entry {
 }
 use Entry::{Late, Loaded};
 
-/// In both, as it is and with pages moved at random.
+/// Both ways in, each without and with pages moved at random.
 const EVERY_WAY: [(Entry, &[&str]); 4] = [
     (Late, &[]),
     (Loaded, &[]),
@@ -30,7 +30,7 @@ const EVERY_WAY: [(Entry, &[&str]); 4] = [
     (Loaded, &["--chaos", "2"]),
 ];
 
-/// Runs a program natively and with these options; what was reported, if both were alike.
+/// Runs a program natively and with these options and compares the two; what was reported.
 fn same(entry: Entry, options: &[&str], program: &Path, arguments: &[String]) -> Repair {
     let native = output(Command::new(program).args(arguments));
     let report = tempfile::NamedTempFile::new().expect("a file");
@@ -55,7 +55,7 @@ fn same(entry: Entry, options: &[&str], program: &Path, arguments: &[String]) ->
     findings.repair.expect("it has the part")
 }
 
-/// How often something was moved, and why it was not.
+/// How many moves were made, and the reason if there were none.
 fn told(repair: &Repair) -> (usize, Option<&String>) {
     let moves = repair.moved.iter().map(|m| m.moves.len()).sum();
     let refused = repair.refused.first().map(|r| &r.reason);
@@ -74,8 +74,8 @@ fn programs_that_compute_write_what_they_write_natively() {
     }
 }
 
-/// The kernel can't lock what may not be reached: bytes go back before, and what is locked
-/// is not moved. Other pages of the program are moved all the same.
+/// The kernel can't lock pages without access, so bytes go back before `mlock`, and locked pages
+/// are not moved. Other pages of the program are moved all the same.
 #[test]
 fn memory_that_is_locked_is_not_moved_and_locking_never_fails() {
     let _alone = targets::alone();
@@ -86,8 +86,8 @@ fn memory_that_is_locked_is_not_moved_and_locking_never_fails() {
     }
 }
 
-/// Threads that come to stacks of the program's own making, in memory whose pages are moved: the
-/// library sees them come, or, where they have stacks for signals, is told by a fault.
+/// Threads that switch to stacks of the program's own making, in memory whose pages are moved. The
+/// library sees the switch or, for threads with alternate signal stacks, a fault reports it.
 #[test]
 fn stacks_that_a_program_makes_may_be_moved() {
     let _alone = targets::alone();
@@ -101,8 +101,8 @@ fn stacks_that_a_program_makes_may_be_moved() {
     }
 }
 
-/// Threads that may be cancelled at any instruction, and children by `vfork`, keep nothing from
-/// being moved; a thread that is cancelled is unwound from the program's code, not from a copy.
+/// Threads that may be cancelled at any instruction, and children by `vfork`, do not prevent
+/// moving. A cancelled thread is unwound from the program's code, not from a copy.
 #[test]
 fn threads_may_be_cancelled_anywhere() {
     let _alone = targets::alone();
@@ -121,9 +121,8 @@ fn threads_may_be_cancelled_anywhere() {
     }
 }
 
-/// Where the library is loaded at the beginning it sees to it that no thread ever blocks the
-/// signal that faults make: also none that begins or ends, for which the C library blocks all and
-/// frees memory.
+/// The preloaded library keeps every thread from blocking the signal that faults raise. That holds
+/// also for a thread that begins or ends: the C library blocks all signals then and frees memory.
 #[test]
 fn no_thread_blocks_the_signal_that_faults_make() {
     let _alone = targets::alone();
@@ -136,8 +135,8 @@ fn no_thread_blocks_the_signal_that_faults_make() {
     assert_eq!(String::from_utf8_lossy(&seen.stdout), "blocked never\n");
 }
 
-/// A program that has given up its rights can't open the file that it shares with the tool any
-/// more, and need not.
+/// A program that has dropped its privileges can no longer open the file that it shares with the
+/// tool, and does not need to.
 #[test]
 fn programs_that_give_up_their_rights_are_repaired_as_ever() {
     let _alone = targets::alone();
@@ -153,8 +152,8 @@ fn programs_that_give_up_their_rights_are_repaired_as_ever() {
     assert_eq!(failed, None);
 }
 
-/// A connection, a message, a signal or a child's end that the kernel tells to moved bytes is there
-/// once, and a mask is the one that was.
+/// What the kernel writes to moved bytes (a connection, a message, a signal, a child's end)
+/// arrives exactly once, and a signal mask is the one that was set.
 #[test]
 fn calls_that_take_something_take_it_once() {
     let _alone = targets::alone();
@@ -166,9 +165,9 @@ fn calls_that_take_something_take_it_once() {
     }
 }
 
-/// A program that allows itself few kernel calls, none of which are ours, while more threads than
-/// there are CPUs are in copies of code: they come out of them, and a fault of its own is told to
-/// its handler as ever.
+/// A program filters its system calls and allows none of ours, while more threads than there are
+/// CPUs execute copies of code. They leave the copies, and a fault of the program's own reaches its
+/// handler as ever.
 #[test]
 fn programs_that_confine_themselves_go_on() {
     let _alone = targets::alone();

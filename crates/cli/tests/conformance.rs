@@ -1,6 +1,6 @@
-//! What threads, signals, processes and memory promise holds under every command
-//! that puts something of ours into a program. The programs in `conformance/`
-//! check themselves; each runs natively first, and output and end must be equal.
+//! What threads, signals, processes and memory promise holds under every command that puts
+//! something of ours into a program. The programs in `conformance/` check themselves; each runs
+//! natively first, and its output and exit status must be the same under the command.
 
 mod support;
 
@@ -12,10 +12,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use support::sunder;
 
-/// Nothing here needs more than seconds; this is for what hangs.
+/// A run that takes longer hangs: nothing here needs more than seconds.
 const HANGS: Duration = Duration::from_secs(180);
 
-/// A program, its argument behind the scale, and its status in a shell.
+/// A program, its arguments after the scale, and its status as a shell shows it.
 const CASES: [(&str, &[&str], i32); 20] = [
     ("mutexes.c", &[], 0),
     ("conditions.c", &[], 0),
@@ -43,7 +43,7 @@ const CASES: [(&str, &[&str], i32); 20] = [
 #[derive(Clone, Copy, Debug)]
 enum Build {
     Plain,
-    /// By `sunder cc` and `sunder c++`, so that they tell of every access.
+    /// By `sunder cc` and `sunder c++`, so that they record every access.
     Instrumented,
 }
 
@@ -92,7 +92,7 @@ fn compile(source: &str, build: Build, folder: &Path) {
         .success();
 }
 
-/// The status as a shell tells it.
+/// The exit status as a shell shows it.
 fn status(output: &Output) -> i32 {
     let died = output.status.signal().map(|signal| 128 + signal);
     died.or(output.status.code())
@@ -170,7 +170,7 @@ fn trace(via: &'static str) -> impl Fn() -> Command {
 
 #[test]
 fn while_every_access_is_recorded() {
-    // Half of a trace is told to be half, on the standard error.
+    // A notice on standard error says that half of the trace is missing.
     all_but(
         &["death.c"],
         Build::Instrumented,
@@ -204,7 +204,7 @@ fn under_repair() {
     });
 }
 
-/// Far more often than it would be worth anything, whatever the threads do.
+/// Moves pages far more often than any remedy would, whatever the threads do.
 #[test]
 fn under_protection() {
     all_but(&[], Build::Plain, "2", || {

@@ -60,7 +60,7 @@ fn read(document: &Path) -> String {
 /// A document taken apart, each piece with its line number.
 #[derive(Default)]
 struct Pieces {
-    /// What stands between backticks.
+    /// Texts between backticks.
     spans: Vec<(usize, String)>,
     /// Lines of fenced and of indented code.
     code: Vec<(usize, String)>,
@@ -92,8 +92,8 @@ fn take_apart(text: &str) -> Pieces {
 }
 
 impl Pieces {
-    /// Adds what the lines of `paragraph` hold, of which the last is `last`. A
-    /// span or a link may go on in the next line.
+    /// Adds the spans and links of `paragraph`, whose last line has number `last`. A span or a
+    /// link may go on in the next line.
     fn add_paragraph(&mut self, paragraph: &str, last: usize) {
         let first = last - paragraph.lines().count();
         let place = |part: &str| {
@@ -111,12 +111,12 @@ impl Pieces {
     }
 }
 
-/// The kinds of files that a bare name in backticks means one of ours by; the
-/// names of users' files (`report.html`, `result.json`) end otherwise.
+/// Endings of our own files: a bare name in backticks with one of these must exist. The names of
+/// users' files (`report.html`, `result.json`) end otherwise.
 const OURS: [&str; 6] = [".rs", ".toml", ".md", ".c", ".cpp", ".h"];
 
-/// The path in a span, if it is one: with a slash, or a source file's name.
-/// What begins with a slash or a dot and a slash is the reader's machine's.
+/// The path in a span, if it is one: it has a slash, or is a source file's name. A path that
+/// begins with `/` or `./` is on the reader's machine.
 fn path_in(span: &str) -> Option<&str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let outside = ["/", "./", "../", "-", "~"];
@@ -150,7 +150,7 @@ fn missing_paths(text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     wrong
 }
 
-/// What `sunder` understands: its commands, each with its flags.
+/// The interface of `sunder`: its commands, each with its flags.
 type Interface = BTreeMap<String, BTreeSet<String>>;
 
 /// The arguments of each `sunder …` in a line of a shell, also as `cargo run --
@@ -229,7 +229,7 @@ fn missing_commands(text: &str, interface: &Interface) -> Vec<String> {
     wrong
 }
 
-/// Asks the program itself.
+/// The interface, read from the program's own help.
 fn interface() -> Interface {
     let help = |arguments: &[&str]| {
         let mut sunder = Command::new(env!("CARGO_BIN_EXE_sunder"));
@@ -253,7 +253,7 @@ fn commands_of(help: &str) -> Vec<String> {
         .take_while(|line| line.starts_with("  "))
         .filter(|line| !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
-        // It explains the others and has no help of its own.
+        // `help` explains the others and has no help of its own.
         .filter(|command| *command != "help")
         .map(str::to_owned)
         .collect()
@@ -272,10 +272,9 @@ fn flags_of(help: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Lines of `text` with a path of the developing machine: what follows no other
-/// part of a path.
+/// Lines of `text` with a path of the developing machine. A match inside a longer path is none.
 fn machine_paths(text: &str) -> Vec<String> {
-    // Put together here, so that this file does not accuse itself.
+    // Built from parts, so that the test does not find itself.
     let telling = [
         concat!("/wo", "rk/"),
         concat!("/ro", "ot/"),
@@ -358,7 +357,7 @@ fn no_tracked_file_tells_of_the_developing_machine() {
     let mut read = 0;
     let mut mistakes = Vec::new();
     for name in names.split_terminator('\0') {
-        // What is not text, or was removed and not yet committed, tells nothing.
+        // Skips files that are not text and files that were removed but not committed.
         if let Ok(text) = std::fs::read_to_string(root().join(name)) {
             read += 1;
             mistakes.push((PathBuf::from(name), machine_paths(&text)));

@@ -1,5 +1,5 @@
-//! `sunder trace --via emulated` on programs that were not built for it: what
-//! was recorded is held against what the programs do.
+//! `sunder trace --via emulated` on programs that were not built for it: the recorded accesses are
+//! compared with those that the programs make.
 
 mod support;
 
@@ -10,7 +10,7 @@ use sunder_trace::meta::{Reason, Via};
 use sunder_trace::{Event, Filter, Trace, What};
 use support::sunder;
 
-/// Whether the emulator is there; says so if not.
+/// Whether the emulator is installed; prints a notice if not.
 fn emulator() -> bool {
     let there = Plain::new("qemu-x86_64").arg("--version").output().is_ok();
     if !there {
@@ -30,7 +30,7 @@ fn build(folder: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf {
     program
 }
 
-/// Records a run of `program` that must exit with `status`; what it and we said.
+/// Records a run of `program` that must exit with `status`; the program's output and our notices.
 fn record(program: &Path, status: i32) -> (PathBuf, String, String) {
     let trace = program.with_extension("trace");
     let output = sunder()
@@ -72,7 +72,7 @@ fn address(line: &str) -> u64 {
     u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).expect("an address")
 }
 
-/// Without the C library, so that every access is known.
+/// A program without the C library, so that every access is known.
 const LOOP: &str = r#"
 .section .cells,"aw",@nobits
 .zero 4096
@@ -137,7 +137,7 @@ fn every_access_of_a_loop_is_recorded_once() {
     }
     assert_eq!(seen.len(), 7 * 1000 + 40);
     let end = trace.end().expect("it is whole");
-    // And the pushes and pops.
+    // The program's own accesses, and its pushes and pops.
     assert_eq!(end.accesses, 7 * 1000 + 40 + 2 * 1000);
     assert_eq!((end.lost, end.reason), (0, Reason::Exit));
     assert_eq!(trace.header().via, Via::Emulated);
@@ -278,7 +278,7 @@ fn allocations_have_sizes_and_call_stacks() {
     let [one, two, again, _] = &stacks[..] else {
         panic!("four were asked for");
     };
-    // `inner`, then who called it, then `main` in three places.
+    // The frames: `inner`, its caller, then `main` in three places.
     assert_eq!(one.1[..2], again.1[..2]);
     assert_eq!(one.1[0], two.1[0]);
     assert_ne!(one.1[1], two.1[1]);
@@ -329,7 +329,7 @@ fn ends_of_all_kinds_are_the_program_s_own() {
         let program = build(folder.path(), &format!("{name}.c"), &source, &["-O1"]);
         let (path, _, _) = record(&program, status);
         let trace = Trace::open(&path).expect("what was written is readable");
-        // All but what was in the buffer.
+        // All events but those that were still in the buffer.
         assert!(trace.summary().events > 100_000 - 32_768, "{name}");
         let reason = match name {
             "abort" | "fault" | "killed" => None,

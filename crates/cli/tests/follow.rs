@@ -1,5 +1,5 @@
-//! Programs that run others: with `--follow-children` what those share is
-//! reported, without it the report says that they were not looked at.
+//! Programs that start others: with `--follow-children` what the other programs share is reported;
+//! without it the report says that they were not observed.
 
 mod support;
 
@@ -27,8 +27,8 @@ fn detect(options: &[&str], program: &Path, arguments: &[&str]) -> Result<Findin
     open(&file)
 }
 
-/// `tests/programs/forks.c`, compiled once: a program that is replaced while it
-/// runs has a deleted file.
+/// `tests/programs/forks.c`, compiled once: compiling it again would delete the file of a program
+/// that runs.
 fn forks() -> PathBuf {
     static COMPILED: OnceLock<PathBuf> = OnceLock::new();
     let compile = || c_program("forks", &[]).expect("it compiles without flags");
@@ -51,8 +51,8 @@ fn threads_of_children_are_seen() {
             let result = detect(&["--follow-children"], &program, &[how])?;
             assert!(!says(&result, NOT_LOOKED_AT), "{:#?}", result.limits);
             assert_eq!(result.program.path.as_deref(), program.to_str());
-            // The first thread of two processes, and two more in the child; that the
-            // child is seen before it executes its program, too, makes no more.
+            // The first thread of two processes, and two more in the child. The samples of the child
+            // from before it executes its program belong to the same thread.
             assert_eq!(result.run.threads, 4);
             falsely_shared(&result, global("tallies")).map(|_| ())
         });
@@ -123,12 +123,12 @@ fn heap_of<'a>(result: &'a Findings, caller: &str) -> Result<&'a Finding, String
     Ok(finding)
 }
 
-/// A finding in another process than the first, which is known.
+/// Checks that the finding is of a process other than the first, and that its program is known.
 fn in_a_child(result: &Findings, finding: &Finding) -> Result<(), String> {
     let [process] = &finding.processes[..] else {
         return Err(format!("processes: {:?}", finding.processes));
     };
-    // As it was last: what it was before it executed another program has the same number.
+    // The last of this number: before the child executed another program it had the same one.
     let known = result.processes.iter().rfind(|p| p.id == process.id);
     let known = known.ok_or("the process is not among those of the run")?;
     if process.name.as_deref() != Some("forks") || known.parent.is_none() || known.threads != 3 {
@@ -154,7 +154,7 @@ fn heap_objects_of_children_are_named_with_their_call_stacks() {
     }
 }
 
-/// However a child executes its program, that program records its heap.
+/// However a child executes its program, the program's heap is recorded.
 #[test]
 fn every_way_to_execute_a_program_is_followed() {
     let program = forks();
@@ -219,7 +219,7 @@ fn false_sharing_between_processes_is_found_in_memory_that_they_share() {
         assert_eq!(finding.processes.len(), 2, "{:?}", finding.processes);
         let words = finding.lines.iter().flat_map(|l| &l.words);
         for user in words.flat_map(|w| &w.threads) {
-            // Each child has one thread, which has the process's number.
+            // Each child has one thread, whose number is the process's.
             assert_eq!(user.process, Some(user.id));
         }
         Ok(())
@@ -245,7 +245,7 @@ fn a_program_that_starts_nothing_is_told_nothing_of_it() {
 #[test]
 fn a_program_that_becomes_another_stays_observed() {
     let program = forks();
-    // `env` becomes the program as well; the path is that of the last one.
+    // `env` executes the program in its own place; the path is that of the last program.
     let path = program.to_str().expect("utf-8").to_owned();
     for (first, arguments) in [
         (program.as_path(), vec!["become"]),

@@ -1,5 +1,5 @@
-//! `import`: what perf recorded is judged like what Sunder sampled itself; what
-//! is no such recording gets one sentence.
+//! `import`: what perf recorded is judged like Sunder's own samples. Any other file is refused in
+//! one sentence.
 
 mod support;
 
@@ -9,11 +9,10 @@ use sunder_workloads::Variant;
 use support::sunder;
 use support::targets::{as_expected, build, falsely_shared, global, open, side_by_side};
 
-/// As the help of `sunder import` has it.
+/// The option that the help of `sunder import` names.
 const REGISTERS: &str = "--user-regs=ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15";
 
-/// Records a run of the workload; `None`, and says so, where perf is missing or
-/// refused.
+/// Records a run of the workload. `None`, with a notice, where perf is missing or refused.
 fn record(folder: &Path, options: &[&str], size: &str) -> Option<PathBuf> {
     let file = folder.join("perf.data");
     let recorded = Command::new("perf")

@@ -1,6 +1,5 @@
-//! Ctrl-C, `kill`, closed pipes and full disks: the program gets the signals
-//! that are meant for it, its status stays its own, and what was seen up to then
-//! is still reported.
+//! Ctrl-C, `kill`, closed pipes and full disks: the program gets the signals that are meant for
+//! it, its status stays its own, and what was observed before is still reported.
 
 mod support;
 
@@ -12,11 +11,11 @@ use sunder_workloads::Variant;
 use support::plain_sunder;
 use support::targets::{as_expected, build, falsely_shared, global, open, side_by_side};
 
-/// Work for minutes: these targets are ended by the tests.
+/// Iterations for minutes of work: the tests end these targets.
 const LONG: &str = "80000000000";
 
-/// CPU seconds of the target after which there must be samples: at 100 a second,
-/// the least that any kernel's clock gives, this is enough for a verdict.
+/// CPU seconds of the target after which there are samples enough for a verdict, even at 100 a
+/// second, the least that any kernel's clock gives.
 const SEEN_AFTER: f64 = 1.0;
 
 /// A running `sunder detect` of the workload `thread_stats`, in a process group
@@ -81,7 +80,7 @@ fn child_of(process: u32) -> Option<i32> {
     list.split_whitespace().next()?.parse().ok()
 }
 
-/// User time of a living process; none before and after.
+/// User time of a process; `None` before it starts and after it has ended.
 fn cpu_seconds(process: i32) -> Option<f64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let mut fields = text.rsplit(") ").next()?.split(' ');
@@ -96,8 +95,8 @@ fn cpu_seconds(process: i32) -> Option<f64> {
         .map(|ticks| ticks / 100.0)
 }
 
-/// Ends a run with `end`, which gets the process numbers of Sunder and of the
-/// target; Sunder must exit with `status` and report what it saw.
+/// Ends a run by `end`, which gets the process numbers of Sunder and of the target. Sunder must
+/// exit with `status` and report what it observed.
 fn ended(what: &str, signal: i32, end: impl Fn(i32, i32)) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("result.json");
@@ -158,7 +157,7 @@ fn a_program_that_survives_ctrl_c_is_not_disturbed() {
 
 #[test]
 fn the_program_inherits_the_dispositions_of_sunders_caller() {
-    // Of SIGPIPE, which Rust programs ignore for themselves, and of what nohup does.
+    // Sunder hands on both dispositions: SIGPIPE's, which Rust programs ignore, and nohup's SIGHUP.
     for (before, signal, code) in [
         ("", "PIPE", 128 + libc::SIGPIPE),
         ("trap '' PIPE;", "PIPE", 0),
@@ -182,7 +181,7 @@ fn the_program_inherits_the_dispositions_of_sunders_caller() {
 
 #[test]
 fn a_stream_that_is_closed_is_closed_for_the_program_too() {
-    // Writing to it fails, as without us; a shell says so by its status.
+    // Writing to the closed stream fails, as without Sunder; the shell's status shows it.
     for (stream, script) in [
         (">&-", "echo text"),
         ("2>&-", "echo text >&2"),
@@ -258,7 +257,7 @@ fn a_report_that_cannot_be_written_is_told_and_fails_only_a_success() {
             assert_eq!(told.lines().count(), 1, "{format}: {told}");
         }
     }
-    // A folder that does not exist is found out before the program runs.
+    // Sunder checks that the report's folder exists before it starts the program.
     let seen = shell("$SUNDER detect -q -o /no/such/folder/x.json -- echo ran");
     assert_eq!(seen.status.code(), Some(125), "{seen:?}");
     assert_eq!(seen.stdout, b"");

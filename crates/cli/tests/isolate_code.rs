@@ -1,7 +1,7 @@
-//! `sunder protect` on programs whose hot loops lie on a page of code with locked
-//! instructions: the loops are executed in isolation, everything around them at home. Judged
-//! by output and status, and by what the report counts; the one case that must be
-//! isolated waits for it.
+//! `sunder protect` on programs whose hot loops lie on one page of code with locked instructions:
+//! the loops are executed in isolation, all code around them outside of it. Judged by output,
+//! status and the report's counts. Only one case needs a thread to be isolated, and it waits for
+//! that.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn protect(arguments: &[&str], program: &Path, case: &str) -> Output {
     command.output().expect("timeout runs")
 }
 
-/// Whether threads can be stopped here; says so if not.
+/// Whether threads can be stopped here; prints a notice if not.
 fn works(output: &Output) -> bool {
     let said = String::from_utf8_lossy(&output.stderr);
     let refused = said.contains("can't be stopped");
@@ -44,7 +44,7 @@ fn works(output: &Output) -> bool {
     !refused
 }
 
-/// Pages of the program's code, and those of them on which something orders memory.
+/// Pages of the program's code, and those of them with instructions that order memory.
 fn pages(program: &Path) -> [Vec<u64>; 2] {
     let bytes = std::fs::read(program).expect("it was just built");
     let file = object::File::parse(bytes.as_slice()).expect("the linker wrote it");

@@ -1,39 +1,38 @@
-//! What a worker of the isolating library executes once the C library's code has been taken
-//! from it (`crates/inside/isolate/src/worker.rs`): the way into the program's code, the signal
-//! handler, and the return from it. Held against the library as it is built into this
-//! program: everything that can be reached from there is followed, instruction for
-//! instruction. Allowed are
+//! What a worker of the isolating library executes while the C library's code is unmapped in it
+//! (`crates/inside/isolate/src/worker.rs`): the way into the program's code, the signal handler,
+//! and the return from it. Checks the library that is built into this program: follows
+//! everything that can be reached from there, instruction by instruction. Allowed are
 //!
 //! - direct calls and jumps within the library;
-//! - jumps through a table of places in the same function, as compilers make of a `match`:
-//!   nobody else's code can be reached so, since the table is constant;
+//! - jumps through a table of addresses in the same function, as compilers make of a `match`:
+//!   the table is constant, so no code outside of the function can be reached;
 //! - in the handler, system calls at one single place, which the worker's filter lets pass.
 //!
-//! Everything else is a call of something that may not be there: through the procedure
-//! linkage table or the global offset table (imports), or through a pointer.
+//! Everything else could call code that is unmapped: through the procedure linkage table or the
+//! global offset table (imports), or through a pointer.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind};
 use std::collections::{BTreeMap, BTreeSet};
 use sunder_guests::ISOLATE as LIBRARY;
 
-/// The library, as far as this needs it.
+/// The library's parts that this test needs.
 struct Library {
     text: Vec<(u64, Vec<u8>)>,
-    /// First and last byte, and one more, of functions that unwinding information knows.
+    /// Functions in the unwinding information: from the first byte to the end, exclusive.
     functions: BTreeMap<u64, u64>,
-    /// What the dynamic linker writes: addresses within, or names from elsewhere.
+    /// What the dynamic linker writes, by address: an address within the library, or an import.
     places: BTreeMap<u64, Result<u64, String>>,
     sections: BTreeMap<String, [u64; 2]>,
     exports: BTreeMap<String, u64>,
 }
 
-/// What can be reached.
+/// What can be reached from one root.
 #[derive(Debug, Default)]
 struct Reached {
     functions: BTreeSet<u64>,
     system_calls: BTreeSet<u64>,
-    /// What is not allowed.
+    /// Instructions that are not allowed, each described.
     wrong: BTreeSet<String>,
 }
 
@@ -52,7 +51,7 @@ impl Library {
             let name = section.name().unwrap_or_default().to_owned();
             if section.kind() == SectionKind::Text {
                 let bytes = section.uncompressed_data().expect("code is in the file");
-                // Not stubs that lead elsewhere.
+                // Excludes stubs, which lead to imports.
                 if !name.starts_with(".plt") {
                     library.text.push((start, bytes.into_owned()));
                 }
@@ -85,7 +84,8 @@ impl Library {
         all.filter_map(|(_, goes)| goes.clone().ok()).collect()
     }
 
-    /// The function around an address; without unwinding information, what follows.
+    /// The function around an address, and whether the unwinding information has it. Without, it is
+    /// all that follows the address.
     fn function(&self, address: u64) -> Option<([u64; 2], bool)> {
         if let Some((&start, &end)) = self.functions.range(..=address).next_back()
             && address < end
@@ -112,7 +112,7 @@ impl Library {
                 reached.wrong.insert(wrong);
                 continue;
             };
-            // Functions without unwinding information are of one piece from each entry on.
+            // A function without unwinding information is followed once from each entry.
             if reached.functions.insert(range[0]) {
                 self.look_at(range, whole, &mut reached, &mut open);
             }
@@ -170,7 +170,7 @@ impl Library {
         }
     }
 
-    /// Where an indirect call goes, as far as can be told.
+    /// What an indirect call reaches, as far as the library tells.
     fn import(&self, at: &Instruction) -> String {
         if at.op0_kind() != OpKind::Memory || !at.is_ip_rel_memory_operand() {
             return "through a pointer".to_owned();
@@ -226,11 +226,11 @@ fn a_worker_without_the_c_library_calls_nothing_of_it() {
         let reached = library.reach(root);
         assert!(reached.wrong.is_empty(), "from {root:x}: {reached:#x?}");
     }
-    // The handler commits, asks a tool, and leaves: it is more than one function.
+    // The handler commits, asks the tool and leaves: it is more than one function.
     let from_handler = library.reach(handler);
     assert!(from_handler.functions.len() > 3, "{from_handler:x?}");
-    // The filter lets system calls pass at two places: one for what the handler does, one
-    // for its return.
+    // The filter allows system calls at two addresses: the handler's, and the one of its
+    // return.
     assert_eq!(from_handler.system_calls.len(), 1, "{from_handler:x?}");
     let back = library.reach(restorer);
     assert_eq!(back.system_calls.len(), 1, "{back:x?}");
@@ -240,7 +240,7 @@ fn a_worker_without_the_c_library_calls_nothing_of_it() {
 #[test]
 fn calls_of_the_c_library_are_seen_where_there_are_any() {
     let library = Library::read();
-    // The library's beginning looks functions up, in the C library.
+    // The library's initialisers look functions up, in the C library.
     let starts = library.pointers(".init_array");
     let wrong: Vec<String> = starts
         .iter()
@@ -250,7 +250,7 @@ fn calls_of_the_c_library_are_seen_where_there_are_any() {
         wrong.iter().any(|w| w.ends_with("calls dlsym")),
         "{wrong:?}"
     );
-    // What stands before `malloc` hands on to it through a pointer.
+    // The library's `malloc` calls the C library's through a pointer.
     let wrong = library.reach(library.exports["malloc"]).wrong;
     assert!(
         wrong.iter().any(|w| w.ends_with("through a pointer")),

@@ -1,14 +1,13 @@
 //! `sunder detect --observer isolate`: programs do what they do natively, and what their
 //! threads write falsely shared is found by comparing pages.
 //!
-//! How sure the answers are: a line is judged by commits, one every 10 ms, each with one
-//! sample of registers. What must be found runs twice as long as in the table: some 80
-//! commits of each thread, of which ten changes confirm, and some 80 samples, of which one
-//! of each thread must touch the line. What touches it in a tenth of its time or more is
-//! missed once in 2,000 runs if every sample decodes, and once in 8 if one in four
-//! does; a miss is one if three runs have it. Whether threads run at the same time is up to
-//! the machine: such checks are repeated, and say `SKIP:` if the threads never ran side by
-//! side.
+//! How sure the answers are: a line is judged by commits, one every 10 ms, each with one sample
+//! of registers. What must be found runs twice as long as in the table. That gives some 80 commits
+//! of each thread, of which ten changes confirm a line, and some 80 samples, of which one of each
+//! thread must be on the line. An access that takes a tenth of its thread's time or more is missed
+//! once in 2,000 runs if every sample decodes, and once in 8 if one in four does; it counts as
+//! missed if three runs miss it. Whether threads run at the same time depends on the machine: such
+//! checks are repeated, and print `SKIP:` if the threads never ran side by side.
 
 mod support;
 
@@ -32,7 +31,7 @@ fn observe(file: &Path, program: &Path, arguments: &[&str]) -> Output {
     command.output().expect("it was just built")
 }
 
-/// Whether threads can be stopped here; says so if not.
+/// Whether threads can be stopped here; prints a notice if not.
 fn works(limits: &[String]) -> bool {
     let refused = limits.iter().find(|l| l.contains("can't be stopped"));
     if let Some(why) = refused {
@@ -68,8 +67,8 @@ fn the_object_that_threads_write_falsely_shared_is_named() {
     });
 }
 
-/// Private are here all pages that two threads write, not only those of which it is known
-/// that nothing else is on them.
+/// All pages that two threads write become private here, not only pages that are known to hold
+/// nothing else.
 #[test]
 fn programs_do_what_they_do_natively_whatever_is_private() {
     let _alone = support::targets::alone();
@@ -112,7 +111,7 @@ fn eager_protection_isolates_what_two_threads_write() {
     command
         .args(["protect", "--eager", "--report"])
         .arg(&report);
-    // The program computes until it was isolated.
+    // The program computes until one of its threads was isolated.
     let protected = output(command.arg("--").arg(&program).arg("until"));
     let said = String::from_utf8_lossy(&protected.stderr);
     if said.contains("can't be stopped") {
@@ -129,8 +128,8 @@ fn eager_protection_isolates_what_two_threads_write() {
     assert!(report["committed_bytes"].as_u64() > Some(0), "{report}");
 }
 
-/// Every row of the table: output as natively, nothing found that is not there, and found
-/// what threads write falsely shared in code that can be isolated.
+/// Every row of the table: the output is as natively, nothing is found that the table does not
+/// have, and what threads share falsely in code that can be isolated is found.
 #[test]
 fn every_row_of_the_table_in_isolation() {
     let table = Table::load().expect("the table is well-formed");
@@ -178,7 +177,7 @@ fn every_row_of_the_table_in_isolation() {
                     }
                     match falsely_shared(&findings, |f| is_it(f, expected)) {
                         Ok(_) => return Ok(()),
-                        // Only misses of threads that ran side by side count.
+                        // A miss counts only if the threads ran side by side.
                         Err(missed) => {
                             let run = &findings.run;
                             let cpu = run.program_cpu_seconds;
@@ -200,7 +199,7 @@ fn is_visible(expected: &Expected) -> bool {
     expected.visible_to_writes_only && expected.visible_to_diffs && !truly
 }
 
-/// Whether the table has this object in the variant, whatever it says of its readers.
+/// Whether the table has the finding's object in this variant, whatever threads read it.
 fn is_allowed(workload: &Workload, variant: Variant, finding: &Finding) -> bool {
     let all = &workload.verdict(variant).findings;
     all.iter().any(|expected| is_it(finding, expected))
@@ -233,7 +232,7 @@ fn is_it(finding: &Finding, expected: &Expected) -> bool {
     }
 }
 
-/// The same under eager protection, where nothing but the output can be wrong.
+/// The same under eager protection, where only the output can be wrong.
 #[test]
 fn every_workload_is_right_under_eager_protection() {
     let table = Table::load().expect("the table is well-formed");

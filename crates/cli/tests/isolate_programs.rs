@@ -1,7 +1,7 @@
-//! Programs under `sunder protect` that are not made for it: unmodified ones of the
-//! distribution, C++ with tasks and exceptions across threads, Rust with its own locks.
-//! A page of theirs is private although nobody asked for it, with the rules for code as
-//! ever. Whatever they do they do as they would natively. Judged by output and status, never by time.
+//! `sunder protect` on programs that are not made for it: unmodified ones of the distribution,
+//! C++ with tasks and exceptions across threads, Rust with its own locks. One page of theirs is
+//! private, whether or not it is falsely shared; the rules for code are as ever. The programs do
+//! what they do natively. Judged by output and status, never by time.
 
 mod support;
 
@@ -14,8 +14,8 @@ use support::installed::{computing, film, free_port, installed, text};
 use support::limited::{can_stop_threads, output};
 use support::{Ended, c_program, plain_sunder};
 
-/// `sunder protect OPTIONS -- PROGRAM ARGUMENTS`; `None`, with a line that says so, if
-/// threads can't be stopped here.
+/// `sunder protect OPTIONS -- PROGRAM ARGUMENTS`; `None`, with a notice, if threads can't be
+/// stopped here.
 fn protect(options: &[&str], program: &Path, arguments: &[&str]) -> Option<Output> {
     support::usual_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
@@ -24,8 +24,8 @@ fn protect(options: &[&str], program: &Path, arguments: &[&str]) -> Option<Outpu
     can_stop_threads(&done).then_some(done)
 }
 
-/// What isolated threads see of memory that others give back and get anew, told by plain
-/// stores alone: never what was there before.
+/// Threads unmap memory and map it anew. An isolated thread, which synchronises by plain stores
+/// alone, never reads the former content.
 #[test]
 fn memory_that_the_library_unmaps_from_inside_is_never_seen_again() {
     let _alone = support::targets::alone();
@@ -42,8 +42,8 @@ fn memory_that_the_library_unmaps_from_inside_is_never_seen_again() {
     }
 }
 
-/// Runs the program natively and protected, with pages of `global` private and episodes
-/// as often as a look allows and more often; the same output and status.
+/// Runs the program natively and protected, with pages of `global` private and isolation at the
+/// usual intervals and at shorter ones; output and status must be the same.
 fn same(program: &Path, arguments: &[&str], global: &str) {
     let _alone = support::targets::alone();
     let native = output(Command::new(program).args(arguments));
@@ -69,9 +69,9 @@ fn same(program: &Path, arguments: &[&str], global: &str) {
     }
 }
 
-/// Under protection as it is meant to be: what none of these share falsely stays native.
-/// With a page of the C library's or of their own private as often as can be: they do not
-/// notice, and if code or memory of theirs refuses it, it is said.
+/// Without options, none of these programs has false sharing to protect, so they stay native. Then
+/// a page of the C library's or of their own is private as often as can be: they do not notice, and
+/// the report says if their code or memory prevents it.
 #[test]
 fn programs_that_compute_write_what_they_write_natively() {
     let (text, film) = (text(3_000_000), film(30));
@@ -120,7 +120,7 @@ fn locks_channels_and_panics_of_rust_work_as_natively() {
     same(&program, &[], "shared");
 }
 
-/// A protected server that listens; `None`, with a line that says so, if it is not installed.
+/// A protected server that listens; `None`, with a notice, if it is not installed.
 fn server(name: &str, global: &str, arguments: &[&str], port: u16) -> Option<Ended> {
     let program = installed(name)?;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -149,7 +149,7 @@ fn server(name: &str, global: &str, arguments: &[&str], port: u16) -> Option<End
     Some(server)
 }
 
-/// How a server that was told to end did; a hang is a failure.
+/// Exit status of a server that was told to end; a hang is a failure.
 fn end(mut server: Ended) -> Option<i32> {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(60) {
@@ -166,7 +166,7 @@ fn memcached_answers_as_natively_and_ends_as_told() {
     let _alone = support::targets::alone();
     let port = free_port();
     let shown = port.to_string();
-    // Port 0 for UDP: none. A user who may, so that it also starts as root.
+    // UDP port 0 switches UDP off. The user is named so that it also starts as root.
     let arguments = [
         "-t",
         "4",
@@ -201,7 +201,7 @@ fn memcached_answers_as_natively_and_ends_as_told() {
         }
     });
     server.kill(libc::SIGTERM);
-    // It handles SIGTERM and ends with 0, protected as alone.
+    // It handles SIGTERM and exits with 0, protected as alone.
     assert_eq!(end(server), Some(0));
 }
 
@@ -233,7 +233,7 @@ fn redis_loses_no_increment() {
                 let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
                 let mut answers = BufReader::new(stream.try_clone().expect("cloned")).lines();
                 for _ in 0..50 {
-                    // Twenty at a time, so that the threads have something to do.
+                    // Twenty at a time, so that the threads have work.
                     let request = "INCR counter\r\n".repeat(20);
                     stream.write_all(request.as_bytes()).expect("sent");
                     for _ in 0..20 {
@@ -256,15 +256,15 @@ fn redis_loses_no_increment() {
     assert_eq!(end(server), Some(0));
 }
 
-/// The example beside the header that programs may include: the same alone and
-/// protected, where its own words choose what is isolated.
+/// The example beside the header that programs may include: it does the same alone and protected,
+/// where its own calls choose what is isolated.
 #[test]
 fn a_program_says_itself_what_its_threads_have_for_themselves() {
     let _alone = support::targets::alone();
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slots-example");
     for (compiler, language) in [("gcc", "c"), ("g++", "c++")] {
-        // C++ has no compound literals; the header is what it must take.
+        // C++ has no compound literals, which the example uses, so only the header is compiled.
         let check = include.join("sunder.h");
         let checked = Command::new(compiler)
             .args([

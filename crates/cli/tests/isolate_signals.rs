@@ -1,13 +1,13 @@
-//! Signals that rain on a program while its threads are isolated and come home all the time
-//! (`tests/programs/rain.c`): none is lost, handlers compute what they do, and whoever is
-//! interrupted on the way into isolation goes on as if nothing had been. Judged by the
-//! program's counts and its status.
+//! Signals arrive all the time while the threads of a program (`tests/programs/rain.c`) enter and
+//! leave isolation: none is lost, handlers compute what they compute natively, and a thread that is
+//! interrupted on its way into isolation goes on unharmed. Judged by the program's counts and its
+//! status.
 //!
-//! A stop of the terminal's (`SIGTSTP`, which a worker takes for its thread's way home) comes
-//! about every 0.3 ms to all processes of the group, and a worker needs longer to be made: many
-//! find one waiting when they let signals in. When a worker's frame from before it computed
-//! was one that its thread went on from, 19 of 20 runs ended by SIGSEGV, after 5 to 81
-//! episodes (32 on average): of 300 episodes, 1 in 10,000 series would miss it.
+//! A terminal's stop (`SIGTSTP`, at which a worker ends its thread's isolation) comes about every
+//! 0.3 ms to all processes of the group. A worker needs longer to be made, so many find a stop
+//! pending when they first unblock signals. When such a thread went on from the worker's stack
+//! frame of before the computation, 19 of 20 runs ended by SIGSEGV, after 5 to 81 episodes (32 on
+//! average): with 300 episodes, 1 series in 10,000 would miss it.
 
 mod support;
 
@@ -17,15 +17,15 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{Ended, c_program, plain_sunder};
 
-/// As long as a run may take that does not hang.
+/// A run that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(120);
-/// So many threads one after the other, in three lines.
+/// How many threads are started one after the other in each of the sequences side by side.
 const ROUNDS: &str = "12";
-/// Episodes of all runs that say something.
+/// How many episodes all runs together must have to be able to show the error.
 const ENOUGH: u64 = 300;
 
-/// Runs it in a process group of its own, in which stops of the terminal's are ignored by who
-/// does not handle them; what it wrote, and its status.
+/// Runs the command in a process group of its own, whose processes ignore the terminal's stops
+/// unless they handle them; its output, and its status.
 fn in_the_rain(command: &mut Command) -> (String, Option<i32>) {
     let deaf = || {
         for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {

@@ -1,7 +1,6 @@
-//! A program's address space while its memory is sharable (`tests/programs/spaces.c`): what is
-//! moved, discarded, replaced by a file or copied for a child is what it is natively. The
-//! program waits until the memory that a case is about is sharable, so nothing is judged by
-//! time.
+//! A program's address space while its memory is sharable (`tests/programs/spaces.c`): memory that
+//! is moved, discarded, replaced by a file or copied for a child is what it is natively. The
+//! program waits until the memory of each case is sharable, so nothing is judged by time.
 
 mod support;
 
@@ -9,7 +8,7 @@ use std::process::Command;
 use support::c_program;
 use support::limited::{can_stop_threads, output};
 
-/// The case alone and protected, both with this output.
+/// Runs the case alone and protected; both must have this output.
 fn says(case: &str, expected: &str) {
     let _alone = support::targets::alone();
     support::usual_signals();
@@ -37,7 +36,7 @@ fn says(case: &str, expected: &str) {
     }
 }
 
-/// What was made sharable by then is the parent's alone again before it forks.
+/// Before the parent forks, its sharable memory becomes private again.
 #[test]
 fn a_conversion_that_ends_half_way_leaves_nothing_that_a_child_shares() {
     says("half", "stack 0\nchild 3, here 1 1\n");
@@ -54,14 +53,14 @@ fn memory_grows_and_shrinks_by_whole_pages() {
     says("lengths", lines);
 }
 
-/// A thread that waits for a child of `vfork` for 0.4 s does not stop before.
+/// A thread that waits 0.4 s for a child of `vfork` does not stop before.
 #[test]
 fn a_fork_beside_a_thread_that_is_long_in_the_kernel_succeeds() {
     says("slow", "child 5\n");
 }
 
-/// The child's status: 1 for a page that it finds empty, 2 for one that it has not, 4 for a
-/// block that is whole, 8 for one whose first page is empty.
+/// The child's status is a sum: 1 for a page that the child finds empty, 2 for a page that it does
+/// not have, 4 for a block that is whole, 8 for a block whose first page is empty.
 #[test]
 fn memory_that_children_are_not_to_have_is_not_theirs() {
     let here = "here 1 1 1\n";
@@ -69,32 +68,32 @@ fn memory_that_children_are_not_to_have_is_not_theirs() {
     says("advised", "late 0\nchild 1, here 1\n");
 }
 
-/// Workers that have ended are collected by who is isolated next, or by who forks.
+/// Workers that have ended are reaped when the next thread is isolated or forks.
 #[test]
 fn a_fork_leaves_no_workers_behind() {
     says("leaves", "child 4, children 0\n");
 }
 
-/// The kernel gives no descriptor and no list of mappings then.
+/// The kernel then has no descriptor and no list of mappings to give.
 #[test]
 fn discarded_memory_is_empty_without_a_descriptor_too() {
     says("full", "discarded 0\nempty 1, others 1\n");
 }
 
-/// Who is another user by then can't open the tool's files.
+/// After a change of user, the program can't open the tool's files.
 #[test]
 fn a_program_that_drops_its_privileges_forks() {
     says("dropped", "child 6, here 1\n");
 }
 
-/// What a worker maps for itself must not lie where the program's new memory comes, nor become
-/// one mapping with memory that nobody has touched.
+/// A worker's own mappings must not lie where the program's new memory is mapped, nor be merged
+/// with memory that was never touched.
 #[test]
 fn memory_that_comes_late_is_the_same_for_isolated_threads() {
     says("late", "read 20, filled 20\n");
 }
 
-/// Nobody is isolated from then on.
+/// From then on no thread is isolated.
 #[test]
 fn a_timer_of_cpu_time_that_is_set_late_rings() {
     says("timer", "rings 1\n");

@@ -1,7 +1,7 @@
 //! Isolation under strain (`tests/programs/stress.c`): what broke SHERIFF's own sources, many
-//! threads, locks, allocations, random ends, gigabytes, and signals from outside. The
-//! program says whether its sums are right, natively and protected; nothing is judged by time,
-//! and how often somebody was isolated is up to the machine.
+//! threads, locks, allocations, random ends, gigabytes, and signals from outside. The program
+//! checks its own sums, natively and protected. Nothing is judged by time; how often a thread is
+//! isolated depends on the machine.
 
 mod support;
 
@@ -68,8 +68,8 @@ fn locks_and_allocations_under_strain() {
     }
 }
 
-/// More threads at once than can be isolated (`sunder_wire::isolation::SLOTS`): the others
-/// stay what they are.
+/// More threads at once than can be isolated (`sunder_wire::isolation::SLOTS`): the others stay
+/// native.
 #[test]
 fn five_hundred_threads_at_once() {
     all_right(&[&["many", "1", "5"]]);
@@ -96,8 +96,8 @@ fn running(program: &Path) -> Vec<i32> {
         .collect()
 }
 
-/// A copy of the program of this test's own, so that it is told from those of others;
-/// whoever still runs it at the end is ended.
+/// A copy of the program for one test alone, so that its processes can be told from those of other
+/// tests; dropping it kills those that are left.
 struct Copy {
     program: PathBuf,
     _folder: tempfile::TempDir,
@@ -124,7 +124,7 @@ impl Drop for Copy {
     }
 }
 
-/// Waits until `done`, half a minute at most; whether it came.
+/// Waits until `done`, half a minute at most; whether it was.
 fn comes(mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(30) {
@@ -136,12 +136,12 @@ fn comes(mut done: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Starts the program under protection and waits until its memory was made sharable; `None`
-/// where that does not come, as if threads can't be stopped.
+/// Starts the program under protection and waits until its memory is sharable. `None` where it
+/// never is, as where threads can't be stopped.
 fn started(program: &Path, case: &[&str], output: Stdio) -> Option<(Ended, i32)> {
     let mut command = protect(&["--quiet", "--every", "500"]);
     command.arg(program).args(case);
-    // As a shell does it, so that a terminal's signals reach all.
+    // A group of its own, as a shell makes it, so that a terminal's signals reach all.
     let command = command
         .process_group(0)
         .stdin(Stdio::null())
@@ -156,7 +156,7 @@ fn started(program: &Path, case: &[&str], output: Stdio) -> Option<(Ended, i32)>
     let group = sunder.id().parse().expect("a number");
     let mut process = None;
     comes(|| {
-        // Its workers are children of its own.
+        // Its workers are its children.
         let is_it = |process: &i32| running(program).contains(process);
         process = child_of(group).filter(is_it).filter(is_shared);
         process.is_some()
@@ -185,7 +185,7 @@ fn an_interrupt_leaves_nobody_behind() {
     kill(-group, libc::SIGINT);
     assert!(comes(|| sunder.child().try_wait().expect("ours").is_some()));
     let status = sunder.child().wait().expect("ours");
-    // The tool's own end is by the same signal if it meets it only after the program's.
+    // The tool dies of the same signal if it gets it after the program has ended.
     let shown = status.code().or(status.signal().map(|signal| 128 + signal));
     assert_eq!(shown, Some(130), "{status:?}");
     assert!(comes(|| running(&program).is_empty()), "orphans");
@@ -231,7 +231,7 @@ fn a_program_that_is_stopped_goes_on_and_is_right() {
     assert_eq!(said, "right\n");
 }
 
-/// Whose thread is stopped does not compute on for long.
+/// A worker whose thread is stopped soon stops computing.
 #[test]
 fn who_is_isolated_stops_with_the_program() {
     let _alone = support::targets::alone();
@@ -250,7 +250,7 @@ fn who_is_isolated_stops_with_the_program() {
     drop(sunder);
 }
 
-/// Stopped are the program and its workers, and only the program is told to go on.
+/// The program and its workers are stopped, and only the program is continued.
 #[test]
 fn a_program_goes_on_that_was_stopped_with_its_workers() {
     let _alone = support::targets::alone();
@@ -271,26 +271,26 @@ fn a_program_goes_on_that_was_stopped_with_its_workers() {
     assert_eq!(status.code(), Some(3), "{status:?}");
 }
 
-/// The process that this one has started, if there is one by now.
+/// The process that `parent` has started, if there is one by now.
 fn child_of(parent: i32) -> Option<i32> {
     let processes = std::fs::read_dir("/proc").expect("it is mounted").flatten();
     let mut numbers = processes.filter_map(|p| p.file_name().to_str()?.parse().ok());
     numbers.find(|number: &i32| {
         let told = std::fs::read_to_string(format!("/proc/{number}/stat"));
-        // Behind the name, which may hold anything: the state and the parent.
+        // After the name, which may hold any byte: the state and the parent.
         let told = told.unwrap_or_default();
         let behind = told.rsplit(')').next().unwrap_or_default();
         behind.split_whitespace().nth(1) == Some(parent.to_string().as_str())
     })
 }
 
-/// The tool may be killed at any moment. Then the program goes on natively and is right, but
-/// for two cases: it has not been started yet, or its memory was just being made sharable with
-/// everybody stopped. Then it is killed too, rather than wrong.
+/// The tool may be killed at any moment. Then the program goes on natively and is right, with two
+/// exceptions: it has not been started yet, or all its threads are stopped while its memory is made
+/// sharable. Then it is killed too, because its memory could be wrong.
 #[test]
 fn nobody_is_left_when_the_tool_is_killed_at_any_moment() {
     let _alone = support::targets::alone();
-    // Whom it leaves becomes our child.
+    // Orphans become our children.
     // SAFETY: integers.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
     let copy = Copy::new();
@@ -308,16 +308,16 @@ fn nobody_is_left_when_the_tool_is_killed_at_any_moment() {
         let _ = sunder.child().wait();
         let mut status = 0;
         let ended = comes(|| {
-            // SAFETY: a valid place for the status; the group is that of what we have started.
+            // SAFETY: the pointer to the status is valid; the group is that of our child.
             let done = unsafe { libc::waitpid(-group, &raw mut status, libc::WNOHANG) };
             let nobody = done < 0;
             if done > 0 && programs.is_some_and(|program| program != done) {
-                // A worker that its thread has left: it has gone home, or was killed.
+                // A worker without its thread: isolation ended as it should, or the worker was killed.
                 let home = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
                 let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
                 assert!(home || killed, "a worker: {status:#x} after {moment} ms");
             } else if done > 0 && libc::WIFEXITED(status) {
-                // Without a status of its own it was never executed.
+                // The program was never executed, so it has no status of its own.
                 let status = libc::WEXITSTATUS(status);
                 assert!(matches!(status, 3 | 127), "{status} after {moment} ms");
                 went_on += i32::from(status == 3);
@@ -332,8 +332,8 @@ fn nobody_is_left_when_the_tool_is_killed_at_any_moment() {
     assert!(went_on > 0, "none went on");
 }
 
-/// Without the tool the program goes on, natively, and is right; unless its memory was just being
-/// made sharable, as in the test above.
+/// Without the tool the program goes on natively and is right, unless its memory was being made
+/// sharable at that moment, as in the test above.
 #[test]
 fn a_program_outlives_the_tool_and_is_right() {
     let _alone = support::targets::alone();
@@ -344,7 +344,7 @@ fn a_program_outlives_the_tool_and_is_right() {
         let Some((sunder, _)) = started(&program, &["while", "1"], file.into()) else {
             return;
         };
-        // Workers come when that is over.
+        // Workers are made only when the memory is sharable.
         comes(|| running(&program).len() != 1);
         sunder.kill(libc::SIGKILL);
         assert!(comes(|| running(&program).is_empty()), "it hangs");

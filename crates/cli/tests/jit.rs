@@ -1,6 +1,5 @@
-//! Code that has no file: made at run time, or in a program whose file is gone.
-//! The data are named all the same where their names can be known, and the
-//! report says where they can't.
+//! Code without a file: made at run time, or in a program whose file is deleted. Data are named all
+//! the same where their names can be known, and the report says where they can't.
 
 mod support;
 
@@ -12,7 +11,7 @@ use support::{c_program, copy_program, plain_sunder};
 
 const OBSERVERS: [&str; 2] = ["auto", "timer"];
 
-/// Runs `tests/programs/jit.c` at a place from which it may delete itself.
+/// Runs a copy of `tests/programs/jit.c` that may delete its own file.
 fn detect(how: &str, observer: &str) -> Result<Findings, String> {
     static COMPILED: OnceLock<std::path::PathBuf> = OnceLock::new();
     let compile = || c_program("jit", &[]).expect("it compiles without flags");
@@ -54,7 +53,7 @@ fn a_global_that_generated_code_shares_is_named() {
                 let result = detect(how, observer)?;
                 let finding = falsely_shared(&result, global("counters"))?;
                 assert_eq!(bytes(finding), [(0, 8), (8, 8)], "{how}");
-                // Nobody knows a function or line of that code; it has an address.
+                // No function or line of that code is known; only its address.
                 for site in &finding.sites {
                     assert!(site.line.is_none() && site.file.is_none(), "{site:?}");
                     assert!(site.address.starts_with("0x"), "{site:?}");

@@ -1,6 +1,6 @@
 //! A terminal's job control: Ctrl-Z stops the program and Sunder as a shell's job, isolated
-//! threads included, `fg` lets all go on, and Ctrl-C ends both with the program's status.
-//! Whatever a person at the terminal sees is what there is to see without Sunder.
+//! threads included, `fg` continues both, and Ctrl-C ends both with the program's status. The
+//! terminal shows what it would show without Sunder.
 
 mod support;
 
@@ -25,8 +25,7 @@ fn compiled(name: &str) -> PathBuf {
     program
 }
 
-/// What happens at the terminal with these words as the job, and the program's own behind
-/// them.
+/// What the terminal shows with the job `sunder`, followed by the program's own arguments.
 fn seen(sunder: &[&str], own: &[&str]) -> String {
     support::usual_signals();
     let mut command = Command::new(compiled("terminal"));
@@ -46,8 +45,8 @@ fn seen(sunder: &[&str], own: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The program alone, and how it is under these commands. One that isolates threads waits
-/// until somebody is, as far as that can be.
+/// Compares the program alone and under these commands. Under one that isolates threads, the
+/// program waits until a thread is isolated, where that can be.
 fn is_as_natively(how: &str) {
     let _alone = support::targets::alone();
     let native = seen(&[], &[how]);
@@ -77,8 +76,8 @@ fn a_job_that_does_not_stop_goes_on() {
     is_as_natively("ignores");
 }
 
-/// Any other that took one would stop all of Sunder while the program goes on: the terminal
-/// would be the shell's, and the program stop when it next reads.
+/// Only one thread of Sunder takes stops. Any other would stop Sunder as a whole while the program
+/// goes on: the terminal would be the shell's, and the program would stop at its next read.
 #[test]
 fn only_one_thread_takes_stops() {
     for words in [
@@ -99,7 +98,7 @@ fn only_one_thread_takes_stops() {
         let mut held = false;
         while sunder.try_wait().expect("a child of ours").is_none() {
             let threads = threads_and_stops(process);
-            // Before and after that the program is not there.
+            // Before the program is started and after it has ended there is no such thread.
             if threads.iter().all(|(_, name, _)| name != "stops") {
                 continue;
             }
@@ -113,7 +112,7 @@ fn only_one_thread_takes_stops() {
     }
 }
 
-/// A program that does not stop, and ends before anybody has looked at it.
+/// A program that does not stop, and ends at once.
 #[test]
 fn a_stop_at_the_end_of_a_program_stops_nobody() {
     const TIMES: usize = 50;
@@ -124,7 +123,8 @@ fn a_stop_at_the_end_of_a_program_stops_nobody() {
         &["detect", "--quiet"],
     ] {
         for time in 0..TIMES {
-            // A group whose parent is in another of the session: the kernel does stop it.
+            // A process group whose leader's parent is in another group of the session: the kernel does
+            // stop it.
             let mut sunder = support::plain_sunder()
                 .args(words)
                 .args(["--", "sh", "-c", "trap '' TSTP; kill -TSTP 0; exit 3"])
@@ -133,8 +133,8 @@ fn a_stop_at_the_end_of_a_program_stops_nobody() {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("it was built");
-            // SAFETY: plain data, for which zeroes are valid, as a place for the answer about a
-            // child of ours that has not been collected, and is not here.
+            // SAFETY: `siginfo_t` is plain data, for which zeroes are valid; the child is ours and
+            // has not been reaped, and WNOWAIT does not reap it.
             let stopped = unsafe {
                 let mut info: libc::siginfo_t = std::mem::zeroed();
                 let options = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
@@ -151,7 +151,7 @@ fn a_stop_at_the_end_of_a_program_stops_nobody() {
     }
 }
 
-/// The threads of a process with their names, and whether each takes a stop from a terminal.
+/// The threads of a process with their names, and whether each takes a terminal's stop.
 fn threads_and_stops(process: u32) -> Vec<(u32, String, bool)> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return Vec::new();
@@ -163,7 +163,7 @@ fn threads_and_stops(process: u32) -> Vec<(u32, String, bool)> {
             let mut lines = status.lines();
             lines.find_map(|line| Some(line.strip_prefix(key)?.trim()))
         };
-        // Of a thread that has just ended the kernel has no signals, and writes zeroes.
+        // For a thread that has just ended, the kernel writes zeroes instead of its signals.
         if word("Threads:")? == "0" {
             return None;
         }

@@ -1,5 +1,5 @@
 //! `sunder simulate --placement`, `--pad` and `--align`, and `sunder what-if`: replays that move
-//! objects. What is counted is known beforehand: traces are written by hand, or their program's
+//! objects. The counts are known beforehand: traces are written by hand, or their program's
 //! threads take turns.
 
 mod support;
@@ -14,8 +14,8 @@ use support::sunder;
 /// How often each thread writes.
 const TIMES: u64 = 500;
 
-/// Each thread's first write is cold; all others miss for nothing, because the other thread
-/// wrote its own word on the line meanwhile.
+/// Each thread's first write is a cold miss. All its others are misses by false sharing, because
+/// the other thread has written its own word of the line meanwhile.
 const FALSE: u64 = 2 * (TIMES - 1);
 
 fn simulate(trace: &Path, options: &[&str]) -> Findings {
@@ -52,12 +52,12 @@ fn blocks_of_two_threads_share_a_line_unless_a_policy_parts_them() {
         assert_eq!((seen.true_sharing, seen.references), (0, 2 * TIMES));
         seen.false_sharing
     };
-    // As they lay, one heap for all, and one size on a page: side by side.
+    // The recorded layout, one heap for all threads, and pages by size: all side by side.
     assert_eq!(counts("actual"), FALSE);
     assert_eq!(counts("glibc"), FALSE);
     assert_eq!(counts("general"), FALSE);
     assert_eq!(counts("sized"), FALSE);
-    // Heaps of threads, pages of call sites, lines of one's own.
+    // A heap for each thread, pages for each call site, a line for each object.
     assert_eq!(counts("hoard"), 0);
     assert_eq!(counts("call-site"), 0);
     assert_eq!(counts("sized-call-site"), 0);
@@ -79,10 +79,10 @@ fn an_aligned_block_leaves_its_neighbour_alone() {
     let file = neighbours(folder.path(), true);
     let aligned = |object: &str| totals(&file, &["--align", object]).false_sharing;
     assert_eq!(aligned("0xa1=64"), 0);
-    // An alignment that all blocks have changes nothing.
+    // An alignment that all blocks already have changes nothing.
     let packed = ["--placement", "glibc", "--align", "0xa1=16"];
     assert_eq!(totals(&file, &packed).false_sharing, FALSE);
-    // On lines of 128 bytes an alignment to 64 is too little, if all is packed.
+    // On lines of 128 bytes an alignment to 64 is not enough if objects are packed.
     let large = [
         "--placement",
         "glibc",
@@ -151,14 +151,14 @@ fn blocks_at_a_regular_distance_are_aligned_only_if_the_program_asked() {
     };
     assert_eq!(buckets(|at| Act::Allocate(at, 24, 0xb2)), 1);
     assert_eq!(buckets(|at| Act::Align(at, 24, 0xb2, 64)), 2);
-    // A trace that does not tell is understood as well as it can be.
+    // A trace without the calls of the allocator is replayed as well as it can be.
     assert_eq!(buckets(|at| Act::Silent(at, 24, 0xb2)), 2);
 }
 
 #[test]
 fn a_block_in_memory_that_another_left_is_another() {
     let folder = tempfile::tempdir().expect("a folder");
-    // The second thread's block takes the place of the first one's.
+    // The second thread's block has the address of the first one's.
     let file = trace(
         folder.path(),
         &[
@@ -218,7 +218,7 @@ fn a_moved_block_is_named_as_it_was_recorded() {
     assert_eq!(starts, ["0x10010", "0x10030"]);
     assert_eq!(finding.object.size, Some(8));
     assert!(!finding.object.allocation.is_empty());
-    // One is at the start of the line, the other 16 bytes on.
+    // One word is at the start of the line, the other 16 bytes further.
     let offsets: Vec<_> = finding.lines[0].words.iter().map(|w| w.offset).collect();
     assert_eq!(offsets, [0, 16]);
 }
@@ -265,7 +265,7 @@ fn a_padded_field_takes_the_sharing_away() {
                 "{mode} {field}"
             );
         }
-        // Both words of one pair go with it.
+        // Both words of one pair move together.
         assert_eq!(totals(file, &["--pad", "pair"]).false_sharing, FALSE);
     }
 }
@@ -292,7 +292,7 @@ fn bytes_that_a_change_costs_are_told() {
 
 #[test]
 fn a_field_keeps_its_name_where_it_moved() {
-    // On lines of 256 bytes padding to 128 is too little, so there is a finding.
+    // On lines of 256 bytes padding to 128 is not enough, so there is a finding.
     let result = simulate(
         recorded("global"),
         &["--align", "table=128", "--granule", "256"],
@@ -386,7 +386,7 @@ fn what_helps_is_ranked_before_what_does_not() {
             (FALSE as i64, 0),
             "{field}"
         );
-        // Who reads both words in the end misses on two lines instead of one.
+        // The main thread, which reads both words in the end, misses on two lines instead of one.
         assert_eq!(change.misses_saved, FALSE as i64 - 1);
         assert_eq!(change.bytes, 2 * (128 - 16));
     }
@@ -395,7 +395,7 @@ fn what_helps_is_ranked_before_what_does_not() {
     let what_if = result.what_if.as_ref().expect("tried");
     let saved: Vec<i64> = what_if.changes.iter().map(|c| c.misses_saved).collect();
     assert!(saved.is_sorted_by(|a, b| a >= b), "{saved:?}");
-    // Nothing on the heap is shared, so no allocator can help.
+    // No heap object is shared, so no allocator can help.
     assert!(what_if.changes.iter().all(|c| c.finding == Some(rank)));
 }
 
@@ -451,7 +451,7 @@ fn other_lines_and_starts_are_predicted_by_replay() {
         .iter()
         .map(|at| (at.offset, at.false_sharing))
         .collect();
-    // At 56 a line ends between them.
+    // An object at 56 lies on two lines, one word on each.
     let expected: Vec<_> = (0..8)
         .map(|i| (i * 8, if i == 7 { 0 } else { FALSE }))
         .collect();
@@ -461,7 +461,7 @@ fn other_lines_and_starts_are_predicted_by_replay() {
     let predicted = result.findings[0].predicted.as_ref().expect("predicted");
     let offsets: Vec<_> = predicted.starts.iter().map(|at| at.offset).collect();
     assert_eq!(offsets, [0, 16, 32, 48]);
-    // Two blocks have no start in common. 32 bytes apart they meet on larger lines alone.
+    // Two blocks do not start together. If they lie 32 bytes apart, only larger lines hold both.
     let folder = tempfile::tempdir().expect("a folder");
     let result = what_if(&neighbours(folder.path(), false), &[]);
     let predicted = result.findings[0].predicted.as_ref().expect("predicted");

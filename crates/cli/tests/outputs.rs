@@ -1,6 +1,6 @@
-//! What comes out: all forms from one run, the same again from the saved result,
-//! and the options that choose what is shown and how Sunder exits. What needs
-//! no run uses hand-made results, so that the answers are known.
+//! Reports: all forms from one run, the same again from the saved result, and the options that
+//! choose what is shown and how Sunder exits. Tests that need no run use results written by hand,
+//! so that the answers are known.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn four_forms_come_from_one_run_and_again_from_the_saved_one() {
         .arg(build("thread_stats", Variant::Shared));
     let seen = command.args(["2", "20000000"]).assert().success();
     let read = |name: &str| std::fs::read_to_string(path(name)).expect("written");
-    // People still want to read the answer.
+    // A summary for people still goes to standard error.
     let told = String::from_utf8_lossy(&seen.get_output().stderr).into_owned();
     assert_eq!(told, read("a.txt"));
     assert!(read("a.html").to_lowercase().starts_with("<!doctype html>"));
@@ -185,7 +185,7 @@ fn colour_follows_the_conventions() {
     assert!(!run(&[]).contains(escape), "not a terminal");
     assert!(!run(&[("NO_COLOR", "1")]).contains(escape));
     assert!(run(&[("CLICOLOR_FORCE", "1")]).contains(escape));
-    // Files and what machines read never have colour.
+    // Files and machine-readable forms never have colour.
     let mut json = sunder();
     json.env_remove("NO_COLOR").env("CLICOLOR_FORCE", "1");
     let json = said(json.arg("report").arg(&file).args(["--format", "json"]), 0);
@@ -241,7 +241,7 @@ fn a_comparison_says_what_appeared_and_what_is_gone() {
         !section(&same, "Appeared") && !section(&same, "Gone"),
         "{same}"
     );
-    // What the report says that --all does, it does.
+    // `--all` shows what the report says it would show.
     assert!(
         same.contains("--all") && !section(&same, "Unchanged"),
         "{same}"
@@ -267,7 +267,7 @@ fn the_fixed_variant_of_a_program_is_seen_to_be_better() {
             file
         };
         let (fixed, shared) = (run(Variant::Fixed), run(Variant::Shared));
-        // Its threads are those that must run side by side.
+        // The threads of this line must run side by side.
         open(&shared)?;
         let mut diff = sunder();
         diff.args(["diff", "--fail-on", "false-sharing"])

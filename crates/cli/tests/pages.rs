@@ -1,5 +1,5 @@
-//! `sunder simulate --granule 4096`: whose data made nodes lose pages. What is counted is
-//! known beforehand: traces are written by hand, or their program's threads take turns.
+//! `sunder simulate --granule 4096`: whose data made nodes lose pages. The counts are known
+//! beforehand: traces are written by hand, or their program's threads take turns.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn the_two_that_meet_on_a_page_are_told_with_what_each_cost_the_other() {
         panic!("{:?}", result.findings);
     };
     assert_eq!(finding.sharing, Sharing::False);
-    // Each write but a thread's first misses, because the other wrote meanwhile.
+    // Each write but a thread's first misses, because the other thread has written meanwhile.
     let each = TIMES - 1;
     let counts = finding.simulated.expect("simulated");
     assert_eq!((counts.false_sharing, counts.true_sharing), (2 * each, 0));
@@ -67,7 +67,7 @@ fn the_two_that_meet_on_a_page_are_told_with_what_each_cost_the_other() {
             .iter()
             .all(|_| finding.object.kind == ObjectKind::Heap)
     );
-    // One run of bytes for each, and no word by itself.
+    // One range of bytes for each thread instead of single words.
     let [page] = &finding.lines[..] else {
         panic!("{:?}", finding.lines);
     };

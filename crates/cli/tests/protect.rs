@@ -1,6 +1,6 @@
-//! `sunder protect`: whatever a program does while its threads are isolated, it does as
-//! it would natively. Judged by output and status, never by time; how often somebody was
-//! isolated is up to the machine, but for one case that waits for it.
+//! `sunder protect`: whatever a program does while its threads are isolated, it does natively too.
+//! Judged by output and status, never by time. How often a thread is isolated depends on the
+//! machine; one case waits for it.
 
 mod support;
 
@@ -38,7 +38,7 @@ fn programs_do_what_they_do_natively() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Nobody says beforehand what is to be isolated, and most of these have nothing.
+/// The tool itself chooses what to isolate, and most of these programs have nothing to choose.
 #[test]
 fn programs_that_are_only_watched_do_what_they_do_natively() {
     let _alone = support::targets::alone();
@@ -190,7 +190,7 @@ fn what_a_result_names_is_isolated_if_each_byte_has_one_thread() {
             "{said}"
         );
     }
-    // Another program than the result's.
+    // The result is of another program than this.
     let file = result("protect-other.json", &program, &[&[1], &[2]]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.arg("protect").arg("--from").arg(&file);
@@ -240,8 +240,8 @@ fn what_detect_finds_in_the_heap_is_isolated_and_right() {
     });
 }
 
-/// What is executed by another program gets the library that the first one had, but not where
-/// only that is loaded, nor if it is linked statically.
+/// A program that another one executes in its place gets the library too, unless it is linked
+/// statically or `--isolate-global` names an object of the first program. A notice then says so.
 #[test]
 fn a_program_that_executes_another_is_told_of() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -284,10 +284,10 @@ fn other_processes_are_told_of() {
     }
 }
 
-/// Has it run at this size and then for longer and longer, before the machine's other
-/// work, until it has found something. That takes threads that run side by side; a test of
-/// which they never did says `SKIP:`, and one of which they did while nothing was found, not
-/// in the longest run either, has failed.
+/// Runs the workload at this size and then for longer and longer, in turn with the machine's other
+/// work, until something is found. That takes threads that run side by side: a test whose threads
+/// never did prints `SKIP:`; one whose threads did and that found nothing, in the longest run
+/// either, fails.
 fn until_found(size: u64, mut run: impl FnMut(&str) -> bool) {
     let _alone = support::targets::alone();
     let _first = support::targets::before_others();
@@ -304,13 +304,13 @@ fn until_found(size: u64, mut run: impl FnMut(&str) -> bool) {
     println!("SKIP: the threads never ran side by side, so that nothing was found");
 }
 
-/// The same without a saved result: it is found and isolated in one run.
+/// The same without a saved result: the object is found and isolated in one run.
 #[test]
 fn what_is_shared_falsely_is_isolated_in_the_middle_of_the_run() {
     found_and_isolated("protect-watched", "auto", &[], 200_000_000);
 }
 
-/// So is what another program executes in its place, be it one that has forked.
+/// The same for a program that another one executes in its place, forked or not.
 #[test]
 fn what_another_program_executes_is_isolated() {
     let script = "/bin/true; exec nice -n 0 \"$@\"";
@@ -318,8 +318,8 @@ fn what_another_program_executes_is_isolated() {
     found_and_isolated("protect-executed", "auto", &by, 200_000_000);
 }
 
-/// Where perf is refused, timers in the program take the samples; these are no timers of
-/// the program's.
+/// Where perf is refused, timers in the program take the samples. They must not count as timers of
+/// the program's own.
 #[test]
 fn samples_of_timers_do() {
     found_and_isolated("protect-timed", "timer", &[], 400_000_000);
@@ -343,7 +343,7 @@ fn found_and_isolated(name: &str, observer: &str, by: &[&str], size: u64) {
         let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         let isolated = said["episodes"].as_u64().is_some_and(|n| n > 0);
         if isolated {
-            // The threads' arguments: one block with all of them.
+            // The threads' arguments lie in one block.
             assert_eq!(said["objects"][0]["bytes"], 128, "{said}");
             assert!(said["committed_bytes"].as_u64() > Some(0), "{said}");
             assert_eq!(said["pages_given_up"], 0, "{said}");
@@ -357,7 +357,7 @@ fn blocks() -> PathBuf {
     std::fs::canonicalize(program).expect("it was just built")
 }
 
-/// A block that is freed is isolated no more, and what comes in its place is judged anew.
+/// A freed block is no longer isolated, and a new block at its address is judged anew.
 #[test]
 fn blocks_that_come_and_go_lose_nothing() {
     let program = blocks();
@@ -371,7 +371,7 @@ fn blocks_that_come_and_go_lose_nothing() {
         assert!(protected.status.success(), "{protected:?}");
         let text = std::fs::read_to_string(&report).expect("it was written");
         let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        // Isolated twice: once more after it was freed.
+        // Isolated twice: the second time after it was freed.
         let twice = said["objects"].as_array().is_some_and(|all| all.len() > 1);
         if twice {
             let own =
@@ -383,8 +383,8 @@ fn blocks_that_come_and_go_lose_nothing() {
     });
 }
 
-/// What a wrapper has allocated is not known by a call of the program's own: it is
-/// found again by watching.
+/// A block that a wrapper allocates is not known by a call of the program's own. It is found again
+/// by watching its address.
 #[test]
 fn a_result_with_wrapped_allocations_is_not_refused() {
     let program = blocks();
@@ -413,8 +413,7 @@ fn a_result_with_wrapped_allocations_is_not_refused() {
     assert!(!said.contains("runs natively"), "{said}");
 }
 
-/// A process that the program makes by a kernel call of its own would share the memory
-/// that was made sharable.
+/// A process that the program makes by a system call of its own would share the sharable memory.
 #[test]
 fn a_program_with_kernel_calls_of_its_own_runs_natively() {
     let program = support::c_program("own_calls", &[]).expect("it compiles");

@@ -1,5 +1,5 @@
-//! `sunder protect` leaves a program in which nothing is isolated as it is, and of one in
-//! which something is, what others see of it: the code of its C library, its arguments and its environment.
+//! `sunder protect` leaves a program in which nothing is isolated as it is. Of an isolated program
+//! it leaves what others can see: the code of its C library, its arguments and its environment.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn program() -> PathBuf {
     program
 }
 
-/// The program under `protect`, with a limit that only a hang reaches.
+/// The program under `protect`, with a time limit that only a hang reaches.
 fn protect(options: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "120", env!("CARGO_BIN_EXE_sunder"), "protect"]);
@@ -31,7 +31,7 @@ fn protect(options: &[&str], words: &[&str]) -> Command {
     command
 }
 
-/// What it says; `None` where threads can't be stopped, which it says too.
+/// Sunder's messages; `None` where threads can't be stopped, which it says too.
 fn said(output: &Output) -> Option<String> {
     let complaints = String::from_utf8_lossy(&output.stderr);
     if complaints.contains("can't be stopped") {
@@ -83,7 +83,7 @@ fn ps_shows_the_arguments_of_a_program_with_isolated_threads() {
         .expect("ps is there");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     let wanted = format!("{} beside wait seen by ps", program().display());
-    // `timeout` hands it on to all that it began, and Sunder to the program.
+    // `timeout` passes the signal on to all its children, and Sunder to the program.
     // SAFETY: takes two integers.
     unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
     let _ = child.wait();

@@ -1,5 +1,5 @@
-//! `sunder protect` on every workload: whatever is isolated, refused or left alone, the
-//! output and the status are those that the program has without us.
+//! `sunder protect` on every workload: whatever is isolated, refused or left alone, output and
+//! status are those of the program alone.
 
 mod support;
 
@@ -54,7 +54,7 @@ fn every_workload_has_its_output() {
     every_workload(targets::alone(), "protected", &[]);
 }
 
-/// With episodes as often as possible, however short they are.
+/// With episodes as often and as short as possible.
 #[test]
 fn every_workload_has_its_output_under_many_episodes() {
     every_workload(targets::alone(), "protected-often", &["--every", "700"]);

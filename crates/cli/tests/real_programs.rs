@@ -1,7 +1,7 @@
-//! Unmodified programs of the distribution run under `detect` as they run alone:
-//! the same output, the same status, and a result that can be read. What is found
-//! in them is judged by people, in `eval/runs/`; `sunder-eval real` runs them at
-//! length. Input is made here and is the same everywhere.
+//! Unmodified programs of the distribution run under `detect` as they run alone: the same output,
+//! the same status, and a readable result. The findings in them are judged by people, in
+//! `eval/runs/`; `sunder-eval real` runs the programs at length. The test makes the input, which is
+//! the same everywhere.
 
 mod support;
 
@@ -14,7 +14,7 @@ use sunder_findings::Findings;
 use support::installed::{free_port, installed, python, text};
 use support::{c_program, sunder};
 
-/// As [`compared`], of a program that runs for long enough to be seen.
+/// Like [`compared`], for a program that runs for long enough to be sampled.
 fn same_under_detect(program: &Path, arguments: &[&str], options: &[&str]) {
     let findings = compared(program, arguments, options);
     assert!(
@@ -167,7 +167,7 @@ fn a_compiler_that_starts_many_processes_writes_the_same_program() {
     arguments.push(path("main.c"));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     for options in [&[][..], &["--follow-children"]] {
-        // Each process has one thread, is sampled seldom, and soon done.
+        // Each process has one thread, ends soon, and is seldom sampled.
         compared(&program, &arguments, options);
         let status = Command::new(path("program")).status().expect("it runs");
         // 0 + 1, 2 + 1, 6 + 1, 12 + 1.
@@ -176,7 +176,7 @@ fn a_compiler_that_starts_many_processes_writes_the_same_program() {
     }
 }
 
-/// A server that is stopped at the end, also of a test that failed.
+/// A server that is stopped when it is dropped, also when a test fails.
 struct Server(Child);
 
 impl Drop for Server {
@@ -207,7 +207,7 @@ impl Server {
         self.0.id()
     }
 
-    /// Waits for the end; the status and what it wrote to standard error.
+    /// Waits for the end; the status and what the server wrote to standard error.
     fn wait(mut self) -> (Option<i32>, String) {
         let mut errors = String::new();
         if let Some(mut stream) = self.0.stderr.take() {
@@ -217,8 +217,8 @@ impl Server {
     }
 }
 
-/// Four clients that set and get, `rounds` times each. All answers are as
-/// memcached's protocol has them.
+/// Four clients that set and get, `rounds` times each. All answers must follow memcached's
+/// protocol.
 fn use_memcached(port: u16, rounds: u32) {
     std::thread::scope(|scope| {
         for client in 0..4 {
@@ -249,7 +249,7 @@ fn memcached_serves_as_ever_and_ends_as_told() {
     let result = folder.path().join("result.json");
     let port = free_port();
     let shown = port.to_string();
-    // Port 0 for UDP: none. A user who may, so that it also starts as root.
+    // UDP port 0 switches UDP off. The user is named so that it also starts as root.
     let arguments = [
         "-t",
         "4",
@@ -276,10 +276,10 @@ fn memcached_serves_as_ever_and_ends_as_told() {
     // SAFETY: a signal to our own child, which has not been waited for.
     unsafe { libc::kill(pid, libc::SIGTERM) };
     let (status, errors) = server.wait();
-    // It handles SIGTERM and ends with 0, under sunder as alone.
+    // It handles SIGTERM and exits with 0, under Sunder as alone.
     assert_eq!(status, Some(0), "{errors}");
     let findings = Findings::open(&result).expect("a result that can be read");
-    // The main thread, four workers and some for upkeep.
+    // The main thread, four workers and some for housekeeping.
     assert!(findings.run.threads >= 5, "{}", findings.run.threads);
 }
 
@@ -330,7 +330,7 @@ fn redis_under_load_is_attached_to_and_goes_on() {
             .expect("it is installed");
         String::from_utf8_lossy(&answer.stdout).trim().to_owned()
     };
-    // No increment was lost: the benchmark counts in one key.
+    // No increment was lost: the benchmark increments one key.
     assert_eq!(ask(&["get", "counter:__rand_int__"]), "40000");
     ask(&["shutdown", "nosave"]);
     assert_eq!(running.wait().0, Some(0));

@@ -1,5 +1,5 @@
-//! Where `perf_event_open` is refused, as in containers: `detect` samples with
-//! timers by itself and says so; what can't work says why in one sentence.
+//! Where `perf_event_open` is refused, as in containers, `detect` samples with timers instead and
+//! says so. What can't work says why in one sentence.
 
 mod support;
 
@@ -98,7 +98,7 @@ fn what_needs_perf_fails_with_one_sentence() {
         }
         let told = stderr(&output(refused(errno).args(explicit)));
         assert!(told.contains("--observer timer"), "{told}");
-        // It must not have run.
+        // The program must not have run.
         let touched = tempfile::tempdir().expect("a folder").path().join("ran");
         output(
             refused(errno)

@@ -1,6 +1,5 @@
-//! `sunder repair`: whatever it moves, refuses or puts back, the program's output
-//! and status are those that it has without us. Judged by the result, never by
-//! time.
+//! `sunder repair`: whatever it moves, refuses or puts back, the program's output and status are
+//! those of the program alone. Judged by the result, never by time.
 
 mod support;
 
@@ -13,7 +12,7 @@ use support::repaired::{
 };
 use support::{c_program, plain_sunder, targets};
 
-/// What a command line writes without us.
+/// The output of a command line without Sunder.
 fn output(arguments: &[String]) -> Vec<u8> {
     let mut native = Command::new(&arguments[0]);
     native
@@ -52,8 +51,8 @@ fn every_workload_has_its_output() {
     );
 }
 
-/// The case that Plastic begins with: each thread's sums, which it reaches through a
-/// pointer that never changes.
+/// The first example of the Plastic paper: each thread's sums, reached through a pointer that never
+/// changes.
 #[test]
 fn linear_regression_is_taken_apart_without_guards() {
     let _alone = targets::alone();
@@ -80,8 +79,8 @@ fn linear_regression_is_taken_apart_without_guards() {
     assert_eq!(owners, [1, 1]);
     let loops: Vec<_> = moved.code.iter().filter(|c| c.loops > 0).collect();
     assert!(loops.iter().any(|c| c.direct > 0), "{moved:#?}");
-    // The loop itself is entered a few times for each thread; what remains is the
-    // end, where the sums are read and printed.
+    // Each thread enters the loop a few times; the other faults are those of the end, where the
+    // sums are read and printed.
     assert!(moved.faults < 200, "{moved:#?}");
     assert!(run.stderr.contains("moved 2 groups"), "{}", run.stderr);
 }
@@ -150,7 +149,7 @@ fn objects_of_a_saved_result_are_recognised_in_another_run() {
     assert!(repair.refused.is_empty(), "{repair:#?}");
 }
 
-/// What a saved result says of another program is no harm, and is told.
+/// A saved result of another program does no harm, and a notice says so.
 #[test]
 fn objects_that_are_not_met_are_told() {
     let saved = report("of-another");
@@ -193,8 +192,8 @@ fn a_program_that_dies_by_a_fault_dies_by_it() {
     assert_eq!(run.status, Some(128 + libc::SIGSEGV));
 }
 
-/// Whoever looks at what is left of a program (a core file, say) finds its bytes where they
-/// were: they go back before it dies of a fault or of itself.
+/// A debugger or a core file finds the bytes of a dead program where they were: they go back before
+/// a fault or `abort` ends it.
 #[test]
 fn what_was_moved_is_back_when_the_program_dies() {
     let _alone = targets::alone();
@@ -213,8 +212,7 @@ fn what_was_moved_is_back_when_the_program_dies() {
     }
 }
 
-/// The bell that asks a program to move bytes is a signal, which would be the end of
-/// a program without our library.
+/// The signal that asks a program to move bytes would kill a program without our library.
 #[test]
 fn a_program_that_becomes_another_lives_on() {
     let _alone = targets::alone();
@@ -236,8 +234,8 @@ fn a_program_that_becomes_another_lives_on() {
     assert!(run.repair().moved.is_empty());
 }
 
-/// Bytes that the kernel needed where they were are moved again when that is over, and
-/// again the program does not notice. How often depends on how its threads run.
+/// Bytes that went back for a system call are moved again after it, and again the program does not
+/// notice. How often depends on how its threads run.
 #[test]
 fn what_had_to_go_back_is_moved_again() {
     let _alone = targets::alone();
@@ -264,9 +262,8 @@ fn what_had_to_go_back_is_moved_again() {
     println!("SKIP: its threads did not contend after bytes had gone back");
 }
 
-/// A thread that is asked to move bytes may have begun to wait in the kernel: it does
-/// not learn of it. The program asks itself, which without the library would be its
-/// end.
+/// A thread that is asked to move bytes may already wait in the kernel, and does not see the
+/// request. The tool then sends the program a signal, which would kill it without the library.
 #[test]
 fn no_wait_ends_because_a_thread_was_asked_to_move_bytes() {
     let program = c_program("bells", &[]).expect("it compiles");
@@ -277,7 +274,7 @@ fn no_wait_ends_because_a_thread_was_asked_to_move_bytes() {
     assert_eq!(told.lines().count(), 8, "{told}");
 }
 
-/// Its own faults, children, and kernel calls with pointers to moved bytes.
+/// The program's own faults, children, and system calls with pointers to moved bytes.
 #[test]
 fn faults_forks_and_kernel_calls_of_the_program_are_what_they_were() {
     let _alone = targets::alone();

@@ -1,5 +1,5 @@
-//! `sunder repair` on a program whose loop reaches its counters by calls through pointers
-//! and calls libraries and the kernel: copies of its code follow all of them.
+//! `sunder repair` on a program whose loop reaches its counters by calls through pointers and calls
+//! libraries and the kernel: execution stays in the copies of its code at all of these calls.
 
 mod support;
 
@@ -32,6 +32,6 @@ fn a_loop_that_calls_through_pointers_and_into_libraries_stays_in_its_copy() {
     let moved = &run.repair().moved[0];
     let loops: Vec<_> = moved.code.iter().filter(|c| c.loops > 0).collect();
     assert!(!loops.is_empty(), "{moved:#?}");
-    // A round that left the copy would fault: there are millions.
+    // A loop iteration outside of the copy would fault: there are millions.
     assert!(moved.faults < 500, "{moved:#?}");
 }

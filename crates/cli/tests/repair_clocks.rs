@@ -1,5 +1,5 @@
-//! Programs that have clocks written beside what they share falsely: the kernel's own library
-//! in them (the vDSO) then calls the kernel with a pointer to bytes that may be away.
+//! Programs that have the time written beside falsely shared data. The vDSO, the kernel's library
+//! in each program, then makes a system call with a pointer to bytes that may be moved away.
 
 mod support;
 

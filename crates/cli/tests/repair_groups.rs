@@ -1,5 +1,5 @@
-//! Which bytes `sunder repair` takes apart: by who uses them, be some shared truly, and
-//! never what only true sharing would gain by. Judged by what was moved and by the
+//! Into which groups `sunder repair` splits bytes: by the threads that use them, also if some are
+//! shared truly, and never for the sake of true sharing alone. Judged by what was moved and by the
 //! program's output, never by time.
 
 mod support;
@@ -8,18 +8,18 @@ use sunder_findings::Moved;
 use support::repaired::{Run, repaired, strings, until_moved, workload};
 use support::targets;
 
-/// One workload: its threads, and where on a line the bytes lie that stay where they are.
-/// What nobody uses may go along with its neighbours.
+/// One workload: its threads, and the offsets on a line of the bytes that stay. Bytes that no
+/// thread uses may move with their neighbours.
 struct Case {
     name: &'static str,
     threads: u32,
     stays: std::ops::Range<u64>,
-    /// Whether all its threads contend all the time, on two CPUs too.
+    /// Whether its threads contend all the time, on two CPUs too.
     always: bool,
 }
 
 const CASES: [Case; 5] = [
-    // The limits that the others read stay; the progress goes.
+    // The limits, which the other threads read, stay; the progress counters move.
     Case {
         name: "single_writer",
         threads: 2,
@@ -32,7 +32,7 @@ const CASES: [Case; 5] = [
         stays: 8..9,
         always: true,
     },
-    // The settings stay; the counters go, be they one writer's or two writers'.
+    // The settings stay; the counters move, whether one thread writes them or two.
     Case {
         name: "fs_mixed",
         threads: 2,
@@ -45,7 +45,7 @@ const CASES: [Case; 5] = [
         stays: 0..16,
         always: false,
     },
-    // Two words, each of a writer and a reader; before them lies the allocator's.
+    // Two words, each with a writer and a reader; the allocator's header lies before them.
     Case {
         name: "listing_a1_v5",
         threads: 4,
@@ -69,7 +69,7 @@ impl Case {
         run
     }
 
-    /// The groups are those that who uses them makes.
+    /// Checks that the bytes are grouped by the threads that use them.
     fn check(&self, moved: &Moved) {
         for group in &moved.groups {
             let from = number(&group.from) % 64;
@@ -96,7 +96,7 @@ fn what_different_threads_use_comes_apart_beside_what_they_share() {
     }
 }
 
-/// Bits of one byte, one word of all: nothing that bytes could mend.
+/// The threads use bits of one byte, or all use one word: moving bytes can't help.
 #[test]
 fn true_sharing_is_left_alone() {
     let _alone = targets::alone();

@@ -1,6 +1,6 @@
-//! `sunder repair` leaves a program alone until there is something to move: one without
-//! false sharing has its C library's code as it is in the file and nothing of the remedy in
-//! its memory; one with it gets both while it runs, and they take little of it.
+//! `sunder repair` leaves a program alone until there is something to move. A program without false
+//! sharing keeps its C library's code as it is in the file and has nothing of the remedy in its
+//! memory. A program with false sharing gets both while it runs, and they take little memory.
 
 mod support;
 
@@ -11,17 +11,17 @@ use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 use support::{Ended, c_program, plain_sunder, targets};
 
-/// A thread that has computed for so long has been looked at many times.
+/// CPU seconds after which a computing thread has been sampled many times.
 const LONG: f64 = 0.7;
-/// As long as threads are given to run at the same time.
+/// How long threads are given to run at the same time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A program under repair that counts in two threads until it is told to end.
+/// A program under repair that counts in two threads until its input ends.
 struct Target {
     process: Ended,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// Its number.
+    /// Its process number, as text.
     id: String,
 }
 
@@ -58,7 +58,7 @@ impl Target {
         std::fs::read_to_string(format!("/proc/{}/{name}", self.id)).expect("it lives")
     }
 
-    /// Bytes of its C library's code that are not as in the file.
+    /// How many bytes of its C library's code differ from the file.
     fn changed(&self) -> usize {
         let maps = self.text("maps");
         let of_library = |l: &&str| l.contains("r-xp") && l.contains("/libc.so.6");
@@ -80,13 +80,14 @@ impl Target {
         both.filter(|(memory, file)| memory != file).count()
     }
 
-    /// Mappings of the remedy's: the library is no file, so what shows is the file that it
-    /// shares with the tool.
+    /// Whether the remedy is mapped. The library itself has no file; the mapping that shows is the
+    /// file that it shares with the tool.
     fn has_remedy(&self) -> bool {
         self.text("maps").contains("sunder-remap")
     }
 
-    /// Bytes that are its own, of whatever mapping, and those that it shares with the tool.
+    /// The program's private memory of all mappings and the memory that it shares with the tool, in
+    /// bytes.
     fn memory(&self) -> u64 {
         let text = self.text("smaps");
         let mut shared = false;
@@ -103,7 +104,7 @@ impl Target {
         kib << 10
     }
 
-    /// Whether something was moved: its code lies in the shared file.
+    /// Whether something was moved: copies of its code then lie in the shared file.
     fn has_copies(&self) -> bool {
         let maps = self.text("maps");
         let mut lines = maps.lines();
@@ -119,7 +120,7 @@ impl Target {
         (ticks(12) + ticks(13)) / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64
     }
 
-    /// Waits until `done` or `patience` is over; whether it was done.
+    /// Waits until `done` or for `patience`; whether it was done.
     fn wait(&self, patience: Duration, done: impl Fn(&Self) -> bool) -> bool {
         let begun = Instant::now();
         while !done(self) {
@@ -131,7 +132,7 @@ impl Target {
         true
     }
 
-    /// Has it end, and holds that all is as without us.
+    /// Ends the program, and checks that its output and status are those of the program alone.
     fn end(mut self) {
         self.input.write_all(b"x").expect("it reads");
         drop(self.input);
@@ -181,7 +182,7 @@ fn a_program_with_false_sharing_gets_hooks_and_the_library() {
     }
 }
 
-/// What the library, the hooks, moved bytes and copies of code may take in a program.
+/// How many bytes the library, the hooks, moved bytes and copies of code may take in a program.
 const MOST_MEMORY: u64 = 1_000_000;
 
 #[test]
@@ -191,7 +192,7 @@ fn what_comes_into_a_program_takes_little_of_its_memory() {
     let before = target.memory();
     let early = target.has_remedy();
     let came = !early && target.wait(PATIENCE, Target::has_copies);
-    // Threads find their copies; what is there stays.
+    // Once its threads execute the copies, its memory no longer grows.
     let settled = came && target.wait(PATIENCE, |t| t.cpu_seconds() > 4.0 * LONG);
     let more = target.memory().saturating_sub(before);
     target.end();

@@ -1,6 +1,6 @@
-//! Bytes that went back may be moved in another way, if more is known of them by then: in
-//! `phases.c` threads use other bytes of an object than those for which it was taken apart
-//! first. Judged by what was moved and by the program's output, never by time.
+//! Bytes that went back may be moved into other groups when more is known of them: the threads of
+//! `phases.c` later use other bytes of an object than those that were separated first. Judged by
+//! what was moved and by the program's output, never by time.
 
 mod support;
 
@@ -9,10 +9,10 @@ use sunder_findings::Moved;
 use support::repaired::{MOST_BUSY_RUNS, repaired};
 use support::{c_program, targets};
 
-/// Runs side by side that may miss the second way.
+/// How many runs side by side may miss the second grouping.
 const MOST_MISSED: u32 = 3;
 
-/// First and last byte of each group, from the first page that moved.
+/// The byte range of each group of the first page that moved.
 fn groups(moved: &Moved) -> Vec<Range<u64>> {
     let number = |text: &str| {
         let digits = text.strip_prefix("0x").expect("an address");
@@ -25,8 +25,8 @@ fn groups(moved: &Moved) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Whether the words with these numbers, which lie at the beginning of the page, are in
-/// different groups.
+/// Whether the words with these numbers, which lie at the start of the page, are in different
+/// groups.
 fn takes_apart(moved: &Moved, one: u64, other: u64) -> bool {
     let groups = groups(moved);
     let of = |word: u64| groups.iter().position(|group| group.contains(&(8 * word)));
@@ -45,7 +45,7 @@ fn what_other_bytes_are_used_of_is_moved_in_another_way() {
         assert_eq!(run.status, Some(0), "{}", run.stderr);
         println!("{}", run.stderr.trim());
         let moved = &run.repair().moved;
-        // In the first phase the words of the second were not seen.
+        // In the first phase the words of the second were not accessed.
         let first = moved.first().filter(|first| takes_apart(first, 0, 1));
         if let Some(last) = first.and(moved.get(1..)).and_then(<[Moved]>::last) {
             assert!(takes_apart(last, 4, 5), "{moved:#?}");
@@ -53,8 +53,8 @@ fn what_other_bytes_are_used_of_is_moved_in_another_way() {
             assert!(moved[0].rolled_back.is_some(), "{moved:#?}");
             return;
         }
-        // Threads that ran one after the other do not contend, and beside other programs it
-        // may look as if the first way did help.
+        // Threads that ran one after the other do not contend; and beside other programs the first
+        // grouping may look as if it helped.
         missed += u32::from(run.side_by_side());
         assert!(missed < MOST_MISSED, "{:#?}", run.repair());
     }

@@ -1,5 +1,5 @@
-//! `sunder repair` and `protect` with programs that have modules which make kernel calls of
-//! their own, OpenMP's first of all: they write what they write without us, whatever is moved.
+//! `sunder repair` and `protect` on programs with modules that make system calls of their own,
+//! OpenMP's runtime first of all: the output is that of the program alone, whatever is moved.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::repaired::{Run, repaired, strings, until_moved};
 use support::{c_program, plain_sunder, targets};
 use tempfile::TempDir;
 
-/// `own_calls_many.c` with `own_calls_library.c`, compiled with these flags: the program, and the library.
+/// `own_calls_many.c` with `own_calls_library.c`, compiled with `flags`: program and library.
 fn with_library(folder: &TempDir, flags: &[&str], late: bool) -> (PathBuf, PathBuf) {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let library = folder.path().join("libown.so");
@@ -44,7 +44,7 @@ fn text(path: &Path) -> String {
     path.to_str().expect("our own path").to_owned()
 }
 
-/// Runs it natively and with these options; both are alike.
+/// Runs the program natively and with these options; both must do the same.
 fn same(name: &str, options: &[&str], arguments: &[String]) -> Run {
     let mut native = Command::new(&arguments[0]);
     let native = native.args(&arguments[1..]).output().expect("it runs");
@@ -63,7 +63,7 @@ fn moves(repair: &Repair) -> usize {
     repair.moved.iter().map(|m| m.moves.len()).sum()
 }
 
-/// Why nothing was moved in it, if so.
+/// The reason for which nothing was moved, if there is one.
 fn why(run: &Run) -> &str {
     let repair = run.repair();
     let refused = repair.refused.iter().map(|r| r.reason.as_str());
@@ -76,7 +76,7 @@ fn why(run: &Run) -> &str {
         .unwrap_or_default()
 }
 
-/// Where the library of ours is loaded at the beginning, such modules have no hooks; says so.
+/// Whether the module was refused: a preloaded library has no hooks for it. Prints a notice.
 fn is_refused(run: &Run) -> bool {
     let refused = run.repair().refused.iter();
     let of_its_own = refused
@@ -88,7 +88,7 @@ fn is_refused(run: &Run) -> bool {
     of_its_own > 0
 }
 
-/// The kernel is given moved memory by calls that no function of the C library makes, and
+/// System calls that no function of the C library makes pass moved memory to the kernel, and
 /// threads wait at moved words and are woken.
 #[test]
 fn calls_of_a_librarys_own_find_what_has_moved() {
@@ -103,7 +103,7 @@ fn calls_of_a_librarys_own_find_what_has_moved() {
     }
 }
 
-/// The program's own code lies far from the C library's: its calls have hooks near to them.
+/// The program's code lies far from the C library's: the hooks of its calls lie near to its code.
 #[test]
 fn calls_of_a_programs_own_find_what_has_moved() {
     let _alone = targets::alone();
@@ -129,8 +129,7 @@ fn calls_of_a_programs_own_find_what_has_moved() {
     }
 }
 
-/// A library that comes when bytes have moved already: they go back before, and nothing is
-/// moved any more.
+/// A library is loaded after bytes have moved: they go back before, and nothing is moved any more.
 #[test]
 fn a_library_with_calls_of_its_own_that_comes_late_ends_it() {
     let _alone = targets::alone();
@@ -143,7 +142,7 @@ fn a_library_with_calls_of_its_own_that_comes_late_ends_it() {
     }
 }
 
-/// A call that nothing can be put in the way of is named, and nothing is moved.
+/// A system call that can't be hooked is named, and nothing is moved.
 #[test]
 fn a_library_one_call_of_which_cannot_be_led_through_a_hook_is_refused() {
     let _alone = targets::alone();
@@ -166,7 +165,7 @@ fn openmp_programs_write_what_they_write_natively() {
         return;
     };
     for (seed, threads, rounds, passes) in [
-        // Who waits seldom and who waits all the time.
+        // Threads that wait seldom, and threads that wait all the time.
         ("1", "2", "100", "1000"),
         ("2", "4", "3000", "10"),
         ("3", "3", "20000", "1"),
@@ -204,7 +203,8 @@ fn sums_of_openmp_threads_are_taken_apart() {
     assert_eq!(owners, [1, 1], "{moved:#?}");
 }
 
-/// Waits are no reason to isolate nobody: they change no mappings and make no processes.
+/// A module's own system calls do not prevent isolation if they only wait: they change no mapping
+/// and make no process.
 #[test]
 fn openmp_programs_may_be_isolated() {
     let _alone = targets::alone();

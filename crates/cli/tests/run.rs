@@ -1,5 +1,5 @@
-//! `sunder run`: the heap that it gives a program keeps objects apart, and
-//! nothing else changes. Judged by addresses, never by time.
+//! `sunder run`: its heap keeps objects of the program apart, and nothing else changes. Judged by
+//! addresses, never by time.
 
 mod support;
 
@@ -108,11 +108,11 @@ fn objects_of_a_saved_result_get_lines_of_their_own() {
             .stdout(answer)
             .stderr("");
     };
-    // One thread's blocks lie side by side, whatever threads use them later.
+    // The blocks of one thread lie side by side, whichever threads use them later.
     main(&["--placement", "hoard"], "one line\n");
     let right = result("run-right.json", &program, offset.trim());
     main(&["--fix", right.to_str().expect("ours")], "apart\n");
-    // Only the call sites of the result are padded.
+    // Only call sites in the result are padded.
     let other = result("run-other.json", &program, "0x1");
     main(&["--fix", other.to_str().expect("ours")], "one line\n");
 }
@@ -154,7 +154,7 @@ fn hoard_is_the_policy_if_none_is_named() {
         .stdout("apart\n");
 }
 
-/// How many processes were started with this in their environment.
+/// How many processes have this in their environment.
 fn left_behind(mark: &str) -> usize {
     let processes = std::fs::read_dir("/proc").expect("it is mounted").flatten();
     processes
@@ -172,7 +172,7 @@ fn what_the_program_leaves_behind_still_finds_the_heap() {
     let path = here.to_str().expect("ours");
     let made = std::process::Command::new("mkfifo").arg(&here).status();
     assert!(made.expect("mkfifo runs").success() || here.exists());
-    // The job in the background waits until `sunder run` is over, and then executes a program.
+    // The background job waits until `sunder run` has ended, and then executes a program.
     let script = format!("(read go < {path}; /bin/echo late) & echo early");
     let mark = format!("SUNDER_TEST_MARK={path}");
     let mut run = std::process::Command::new(assert_cmd::cargo::cargo_bin("sunder"))
@@ -184,11 +184,11 @@ fn what_the_program_leaves_behind_still_finds_the_heap() {
         .expect("starts");
     assert!(run.wait().expect("ends").success());
     std::fs::write(&here, "go\n").expect("somebody reads");
-    // All ends of the pipes are closed when the job is over.
+    // All ends of the pipes are closed when the job has ended.
     let output = run.wait_with_output().expect("ends");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "early\nlate\n");
-    // So is whoever kept the files, after its next look.
+    // The keeper of the files ends too, after its next check.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while left_behind(&mark) > 0 {
         assert!(std::time::Instant::now() < end, "something stays for ever");
@@ -256,12 +256,12 @@ fn of_a_wrapper_only_what_the_named_caller_got_is_padded() {
         String::new(),
     );
     assert_eq!(run(&through), said);
-    // Without a name for it the inner function is the place itself.
+    // Without a name, the inner function itself is the call site.
     let plain = [("make", stack[0].1)];
     let plain = result_with("run-unwrapped.json", &program, &plain);
     let said = (String::from("first apart, second apart\n"), String::new());
     assert_eq!(run(&plain), said);
-    // A caller that does not call it.
+    // Another function in the caller's frame: the stacks do not match.
     let other = [stack[0], stack[1], ("make", "0x1")];
     let other = result_with("run-other-caller.json", &program, &other);
     let said = (
@@ -271,9 +271,8 @@ fn of_a_wrapper_only_what_the_named_caller_got_is_padded() {
     assert_eq!(run(&other), said);
 }
 
-/// From finding to fix: what a wrapper allocated for two threads shares a line;
-/// under the fix it does not, and what the wrapper allocates elsewhere stays as
-/// it was.
+/// From finding to fix: blocks that a wrapper allocates for two threads share a line. Under the fix
+/// they do not, and the wrapper's other blocks stay as they were.
 #[test]
 fn what_detect_finds_behind_a_wrapper_is_apart_under_the_fix() {
     for (wrapper, arguments) in [
@@ -314,8 +313,8 @@ fn what_detect_finds_behind_a_wrapper_is_apart_under_the_fix() {
     }
 }
 
-/// The same from a trace, which is exact: C++ and Rust programs whose objects come
-/// from their language's library.
+/// The same from a trace, which is exact: C++ and Rust programs whose objects are allocated by
+/// their language's library.
 #[test]
 fn what_a_trace_tells_of_objects_from_a_library_is_apart_under_the_fix() {
     let _alone = support::targets::alone();

@@ -1,5 +1,5 @@
-//! `sunder simulate`: what a replayed trace counts is known beforehand, because
-//! the program's threads take turns.
+//! `sunder simulate`: the counts of a replayed trace are known beforehand, because the program's
+//! threads take turns.
 
 mod support;
 
@@ -9,7 +9,7 @@ use sunder_findings::{Findings, ObjectKind, Sharing};
 use support::replays::{replay, totals};
 use support::{plain_sunder, sunder};
 
-/// Rounds of `turns`: each thread writes once in each.
+/// Rounds of `turns`: each thread writes once in each round.
 const ROUNDS: u64 = 1000;
 
 /// Each thread misses in all rounds: in the first because it never had the line
@@ -101,7 +101,7 @@ fn words_on_lines_of_their_own_share_on_larger_lines_only() {
 
 #[test]
 fn threads_on_one_node_share_its_cache() {
-    // Thread 1 is main, which only reads when the others are done.
+    // Thread 1 is the main thread, which only reads after the others have ended.
     let seen = totals(&recorded().near, &["--map", "2:1,3:1"]);
     assert_eq!((seen.false_sharing, seen.true_sharing), (0, 0));
 }

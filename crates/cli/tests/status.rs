@@ -1,5 +1,5 @@
-//! The target's exit status, signals and streams are what they are without us,
-//! and Sunder's own failures are one clear sentence with a documented status.
+//! The target's exit status, signals and streams are those of the target alone, and Sunder's own
+//! failures are one clear sentence with a documented status.
 
 mod support;
 
@@ -132,7 +132,7 @@ fn what_failed_with_us_is_not_told_in_the_place_of_the_programs_status() {
 
 #[test]
 fn the_processes_of_another_namespace_are_not_taken_for_ours() {
-    // `/proc` is still that of the namespace outside, where other processes have these numbers.
+    // `/proc` still shows the outer namespace, where other processes have these numbers.
     for command in ["detect", "repair", "protect", "run"] {
         let output = std::process::Command::new("unshare")
             .args(["--user", "--map-root-user", "--pid", "--fork", "--"])
@@ -155,7 +155,7 @@ fn the_processes_of_another_namespace_are_not_taken_for_ours() {
 
 #[test]
 fn a_limit_for_files_is_told() {
-    // Memory files have limits as others do. The shell's own limit is its children's.
+    // Files in memory have size limits too. The shell's children inherit its limit.
     let shell = "ulimit -f 0; exec \"$0\" detect -- true";
     std::process::Command::new("sh")
         .args(["-c", shell, env!("CARGO_BIN_EXE_sunder")])

@@ -1,5 +1,5 @@
-//! Thread-local variables of shared libraries that threads share falsely: linked
-//! libraries and such that are loaded late, in C and C++.
+//! Thread-local variables of shared libraries that threads share falsely: libraries that are
+//! linked, and libraries that are loaded later, in C and C++.
 
 mod support;
 
@@ -9,7 +9,8 @@ use sunder_findings::ObjectKind;
 use support::targets::{falsely_shared, names_fields, open, side_by_side};
 use support::{Ended, sunder};
 
-/// The program with its library, built in `folder`; whether it is linked to it.
+/// Builds the program and its library in `folder`. If `late`, the program loads the library itself
+/// instead of being linked to it.
 fn build(folder: &Path, compiler: &str, late: bool) -> (PathBuf, PathBuf) {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let library = folder.join("liblocals.so");
@@ -87,7 +88,7 @@ fn one_of_an_attached_process_is_named() {
     let file = folder.path().join("result.json");
     let (program, library) = build(folder.path(), "gcc", true);
     side_by_side("an attached process", || {
-        // It counts for minutes; the test ends it.
+        // The program counts for minutes; the test ends it.
         let mut command = Command::new(&program);
         command.arg("900000000000").arg(&library);
         let target = Ended::new(&mut command);

@@ -1,5 +1,5 @@
-//! `sunder cc`, `sunder c++` and `sunder trace` on real programs: what was
-//! recorded is held against what the programs do.
+//! `sunder cc`, `sunder c++` and `sunder trace` on real programs: the recorded accesses are
+//! compared with those that the programs make.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn build(folder: &Path, name: &str, source: &str, compiler: Option<&str>) -> Pat
     program
 }
 
-/// Records a run of `program` that must exit with `status`; what it and we said.
+/// Records a run of `program` that must exit with `status`; the program's output and our notices.
 fn record(program: &Path, status: i32) -> (PathBuf, String, String) {
     let trace = program.with_extension("trace");
     let output = sunder()

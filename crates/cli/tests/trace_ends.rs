@@ -1,6 +1,5 @@
-//! `sunder trace` on programs that fork, execute others, load libraries, crash or
-//! are killed: each does what it does alone, and what was recorded is readable and
-//! says how it ended.
+//! `sunder trace` on programs that fork, execute others, load libraries, crash or are killed: each
+//! does what it does alone, and the trace is readable and says how it ended.
 
 mod support;
 
@@ -32,8 +31,8 @@ fn build(name: &str, source: &str, arguments: &[&str]) -> PathBuf {
     program
 }
 
-/// One program that ends in as many ways as it has arguments for. All that a way
-/// prints goes through the same stream as what it starts.
+/// One program with a way to end for each argument. Both the program and what it starts print to
+/// the same stream.
 const ENDS: &str = r#"
 #define _GNU_SOURCE
 #include <assert.h>
@@ -148,7 +147,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the program does alone, and what it does recorded.
+/// The outputs of the program alone and recorded.
 fn both(how: &str) -> (Output, Output, PathBuf) {
     let trace = folder().join(format!("{how}.trace"));
     let alone = Plain::new(ends()).arg(how).output().expect("it runs");
@@ -160,7 +159,7 @@ fn both(how: &str) -> (Output, Output, PathBuf) {
 
 /// Increments before the end, each a read and a write.
 const WORK: u64 = 100_000;
-/// What a thread may have and not have written.
+/// How many of its last events a thread may not have written yet.
 const BUFFER: u64 = 32_768;
 
 #[test]
@@ -240,7 +239,7 @@ fn programs_that_are_ended_leave_what_was_written_and_the_reason() {
             (progress.state, progress.errno),
             (State::Died, signal as u32)
         );
-        // Who looks at it later is told the same.
+        // `trace info` says the same later.
         let info = sunder().args(["trace", "info"]).arg(&path).output();
         let info = info.expect("it runs");
         assert!(info.status.success());
@@ -261,8 +260,8 @@ void *make(void) {
 }
 ";
 
-/// Opens both libraries, closes the first, lets two threads run in the second on what
-/// it allocated, then ends as it is told.
+/// Opens both libraries, closes the first, lets two threads run in the second on memory that it
+/// allocated, then ends as its argument says.
 const OPENS: &str = r#"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -293,7 +292,7 @@ int main(int argc, char **argv) {
 
 #[test]
 fn code_of_opened_libraries_lies_in_listed_modules_also_if_the_program_dies() {
-    // Enough events that a block of them is written before the end.
+    // With so many events, a block of them is written before the end.
     for (name, size) in [("one", "1111"), ("two", "2222")] {
         let source = LIBRARY.replace("SIZE", size).replace("COUNT", "100000");
         build(&format!("lib{name}.so"), &source, &["-shared", "-fPIC"]);
@@ -328,7 +327,7 @@ fn code_of_opened_libraries_lies_in_listed_modules_also_if_the_program_dies() {
             let expected = folder().join(["libone.so", "libtwo.so"][library]);
             assert_eq!(Path::new(&module.path), expected);
         }
-        // The accesses too, whatever became of the allocation.
+        // The accesses are found too, whether or not the allocation is.
         let counting = trace
             .events(Filter::default())
             .filter_map(|e| match e.what {
@@ -344,7 +343,7 @@ fn code_of_opened_libraries_lies_in_listed_modules_also_if_the_program_dies() {
     }
 }
 
-/// A replay finds the cells that the threads share, and names the library's code.
+/// Checks that a replay finds the cells that the threads share, and names the library's code.
 fn names_the_library(trace: &Path, library: &Path) {
     let result = trace.with_extension("json");
     let mut replay = sunder();
@@ -361,7 +360,7 @@ fn names_the_library(trace: &Path, library: &Path) {
 #[test]
 fn a_trace_that_ended_for_an_exec_that_failed_says_so() {
     let path = folder().join("bad-exec.trace");
-    // What the system does not know for a program, though it may be executed.
+    // A file that is executable but that the kernel does not know as a program.
     let garbage = folder().join("garbage");
     std::fs::write(&garbage, [0x7f; 100]).expect("our own folder");
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);

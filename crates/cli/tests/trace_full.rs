@@ -1,4 +1,4 @@
-//! `sunder trace` where the file can't grow, and what it says while it records.
+//! `sunder trace` where the file can't grow, and the progress that it shows while it records.
 
 mod support;
 
@@ -11,8 +11,8 @@ use support::{plain_sunder, sunder};
 
 const SUNDER: &str = env!("CARGO_BIN_EXE_sunder");
 
-/// Writes to places that no encoder foresees, then says the sum and, if it is
-/// told to wait, reads until there is no more.
+/// Writes to addresses that no encoder predicts, then prints the sum and, if told to wait, reads
+/// until its input ends.
 const NOISE: &str = r#"
 #include <stdint.h>
 #include <stdio.h>
@@ -43,15 +43,15 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the program writes when nobody records it.
+/// The program's output when it is not recorded.
 fn alone(program: &Path) -> String {
     let output = Plain::new(program).output().expect("it runs");
     assert_eq!(output.status.code(), Some(7));
     text(&output.stdout)
 }
 
-/// The program went on, and what there is of the trace is readable and says why it
-/// is not all.
+/// Checks that the program went on, and that the part of the trace that was written is readable and
+/// says why the rest is missing.
 fn stopped(output: &Output, program: &Path, path: &Path, why: &str, errno: i32) {
     let err = text(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{err}");
@@ -97,7 +97,7 @@ fn where_the_disk_is_full_the_program_goes_on_and_the_good_part_is_kept() {
     let program = build(folder.path());
     let (disk, kept) = (folder.path().join("disk"), folder.path().join("kept"));
     std::fs::create_dir(&disk).expect("our own folder");
-    // 42: nothing can be mounted here.
+    // Status 42 of the script: nothing can be mounted here.
     let script = r#"
         mount -t tmpfs -o size=500k none "$2" 2>/dev/null || exit 42
         "$1" trace -o "$2/trace" -- "$3"; status=$?
@@ -115,7 +115,7 @@ fn where_the_disk_is_full_the_program_goes_on_and_the_good_part_is_kept() {
         if output.status.code() == Some(42) || text(&output.stderr).contains("unshare") {
             continue;
         }
-        // The sentence names the file by its place on the small disk.
+        // The message names the file by its path on the small disk.
         return stopped(
             &output,
             &program,
@@ -148,7 +148,7 @@ fn where_not_even_the_beginning_can_be_written_that_is_the_reason_given() {
     assert!(!path.exists());
 }
 
-/// A terminal: the side that programs have and the other one.
+/// A terminal: the programs' side, and the other side, from which we read what it shows.
 fn terminal() -> (OwnedFd, std::fs::File) {
     let (mut master, mut slave) = (0, 0);
     let size = libc::winsize {
@@ -157,7 +157,7 @@ fn terminal() -> (OwnedFd, std::fs::File) {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: valid places for two descriptors, which nobody else has then.
+    // SAFETY: the pointers to both descriptors are valid; no other value owns the descriptors.
     unsafe {
         let null = std::ptr::null_mut();
         let made = libc::openpty(
@@ -175,8 +175,8 @@ fn terminal() -> (OwnedFd, std::fs::File) {
     }
 }
 
-/// What a terminal shows while the program is recorded. The program is let go
-/// when `enough` is content with that, or after half a second.
+/// What a terminal shows while the program is recorded. The program is told to end when `enough`
+/// accepts the text, or after half a second.
 fn shown(program: &Path, trace: &Path, options: &[&str], enough: impl Fn(&str) -> bool) -> String {
     let (slave, mut master) = terminal();
     let mut child = plain_sunder()
@@ -196,7 +196,7 @@ fn shown(program: &Path, trace: &Path, options: &[&str], enough: impl Fn(&str) -
     let (sender, receiver) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut part = [0; 1024];
-        // The end of a terminal is an error.
+        // Reading from a terminal without its other side is an error.
         while let Ok(count @ 1..) = master.read(&mut part) {
             if sender.send(part[..count].to_vec()).is_err() {
                 return;
@@ -209,7 +209,7 @@ fn shown(program: &Path, trace: &Path, options: &[&str], enough: impl Fn(&str) -
     let wait = std::time::Duration::from_millis(500);
     let begin = std::time::Instant::now();
     while !enough(&text(&all)) {
-        // Far longer than any machine takes; a test that waits for ever says nothing.
+        // Far longer than any machine takes; a test that waits for ever would report nothing.
         assert!(begin.elapsed().as_secs() < 120, "{}", text(&all));
         match receiver.recv_timeout(wait) {
             Ok(part) => all.extend(part),
@@ -230,13 +230,13 @@ fn a_terminal_sees_how_far_the_recording_is_unless_it_is_to_be_quiet() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = build(folder.path());
     let trace = folder.path().join("trace");
-    // Reads and writes of the loop and reads of the sum: 1.8 million, less what is
-    // still in the buffer.
+    // Reads and writes of the loop and reads of the sum: 1.8 million events, without those that
+    // are still in the buffer.
     let said = shown(&program, &trace, &[], |text| {
         text.contains("1.8 million events")
     });
     assert!(said.contains("MB, 1 threads"), "{said}");
-    // The line is gone in the end.
+    // The progress line is erased in the end.
     assert!(said.trim_end().ends_with("\u{1b}[2K"), "{said:?}");
     assert_eq!(shown(&program, &trace, &["--quiet"], |_| false), "");
 }

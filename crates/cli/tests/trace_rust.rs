@@ -1,6 +1,5 @@
-//! Rust programs in traces: built by `sunder cargo`, and as they are under the
-//! emulator. A small package with two threads whose counters share a line, from
-//! its sources to the verdict.
+//! Traces of Rust programs: built by `sunder cargo`, and unmodified under the emulator. A small
+//! package with two threads whose counters share a line, from its sources to the verdict.
 
 mod support;
 
@@ -22,7 +21,7 @@ crate-type = ["rlib", "cdylib"]
 [workspace]
 "#;
 
-/// Runs where it is built, without hooks.
+/// A build script, which runs during the build and is not instrumented.
 const BUILD: &str = r#"fn main() { println!("cargo:rustc-env=ROUNDS={}", 20_000); }"#;
 
 const LIBRARY: &str = r"
@@ -63,7 +62,7 @@ fn package(folder: &Path) {
     }
 }
 
-/// Without what the cargo that runs this test has set.
+/// Removes the variables that the cargo that runs this test has set.
 fn clean(command: &mut Plain) -> &mut Plain {
     for name in [
         "CARGO_TARGET_DIR",
@@ -83,7 +82,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether the compiler here has what is needed; says so if not.
+/// Whether the compiler here has what is needed; prints a notice if not.
 fn can_be_instrumented() -> bool {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut probe = Plain::new(rustc);
@@ -167,7 +166,7 @@ fn a_package_built_by_sunder_cargo_is_recorded_and_its_counters_are_found() {
         .output()
         .expect("it runs");
     assert!(!said(&again).contains("Compiling"), "{}", said(&again));
-    // An error of cargo's is cargo's.
+    // Cargo's own errors keep cargo's status.
     let wrong = clean(&mut plain_sunder())
         .args(["cargo", "build", "--no-such-flag"])
         .current_dir(folder.path())

@@ -1,5 +1,5 @@
-//! What replayed traces call data that only the recorder could see: variables on stacks,
-//! and what `operator new` allocated.
+//! Names in replayed traces that only the recorder could know: variables on stacks, and blocks
+//! that `operator new` allocated.
 
 mod support;
 
@@ -70,7 +70,7 @@ fn stacks_are_told_under_the_emulator_too() {
     let found = result.findings.iter().find(named);
     let found = found.unwrap_or_else(|| panic!("{:#?}", result.findings));
     assert_eq!(found.object.kind, ObjectKind::Stack);
-    // Every thread tells its stack, and each thread's first accesses lie there.
+    // The trace has each thread's stack, and each thread's first accesses lie there.
     let trace = sunder_trace::Trace::open(&file).expect("recorded");
     let stacks: Vec<_> = trace
         .events(sunder_trace::Filter::default())
@@ -146,7 +146,7 @@ fn a_program_s_own_operator_new_and_its_exceptions_stay_what_they_are() {
         let mut compile = sunder();
         compile.args(["c++", "-O1", "-g", "-o"]).arg(&program);
         compile.arg(&source).args(options).assert().success();
-        // With and without being recorded.
+        // The program behaves the same whether it is recorded or not.
         let alone = std::process::Command::new(&program).output();
         let alone = alone.expect("it starts");
         assert_eq!(alone.status.code(), Some(3), "{options:?}");

@@ -1,6 +1,5 @@
-//! A user without privileges, at the kernel's default `perf_event_paranoid` of 2,
-//! gets full results on own programs; at the level 3 of some distributions the
-//! timers take over.
+//! A user without privileges, at the kernel's default `perf_event_paranoid` of 2, gets full results
+//! on own programs; at the level 3 of some distributions, timers take the samples instead.
 
 mod support;
 
@@ -15,7 +14,7 @@ use support::targets::{as_expected, build, falsely_shared, global, open, side_by
 /// The highest level at which the kernel gives perf to everybody.
 const PERF_FOR_ALL: i32 = 2;
 
-/// A folder in which nobody may read and write, with what he needs.
+/// A folder in which the user `nobody` may read and write, with the programs of the test.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -40,7 +39,7 @@ impl Place {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
     }
 
-    /// `sunder` as nobody.
+    /// `sunder` as the user `nobody`.
     fn sunder(&self) -> Command {
         let mut command = Command::new(self.folder.path().join("sunder"));
         command.env("NO_COLOR", "1").current_dir(self.folder.path());
@@ -48,7 +47,7 @@ impl Place {
         command
     }
 
-    /// Runs the workload `name` as nobody under `detect`; the result.
+    /// Runs the workload `name` under `detect` as the user `nobody`; the result.
     fn detect(&self, name: &str, refused: Option<i32>) -> Result<Findings, String> {
         let program = self.bring(&build(name, Variant::Shared), name);
         let size = (2 * workload(name).size).to_string();
@@ -57,7 +56,7 @@ impl Place {
         if let Some(errno) = refused {
             refuse_perf(&mut command, errno);
         }
-        // Enough for bursts also in a short run on a busy machine.
+        // Enough for watch bursts also in a short run on a busy machine.
         command.args(["detect", "--watch-budget", "5", "--quiet", "-o"]);
         command.arg(&file);
         let seen = command.arg("--").arg(&program).args(["2", &size]).output();
@@ -69,7 +68,7 @@ impl Place {
     }
 }
 
-/// Whether this can be tested here; says why not.
+/// Whether this can be tested here; prints the reason if not.
 fn possible() -> bool {
     if !is_root() {
         println!("SKIP: only root can become another user");
@@ -156,7 +155,7 @@ fn at_level_3_timers_take_over() {
     }
     let place = Place::new();
     side_by_side("thread_stats", || {
-        // What the patched kernels of Debian and Ubuntu answer.
+        // The answer of the patched kernels of Debian and Ubuntu.
         let result = place.detect("thread_stats", Some(libc::EACCES))?;
         assert_eq!(result.run.observer, "timer");
         let told = |l: &String| l.contains("timers") && l.contains("perf");

@@ -2,16 +2,15 @@
 //! natively and under `detect`, with equal output. No false positive and no
 //! miss at the significance threshold.
 //!
-//! How sure the answers are: a workload runs for about 0.4 s, in which each
-//! thread gives some 1,000 samples. A line that must be found takes at least a
-//! tenth of the threads' time (the ratios in the table), so about 100 samples
-//! touch it, of which the judge needs 4 returns; the probability of fewer than
-//! 4 among 100 is below 1e-30 for independent samples, and below 1e-9 even if
-//! only a fifth of them decode. What does depend on the machine is whether the
-//! threads run at the same time: a run in which they did not (the program's CPU time
-//! below 1.5 times wall time) says nothing about sharing and is repeated, up to a
-//! bound; then the row is skipped, says so and is counted, and if half of the
-//! rows with something to find are skipped the test fails.
+//! How sure the answers are: a workload runs for about 0.4 s, in which each thread gives some 1,000
+//! samples. A line that must be found takes at least a tenth of the threads' time (the ratios in
+//! the table), so about 100 samples are on it. The judge needs 4 returns of a thread to the line
+//! among them; the probability of fewer than 4 among 100 is below 1e-30 for independent samples,
+//! and below 1e-9 even if only a fifth of them decode. Whether the threads run at the same time
+//! does depend on the machine. A run in which they did not (the program's CPU time is below 1.5
+//! times its wall time) says nothing about sharing and is repeated, up to a bound. Then the row is
+//! skipped, prints a notice and is counted. The test fails if half of the rows with something to
+//! find are skipped.
 
 mod support;
 
@@ -21,7 +20,7 @@ use sunder_findings::{Finding, Findings, ObjectKind, Sharing, Standing};
 use sunder_workloads::{Expected, Need, Table, Variant, Workload, default_out_dir};
 use support::sunder;
 
-/// Runs in which the threads may fail to run side by side.
+/// How many runs of a row may pass without threads running side by side before it is skipped.
 const MOST_BUSY_RUNS: u64 = 10;
 
 // One test, because workloads that run side by side do not share lines.
@@ -63,7 +62,7 @@ fn every_row_of_the_table() {
     );
 }
 
-/// What became of a row that was not wrong.
+/// How a row ended that was not wrong.
 enum Row {
     Checked,
     /// Its threads did not run side by side.
@@ -81,7 +80,7 @@ fn check(workload: &Workload, variant: Variant) -> Result<Row, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let file = folder.path().join("result.json");
     for run in 0..MOST_BUSY_RUNS {
-        // What keeps both CPUs busy may soon be over.
+        // A process that keeps both CPUs busy may soon end.
         std::thread::sleep(Duration::from_millis(100 * run));
         let seen = sunder()
             .args(["detect", "--quiet", "--format", "json", "-o"])
@@ -137,8 +136,8 @@ fn judge(workload: &Workload, variant: Variant, findings: &Findings) -> Result<(
         })
         .collect();
     for f in &significant {
-        // The rate is over the time in which something was seen, the timeline over
-        // the whole run, which is somewhat longer.
+        // The rate is over the time between the first and the last access, the timeline over the
+        // whole run, which is somewhat longer.
         let mean = f.timeline.iter().sum::<f64>() / f.timeline.len().max(1) as f64;
         if !(0.3..1.05).contains(&(mean / f.interleavings_per_second)) {
             return Err(format!(
@@ -205,7 +204,7 @@ fn fields(finding: &Finding) -> Vec<&str> {
     all
 }
 
-/// As the table writes it.
+/// The kind, as the table spells it.
 const fn kind_of(finding: &Finding) -> &'static str {
     match finding.sharing {
         Sharing::False => "false",
@@ -230,7 +229,7 @@ fn same_object(finding: &Finding, expected: &Expected) -> bool {
     // The name of a heap object is that of a pointer to it, and there may be
     // several; its allocation identifies it.
     match (&expected.name, kind) {
-        // Of two neighbours either may be the object.
+        // Either of two neighbours may be the expected object.
         (Some(name), "global" | "tls" | "stack") => [Some(object), finding.neighbour.as_ref()]
             .into_iter()
             .flatten()

@@ -1,9 +1,9 @@
-//! What `tests/programs/aligned.cpp` asks for, for both ways of recording it.
+//! The allocations that `tests/programs/aligned.cpp` requests, for both ways of recording it.
 
 use sunder_trace::{Event, What};
 
-/// Sizes and alignments, in the order of the program. `memalign` rounds 48 up to a power of
-/// two, and the ABI's 16 bytes are not asked for.
+/// Sizes and alignments, in the order of the program. `memalign` rounds 48 up to a power of two; 1
+/// stands for no request beyond the ABI's 16 bytes.
 const ASKED: [(u64, u64); 10] = [
     (1001, 64),
     (1024, 256),
@@ -17,7 +17,7 @@ const ASKED: [(u64, u64); 10] = [
     (128 * 9, 128),
 ];
 
-/// Holds what was recorded against that.
+/// Compares the recorded allocations with them.
 pub fn check(events: &[Event]) {
     let mut found = Vec::new();
     for event in events {

@@ -7,25 +7,25 @@ use sunder_trace::meta::{Reason, Via};
 use sunder_trace::record::{Place, Recorder, Start};
 use sunder_trace::slot::{Key, Slot, alignment_code, tag};
 
-/// What a thread does.
+/// One step of a thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
-    /// Allocates so many bytes at an address; the last is the return address of the
-    /// call, which names the call site.
+    /// Allocates so many bytes at an address. The last value is the return address of the call,
+    /// which names the call site.
     Allocate(u64, u64, u64),
-    /// The same, at multiples of the last.
+    /// The same, with an alignment as the last value.
     Align(u64, u64, u64, usize),
-    /// As a recorder did it that did not tell what alignment is asked for.
+    /// The same, as a recorder writes it that does not know the requested alignment.
     Silent(u64, u64, u64),
-    /// Frees the block there.
+    /// Frees the block at the address.
     Free(u64),
-    /// Writes 8 bytes there so many times.
+    /// Writes 8 bytes at the address so many times.
     Write(u64, u64),
-    /// Reads 8 bytes there so many times.
+    /// Reads 8 bytes at the address so many times.
     Read(u64, u64),
 }
 
-/// A trace of threads that do these things; thread 1 creates the others.
+/// A trace of threads that take these steps; thread 1 creates the others.
 pub fn trace(folder: &Path, threads: &[Vec<Act>]) -> PathBuf {
     let path = folder.join("by-hand.trace");
     let c = format!("{}\0", path.display());
@@ -39,7 +39,7 @@ pub fn trace(folder: &Path, threads: &[Vec<Act>]) -> PathBuf {
     recorder.start(&start).expect("a new file");
     for (number, acts) in threads.iter().enumerate() {
         let place = Place::default();
-        // SAFETY: the place outlives the record, and this thread alone uses it.
+        // SAFETY: the memory outlives the record, and this thread alone uses it.
         unsafe {
             let parent = u32::from(number > 0);
             let buffer = recorder.attach(&raw const place, parent).expect("memory");
@@ -68,7 +68,7 @@ pub fn trace(folder: &Path, threads: &[Vec<Act>]) -> PathBuf {
     path
 }
 
-/// Bytes, return address and alignment of what is asked for.
+/// Bytes, return address and alignment of an allocation.
 fn asked(act: Act) -> Option<(u64, u64, u8)> {
     match act {
         Act::Allocate(_, bytes, site) => Some((bytes, site, alignment_code(1))),

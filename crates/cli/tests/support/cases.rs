@@ -1,4 +1,4 @@
-//! `tests/programs/protect.c`: what its threads do while they may be isolated, case by case.
+//! The cases of `tests/programs/protect.c`: what its threads do while they may be isolated.
 
 use std::path::PathBuf;
 

@@ -1,21 +1,21 @@
-//! Runs a program with less than the machine offers: without perf events, or as
-//! another user. Used by the tests of what Sunder does then; everything happens
-//! between `fork` and `exec` of the one command, never in the test itself.
+//! Runs a program with less than the machine offers: without perf events, without `ptrace`, or as
+//! another user. The restrictions are set between `fork` and `exec` of the one command, never in
+//! the test itself.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The user without any rights that every Linux has.
+/// The user `nobody`, who has no rights on any Linux.
 pub const NOBODY: u32 = 65534;
 
-/// From its start on, `command` and all that it starts get `errno` from
-/// `perf_event_open`.
+/// For `command` and all that it starts, `perf_event_open` fails with `errno`.
 pub fn refuse_perf(command: &mut Command, errno: i32) {
     refuse(command, libc::SYS_perf_event_open, errno);
 }
 
-/// They may trace nobody, as where a container's rules or a security module forbid it.
+/// For `command` and all that it starts, `ptrace` fails, as under a container's rules or a security
+/// module.
 pub fn refuse_ptrace(command: &mut Command) {
     refuse(command, libc::SYS_ptrace, libc::EPERM);
 }
@@ -63,13 +63,13 @@ fn install(number: u32, refuse: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this test may become another user.
+/// Whether this test may change its user.
 pub fn is_root() -> bool {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// `command` runs as nobody, without groups and capabilities. Only root can.
+/// `command` runs as the user `nobody`, without groups and capabilities. Only root can do this.
 pub fn as_nobody(command: &mut Command) {
     // SAFETY: the closure makes three system calls, all async-signal-safe.
     unsafe {

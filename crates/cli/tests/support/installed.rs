@@ -1,4 +1,4 @@
-//! Programs of the distribution, and files of what they are given.
+//! Programs of the distribution, and files as their input.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sunder_workloads::given;
 use tempfile::NamedTempFile;
 
-/// Where a program is; `None`, with a line that says so, if it is not installed.
+/// The path of a program; `None`, with a notice, if it is not installed.
 pub fn installed(name: &str) -> Option<PathBuf> {
     let found = ["/usr/bin", "/bin", "/usr/local/bin"]
         .iter()
@@ -42,12 +42,12 @@ pub fn film(frames: usize) -> NamedTempFile {
     file(&given::film(frames))
 }
 
-/// Python that computes in threads, and ends with a status of its own.
+/// A Python program that computes in threads and exits with a status other than 0.
 pub fn python() -> String {
     given::python(60) + "raise SystemExit(3)"
 }
 
-/// Programs with threads that compute and write the same always: each with its arguments.
+/// Programs that compute in threads and always write the same, with their arguments.
 pub fn computing(text: &Path, film: &Path) -> Vec<(PathBuf, Vec<String>)> {
     let (text, film) = (text.display(), film.display());
     let words = |line: String| line.split_whitespace().map(str::to_owned).collect();

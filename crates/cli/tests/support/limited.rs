@@ -1,9 +1,9 @@
-//! Programs that must end: whoever runs one here gets its output, or that it was killed.
+//! Commands that must end: after a time limit they are killed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
-/// The command without input and with a limit that only a hang reaches.
+/// The command without input and with a time limit that only a hang reaches.
 pub fn limited(command: &Command) -> Command {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let mut limited = Command::new("timeout");
@@ -12,18 +12,18 @@ pub fn limited(command: &Command) -> Command {
     limited
 }
 
-/// Runs it so.
+/// Runs the command with the limit.
 pub fn output(command: &Command) -> Output {
     limited(command).output().expect("timeout runs")
 }
 
-/// Its status; for a death by signal a shell's number.
+/// The exit status; after a death by signal, the number that a shell shows.
 pub fn status(output: &Output) -> Option<i32> {
     let signal = output.status.signal().map(|signal| 128 + signal);
     output.status.code().or(signal)
 }
 
-/// Whether threads can be stopped here, as `sunder protect` needs it; says so if not.
+/// Whether threads can be stopped here, as `sunder protect` needs it; prints a notice if not.
 pub fn can_stop_threads(protected: &Output) -> bool {
     let said = String::from_utf8_lossy(&protected.stderr);
     let refused = said.contains("can't be stopped");

@@ -26,8 +26,8 @@ pub fn sunder() -> Command {
     command
 }
 
-/// The same as a plain command: for tests that talk to it while it runs or that
-/// change what it is started with.
+/// The same as a plain command: for tests that talk to it while it runs or that change its
+/// environment.
 pub fn plain_sunder() -> std::process::Command {
     usual_signals();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sunder"));
@@ -35,15 +35,16 @@ pub fn plain_sunder() -> std::process::Command {
     command
 }
 
-/// Copies a program. Not by ourselves: what another test starts meanwhile has what we have open
-/// for writing until it is executed itself, and what somebody may write can't be executed.
+/// Copies a program with `cp`. If this process copied it, a child that another test forks meanwhile
+/// would inherit the descriptor that is open for writing until it executes its own program, and a
+/// file that is open for writing can't be executed.
 pub fn copy_program(from: &Path, to: &Path) {
     let copied = std::process::Command::new("cp").arg(from).arg(to).status();
     assert!(copied.expect("cp starts").success(), "{}", to.display());
 }
 
-/// Lets the programs that are started from here on have the dispositions of a
-/// shell in a terminal, also if these tests were started with `nohup` or in a script's background.
+/// Sets the signals of programs started later to a terminal shell's dispositions, also if the tests
+/// run under `nohup` or in the background of a script.
 pub fn usual_signals() {
     for signal in [
         libc::SIGHUP,
@@ -67,8 +68,8 @@ pub fn detect(program: &[&str]) -> Command {
 
 /// Compiles `tests/programs/NAME.c` with `-O1 -g -pthread` and `flags`.
 ///
-/// Returns `None`, and says so, if the compiler can't link with these flags
-/// here (a machine without static libraries, for example).
+/// Returns `None`, with a notice, if the compiler can't link with these flags here (a machine
+/// without static libraries, for example).
 pub fn c_program(name: &str, flags: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
@@ -76,7 +77,7 @@ pub fn c_program(name: &str, flags: &[&str]) -> Option<PathBuf> {
         .with_extension("c");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program = folder.join(format!("{name}{}", flags.concat()));
-    // Tests run side by side: compile aside and rename.
+    // Tests run side by side: compile to a name of this thread's and rename.
     let aside = folder.join(format!("{name}.{:?}", std::thread::current().id()));
     let compiled = std::process::Command::new("gcc")
         .args(["-O1", "-g", "-pthread", "-o"])
@@ -101,7 +102,7 @@ pub fn c_program(name: &str, flags: &[&str]) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Whether the perf observer works here; says so if not.
+/// Whether the perf observer works here; prints a notice if not.
 pub fn perf_works() -> bool {
     let mut probe = sunder();
     probe.args(["detect", "--quiet", "--observer", "perf", "--", "true"]);
@@ -112,9 +113,8 @@ pub fn perf_works() -> bool {
     works
 }
 
-/// Waits until the Sunder with process id `sunder` observes: until it holds perf
-/// events. Its own probes of the machine come and go before that, so the test
-/// wants to see them stay.
+/// Waits until the Sunder with process id `sunder` observes: until it keeps perf events open. It
+/// opens and closes some before that, to find out what the machine can do.
 pub fn observed(sunder: u32, target: &str) {
     let holds = || {
         let Ok(folder) = std::fs::read_dir(format!("/proc/{sunder}/fd")) else {
@@ -139,26 +139,26 @@ pub fn observed(sunder: u32, target: &str) {
     panic!("sunder does not observe {target} within half a minute");
 }
 
-/// A process that ends at the latest with the test.
+/// A process that is killed when this value is dropped, at the latest with the test.
 pub struct Ended(std::process::Child);
 
 impl Ended {
-    /// Starts it.
+    /// Starts the command.
     pub fn new(command: &mut std::process::Command) -> Self {
         Self(command.spawn().expect("the program starts"))
     }
 
-    /// One that has been started.
+    /// Takes a process that has been started.
     pub const fn from(child: std::process::Child) -> Self {
         Self(child)
     }
 
-    /// Its process id, as an argument.
+    /// The process id, as an argument.
     pub fn id(&self) -> String {
         self.0.id().to_string()
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     pub fn kill(&self, signal: i32) {
         // SAFETY: takes two integers; the process has not been waited for.
         assert_eq!(unsafe { libc::kill(self.0.id() as i32, signal) }, 0);

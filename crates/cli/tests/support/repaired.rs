@@ -1,4 +1,4 @@
-//! Programs under `sunder repair`, and what is reported of them.
+//! Runs programs under `sunder repair` and reads their reports.
 
 use super::confine::refuse_ptrace;
 use super::{plain_sunder, targets};
@@ -8,15 +8,15 @@ use std::process::Command;
 use sunder_findings::{Findings, Repair};
 use sunder_workloads::{Variant, Workload};
 
-/// Runs in which the threads may fail to run side by side.
+/// How many runs may pass without threads running side by side before a test gives up.
 pub const MOST_BUSY_RUNS: u32 = 8;
 
-/// Where the report of the run of this name goes.
+/// The path of the report of the run of this name.
 pub fn report(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("repair-{name}.json"))
 }
 
-/// What came of a run.
+/// The outcome of a run.
 pub struct Run {
     pub stdout: Vec<u8>,
     pub stderr: String,
@@ -43,21 +43,21 @@ pub fn repaired(name: &str, options: &[&str], program: &[&str]) -> Run {
     repaired_by(plain_sunder(), name, options, program)
 }
 
-/// The same where the library has to be loaded at the program's beginning.
+/// The same where the library must be preloaded, because `ptrace` is refused.
 pub fn repaired_without_ptrace(name: &str, options: &[&str], program: &[&str]) -> Run {
     let mut sunder = plain_sunder();
     refuse_ptrace(&mut sunder);
     repaired_by(sunder, name, options, program)
 }
 
-/// Has `command` and what it starts go before the machine's other work, where that is
-/// allowed: how much there is then does not decide whether threads run side by side.
+/// Raises the priority of `command` and all that it starts, where that is allowed, so that other
+/// work of the machine does not decide whether threads run side by side.
 pub fn before_others(command: &mut Command) {
     let first = || {
-        // SAFETY: calls that may come between `fork` and `exec`, with strings that end.
+        // SAFETY: both calls are async-signal-safe; the strings are terminated.
         unsafe {
             libc::setpriority(libc::PRIO_PROCESS, 0, -20);
-            // Where sessions share the machine, priority counts within one alone.
+            // With autogroup scheduling, priority counts only within a session.
             libc::setsid();
             let file = libc::open(c"/proc/self/autogroup".as_ptr(), libc::O_WRONLY);
             if file >= 0 {
@@ -71,9 +71,9 @@ pub fn before_others(command: &mut Command) {
     unsafe { command.pre_exec(first) };
 }
 
-/// Has it run for longer and longer, `run` being told how many times the usual size it
-/// is to do, until something was moved. That takes threads that contend: if `always`, they
-/// do whenever they run side by side. On a machine on which they never did, the test says
+/// Runs for longer and longer until something was moved; `run` gets the number of times the usual
+/// size. Only threads that contend have bytes moved. If `always`, they contend whenever they run
+/// side by side, and a test whose threads did so in vain fails. If they never did, the test prints
 /// `SKIP:`.
 pub fn until_moved(what: &str, always: bool, mut run: impl FnMut(u64) -> Run) -> Option<Run> {
     for times in [2, 4, 4, 8, 16] {
@@ -119,13 +119,13 @@ pub fn arguments(program: &Path, workload: &Workload, size: u64) -> Vec<String> 
     all
 }
 
-/// As they are handed on.
+/// Borrows the strings, to pass them on.
 pub fn strings(all: &[String]) -> Vec<&str> {
     all.iter().map(String::as_str).collect()
 }
 
-/// A workload at so many times its usual size, by so many threads: its command line, and
-/// what it writes without us.
+/// A workload at so many times its usual size, with so many threads: its command line, and its
+/// output without Sunder.
 pub fn workload(name: &str, threads: u32, times: u64) -> (Vec<String>, Vec<u8>) {
     let workload = targets::workload(name);
     let program = targets::build(name, Variant::Shared);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use sunder_findings::{Findings, Simulated};
 
-/// What `command` makes of `trace` with `options`.
+/// The result of replaying `trace` by `command` with `options`.
 pub fn replay(command: &str, trace: &Path, options: &[&str]) -> Findings {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("result.json");
@@ -17,7 +17,7 @@ pub fn replay(command: &str, trace: &Path, options: &[&str]) -> Findings {
     Findings::open(&file).expect("a result")
 }
 
-/// What `sunder simulate` counts of all nodes together.
+/// The totals of `sunder simulate` over all nodes.
 pub fn totals(trace: &Path, options: &[&str]) -> Simulated {
     let result = replay("simulate", trace, options);
     result.simulation.expect("simulated").totals

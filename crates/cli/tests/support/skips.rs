@@ -1,8 +1,7 @@
-//! Counts, for one test file's run, the checks that a busy machine kept from
-//! showing anything. The harness has no hook for the end of a run, so the count is
-//! told, and the run failed if need be, when the process ends. Called by
-//! `side_by_side` only; what is missing here for good (no perf, one CPU) is not
-//! counted, for no repetition would help.
+//! Counts, for one test file's run, the checks that were skipped because the machine was too busy.
+//! The harness has no hook for the end of a run, so a handler at the process's exit prints the
+//! count, and fails the run if need be. Only `side_by_side` calls it. Checks that can never run
+//! here (no perf, one CPU) are not counted, for no repetition would help.
 
 use std::io::Write as _;
 use std::sync::Once;
@@ -12,24 +11,24 @@ static CHECKS: AtomicU32 = AtomicU32::new(0);
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
 static AT_EXIT: Once = Once::new();
 
-/// The status of a test run that failed, as the harness has it.
+/// The exit status of the harness for a run that failed.
 const FAILED: i32 = 101;
 
-/// A check begins.
+/// Counts a check that begins.
 pub fn begun() {
     // SAFETY: the function takes nothing and does not unwind.
     AT_EXIT.call_once(|| assert_eq!(unsafe { libc::atexit(at_exit) }, 0));
     CHECKS.fetch_add(1, Relaxed);
 }
 
-/// It came to nothing, because its threads did not run side by side.
+/// Counts a check that was skipped because its threads did not run side by side.
 pub fn too_busy() {
     SKIPPED.fetch_add(1, Relaxed);
 }
 
 extern "C" fn at_exit() {
     let (checks, skipped) = (CHECKS.load(Relaxed), SKIPPED.load(Relaxed));
-    // Not `println`, which may panic when the process ends.
+    // Not `println`, which may panic while the process exits.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{skipped} of {checks} checks side by side skipped");
     if shows_nothing(checks, skipped) {
@@ -44,7 +43,7 @@ extern "C" fn at_exit() {
     let _ = out.flush();
 }
 
-/// Whether half of the checks or more came to nothing.
+/// Whether half of the checks or more were skipped.
 const fn shows_nothing(checks: u32, skipped: u32) -> bool {
     skipped > 0 && skipped * 2 >= checks
 }

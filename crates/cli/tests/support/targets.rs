@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use sunder_findings::{Finding, Findings, Frame, Sharing};
 use sunder_workloads::{Table, Variant, Workload, default_out_dir};
 
-/// Attempts to get the threads side by side on a busy machine, and for how long.
+/// How often a test tries to get its threads side by side on a busy machine, and for how long.
 const MOST_RUNS: u32 = 20;
 const LONGEST: Duration = Duration::from_secs(15);
 
@@ -25,21 +25,20 @@ pub fn build(name: &str, variant: Variant) -> PathBuf {
     built.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Held by a test whose target computes: tests of one file run as threads of
-/// one process, would be each other's neighbours on the CPUs, and count for each
-/// other's CPU time.
+/// A lock for tests whose target computes. The tests of one file are threads of one process: their
+/// targets would compete for the CPUs, and each test would count the CPU time of the others.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// While it lives, what the calling thread starts goes before the machine's other work,
-/// where that is allowed: how much there is then does not decide whether threads run side
-/// by side. For as short as what they do takes: others wait meanwhile.
+/// While this value lives, processes that the calling thread starts have a raised priority, where
+/// that is allowed: other work of the machine then does not decide whether threads run side by
+/// side. Keep it for as short as possible, because other programs wait meanwhile.
 pub struct BeforeOthers {
     before: i32,
-    /// What the group of the session had, if sessions share the machine: priority
-    /// counts within one alone.
+    /// The session's previous priority, with autogroup scheduling: there, a thread's priority
+    /// counts only within its session.
     session: Option<String>,
 }
 
@@ -50,7 +49,7 @@ pub fn before_others() -> BeforeOthers {
     let told = std::fs::read_to_string(GROUP).unwrap_or_default();
     let session = told.split_whitespace().last().map(ToOwned::to_owned);
     let _ = std::fs::write(GROUP, "-20");
-    // SAFETY: integers: the calling thread's priority, which its children begin with.
+    // SAFETY: takes integers; sets the calling thread's priority, which its children inherit.
     unsafe {
         let before = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::setpriority(libc::PRIO_PROCESS, 0, -20);
@@ -68,7 +67,7 @@ impl Drop for BeforeOthers {
     }
 }
 
-/// Whether what `run` starts used 1.5 CPUs or more; with what it returns.
+/// Calls `run`; what it returns, and whether the processes that it started used 1.5 CPUs or more.
 pub fn has_two_cpus<T>(run: impl FnOnce() -> T) -> (T, bool) {
     let (cpu, start) = (children_cpu(), Instant::now());
     let result = run();
@@ -76,18 +75,17 @@ pub fn has_two_cpus<T>(run: impl FnOnce() -> T) -> (T, bool) {
     (result, used >= 1.5 * start.elapsed().as_secs_f64())
 }
 
-/// Calls `run` until it is content; what it complains of counts only if the
-/// program used 1.5 CPUs or more, because threads that take turns pass no line
-/// back and forth. That is told by the result that `run` opened last, and by all
-/// children together only where it tells nothing of it: those of other tests are
-/// among them. On a machine that is too busy for that the test says `SKIP:`, and the
-/// file's run fails if half of its checks are skipped so ([`super::skips`]).
+/// Calls `run` until it succeeds. Its errors count only if the program used 1.5 CPUs or more,
+/// because threads that take turns do not pass a line back and forth. The CPU time is that in the
+/// result that `run` opened last. Only if that has none, it is the time of all children, which
+/// includes children of other tests. On a machine that is too busy the test prints `SKIP:`, and
+/// the file's run fails if half of its checks are skipped ([`super::skips`]).
 pub fn side_by_side(what: &str, run: impl FnMut() -> Result<(), String>) {
     in_a_row(what, 1, run);
 }
 
-/// The same of so many programs of two threads, each as long as the others: of two CPUs all
-/// together used so much that none can have used less than 1.5.
+/// The same for a `run` of several programs of two threads, each as long as the others. All
+/// together must have used so much of two CPUs that none can have used less than 1.5.
 pub fn in_a_row(what: &str, programs: u32, mut run: impl FnMut() -> Result<(), String>) {
     let needed = 2.0 - 0.5 / f64::from(programs);
     super::skips::begun();
@@ -122,7 +120,7 @@ pub fn in_a_row(what: &str, programs: u32, mut run: impl FnMut() -> Result<(), S
 }
 
 thread_local! {
-    /// CPU seconds and seconds of the program whose result was opened last.
+    /// CPU seconds and wall seconds of the program whose result was opened last.
     static OPENED: Cell<Option<(f64, f64)>> = const { Cell::new(None) };
 }
 
@@ -130,7 +128,7 @@ thread_local! {
 pub fn children_cpu() -> f64 {
     // SAFETY: `rusage` is plain data for which zeroes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is a valid place for the answer.
+    // SAFETY: the pointer to `usage` is valid.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
