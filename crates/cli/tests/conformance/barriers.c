@@ -24,7 +24,7 @@ static void *steps(void *number) {
         int result = pthread_barrier_wait(&barrier);
         if (result == PTHREAD_BARRIER_SERIAL_THREAD) serial++;
         else CHECK(result == 0);
-        /* Everybody's plain write from before the barrier is there. */
+        /* The plain writes of all threads from before the barrier are visible. */
         for (int k = 0; k < THREADS; k++) CHECK(before[k] == i);
         pthread_barrier_wait(&barrier);
     }

@@ -1,5 +1,5 @@
-/* Threads that are cancelled where they wait and where they compute, and what
- * they clean up. */
+/* Threads that are cancelled while they wait and while they compute, and their
+ * cleanup handlers. */
 #include "check.h"
 
 static int pipes[2];
@@ -39,7 +39,7 @@ static void *in_condition(void *unused) {
     return unused;
 }
 
-/* Computes, and looks whether it is to end. */
+/* Computes, with points at which it may be cancelled. */
 static void *at_a_point(void *unused) {
     pthread_cleanup_push(clean, (void *)1000000000L);
     __sync_fetch_and_add(&ready, 1);
@@ -51,7 +51,7 @@ static void *at_a_point(void *unused) {
     return unused;
 }
 
-/* Computes and is ended anywhere in that. */
+/* Computes, and may be cancelled at any instruction. */
 static void *anywhere(void *unused) {
     int old;
     DO(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old));
@@ -60,7 +60,7 @@ static void *anywhere(void *unused) {
     return unused;
 }
 
-/* Is not to be disturbed until it is done. */
+/* May not be cancelled until its work is done. */
 static void *later(void *unused) {
     int old;
     DO(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old));

@@ -1,8 +1,8 @@
-/* What every program here begins with. A program checks itself, prints what it
- * found in an order that does not depend on how its threads ran, and ends with
- * status 0 (or the one that its table row names). Its first argument scales its
- * work. Counters of different threads lie side by side in `hot`, so that a remedy
- * against false sharing has something to take apart while the program does what
+/* The beginning of every program here. A program checks itself, prints its results
+ * in an order that does not depend on how its threads ran, and exits with status 0
+ * (or the one in its row of the table). Its first argument scales its work. Counters
+ * of different threads lie side by side in `hot`, so that a remedy against false
+ * sharing has something to separate while the program does what
  * it is about. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -19,7 +19,7 @@
 
 #define THREADS 4
 
-/* Also in programs that are built without assertions. */
+/* Works also in programs that are built without assertions. */
 #define CHECK(condition)                                                             \
     do {                                                                             \
         if (!(condition)) {                                                          \
@@ -43,7 +43,7 @@ __attribute__((noinline, unused)) static void heat(long own, long times) {
     }
 }
 
-/* Checks that no update was lost, and starts again from nothing. */
+/* Checks that no update was lost, and resets the counters. */
 __attribute__((unused)) static void cool(long own, long times) {
     CHECK(hot[own] == times);
     hot[own] = 0;
@@ -58,7 +58,7 @@ __attribute__((unused)) static void arguments(int argc, char **argv) {
 
 typedef void *(*body)(void *);
 
-/* Runs `function` in THREADS threads with their numbers, to their ends. */
+/* Runs `function` in THREADS threads, which get their numbers, and waits for them. */
 __attribute__((unused)) static void in_threads(body function) {
     pthread_t thread[THREADS];
     for (long i = 0; i < THREADS; i++)
@@ -66,7 +66,7 @@ __attribute__((unused)) static void in_threads(body function) {
     for (long i = 0; i < THREADS; i++) DO(pthread_join(thread[i], NULL));
 }
 
-/* A moment from now, by this clock. */
+/* The time so many milliseconds from now, by this clock. */
 __attribute__((unused)) static struct timespec after(clockid_t clock, long milliseconds) {
     struct timespec t;
     CHECK(clock_gettime(clock, &t) == 0);

@@ -1,5 +1,5 @@
 /* Children of a program with threads: fork with memory of its own, exec, spawn,
- * system, popen; and that wait sees these and no others. */
+ * system, popen; and `wait` reports these children and no others. */
 #include "check.h"
 #include <spawn.h>
 #include <sys/mman.h>
@@ -32,7 +32,7 @@ static void forks(long round) {
     pid_t id = fork();
     CHECK(id >= 0);
     if (id == 0) {
-        /* Nothing that the child writes is the parent's but what both map. */
+        /* What the child writes reaches the parent only through shared mappings. */
         CHECK(child == 1 && getppid() != getpid());
         global = on_stack = *on_heap = hot[5] = -1;
         void *more = malloc(1 << 20);
@@ -47,7 +47,7 @@ static void forks(long round) {
     free(on_heap);
 }
 
-/* A child of a thread that starts threads of its own. */
+/* A thread forks a child that starts threads of its own. */
 static void *fork_here(void *unused) {
     pid_t id = fork();
     CHECK(id >= 0);

@@ -1,4 +1,4 @@
-/* Condition variables on both clocks: handing over, waiting in vain, all at once. */
+/* Condition variables on both clocks: passing on, timing out, waking all at once. */
 #include "check.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -1,5 +1,5 @@
 /* Five hundred threads alive at once, thousands one after the other, detached
- * ones, small stacks and ones of the program's own. */
+ * threads, small stacks, and stacks of the program's own. */
 #include "check.h"
 #include <limits.h>
 #include <semaphore.h>

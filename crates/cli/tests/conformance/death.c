@@ -1,5 +1,5 @@
-/* Ends: by a signal in a thread, by exit or abort from a thread, by the first
- * thread's own end while others live. The second argument says which. */
+/* Ends of a program: by a signal in a thread, by exit or abort from a thread, by the
+ * end of the first thread while others live. The second argument says which. */
 #include "check.h"
 
 static volatile int *volatile nowhere;

@@ -1,4 +1,4 @@
-/* Who a thread is: process, numbers, names, CPUs, local data and its end. */
+/* The identity of a thread: process, numbers, names, CPUs, local data and its end. */
 #include "check.h"
 #include <sched.h>
 #include <sys/syscall.h>
@@ -17,7 +17,7 @@ static void end_first(void *value) {
     free(value);
 }
 
-/* Sets its key again once: it is called again. */
+/* Sets its key again, so that the destructor is called once more. */
 static void end_second(void *value) {
     __atomic_fetch_add(&ended[1], 1, __ATOMIC_RELAXED);
     if ((long)value == 1) {
@@ -68,7 +68,7 @@ static void *live(void *number) {
     CHECK((char *)&attributes > (char *)low && (char *)&attributes < (char *)low + size);
     DO(pthread_attr_destroy(&attributes));
     pthread_barrier_wait(&together);
-    /* Everybody's local data is at an address of its own and can be read. */
+    /* Each thread's local data has an address of its own and can be read by all. */
     for (int k = 0; k < THREADS; k++) CHECK(*locals[k] == k && (k == own || ids[k] != ids[own]));
     pthread_barrier_wait(&together);
     if (own == 0) pthread_exit((void *)100L);

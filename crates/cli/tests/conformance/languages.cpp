@@ -1,5 +1,5 @@
-// C++: exceptions through threads, futures, thread_local objects and their ends,
-// waiting on atomics, latches, semaphores, shared pointers.
+// C++: exceptions through threads, futures, thread_local objects and their
+// destructors, waiting on atomics, latches, semaphores, shared pointers.
 #include <atomic>
 #include <barrier>
 #include <condition_variable>

@@ -1,5 +1,5 @@
-// Rust: locks, conditions, channels, parking, scopes, panics, thread-locals: all
-// of them wait by the kernel call itself, not through the C library's functions.
+// Rust: locks, conditions, channels, parking, scopes, panics, thread-locals: all of
+// them wait by the system call itself, not through the C library's functions.
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, Once, OnceLock, RwLock, mpsc};
@@ -64,7 +64,7 @@ fn main() {
                 meet.wait();
             }));
         }
-        // A scope alone does not wait for the ends of their locals.
+        // The end of a scope does not wait for the destructors of their thread-locals.
         for thread in threads {
             thread.join().expect("ended well");
         }

@@ -7,7 +7,7 @@
 #define ROUNDS (3000 * scale)
 #define RELAXED memory_order_relaxed
 
-/* All on one page, with the hot counters' kind of data among it. */
+/* All on one page, beside plain counters. */
 static struct {
     volatile long counters[8];
     _Atomic long x, y, flag, data;
@@ -45,7 +45,7 @@ static void *message(void *number) {
     return NULL;
 }
 
-/* Store buffering with fences: not both old. */
+/* Store buffering with fences: not both threads may read the old value. */
 static void *buffering(void *number) {
     for (long i = 1; i <= ROUNDS / 4; i++) {
         meet();
@@ -114,7 +114,7 @@ static void *peterson(void *number) {
     return NULL;
 }
 
-/* Every way to update a word at once. */
+/* Every way to update a word atomically. */
 static void *updates(void *number) {
     long own = (long)number;
     for (long i = 0; i < ROUNDS * 20; i++) {

@@ -31,7 +31,7 @@ static int faults(volatile char *at) {
 static void *map(void *number) {
     long own = (long)number;
     for (long i = 0; i < 20 * scale; i++) {
-        /* One thread makes it, all use it, another drops it. */
+        /* One thread maps it, all use it, another unmaps it. */
         if (own == i % THREADS) {
             handed = mmap(NULL, 64 * PAGE, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             CHECK(handed != MAP_FAILED);
@@ -69,7 +69,7 @@ static void *map(void *number) {
     return NULL;
 }
 
-/* Writes to a private mapping are the process's, not the thread's. */
+/* Writes to a private mapping are visible to the whole process, not to the thread alone. */
 static char *private_file, *shared_file;
 
 static void *write_files(void *number) {

@@ -28,7 +28,7 @@ static void tick(int signal) {
     __atomic_fetch_add(&ticks, 1, __ATOMIC_RELAXED);
 }
 
-/* On a stack of its own, which lies elsewhere than the thread's. */
+/* On an alternate stack, which does not lie on the thread's. */
 static void elsewhere_handler(int signal) {
     char here;
     (void)signal;
@@ -50,7 +50,7 @@ static void *receive(void *number) {
     errno = 4711;
     while (!stop) heat(self, 1000);
     CHECK(errno == 4711);
-    /* What was blocked is pending for this thread alone, and can be taken. */
+    /* The signal was blocked, so it is pending for this thread alone, and can be taken. */
     sigset_t pending;
     CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR2) == (self == 1));
     if (self == 1) {

@@ -1,6 +1,6 @@
-/* Output of many threads through one stream and through descriptors, whole lines
- * and none lost; blocking calls with buffers next to hot data; waits that end by
- * time and by nothing else. */
+/* Output of many threads through one stream and through descriptors, in whole lines
+ * of which none is lost; blocking calls with buffers next to hot data; waits that end
+ * by their timeouts and by nothing else. */
 #include "check.h"
 #include <poll.h>
 #include <sys/epoll.h>
@@ -11,7 +11,7 @@
 
 static int pipes[2], lines[2];
 static FILE *out;
-/* On the page of the counters. */
+/* Buffers on the page of the counters. */
 static struct {
     volatile long counters[8];
     char buffer[256];
@@ -42,7 +42,7 @@ static void *collect(void *unused) {
     return unused;
 }
 
-/* The kernel reads and writes beside what threads count. */
+/* The kernel reads and writes beside the threads' counters. */
 static void *receive(void *unused) {
     long sum = 0;
     char first[3], second[sizeof near.buffer];
@@ -76,7 +76,7 @@ static void *send(void *unused) {
     return unused;
 }
 
-/* None of these may end early or with an error of its own. */
+/* None of these waits may end early or with an error. */
 static void *sleep_well(void *number) {
     struct timespec begin, end, pause = {0, 150000000};
     CHECK(clock_gettime(CLOCK_MONOTONIC, &begin) == 0);

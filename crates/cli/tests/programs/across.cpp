@@ -1,6 +1,6 @@
-// Tasks in threads that compute on neighbours of one page, throw across threads, and
-// hand results over by futures, condition variables and atomics. Prints sums that do
-// not depend on who ran when.
+// Tasks in threads that compute on neighbours of one page, throw exceptions across
+// threads, and pass results by futures, condition variables and atomics. Prints sums
+// that do not depend on the order in which the threads ran.
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>

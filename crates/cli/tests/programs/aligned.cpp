@@ -1,5 +1,5 @@
-// Asks for blocks in every way in which an alignment can be asked for; each size is asked
-// for once.
+// Allocates blocks in every way in which an alignment can be requested; each size is
+// requested once.
 #include <malloc.h>
 #include <new>
 #include <stdlib.h>

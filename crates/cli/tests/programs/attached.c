@@ -1,12 +1,12 @@
-/* Counts in threads, falsely shared, until its standard input says something; then says
- * whether all counts are right. With "calls" it does meanwhile what could see that it is
- * being repaired: signals, faults of its own, children, kernel calls with pointers to what
- * its threads write; in so many rounds if that is said too, and then ends. With "no-code" and
- * "no-room" nothing can be put into it. With "apart" each thread has a page of its own. With
- * "confines" and "workers-confine" it may not change its signals' actions any more from SIGUSR1
- * on, it or its counting threads alone. With YIELDS defined its own code calls the kernel, for
- * nothing that anybody need see; with RESTARTS it has what programs have whose threads use data of
- * their CPU's. */
+/* Counts in threads, falsely shared, until it reads a byte from standard input; then says whether
+ * all counts are right. With "calls" it meanwhile does things by which it could notice a repair:
+ * signals, faults of its own, children, system calls with pointers to data that its threads write;
+ * as many rounds as the next argument says, if there is one, and then it ends. With "no-code" and
+ * "no-room" no code can be put into it. With "apart" each thread has a page of its own. With
+ * "confines" and "workers-confine" a SIGUSR1 makes it filter its system calls: from then on the
+ * program, or its counting threads alone, may not change actions of signals. With YIELDS defined
+ * its own code makes system calls without pointers; with RESTARTS it has the section of programs
+ * whose threads use data of their CPU (rseq). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -50,7 +50,7 @@ static const unsigned long sequence[4] __attribute__((section("__rseq_cs"), used
 #endif
 
 static volatile int stop;
-/* 1: who counts is to confine itself; more: so many have. */
+/* 1: the counting threads are to confine themselves; more: so many have. */
 static volatile int confining;
 static long wanted[2];
 static int wrong;
@@ -68,7 +68,7 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
     siglongjmp(back, 1);
 }
 
-/* Code that is interrupted is the program's or a library's, never a copy. */
+/* The interrupted code is the program's or a library's, never a copy. */
 static void on_signal(int signal, siginfo_t *info, void *context) {
     (void)info;
     signals += signal == SIGUSR1;
@@ -79,8 +79,8 @@ static void on_signal(int signal, siginfo_t *info, void *context) {
 
 static void on_simple(int signal) { signals += signal == SIGUSR2; }
 
-/* Whoever asks for the action of a signal ends the program, here or, with these flags, in all
- * threads. */
+/* From now on rt_sigaction kills the program, if this thread calls it or, with
+ * SECCOMP_FILTER_FLAG_TSYNC in `flags`, if any thread does. */
 static void confine(unsigned flags) {
     struct sock_filter instructions[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
@@ -115,8 +115,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* What it writes is its own: to add nothing to another's count would take back what that
- * one has counted meanwhile. */
+/* Writes only a byte of its own. Adding 0 to another thread's count would undo what that thread has
+ * counted meanwhile. */
 static void *short_life(void *argument) {
     shared.text[60]++;
     return argument;
@@ -160,7 +160,7 @@ static void masks(void) {
     CHECK(pthread_sigmask(SIG_SETMASK, &old, NULL) == 0);
 }
 
-/* A signal is there once. */
+/* A signal is delivered once. */
 static void waited(void) {
     sigset_t one, old;
     struct timespec none = {0, 0};
@@ -173,7 +173,7 @@ static void waited(void) {
     CHECK(pthread_sigmask(SIG_SETMASK, &old, NULL) == 0);
 }
 
-/* So is a connection. */
+/* A connection is accepted once. */
 static void connections(void) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     socklen_t length = sizeof(sa_family_t);
@@ -189,7 +189,7 @@ static void connections(void) {
     close(called), close(caller), close(listener);
 }
 
-/* And a message. */
+/* A message is received once. */
 static void messages(void) {
     int pair[2];
     char byte = 0;
@@ -201,7 +201,7 @@ static void messages(void) {
     close(pair[0]), close(pair[1]);
 }
 
-/* The rights stay as they are; the key is the one that all memory has. */
+/* The access rights stay as they are; key 0 is the one that all memory has. */
 static void keys(void) {
     pkey_mprotect(&shared, sizeof shared, PROT_READ | PROT_WRITE, 0);
 }
@@ -227,7 +227,7 @@ static void transfers(void) {
     struct iovec parts[2] = {{text, 10}, {shared.text + 100, 54}};
     CHECK(writev(ends[1], parts, 2) == 64);
     CHECK(read(ends[0], text, sizeof text) == sizeof text);
-    /* Into two pages, of which the first may be moved. */
+    /* From two pages, of which the first may be moved. */
     CHECK(write(ends[1], &shared, sizeof shared.text + 16) == sizeof shared.text + 16);
     char big[1024];
     CHECK(read(ends[0], big, sizeof big) == sizeof shared.text + 16);
@@ -239,7 +239,7 @@ static void disturb(long rounds) {
     sigaction(SIGSEGV, &action, NULL);
     action.sa_sigaction = on_signal;
     sigaction(SIGUSR1, &action, NULL);
-    /* Each of them may be the first that meets moved bytes, which it sends back. */
+    /* Each of them may be the first that accesses moved bytes, which then go back. */
     static void (*const all[])(void) = {transfers, masks, actions, connections, messages, waited, keys};
     const int count = sizeof all / sizeof *all;
     sigfillset(&shared.set);
@@ -264,13 +264,13 @@ static void disturb(long rounds) {
     }
 }
 
-/* Memory never becomes code here. */
+/* From now on no memory can become executable. */
 static void allow_no_code(void) {
     enum { SET_MDWE = 65, REFUSE_EXEC_GAIN = 1 };
     if (prctl(SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0) != 0) printf("not ");
 }
 
-/* Takes all addresses that jumps from the C library reach. */
+/* Maps all addresses that jumps from the C library reach. */
 static void leave_no_room(void) {
     const unsigned long step = 1 << 20, reach = 2200UL << 20;
     unsigned long library = (unsigned long)&printf & ~(step - 1);

@@ -1,5 +1,5 @@
-/* Rings the bell by which bytes are moved at a thread of its own that waits in the
- * kernel: no wait may end early, but a signal of the program's own must end it. */
+/* Sends the signal by which bytes are moved to a thread of its own that waits in the kernel: it
+ * must not end any wait early, but a signal of the program's own must. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -31,7 +31,7 @@ static void ring(pid_t thread) {
 
 static void *ringer(void *unused) {
     (void)unused;
-    /* Few enough that a wait which starts again each time comes to its end. */
+    /* Few enough that a wait which is restarted each time comes to its end. */
     for (int at = -1; !done;) {
         if (at != step) {
             at = step;
@@ -55,7 +55,7 @@ static void check(const char *what, int is_right) {
 
 static void *interrupter(void *unused) {
     (void)unused;
-    /* Until the wait has ended: the signal may come before it begins. */
+    /* Sent until the wait has ended, for a signal may arrive before the wait begins. */
     for (int at = step; at == step;) {
         usleep(20000);
         syscall(SYS_tgkill, getpid(), waiter, SIGUSR1);

@@ -1,7 +1,7 @@
-/* Threads that may be cancelled at any instruction, as redis' are, and are while they count,
- * falsely shared; and children by vfork before. With "stay" they end otherwise. Says whether each
- * was unwound from where it was:
- * compiled with -fnon-call-exceptions their handlers run only then. */
+/* Threads that may be cancelled at any instruction, as redis' threads are, and that are while they
+ * count, falsely shared; before that, children by vfork. With "stay" the threads end by themselves.
+ * Says whether each was unwound from the instruction at which it was: compiled with
+ * -fnon-call-exceptions, its cleanup handlers run only then. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

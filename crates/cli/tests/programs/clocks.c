@@ -1,5 +1,5 @@
-/* Threads count in a line that they share falsely, and have the kernel write the clock of
- * their CPU time beside it, by the kernel's own library in the program. Says how often that
+/* Threads count in a line that they share falsely, and have the clock of their CPU time written
+ * beside it: by clock_gettime, which the vDSO begins and the kernel ends. Says how often a call
  * failed. */
 #define _GNU_SOURCE
 #include <errno.h>

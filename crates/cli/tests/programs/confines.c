@@ -1,6 +1,6 @@
-/* Threads, more than there are CPUs, count in pairs that share lines falsely. When they have for a
- * while, the program allows itself only the kernel calls that it needs to end; any other kills it.
- * They count on, and one dereferences a null pointer now and then, which a handler mends. */
+/* Threads, more than there are CPUs, count in pairs that share lines falsely. After a while the
+ * program filters its system calls; any call that it does not need to end kills it. The threads
+ * count on, and one reads through a null pointer now and then, which a handler skips. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -26,7 +26,7 @@ static volatile int faults;
 
 static void on_fault(int signal, siginfo_t *info, void *context) {
     (void)signal, (void)info;
-    /* The read that faults is of two bytes: `mov (%rax), %al`. */
+    /* The read that faults, `mov (%rax), %al`, is 2 bytes long. */
     ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] += 2;
     faults++;
 }

@@ -1,6 +1,6 @@
-/* Two threads, each with a counter of its own that a wrapper allocated: by
- * `xmalloc`, or by the C library's `strdup`. Counters of another place in the
- * program come from the same wrapper. Says of both how they lie. */
+/* Two threads, each with a counter of its own that a wrapper allocated: `xmalloc`,
+ * or the C library's `strdup`. The same wrapper allocates counters for another call
+ * site. Says of both call sites whether their counters share a line. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

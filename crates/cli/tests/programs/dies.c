@@ -1,5 +1,5 @@
-/* Two threads share a line falsely. When the page has been taken away from where it was, the
- * program dies, by a fault or by abort; or says that it waited in vain. */
+/* Two threads share a line falsely. When its bytes have been moved and its page can't be accessed,
+ * the program dies, by a fault or by abort; or says that it waited in vain. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Whether nobody may reach the page where it was. */
+/* Whether the page can't be accessed, because its bytes have been moved. */
 static int is_moved(void) {
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[512];
@@ -41,9 +41,9 @@ int main(int argc, char **argv) {
     for (int looks = 0; looks < 1500; looks++) {
         usleep(20000);
         if (!is_moved()) continue;
-        /* It has settled, and copies of code run. */
+        /* By then the threads execute copies of code. */
         usleep(100000);
-        /* It may have gone back, for one reason or another. */
+        /* The bytes may have gone back meanwhile. */
         if (!is_moved()) continue;
         if (by_fault) *(volatile int *)argc = 1;
         abort();

@@ -1,7 +1,7 @@
-/* Fibers in threads: their stacks lie between other data of the heap, and each thread goes
- * from one to the other all the time. Says whether each had on its stack what it left there,
- * and what they counted together. With "asm" threads change stacks without the C library,
- * and each has a stack for signals. */
+/* Fibers in threads: their stacks lie between other data of the heap, and each thread switches
+ * between them all the time. Says whether each fiber found on its stack what it had written, and
+ * the sum of their counts. With "asm" threads switch stacks without the C library, and each has
+ * an alternate signal stack. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ struct fiber {
 static long rounds = 4000;
 static int by_hand;
 
-/* Keeps what a function keeps, and goes on on another stack. */
+/* Saves the registers that calls preserve, and continues on another stack. */
 void change(void **from, void *to);
 __asm__(".globl change\nchange:\n"
         "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"

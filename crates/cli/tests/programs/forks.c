@@ -1,8 +1,8 @@
-/* Programs whose threads run in other processes than the first one. The argument
- * says how: `fork` runs them in a child, `exec` in a program of its own, this
- * one again, in a child; `late-exec` the same after the child has worked for a
- * while; `become` after an exec of this one in place. What they
- * share is the global `tallies`, or a block that is allocated in
+/* Programs whose threads run in other processes than the first one. The argument says
+ * how: `fork` runs them in a forked child; `exec` in a child that executes this program
+ * again; `late-exec` the same after the child has worked for a while; `become` in this
+ * process, after it has executed this program again. What the threads share is the
+ * global `tallies`, or a block that is allocated in
  *   `heap`          the process itself,
  *   `fork-heap`     a forked child,
  *   `exec-heap`     the program that a child executes, in any of the ways that
@@ -136,8 +136,8 @@ static int share_inherited(void)
     return status;
 }
 
-/* As servers do that fork before they serve: each child counts in a slot of its
- * own of memory that all have in common. With `apart` each has a line. */
+/* Like servers that fork before they serve: each child counts in a slot of its own in
+ * memory that all children share. With `apart` each slot has a line. */
 static int serve(int apart)
 {
     struct tally *slots = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,11 +1,11 @@
 /* Two threads count in neighbouring slots, in a loop of plain writes, and then in a total, by
  * a locked instruction of the same function: all of this program's code is on a page or two
  * with such instructions.
- * `until` counts until the process's memory shows that somebody was isolated, `often` locks
- * after every 200 plain writes, `each` after every one. `hand` has a lock that is taken by an
- * exchange and given back by a plain store; under it both count in the same slot, in a loop
- * that orders nothing: who computes there in isolation must not give the lock back
- * before others can see what it counted. */
+ * `until` counts until the process's memory shows that a thread was isolated; `often` executes a
+ * locked instruction after every 200 plain writes, `each` after every one. In `hand`, both count in
+ * the same slot under a lock that is taken by an exchange and released by a plain store, in a loop
+ * in which nothing orders memory: an isolated thread must not release the lock before others can
+ * see its counts. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

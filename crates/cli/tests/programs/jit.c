@@ -22,7 +22,7 @@ static loop *volatile run;
 /* add qword [rdi], 1; mov [rsi], rdx; dec rdx; jnz back; ret */
 static const unsigned char adding[] = {0x48, 0x83, 0x07, 0x01, 0x48, 0x89, 0x16, 0x48,
                                        0xff, 0xca, 0x75, 0xf4, 0xc3};
-/* The same with `add qword [rsi + 8], 1`, padded by nothing. */
+/* The same with `add qword [rsi + 8], 1`, without padding. */
 static const unsigned char private[] = {0x48, 0x83, 0x46, 0x08, 0x01, 0x48, 0x89,
                                         0x16, 0x48, 0xff, 0xca, 0x75, 0xf3, 0xc3};
 

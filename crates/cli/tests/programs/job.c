@@ -1,7 +1,7 @@
-/* Two threads that share a page falsely all the time, while the first one talks with the
- * terminal. `WORD`: what its mappings must show before it is ready, if that ever comes.
- * `handles`: it counts its stops itself, and ends in its own way. `ignores`: it does not
- * stop. */
+/* Two threads that share a page falsely all the time, while the first one reads from and writes to
+ * the terminal. `WORD`: text that its mappings must show before it is ready, if that is ever so.
+ * `handles`: it counts its stops itself, and ends on SIGINT by its own handler. `ignores`: it
+ * ignores stops. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -30,12 +30,12 @@ static void stop(int number) {
     sigaddset(&one, SIGTSTP);
     raise(SIGTSTP);
     sigprocmask(SIG_UNBLOCK, &one, 0);
-    /* It stops here and goes on later. */
+    /* It stops in this call and goes on after it. */
     signal(SIGTSTP, stop);
 }
 
-/* The first thread, which gets this, waits for a line or is about to, and then waits no more:
- * its call is interrupted, or finds nothing to read from. */
+/* The first thread handles SIGINT while it waits for a line or is about to. Either way it does not
+ * wait on: its call is interrupted, or finds standard input closed. */
 static void end(int number) { enough = 1; close(0); }
 
 int main(int words, char **word) {
@@ -50,8 +50,8 @@ int main(int words, char **word) {
         action.sa_handler = end;
         sigaction(SIGINT, &action, 0);
     }
-    /* Signals are the first thread's: it says nothing before it has handled a stop to the end,
-     * and nobody else interrupts its reading. */
+    /* Only the first thread handles signals: it writes nothing before it has handled a stop to
+ * the end, and no signal at another thread is to interrupt its reading. */
     sigset_t handled;
     sigemptyset(&handled);
     sigaddset(&handled, SIGTSTP);

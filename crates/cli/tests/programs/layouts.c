@@ -1,5 +1,5 @@
-/* Two threads take turns in writing two words of one object, so that what each of
- * them misses is known: `layouts global|heap|array ROUNDS`. */
+/* Two threads take turns in writing two words of one object, so that the misses of
+ * each are known: `layouts global|heap|array ROUNDS`. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ struct pair {
 	long second;
 };
 
-/* Each on lines of its own, so that nothing but the two words meets. */
+/* On lines of its own, so that only the two words share one. */
 _Alignas(256) static pthread_barrier_t turn;
 _Alignas(256) static long rounds;
 

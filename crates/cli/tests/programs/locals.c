@@ -1,6 +1,6 @@
-/* Two threads write different fields of one record, which is a thread-local
- * variable of a library: `locals RUNS [LIBRARY [remove]]`. The library is linked,
- * or loaded by the threads' creator if its path is given, who may remove it. */
+/* Two threads write different fields of one record, which is a thread-local variable of a
+ * library: `locals RUNS [LIBRARY [remove]]`. The library is linked or, if its path is given,
+ * loaded by the thread that creates the others; `remove` deletes its file then. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void *owner(void *argument)
     shared = my_tally();
     pthread_barrier_wait(&ready);
     count(&shared->own);
-    /* The block lives as long as its thread. */
+    /* The record exists only as long as its thread. */
     pthread_barrier_wait(&ready);
     printf("%ld %ld\n", shared->own, shared->given);
     return argument;

@@ -1,5 +1,5 @@
-/* The library of locals.c, in C and in C++: one thread-local record, aligned so
- * that a line holds it as a whole. */
+/* The library of locals.c, for C and for C++: one thread-local record, aligned so
+ * that it lies on one line. */
 #ifdef __cplusplus
 #define LOCAL thread_local
 extern "C"

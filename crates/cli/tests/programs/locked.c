@@ -1,5 +1,5 @@
-/* Locks memory that its threads share falsely, again and again, and has other memory locked
- * all the time: locking must not fail, and nothing of it must be lost. */
+/* Locks memory that its threads share falsely, again and again, and keeps other memory locked
+ * all the time: locking must not fail, and no count may be lost. */
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>

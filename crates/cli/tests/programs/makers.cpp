@@ -1,6 +1,6 @@
 // Two threads, each with a counter of its own, allocated as the first argument says;
-// counters of another function are allocated in the same way. Says of both how they
-// lie. The second argument is how often to count.
+// counters of another function are allocated in the same way. Says of both whether
+// they share a line. The second argument is how often to count.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +12,7 @@ struct Counter {
     long count = 0, spare = 0;
 };
 
-// Part of its callers, as templates and small functions of a library are.
+// Inlined into its callers, as templates and small functions of a library are.
 __attribute__((always_inline)) static inline long *make(const char *how) {
     if (strcmp(how, "new") == 0) return &(new Counter)->count;
     return &(new (std::nothrow) Counter)->count;
@@ -24,7 +24,7 @@ __attribute__((noinline)) static void make_busy(const char *how, long **to) {
 
 __attribute__((noinline)) static void make_idle(const char *how, long **to) {
     for (int i = 0; i < 3; i++) to[i] = make(how);
-    asm volatile("" ::: "memory"); // not the same function as the other
+    asm volatile("" ::: "memory"); // keeps compilers from merging the two functions
 }
 
 static bool on_one_line(long **blocks, int first) {

@@ -1,4 +1,4 @@
-//! As `makers.cpp`, with boxes or vectors.
+//! Like `makers.cpp`, with boxes or vectors.
 
 struct Counter {
     _count: u64,

@@ -1,7 +1,7 @@
-/* What of the C library's code, of the arguments and of the environment is as natively.
- * `apart`: two threads count, each for itself, and nothing is to be isolated.
- * `beside`: they share a page until the memory of the process shows that somebody was
- * isolated. `wait`: the same, and then everybody waits to be killed. */
+/* Which part of the C library's code, of the arguments and of the environment is unchanged.
+ * `apart`: two threads count, each on a page of its own, and nothing is to be isolated.
+ * `beside`: they share a page until the memory of the process shows that a thread was
+ * isolated. `wait`: the same, and then all threads wait to be killed. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -52,7 +52,7 @@ static void until_isolated(void) {
     enough = 1;
 }
 
-/* Bytes of the C library's code that are not as in its file. */
+/* How many bytes of the C library's code differ from its file. */
 static long changed(void) {
     char line[512], path[512];
     unsigned long start, end, offset;
@@ -73,8 +73,8 @@ static long changed(void) {
     return bytes;
 }
 
-/* Whether the kernel tells `words`, in their order: between them may be what the program
- * does not see, which is where libraries that are loaded before it took their own out. */
+/* Whether the kernel's file has `words`, in their order. Between them may be variables that the
+ * program does not see: those that a preloaded library has removed from its environment. */
 static int told(const char *path, char **words) {
     static char text[1 << 20];
     FILE *file = fopen(path, "r");

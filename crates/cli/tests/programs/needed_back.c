@@ -1,5 +1,5 @@
-/* Two threads share a line falsely, while a third hands memory on the same page to the
- * kernel now and then: what was moved has to go back, and can be moved again. */
+/* Two threads share a line falsely, while a third passes memory on the same page to the kernel
+ * now and then: moved bytes have to go back for that, and can be moved again. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* Two small blocks: do they lie on one line? `threads`: each is allocated by a
- * thread of its own; `main`: both by the main thread, at one call, whose place
- * in the file `where` prints. */
+ * thread of its own; `main`: both by the main thread, at one call, whose return
+ * address in the file `where` prints. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Written out so that the address that the call returns to has a name. */
+/* Written out so that the return address of the call has a name. */
 __asm__(".text\n"
         ".type ask, @function\n"
         "ask: sub $8, %rsp\n"
@@ -24,7 +24,7 @@ static pthread_barrier_t both;
 
 static void *allocate(void *place) {
     *(void **)place = malloc(16);
-    /* Neither ends before the other has its block. */
+    /* No thread ends before the other has its block. */
     pthread_barrier_wait(&both);
     return NULL;
 }

@@ -1,5 +1,5 @@
-/* The C library blocks all signals as it begins and ends threads, and frees memory meanwhile. Counts
- * how often a thread was seen to block SIGSEGV then: who faults there is killed. */
+/* The C library blocks all signals while it begins and ends threads, and frees memory then. Counts
+ * how often a thread was seen to block SIGSEGV: a fault at such a moment kills the program. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* OpenMP: each thread adds to a sum of its own, and the sums lie side by side. After each round
- * threads wait for each other, which OpenMP's library does by kernel calls of its own. Arguments: threads,
- * rounds, passes over the elements in each. With -DAPART=8 sums have lines of their own. */
+/* OpenMP: each thread adds to a sum of its own, and the sums lie side by side. After each round the
+ * threads wait for each other, for which OpenMP's runtime makes system calls of its own. Arguments:
+ * threads, rounds, passes over the elements per round. With -DAPART=8 sums have lines of their own. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ int main(int count, char **arguments) {
     int threads = count > 1 ? atoi(arguments[1]) : 2;
     long rounds = count > 2 ? atol(arguments[2]) : 20;
     long passes = count > 3 ? atol(arguments[3]) : 1000;
-    /* Volatile, as sums are that a compiler can't keep in registers. */
+    /* Volatile, like sums that a compiler can't keep in registers. */
     volatile long *sum = aligned_alloc(64, (size_t)threads * 64);
     long *value = calloc(ELEMENTS, sizeof *value);
     long under_lock = 0, taken = 0;

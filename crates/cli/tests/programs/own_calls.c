@@ -1,5 +1,5 @@
-/* Makes a process by a kernel call of its own, after its threads have computed on one
- * line: nothing that stands before the C library's functions sees that. */
+/* Makes a process by a system call of its own, after its threads have computed on one line:
+ * wrappers of the C library's functions do not see that call. */
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/* A library that makes kernel calls itself, as OpenMP's does: each with what compilers put around
- * them, which is what hooks have to make room in. Results are the kernel's. */
+/* A library that makes system calls itself, as OpenMP's runtime does: each function has around its
+ * call what compilers put there, and a hook has to replace. Results are the kernel's. */
 #include <stddef.h>
 
 #define BODY(NUMBER, BEHIND)                                                                       \
@@ -11,7 +11,7 @@
                      : "rcx", "r11", "memory", "cc");                                              \
     return result
 
-/* A comparison and a branch behind the call; the number lies in a register from before the loop. */
+/* A comparison and a branch follow the call; its number is in a register since before the loop. */
 long own_again(long a, long b, long c, long d) {
     long result;
     register int number __asm__("r9") = 202;
@@ -26,14 +26,14 @@ long own_again(long a, long b, long c, long d) {
     return result;
 }
 
-/* The number is known, and nothing but the return is behind it. */
+/* The number is a constant, and only the return follows the call. */
 long own_futex(long a, long b, long c, long d) { BODY(202, ""); }
 
 static long last;
 long own_clock(long a, long b, long c, long d) {
     long result;
     register long r10 __asm__("r10") = d;
-    /* What lies beside the call is counted from where it is. */
+    /* The instructions beside the call have operands relative to RIP. */
     __asm__ volatile("movl $228, %%eax\n"
                      "movq last_clock(%%rip), %%rcx\n"
                      "syscall\n"
@@ -48,7 +48,7 @@ long own_clock(long a, long b, long c, long d) {
     return last;
 }
 
-/* A jump behind it. */
+/* A jump follows the call. */
 long own_write(long a, long b, long c, long d) {
     BODY(1, "jmp 1f\n"
             ".p2align 4\n"
@@ -85,7 +85,7 @@ long own_thread(void) {
 }
 
 #ifdef BETWEEN
-/* Nothing fits before or behind it: branches lead to both. */
+/* The instructions before and after the call are branch targets, so a hook can replace neither. */
 long own_between(long a, long b, long c, long d) {
     long result;
     register long r10 __asm__("r10") = d;

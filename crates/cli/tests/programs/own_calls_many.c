@@ -1,6 +1,6 @@
-/* Threads that hand memory of the heap to the kernel by calls that a library of theirs makes itself
- * (own_calls_library.c), and that wait for each other so: every result is known. Its argument is how often.
- * With -DLATE the second one is the library's path, and it is loaded after threads have computed. */
+/* Threads pass memory of the heap to system calls that a library makes itself
+ * (own_calls_library.c), and wait for each other by such calls; all results are known. The argument
+ * is the number of rounds. With -DLATE a second one is the library's path: it is loaded later. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -37,7 +37,7 @@ long own_thread(void);
 
 enum { WAIT = 0 | 128, WAKE = 1 | 128, SHARED = 128, AGAIN = -11 };
 
-/* All that threads share lies side by side in the heap. */
+/* One element per thread; the elements lie side by side in the heap. */
 struct place {
     atomic_int word;
     int two[2];
@@ -84,7 +84,7 @@ static void *use(void *argument) {
     return NULL;
 }
 
-/* Two in turns: who waits is woken wherever the word is by then. */
+/* Two threads take turns: a waiting thread is woken wherever the word has been moved meanwhile. */
 static void *ping(void *argument) {
     int own = (int)(long)argument;
     for (long i = 0; i < rounds / 4; i++) {

@@ -1,4 +1,4 @@
-/* A program that handles its own faults, forks, and hands memory that its threads
+/* A program that handles its own faults, forks, and passes memory that its threads
  * write to the kernel, while these threads share a line falsely. */
 #define _GNU_SOURCE
 #include <pthread.h>

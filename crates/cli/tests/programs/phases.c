@@ -1,7 +1,7 @@
-/* Two threads share a line falsely, and after a while other bytes of the same object: the
- * second phase begins when the bytes of the first have been moved, which the program sees
- * by the code that is mapped for it, with a call that needs the object where it was.
- * It ends when the bytes have been moved in another way, or after some seconds. */
+/* Two threads share a line falsely, and after a while other bytes of the same object. The second
+ * phase begins when the bytes of the first have been moved: the program sees the mapping of copies
+ * of its code. Then a system call needs the object in place, so the bytes go back. It ends when
+ * they have been moved into other groups, or after some seconds. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static struct {
     char text[512];
 } __attribute__((aligned(4096))) shared;
 
-/* 0 and 1; 2 is the end. */
+/* 0 or 1; 2 ends the threads. */
 static volatile int phase __attribute__((aligned(4096)));
 static long done[2][2];
 
@@ -37,7 +37,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* How many areas have code of their own. */
+/* How many areas of moved bytes have copies of code. */
 static int areas(void) {
     char line[512];
     int count = 0;
@@ -54,7 +54,7 @@ static long seconds(void) {
     return now.tv_sec;
 }
 
-/* Until there are so many, and a while longer. */
+/* Waits until there are `wanted` areas, and a while longer. */
 static int wait_for(int wanted) {
     long end = seconds() + AT_MOST;
     int there;

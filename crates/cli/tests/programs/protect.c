@@ -1,6 +1,6 @@
-/* What threads are promised, while two of them compute on neighbours of one page. The
- * output must not depend on who is isolated when: each case natively and under protect.
- * `until` computes until the process's memory shows that somebody was isolated. */
+/* What threads are promised, while two of them compute on neighbours of one page. The output must
+ * not depend on which thread is isolated when: each case runs natively and under protect.
+ * `until` computes until the process's memory shows that a thread was isolated. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>
@@ -59,7 +59,7 @@ static void *locks(void *p) {
     }
     return p;
 }
-/* Data of one page handed over under a lock: each adds to the other's slot too. */
+/* Data of one page, passed on under a lock: each thread adds to the other's slot too. */
 static long handed[8] __attribute__((aligned(64)));
 static void *hand(void *p) {
     int id = (int)(long)p;
@@ -74,7 +74,7 @@ static void destroy(void *v) { __atomic_fetch_add(&destroyed, (int)(long)v, __AT
 static void cleanup(void *v) { other += (long)v; }
 static void *exits(void *p) { pthread_setspecific(key, (void *)7); tls += (long)p; spin((int)(long)p, LOOPS); if (tls != 5 + (long)p) printf("tls\n"); pthread_exit((void *)(tls + 40)); }
 static void *canceled(void *p) { pthread_cleanup_push(cleanup, (void *)100); spin(1, LOOPS); for (;;) { pthread_testcancel(); spin(2, 1000); } pthread_cleanup_pop(0); return 0; }
-static volatile int begun; /* what is done to a thread may be done from here on */
+static volatile int begun; /* the thread is ready to be interrupted or cancelled */
 static void until_begun(void) { while (!begun) usleep(1000); }
 static void *async(void *p) { int o; pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &o); pthread_cleanup_push(cleanup, (void *)1000); begun = 1; for (;;) shared[4].n++; pthread_cleanup_pop(0); return 0; }
 static volatile sig_atomic_t got; static volatile pid_t got_by;
@@ -137,7 +137,7 @@ static void watch(void) {
     }
     usleep(1000000); enough = 1; /* a second: isolated threads commit even if others take most of the CPUs */
 }
-static volatile int paused; /* until then the signal may have come too early */
+static volatile int paused; /* until it is set, signals are sent again: one may arrive before the pause */
 static void *pauser(void *p) { pause(); paused = 1; printf("paused %d\n", got > 0); return 0; }
 int main(int c, char **v) {
     const char *w = v[1]; setvbuf(stdout, 0, _IOLBF, 0); sem_init(&sem, 0, 1); pthread_spin_init(&sp, 0); pthread_barrier_init(&bar, 0, 2); pthread_key_create(&key, destroy);

@@ -1,8 +1,8 @@
-/* Blocks that two threads share falsely, one after the other, each freed when its threads
- * are done, and between them blocks in the same place that are shared truly: with atomic
- * additions, with a lock, and handed from thread to thread. Allocated by a wrapper. Each time the
- * heap has grown meanwhile, so that the blocks lie in memory that was not there before. */
-/* Code that orders memory is on pages of its own. */
+/* Blocks that two threads share falsely, one after the other, each freed when its threads have
+ * ended. Between them, blocks at the same address are shared truly: by atomic additions, by a lock,
+ * and passed from thread to thread. A wrapper allocates all. Before each block the heap grows, so
+ * that the block lies in memory that was not mapped before. */
+/* Functions on pages of their own, apart from code that orders memory. */
 #define PAGE __attribute__((noinline, aligned(4096)))
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
-/* Threads that count on one page, each for a short while and many one after the other, as
- * signals rain: the stops of a terminal on all of the process group, an interval timer, others
- * on the process, and queued ones on the threads themselves, none of which may be lost.
- * Handlers count on that page too, now and then for long. Status 3 and `right` if all
- * counts are what they must be.
+/* Threads that count on one page, each for a short while and many one after the other, while
+ * signals arrive all the time: a terminal's stops at all of the process group, an interval timer's
+ * and others at the process, and queued ones at single threads, none of which may be lost.
+ * Handlers count on that page too, and some take long. Status 3 and `right` if all counts are
+ * right.
  * Usage: rain ROUNDS */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -17,7 +17,7 @@
 
 enum { THREADS = 3, LOOPS = 4000000, SHORT = 100, LONG = 2000000, OUTSTANDING = 20 };
 
-/* A word for each thread, and one for the handlers that it runs. */
+/* A word for each thread, and one for the handlers that run on it. */
 volatile unsigned long shared[512] __attribute__((aligned(4096)));
 static char beside[4096] __attribute__((aligned(4096), used));
 static __thread int own = 100;
@@ -25,7 +25,7 @@ static __thread unsigned handled, wanted;
 static atomic_ulong wanted_of_handlers;
 static atomic_int sent, got, threads_left, over;
 
-/* No instruction on these pages orders memory. */
+/* On pages of their own, on which no instruction orders memory. */
 #define ALONE __attribute__((noinline, aligned(4096)))
 ALONE static void count(int word, unsigned long loops) {
     for (unsigned long i = 0; i < loops; i++) shared[word]++;
@@ -57,7 +57,7 @@ static void *compute(void *p) {
     pthread_mutex_lock(&lock[me]);
     lives[me] = 0;
     pthread_mutex_unlock(&lock[me]);
-    /* Whatever was sent to us is met on the way back from this call. */
+    /* Signals that are pending for this thread are handled when this call returns. */
     sched_yield();
     sigfillset(&mask);
     pthread_sigmask(SIG_SETMASK, &mask, 0);
@@ -91,7 +91,7 @@ int main(int words, char **word) {
     int handled_ones[] = {SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGALRM, SIGRTMIN};
     for (int i = 0; i < 6; i++) sigaction(handled_ones[i], &action, 0);
     for (int i = 0; i < THREADS; i++) pthread_mutex_init(&lock[i], 0);
-    /* Only those that count meet the signals of the process. */
+    /* Only the counting threads handle signals of the process. */
     sigset_t most;
     sigfillset(&most);
     pthread_sigmask(SIG_SETMASK, &most, 0);

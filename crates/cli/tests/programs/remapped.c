@@ -1,7 +1,7 @@
-/* Memory that the C library gives back from inside while a thread computes: blocks that
- * `free` unmaps, and others at the same addresses. One thread reads what the other says by
- * plain stores alone, so that nothing but the news itself tells it. It prints what must
- * be the same however it is run. */
+/* The C library itself unmaps memory while a thread computes: blocks that `free` unmaps, and then
+ * others at the same addresses. One thread reads what the other announces by plain stores alone, so
+ * that nothing else makes the change visible. The output must be the same however the program is
+ * run. */
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>

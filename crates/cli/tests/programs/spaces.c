@@ -1,6 +1,6 @@
 /* What a program's address space promises once its memory was made sharable, while two threads
- * compute on neighbours of one page. The first argument is the case. With a second one it waits
- * until the memory that it is about is sharable; the output is the same as without. */
+ * compute on neighbours of one page. The first argument is the case. With a second one the program
+ * waits until the memory of the case is sharable; the output is the same as without. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ struct slot shared[256] __attribute__((aligned(4096)));
 static volatile int enough;
 static int waits;
 
-/* What the first thread is given, and is to fill or to add up. */
+/* The block that the first thread is to fill or to add up. */
 static char *volatile given;
 static volatile long asked, answered, fills, sum;
 
@@ -44,7 +44,7 @@ static __attribute__((noinline)) void serve(void) {
 static void *count(void *p) {
     long id = (long)p, n = 0;
     sigset_t bells;
-    /* The handler is the first thread's: two that run it at once would lose counts by themselves. */
+    /* Only the first thread handles these: two threads that run the handler at once would lose counts. */
     sigemptyset(&bells);
     sigaddset(&bells, SIGALRM);
     sigaddset(&bells, SIGPROF);
@@ -58,7 +58,7 @@ static void *count(void *p) {
 
 static void pause_for(long milliseconds) {
     struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
-    /* As it must be in a child of vfork. */
+    /* A plain system call, because this runs in a child of vfork, too. */
     syscall(SYS_nanosleep, &time, 0);
 }
 
@@ -88,7 +88,7 @@ static char *map(long bytes) {
     return at;
 }
 
-/* A block whose bytes tell where they were, with nothing behind it. */
+/* A block whose bytes tell their address, with unmapped memory after it. */
 static char *block(long bytes) {
     char *at = map(bytes + 2 * PAGE) + PAGE;
     munmap(at - PAGE, PAGE);
@@ -103,7 +103,7 @@ static int is_whole(const char *at, long bytes) {
     return 1;
 }
 
-/* What the child says. */
+/* The child's exit status. */
 static int ended(pid_t child) {
     int status = 0;
     if (child < 0) return -errno;
@@ -111,7 +111,7 @@ static int ended(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1000 - status;
 }
 
-/* There is no room for the stack as it may grow, which comes last. */
+/* Address space runs out while memory is made sharable: the stack, at its greatest size, comes last. */
 static void half(void) {
     struct rlimit stack, space;
     long pages = 0;
@@ -134,7 +134,7 @@ static void half(void) {
     printf("child %d, here %ld %lu\n", status, heap[0], shared[9].n);
 }
 
-/* A file comes where a block was, and grows. */
+/* A file is mapped where a block was, and the mapping grows. */
 static void file(void) {
     char name[] = "/tmp/sunder-spaces-XXXXXX", byte[2] = {0, 0};
     int fd = mkstemp(name);
@@ -152,7 +152,7 @@ static void file(void) {
     moved[40 * PAGE] = 'b';
     if (pread(fd, byte, 1, 1) != 1 || pread(fd, byte + 1, 1, 40 * PAGE) != 1) exit(8);
     printf("in the file %.2s\n", byte);
-    /* What threads of two processes see. */
+    /* Memory that threads of two processes share. */
     char *common = mmap(at + 128 * PAGE, 2 * PAGE, BOTH, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     common = mremap(common, 2 * PAGE, PAGE, 0);
     char *further = map(PAGE);
@@ -164,7 +164,7 @@ static void file(void) {
     printf("child %d, in common %.1s\n", status, common + 7);
 }
 
-/* Lengths count in whole pages. */
+/* Lengths are rounded up to whole pages. */
 static void lengths(void) {
     char *grows = block(2 * PAGE), *stays = block(2 * PAGE), *ends = block(PAGE), *shrinks = block(4 * PAGE);
     wait_for(grows); wait_for(stays); wait_for(ends); wait_for(shrinks);
@@ -182,7 +182,7 @@ static void lengths(void) {
     printf("too much %d\n", none == MAP_FAILED && is_whole(less, 2 * PAGE));
 }
 
-/* A thread that can't be stopped for long, while another forks. */
+/* One thread can't be stopped for a while, and another forks. */
 static volatile int away;
 static void *starts(void *p) {
     while (!enough) {
@@ -209,7 +209,7 @@ static void slow(void) {
     printf("child %d\n", status);
 }
 
-/* Memory that children are not to have, and some that becomes such. */
+/* Memory that children must not inherit, and memory that is advised so later. */
 static void wiped(void) {
     char *empty = block(PAGE), *none = block(PAGE), *late = block(2 * PAGE);
     unsigned char there;
@@ -227,7 +227,7 @@ static void wiped(void) {
     }
 }
 
-/* Only then, with everything sharable. */
+/* Memory that is advised so only after all memory is sharable. */
 static void advised(void) {
     char *late = block(2 * PAGE);
     wait_for(late);
@@ -238,7 +238,7 @@ static void advised(void) {
     printf("child %d, here %d\n", status, is_whole(late, 2 * PAGE));
 }
 
-/* Discarded with no descriptor left. */
+/* Discards memory when the process may open no more descriptors. */
 static void full(void) {
     struct rlimit files = {3, 3};
     char *at = block(8 * PAGE);
@@ -268,7 +268,7 @@ static int children(void) {
     return found;
 }
 
-/* By another user than the one who has started it. */
+/* Goes on as another user than the one who started it. */
 static void dropped(void) {
     if (getuid()) { printf("no privileges to drop\n"); exit(77); }
     char *at = block(4 * PAGE), *hidden = block(PAGE);
@@ -286,7 +286,7 @@ static void dropped(void) {
     printf("child %d, here %d\n", status, is_whole(at, 2 * PAGE));
 }
 
-/* Nobody is isolated from the fork on. */
+/* No thread is isolated after the fork. */
 static void leaves(void) {
     wait_for(&shared);
     if (waits) pause_for(500);
@@ -303,7 +303,7 @@ static void ask(char *at, int to_fill) {
     while (answered != asked) pause_for(1);
 }
 
-/* Blocks that come while the threads are isolated, and blocks that nobody has touched by then. */
+/* Blocks that are mapped while the threads are isolated: written before, and never touched. */
 static void late(void) {
     enum { TIMES = 20 };
     int read = 0, filled = 0;
@@ -340,7 +340,7 @@ static void every(int which, int signal, long microseconds) {
     if (setitimer(which, &timer, 0)) exit(8);
 }
 
-/* A timer of CPU time that is set when threads are isolated, whose time is not the program's. */
+/* A timer of CPU time is set while threads are isolated: workers' time does not count for it. */
 static void timer(void) {
     wait_for(&shared);
     pause_for(50);
@@ -350,7 +350,7 @@ static void timer(void) {
     every(ITIMER_PROF, SIGPROF, 0);
 }
 
-/* Handlers that write while memory is made private for a fork. */
+/* Handlers write while the memory is made private for a fork. */
 static void bells(void) {
     char *at = map(64 * MIB);
     memset(at, 0, 64 * MIB);

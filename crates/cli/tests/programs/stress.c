@@ -1,8 +1,8 @@
-/* What broke the first system that made processes of threads (lost atomic additions, hangs
- * of spins and of trylock loops, private file mappings, lists, output, read, memalign),
- * and what puts strain on this one: many threads, locks, allocations, random ends. Threads
- * compute on one page all the while, in code of its own pages, so that they are isolated.
- * Each case prints what must be the same however it is run, and the status is 3.
+/* What broke the first system that made processes of threads (lost atomic additions, hangs of spins
+ * and of trylock loops, private file mappings, lists, output, read, memalign), and what puts strain
+ * on this one: many threads, locks, allocations, random ends. Meanwhile threads compute on one page,
+ * in code on pages of its own, so that they are isolated. The output of each case must be the same
+ * however it is run, and the status is 3.
  * Usage: stress CASE [SCALE [WEIGHT]]. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,7 +29,7 @@ static struct {
 extern char shared[4096] __attribute__((alias("shared_page")));
 static char beside[4096] __attribute__((aligned(4096), used));
 static long scale = 1;
-/* How much is computed beside. */
+/* How much is computed between two steps of a case. */
 static long weight = 15;
 
 #define ALONE __attribute__((noinline, aligned(4096)))
@@ -188,7 +188,7 @@ static void *allocate_hard(void *p) {
     for (int i = 0; i < 64; i++) free(kept[i]);
     return p;
 }
-/* As many as compute at a time. */
+/* Limits how many threads compute at a time. */
 static sem_t room;
 static void *one_of_many(void *p) {
     int own = (int)(long)p;
@@ -285,7 +285,7 @@ int main(int count, char **argument) {
         right &= cleaned == 48 * scale;
         for (int i = 0; i < 16; i++) right &= counted(i, 600000ul * (unsigned long)scale) || i % 4 == 2 || i % 4 == 1;
     } else if (!strcmp(what, "heap")) {
-        /* Gigabytes, of which little exists. */
+        /* Gigabytes of address space, of which few pages are ever touched. */
         size_t size = (size_t)scale << 30;
         char *big = malloc(size);
         for (size_t i = 0; i < size; i += 4 << 20) big[i] = (char)(i >> 22);
@@ -293,7 +293,7 @@ int main(int count, char **argument) {
         for (size_t i = 0; i < size; i += 4 << 20) right &= big[i] == (char)(i >> 22) && big[i + 4096] == 0;
         right &= shared_page.sum == 10000000;
     } else if (!strcmp(what, "forever") || !strcmp(what, "while")) {
-        /* Until a signal ends it, or so many seconds of being awake. */
+        /* Until a signal ends it, or for so many seconds, without those in which it is stopped. */
         pthread_t one, two;
         pthread_create(&one, NULL, forever, (void *)0);
         pthread_create(&two, NULL, forever, (void *)1);

@@ -1,5 +1,5 @@
-//! Threads of the standard library that compute on neighbours of one page, with its
-//! locks, channels, scoped threads, panics and atomics beside.
+//! Threads of the standard library that compute on neighbours of one page, and use its
+//! locks, channels, scoped threads, panics and atomics.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
-/* A shell with one job, and a person at its terminal: starts the words it gets as a job in
- * the foreground of a new terminal and, once that says `ready`, presses Ctrl-Z, lets it go
- * on with `fg`, types a line, does all that again and presses Ctrl-C. After the word
- * `unstoppable` it is a job that does not stop. Tells what happened, and what the job wrote
- * to its standard output. */
+/* A shell with one job, and a person at its terminal. Starts its arguments as a job in the
+ * foreground of a new terminal and, once the job writes `ready`, presses Ctrl-Z, continues it by
+ * `fg`, types a line, does all that again and presses Ctrl-C. After the word `unstoppable` the job
+ * is one that ignores stops. Prints what happened, and what the job wrote to its standard
+ * output. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <pty.h>
@@ -28,7 +28,7 @@ static void fail(const char *why) {
 
 static void late(int signal) { fail("it took too long"); }
 
-/* What a shell does with its one job. */
+/* The shell, which starts its one job and waits for it. */
 static void shell(int report, int order, char **words) {
     struct termios settings;
     tcgetattr(0, &settings);
@@ -70,7 +70,7 @@ static int report(const char *kind) {
     return atoi(line + strlen(kind));
 }
 
-/* Reads what the job writes until that ends so. */
+/* Reads from the job until what it has written ends with `text`. */
 static void until(const char *text) {
     size_t length = strlen(text), from = bytes;
     while (bytes < from + length || memcmp(written + bytes - length, text, length)) {
@@ -79,9 +79,9 @@ static void until(const char *text) {
     }
 }
 
-/* Whether all processes of the job's group are stopped, or none of them is: 1, 0; -1 for
- * neither. Those that have ended do not count; who is stopped by a tracer that is stopped
- * itself does not run either. */
+/* Whether all processes of the job's group are stopped (1), none is (0), or only some (-1). Ended
+ * ones do not count. A process whose tracer is stopped does not run either, and counts as
+ * stopped. */
 static int stopped(void) {
     char path[300], text[1024], letter;
     int group, all = 0, halted = 0;
@@ -104,8 +104,8 @@ static int stopped(void) {
     return halted == all ? 1 : halted == 0 ? 0 : -1;
 }
 
-/* Waits until Sunder's thread that stops it has come to wait for the next stop: no person
- * presses Ctrl-Z again before that. */
+/* Waits until Sunder's thread for stops waits for the next one: no person presses Ctrl-Z again
+ * before that. */
 static void settled(void) {
     char path[300], text[1024];
     for (int waits = 1; waits; usleep(1000)) {
@@ -149,7 +149,7 @@ int main(int count, char **words) {
         settled();
         press("\032");
         if (!stops) {
-            /* Whoever takes that for a stop has time to. */
+            /* Time for Sunder, should it take this for a stop. */
             usleep(50000);
             press("line\n");
             until("got line\n");

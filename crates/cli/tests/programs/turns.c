@@ -1,6 +1,6 @@
-/* Two threads take turns in writing two words of one heap block, so that what
- * each of them misses is known: `turns ROUNDS DISTANCE`, with the words DISTANCE
- * bytes apart. */
+/* Two threads take turns in writing two words of one heap block, so that the misses
+ * of each are known: `turns ROUNDS DISTANCE`, with the words DISTANCE bytes
+ * apart. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

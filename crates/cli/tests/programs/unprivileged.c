@@ -1,4 +1,4 @@
-/* Gives up its rights, as servers do, then works with two threads for a while. */
+/* Drops its privileges, as servers do, then works with two threads for a while. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Programs that do what instrumented programs should not have to avoid; the
- * argument says what. Output and status are fixed by the text of this file. */
+/* Things that programs are free to do, instrumented or not; the argument
+ * chooses one. Output and status are fixed by the text of this file. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,13 +1,13 @@
-/* Blocks of 16 bytes that `first` and `second` get through two wrappers: does a
- * line hold two of them? `where` prints the places in the file that the calls of
- * `malloc`, of the inner wrapper, and of the outer one by `first` return to. */
+/* Blocks of 16 bytes that `first` and `second` allocate through two wrappers: does a
+ * line hold two of them? `where` prints three return addresses in the file: of the
+ * call of `malloc`, of the inner wrapper's, and of the outer one's in `first`. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Written out so that the addresses that calls return to have names. The inner
- * wrapper uses the frame pointer for something else; the outer one has a frame
+/* Written out so that the return addresses of the calls have names. The inner
+ * wrapper uses the frame pointer for something else; the outer one has a stack frame
  * of its own. */
 __asm__(".text\n"
         "inner: .cfi_startproc\n"
