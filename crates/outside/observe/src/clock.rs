@@ -1,4 +1,4 @@
-//! The clock that all events are stamped with.
+//! The clock of all events' times.
 
 use sunder_access::Time;
 

@@ -31,16 +31,16 @@ pub enum ObserveError {
     /// A file below `/proc` could not be read.
     #[error("cannot read {}: {source}", path.display())]
     Proc {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of reading it.
         source: io::Error,
     },
 
     /// The program could not be executed; the child is gone.
     #[error("cannot execute {program}: {source}")]
     Execute {
-        /// As the user named it.
+        /// The program as the user named it.
         program: String,
         /// The error of `execve`, or of the search in `PATH`.
         source: io::Error,
@@ -61,15 +61,15 @@ pub enum ObserveError {
     /// A system call failed that normally does not.
     #[error("cannot {doing}: {source}")]
     System {
-        /// What was attempted, as a verb phrase.
+        /// The attempted action, as a verb phrase.
         doing: &'static str,
-        /// Why it failed.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 impl ObserveError {
-    /// The system call that was to do `doing` failed just now.
+    /// The error of the system call that has just failed while `doing`.
     pub(crate) fn last_system(doing: &'static str) -> Self {
         Self::System {
             doing,

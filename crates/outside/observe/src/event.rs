@@ -1,4 +1,4 @@
-//! What all observers deliver, in the order of time as far as they know it.
+//! The events that all observers deliver, in the order of time as far as they know it.
 
 use sunder_access::{Access, CodeAddress, Mapping, ProcessId, ThreadId, Time};
 
@@ -8,35 +8,35 @@ pub struct Registers {
     /// The general registers by their x86-64 encoding number: rax, rcx, rdx,
     /// rbx, rsp, rbp, rsi, rdi, r8 to r15.
     pub general: [u64; 16],
-    /// The instruction that is executed next.
+    /// The address of the instruction that is executed next.
     pub ip: CodeAddress,
 }
 
 /// One sample taken in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawSample {
-    /// When, on the monotonic clock.
+    /// The time, on the monotonic clock.
     pub time: Time,
-    /// Whose.
+    /// The sampled process.
     pub process: ProcessId,
-    /// Whose.
+    /// The sampled thread.
     pub thread: ThreadId,
     /// The CPU that it ran on.
     pub cpu: u32,
     /// Nanoseconds of the thread's CPU time that this sample stands for.
     pub period_ns: u64,
-    /// Its registers.
+    /// The thread's registers.
     pub registers: Registers,
 }
 
-/// What an observer saw.
+/// One observation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Registers, to be decoded.
+    /// Registers, which the decoder turns into accesses.
     Sample(RawSample),
-    /// An access whose address the hardware told.
+    /// An access whose address the hardware recorded.
     Access {
-        /// In which process.
+        /// The process of the access.
         process: ProcessId,
         /// The access itself.
         access: Access,
@@ -45,31 +45,31 @@ pub enum Event {
     },
     /// Memory was mapped.
     Map {
-        /// Where.
+        /// The process that mapped it.
         process: ProcessId,
-        /// When.
+        /// The time of the mapping.
         time: Time,
-        /// What.
+        /// The new mapping.
         mapping: Mapping,
     },
-    /// A thread began; a process if the two numbers are new.
+    /// A thread began; also a process, if both numbers are new.
     ThreadStart {
         /// Its process.
         process: ProcessId,
         /// The process that created it.
         parent: ProcessId,
-        /// Its number.
+        /// The thread's number.
         thread: ThreadId,
-        /// When.
+        /// The time of its start.
         time: Time,
     },
-    /// A thread took a name; with `exec`, its process became another program.
+    /// A thread got a name; with `exec`, its process began to execute another program.
     ThreadName {
         /// Its process.
         process: ProcessId,
-        /// Its number.
+        /// The thread's number.
         thread: ThreadId,
-        /// When.
+        /// The time of the change.
         time: Time,
         /// The new name, at most 15 bytes.
         name: String,
@@ -80,9 +80,9 @@ pub enum Event {
     ThreadEnd {
         /// Its process.
         process: ProcessId,
-        /// Its number.
+        /// The thread's number.
         thread: ThreadId,
-        /// When.
+        /// The time of its end.
         time: Time,
     },
     /// The kernel dropped this many records.

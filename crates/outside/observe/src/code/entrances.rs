@@ -1,11 +1,11 @@
-//! Where control may come into functions of one ELF file other than at their start, for
-//! those who plan changes of them.
+//! Addresses at which control may enter functions of one ELF file other than at their start, for
+//! planning changes of these functions.
 
 use super::image::Image;
 use std::fs::File;
 use std::path::Path;
 
-/// See the module's head.
+/// The entries of one file. See the module's head.
 #[derive(Debug)]
 pub struct Entrances {
     image: Image,
@@ -19,8 +19,8 @@ impl Entrances {
         Some(Self { image })
     }
 
-    /// Addresses in the function that begins at `start`, to which other functions or tables
-    /// lead; `None` if it has jumps of which is not known where they lead.
+    /// Addresses in the function that begins at `start` to which jumps of other functions or jump
+    /// tables lead. `None` if it has indirect jumps whose targets are unknown.
     #[must_use]
     pub fn of(&self, start: u64) -> Option<Vec<u64>> {
         let function = self.image.function_of(start)?;

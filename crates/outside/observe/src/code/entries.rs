@@ -1,7 +1,7 @@
-//! Finds where control may enter a function other than at its start: by jumps
-//! from other functions (the cold part of a split function jumps back) and
-//! through jump tables. Too many entries only cost knowledge of what was
-//! executed before; a missing one could make it wrong, so doubt adds entries.
+//! Finds addresses at which control may enter a function other than at its start: by jumps from
+//! other functions (the cold part of a split function jumps back) and through jump tables. The
+//! decoder must not look back beyond such an entry. An entry too many only costs it accesses; a
+//! missing one would make it claim instructions that were not executed. So doubt adds entries.
 
 use super::image::Image;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
@@ -15,15 +15,14 @@ pub(super) struct Text<'a> {
 /// The most entries that a jump table is believed to have.
 const LONGEST_TABLE: u64 = 4096;
 
-/// Adds the targets of whatever looks like a jump with a 32-bit distance
-/// (`e9`, `0f 80` to `0f 8f`) from one function into another, but not to its
-/// start. Looks at every byte, so it needs no boundaries of instructions.
-/// Short jumps do not leave a function.
+/// Adds the targets of all bytes that look like a jump with a 32-bit displacement (`e9`, `0f 80` to
+/// `0f 8f`) from one function into another, but not to its start. Every byte may begin a jump, so
+/// the boundaries of instructions need not be known. Short jumps do not leave a function.
 pub(super) fn cross_jumps(text: &Text, functions: &[(u64, u64)], out: &mut Vec<u64>) {
     let bytes = text.bytes;
     let mut own = 0;
     for (position, pair) in bytes.windows(2).enumerate() {
-        // Where the distance stands.
+        // The offset of the displacement.
         let distance_at = match *pair {
             [0xe9, _] => position + 1,
             [0x0f, 0x80..=0x8f] => position + 2,
@@ -41,8 +40,7 @@ pub(super) fn cross_jumps(text: &Text, functions: &[(u64, u64)], out: &mut Vec<u
         if target.wrapping_sub(text.address) >= bytes.len() as u64 {
             continue;
         }
-        // Most jumps stay in their function, which is found without a search
-        // because positions ascend.
+        // Most jumps stay in their function. It is found without a search, because offsets ascend.
         while functions.get(own + 1).is_some_and(|next| next.0 <= from) {
             own += 1;
         }
@@ -100,10 +98,10 @@ pub(super) fn jump_tables(bytes: &[u8], start: u64, image: &Image, out: &mut Vec
     tables >= jumps
 }
 
-/// How a table says where to go.
+/// What the entries of a jump table are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Table {
-    /// 4-byte distances from its own start (position-independent code).
+    /// 4-byte displacements from the table's start (position-independent code).
     Distances,
     /// 8-byte addresses.
     Addresses,
@@ -116,8 +114,8 @@ fn may_jump_indirectly(bytes: &[u8]) -> bool {
         .any(|pair| pair[0] == 0xff && pair[1] >> 3 & 7 == 4)
 }
 
-/// Reads entries as long as they lead to code; some may lead to other parts of
-/// the function, elsewhere.
+/// Reads entries of a table as long as they lead to code. Some may lead to other parts of the
+/// function that lie elsewhere.
 fn table(
     base: u64,
     kind: Table,

@@ -8,11 +8,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-/// Functions above this are treated like unknown code: decoding them whole to
-/// find one instruction is not worth it.
+/// Larger functions are treated like unknown code: it is not worth decoding them as a whole for
+/// one instruction.
 const LARGEST_FUNCTION: u64 = 1 << 20;
 
-/// Bytes of code without known bounds that are given out at once.
+/// How many bytes of code without known bounds are decoded at once.
 const UNBOUND_BYTES: u64 = 1024;
 
 /// Code above this size is not searched for jumps between functions.
@@ -27,13 +27,13 @@ pub(super) struct Segment {
     pub execute: bool,
 }
 
-/// Code of an image, in its own addresses made relative to the file.
+/// Code of an image, by its offset in the file.
 #[derive(Debug)]
 pub(super) struct FunctionCode {
     pub file_offset: u64,
     pub bytes: Vec<u8>,
     pub exact_start: bool,
-    /// Offsets in `bytes` at which control may arrive from elsewhere.
+    /// Offsets in `bytes` at which control may enter from other functions.
     pub entries: Vec<u32>,
     pub tables_known: bool,
 }
@@ -45,8 +45,8 @@ pub(super) struct Image {
     segments: Vec<Segment>,
     /// Start and end addresses, ascending, not overlapping.
     functions: Vec<(u64, u64)>,
-    /// Targets of jumps from one function into another, ascending; computed
-    /// when first needed. `None` if there is too much code to look.
+    /// Targets of jumps from one function into another, ascending. Computed when first needed;
+    /// `None` if there is too much code to search.
     cross_jumps: OnceLock<Option<Vec<u64>>>,
 }
 
@@ -138,7 +138,7 @@ impl Image {
         }
     }
 
-    /// The same by an address of the file's own.
+    /// The same by an address of the file.
     pub(super) fn function_of(&self, address: u64) -> Option<FunctionCode> {
         let segment = self.segment_of(address)?;
         self.function_at(address - segment.address + segment.file_offset)
@@ -166,8 +166,7 @@ impl Image {
         found.as_deref()
     }
 
-    /// Bytes at an address of the file's own; `None` if the file does not hold
-    /// them (any more).
+    /// Bytes at an address of the file; `None` if the file does not hold them (any more).
     pub(super) fn read(&self, address: u64, len: u64) -> Option<Vec<u8>> {
         let segment = self.segment_of(address)?;
         let inside = address - segment.address;
@@ -188,7 +187,7 @@ impl Image {
         }
     }
 
-    /// The segment that has `address` in the file.
+    /// The segment with `address`, if its bytes there are in the file.
     pub(super) fn segment_of(&self, address: u64) -> Option<&Segment> {
         self.segments
             .iter()
@@ -242,7 +241,7 @@ pub(super) fn functions<'data, R: ReadRef<'data>>(
         .into_iter()
         .filter_map(|(start, len)| Some((start, start.checked_add(len)?)))
         .collect();
-    // Of several at one address, the longest comes first and is kept.
+    // Of several functions with one start, the longest comes first and is kept.
     bounds.sort_unstable_by_key(|&(start, end)| (start, std::cmp::Reverse(end)));
     bounds.dedup_by_key(|bound| bound.0);
     for index in 1..bounds.len() {
@@ -269,7 +268,7 @@ fn unwind_ranges<'data, R: ReadRef<'data>>(
     }
     let mut common = std::collections::HashMap::new();
     let mut entries = frames.entries(&bases);
-    // What is damaged ends the list; what came before it is good.
+    // Damaged entries end the list; the ones before them are good.
     while let Ok(Some(entry)) = entries.next() {
         let gimli::CieOrFde::Fde(partial) = entry else {
             continue;

@@ -1,20 +1,20 @@
-//! Code that a program made at run time, from its bytes as they stand now.
+//! Code that a program made at run time, from its bytes as they are now.
 //!
-//! There are no symbols to tell where its functions begin, so what was executed
-//! before a sampled instruction is concluded from loops alone: a jump back over
-//! the instruction shows where the loop begins, and hot code is in loops. Called
-//! by [`super::ProcessCode`]; pure, and reads nothing itself.
+//! No symbols tell where its functions begin, so the instructions executed before a sample are
+//! concluded from loops alone: a jump back over the sampled instruction shows where the loop begins,
+//! and hot code is in loops. Called by [`super::ProcessCode`]; pure: it reads no memory of a
+//! process.
 
 use crate::decode::CodeRange;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 use sunder_access::CodeAddress;
 
-/// Bytes wanted before and after a sampled instruction: 40 instructions of at
-/// most 15 bytes, and some.
+/// Bytes wanted before and after a sampled instruction: 40 instructions of at most 15 bytes, and
+/// some more.
 pub(super) const AROUND: u64 = 640;
 
-/// What can be decoded around `at`, given the `bytes` from `start` on, which
-/// reach beyond it. The loop that holds it, or else only what follows.
+/// The code to decode for a sample at `at`: the loop that holds it, or else only what follows it.
+/// `bytes` begin at `start` and reach beyond `at`.
 pub(super) fn range(bytes: &[u8], start: CodeAddress, at: CodeAddress) -> Option<CodeRange> {
     let code = Bytes {
         bytes,
@@ -31,13 +31,13 @@ pub(super) fn range(bytes: &[u8], start: CodeAddress, at: CodeAddress) -> Option
     Some(range)
 }
 
-/// A loop: its first byte, the one behind its jump back.
+/// A loop: its first byte, and the one after its jump back.
 struct Loop {
     top: u64,
     end: u64,
 }
 
-/// Bytes and where they lie.
+/// Code bytes and the address of the first.
 struct Bytes<'a> {
     bytes: &'a [u8],
     start: u64,
@@ -54,8 +54,8 @@ impl<'a> Bytes<'a> {
             .get(..usize::try_from(to.checked_sub(from)?).ok()?)
     }
 
-    /// The innermost loop that `at` is in, if control gets from there to its jump
-    /// back without leaving these bytes.
+    /// The innermost loop with `at`, if control gets from `at` to its jump back without leaving
+    /// these bytes.
     fn loop_around(&self, at: u64) -> Option<Loop> {
         let mut decoder = Decoder::with_ip(64, self.from(at)?, at, DecoderOptions::NONE);
         while decoder.can_decode() {
@@ -77,8 +77,7 @@ impl<'a> Bytes<'a> {
         None
     }
 
-    /// Whether instructions that follow one another from `top` on begin at `at`
-    /// and at `last`.
+    /// Whether decoding from `top` on finds instructions that begin at `at` and at `last`.
     fn passes(&self, top: u64, at: u64, last: u64) -> bool {
         let Some(bytes) = self.from(top) else {
             return false;
@@ -97,9 +96,9 @@ impl<'a> Bytes<'a> {
         false
     }
 
-    /// Where control may come into a loop from the code around it. Where
-    /// instructions begin there is not known, so every byte may begin a jump:
-    /// too many entries only cost accesses, a missing one would invent some.
+    /// Addresses at which control may enter a loop from the code around it. Where instructions begin
+    /// there is not known, so every byte may begin a jump: an entry too many only costs accesses, a
+    /// missing one would invent some.
     fn entries(&self, inner: &Loop) -> Vec<CodeAddress> {
         let mut entries = Vec::new();
         for (offset, bytes) in (0..).map(|o| (o, self.bytes.get(o..).unwrap_or(&[]))) {
@@ -176,18 +175,18 @@ mod tests {
 
     #[test]
     fn an_address_within_an_instruction_is_in_no_loop() {
-        // 0x83 0x07 … at offset 1 is an instruction too, but none of the loop's.
+        // Decoding 0x83 0x07 … at offset 1 gives an instruction, but none of the loop's.
         assert!(!at(&code(BEFORE), 1).exact_start);
     }
 
     #[test]
     fn a_jump_into_the_loop_is_an_entry() {
-        // `jmp` from 6 bytes on to the decrement, at offset 7 of the loop.
+        // A `jmp`, 6 bytes into the code before, to the decrement, at offset 7 of the loop.
         let mut before = BEFORE;
         before[6..].copy_from_slice(&[0xeb, 7]);
         let range = at(&code(before), 10);
         assert_eq!(range.entries, [CodeAddress(TOP + 7)]);
-        // One to the top is what the loop's own jump does.
+        // A jump to the top enters as the loop's own jump does.
         before[7] = 0;
         assert!(at(&code(before), 10).entries.is_empty());
     }

@@ -1,10 +1,9 @@
 //! The code that processes execute: the real [`CodeSource`].
 //!
-//! Follows what is mapped where from the observers' events (or from `/proc`)
-//! and reads code from the mapped files; where there is none, from the process
-//! itself. Files are read, never mapped: one that shrinks meanwhile gives an
-//! error instead of SIGBUS. It must not trust a file that is not the one
-//! mapped.
+//! Follows mappings by the observers' events (or reads `/proc`) and reads code from the mapped
+//! files, and where there is no file, from the process itself. Files are read, never mapped: one
+//! that shrinks meanwhile gives an error instead of SIGBUS. It must not trust a file that is not
+//! the mapped one.
 
 mod entrances;
 mod entries;
@@ -27,21 +26,21 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId, Span, Time};
 
-/// Address spaces of ended processes that are kept for late samples.
+/// How many address spaces of ended processes are kept for samples that arrive late.
 const KEPT_AFTER_END: usize = 64;
 
-/// Loops of code made at run time that are remembered for an address space.
+/// How many loops of code made at run time are kept for an address space.
 const MADE: usize = 1024;
 
 /// The code of all observed processes.
 #[derive(Debug)]
 pub struct ProcessCode {
     spaces: HashMap<ProcessId, Space>,
-    /// By path and inode number; `None` for files that are no code for us.
+    /// By path and inode number; `None` for files without code for x86-64.
     images: HashMap<(String, u64), Option<Arc<Image>>>,
     ended: VecDeque<ProcessId>,
     created: SystemTime,
-    /// When the sample that is being decoded was taken.
+    /// The time of the sample that is being decoded.
     taken: Option<Time>,
 }
 
@@ -49,14 +48,14 @@ pub struct ProcessCode {
 #[derive(Clone, Debug, Default)]
 struct Space {
     mappings: Mappings,
-    /// Pieces of code that were asked for, by start.
+    /// Ranges of code that were needed, by start.
     ranges: BTreeMap<u64, Arc<CodeRange>>,
-    /// Loops of code made at run time, by start. Read anew for every sample, as
-    /// they may change; kept so that one that has not is decoded once.
+    /// Loops of code made at run time, by start. Their bytes are read for every sample, because
+    /// they may change; an unchanged loop is kept, so that it is decoded once.
     made: HashMap<u64, Arc<CodeRange>>,
-    /// What is known of the pages of such code.
+    /// The readings of the pages of such code.
     pages: settled::Pages,
-    /// How often code was executed where nothing was known to be mapped.
+    /// How many samples were in no known mapping.
     misses: u64,
 }
 
@@ -73,22 +72,21 @@ impl Default for ProcessCode {
 }
 
 impl ProcessCode {
-    /// Knows no process yet.
+    /// A source that knows no process yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The code that is asked for next was executed at `taken`: what a program
-    /// has made or changed since is not it. Without a time, code counts as it
-    /// stands.
+    /// Sets the time of the sample whose code is read next: code that the program has made or
+    /// changed since then does not count. Without a time, code counts as it is now.
     pub fn executed_at(&mut self, taken: Time) {
         self.taken = Some(taken);
     }
 
-    /// Takes what is mapped in a running process from `/proc`.
+    /// Reads the mappings of a running process from `/proc`.
     ///
     /// # Errors
-    /// If the process is gone or is not ours to look into.
+    /// If the process has ended or we may not read its mappings.
     pub fn attach(&mut self, process: ProcessId) -> Result<(), ObserveError> {
         let space = Space {
             mappings: proc::mappings(process)?,
@@ -98,8 +96,8 @@ impl ProcessCode {
         Ok(())
     }
 
-    /// Follows what an event says about address spaces. To be called with every
-    /// event, in order, before the samples after it are decoded.
+    /// Applies an event to the address spaces. Call it with every event, in order, before the
+    /// samples after it are decoded.
     pub fn observe(&mut self, event: &Event) {
         match event {
             Event::Map {
@@ -136,8 +134,8 @@ impl ProcessCode {
         }
     }
 
-    /// What is mapped in a process, as far as it was told; executable mappings
-    /// only, if all that is known comes from perf.
+    /// The known mappings of a process. If all of them come from perf, they are executable ones
+    /// only.
     pub fn mappings(&self, process: ProcessId) -> Option<&Mappings> {
         self.spaces.get(&process).map(|space| &space.mappings)
     }
@@ -165,9 +163,8 @@ impl ProcessCode {
         Some(space.made(range))
     }
 
-    /// The executable mapping at `at`. If none is known, its record may have
-    /// been lost, so `/proc` is asked; ever more rarely, because a process may
-    /// be gone or not ours to look into.
+    /// The executable mapping at `at`. If none is known, its record may have been lost, so `/proc`
+    /// is read; ever more rarely, because the process may have ended or be unreadable.
     fn executable_at(&mut self, process: ProcessId, at: CodeAddress) -> Option<Mapping> {
         let space = self.spaces.entry(process).or_default();
         let executable = |space: &Space| {
@@ -192,7 +189,7 @@ impl ProcessCode {
     }
 
     fn image(&mut self, process: ProcessId, mapping: &Mapping) -> Option<Arc<Image>> {
-        // A file that is mapped writable or shared may change under us.
+        // A file with a writable or shared mapping may change while the program runs.
         let may_change = mapping.write || mapping.shared;
         if !(mapping.path == "[vdso]" || mapping.is_file() && !may_change) {
             return None;
@@ -222,7 +219,7 @@ impl Space {
         self.mappings.insert(mapping.clone());
     }
 
-    /// The range as it was known, if nothing in it has changed.
+    /// The range as it was decoded before, if its bytes are the same.
     fn made(&mut self, range: CodeRange) -> Arc<CodeRange> {
         let same = |old: &&Arc<CodeRange>| old.bytes == range.bytes && old.entries == range.entries;
         if !range.exact_start {
@@ -254,12 +251,12 @@ impl CodeSource for ProcessCode {
     }
 }
 
-/// The function at `at`, moved to where the process has it.
+/// The function at `at`, with the addresses that it has in the process.
 fn from_image(image: &Image, mapping: &Mapping, at: CodeAddress) -> Option<CodeRange> {
     let file_offset = mapping.file_offset_of(Address(at.0));
     let mut range = image.function_at(file_offset)?;
     let mapping_end = mapping.span.end().0;
-    // Offset in the file to address in the process.
+    // From the offset in the file to the address in the process.
     let start = (range.file_offset)
         .checked_sub(mapping.file_offset)?
         .checked_add(mapping.span.start.0)?;
@@ -275,13 +272,13 @@ fn from_image(image: &Image, mapping: &Mapping, at: CodeAddress) -> Option<CodeR
     Some(code)
 }
 
-/// Code as it stands in the process right now.
+/// Code as the process has it right now.
 fn remote(process: ProcessId, around: Span, at: CodeAddress) -> Option<CodeRange> {
     let bytes = remote::read(process, around.start, around.len as usize)?;
     made::range(&bytes, CodeAddress(around.start.0), at)
 }
 
-/// What is looked at of a mapping to decode an instruction at `at`.
+/// The part of a mapping that is read to decode an instruction at `at`.
 fn around(mapping: &Mapping, at: CodeAddress) -> Option<Span> {
     let start = at.0.saturating_sub(made::AROUND).max(mapping.span.start.0);
     let end = at.0.saturating_add(made::AROUND).min(mapping.span.end().0);

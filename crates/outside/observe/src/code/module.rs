@@ -1,5 +1,4 @@
-//! All the code of one ELF file with the bounds of its functions, for those who
-//! plan changes of it.
+//! All the code of one ELF file with the bounds of its functions, for planning changes of the code.
 
 use super::image;
 use object::{Object, ObjectSegment, SegmentFlags, elf};
@@ -8,39 +7,39 @@ use std::path::Path;
 /// Files above this are not read.
 const LARGEST: u64 = 256 << 20;
 
-/// Where there is nothing between segments, an `int3`.
+/// Fills gaps between segments: an `int3`.
 const NOTHING: u8 = 0xcc;
 const PAGE: u64 = 4096;
 
 /// A segment of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeSegment {
-    /// Its address in the file's own addresses.
+    /// Its address in the file's address space.
     pub address: u64,
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Bytes of it.
+    /// Its length in bytes.
     pub len: u64,
 }
 
-/// The code of a file, in the file's own addresses.
+/// The code of a file, in the file's address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleCode {
-    /// What identifies the build; nothing where the linker was not asked for it.
+    /// The build ID; empty if the linker wrote none.
     pub build_id: Vec<u8>,
-    /// Where the code begins.
+    /// The address of the first byte of `bytes`.
     pub address: u64,
-    /// The code, from the first segment to the last: where there is none between them, `int3`.
+    /// The code, from the first segment to the last; gaps between segments are filled with `int3`.
     pub bytes: Vec<u8>,
-    /// What it consists of, ascending: mostly one, but linkers and BOLT may make more.
+    /// Its segments, ascending: mostly one, but linkers and BOLT may make more.
     pub segments: Vec<CodeSegment>,
     /// Start and end of each function, ascending, not overlapping.
     pub functions: Vec<(u64, u64)>,
-    /// Whether functions of it may catch exceptions, so that control comes to places to which
+    /// Whether functions of it may catch exceptions: control then enters at landing pads, to which
     /// no instruction leads.
     pub catches: bool,
-    /// Whether it has sequences that the kernel has begin anew when their thread has been
-    /// elsewhere meanwhile (`rseq`).
+    /// Whether it has restartable sequences (`rseq`), which the kernel restarts when their thread
+    /// was preempted or moved to another CPU.
     pub restarts: bool,
 }
 
@@ -84,8 +83,8 @@ impl ModuleCode {
         })
     }
 
-    /// The address of what is mapped from this offset in the file, if that is code: a mapping
-    /// begins where a page does.
+    /// The address of the bytes that a mapping at this offset of the file begins with, if they are
+    /// code: a mapping begins at a page's boundary.
     #[must_use]
     pub fn address_at(&self, offset: u64) -> Option<u64> {
         let down = |n: u64| n & !(PAGE - 1);

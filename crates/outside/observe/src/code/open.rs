@@ -1,16 +1,15 @@
-//! Finds the file that a process has mapped, which may be gone, replaced, or
-//! in another mount namespace.
+//! Finds the file that a process has mapped, which may be deleted, replaced, or in another mount
+//! namespace.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::{Duration, SystemTime};
 use sunder_access::{Mapping, ProcessId};
 
-/// The file behind `mapping`, known by its inode number.
+/// The file of `mapping`, identified by its inode number.
 ///
-/// File systems that show other numbers in mappings than in `stat` (some
-/// overlays) are taken at their word only if the process cannot be read any
-/// more and the file is older than the observation.
+/// Some overlay file systems show other inode numbers in mappings than in `stat`. Their path is
+/// trusted only if the process can no longer be read and the file is older than the observation.
 pub(super) fn find(process: ProcessId, mapping: &Mapping, begin: SystemTime) -> Option<File> {
     let path = mapping.path.as_str();
     let process = crate::proc::living_number(process);
@@ -43,7 +42,7 @@ pub(super) fn find(process: ProcessId, mapping: &Mapping, begin: SystemTime) -> 
     other.filter(|_| !readable)
 }
 
-/// Opens a regular file; never waits, as a pipe in its place would make it.
+/// Opens a regular file; never waits, as opening a pipe would.
 fn open(path: &str) -> Option<File> {
     let file = OpenOptions::new()
         .read(true)

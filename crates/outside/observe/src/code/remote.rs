@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use sunder_access::{Address, ProcessId};
 
-/// Up to `len` bytes at `at`: fewer if what follows is not mapped. `None` if
-/// there is nothing, or nothing that we may read.
+/// Up to `len` bytes at `at`: fewer if the memory after them is not mapped. `None` if none can be
+/// read.
 pub(crate) fn read(process: ProcessId, at: Address, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     let local = libc::iovec {
@@ -29,7 +29,7 @@ pub(crate) fn read(process: ProcessId, at: Address, len: usize) -> Option<Vec<u8
     }
     let read = match usize::try_from(read) {
         Ok(read) if read > 0 => read,
-        // Refused by a seccomp filter or partly unmapped: the file tells more.
+        // Refused by a seccomp filter, or partly unmapped: reading the file may give more.
         _ => File::open(format!("/proc/{process}/mem"))
             .and_then(|memory| memory.read_at(&mut bytes, at.0))
             .ok()?,

@@ -1,19 +1,19 @@
-//! Whether code that a program made at run time is still what it was when a
-//! sample was taken. It is read some milliseconds after the sample; if the
-//! program wrote it anew in between, another program would be decoded. So a page
-//! counts only if it read the same before the sample as it reads now.
+//! Whether code that a program made at run time is still what it was when a sample was taken. It
+//! is read some milliseconds after the sample. If the program has overwritten it in between, the
+//! wrong instructions would be decoded. So a page counts only if it read the same before the
+//! sample as it reads now.
 //!
-//! Called by [`super::ProcessCode`] for code that no file holds. A page that was
-//! changed and changed back between two readings goes unnoticed.
+//! Called by [`super::ProcessCode`] for code without a file. A page that is changed and changed
+//! back between two readings goes unnoticed.
 
 use super::remote;
 use std::collections::HashMap;
 use sunder_access::{Address, ProcessId, Span, Time};
 
-/// Bytes that are compared as one.
+/// Bytes that are compared as one unit.
 const PAGE: u64 = 4096;
 
-/// Pages remembered; from then on all are learned anew.
+/// How many pages are remembered; when there are more, all are forgotten.
 const MOST: usize = 4096;
 
 /// The pages of one address space that hold code made at run time.
@@ -23,12 +23,12 @@ pub(super) struct Pages(HashMap<u64, Reading>);
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     hash: u64,
-    /// When it was first read like this.
+    /// The time of the first reading with this content.
     since: Time,
 }
 
 impl Pages {
-    /// Whether `code` reads now, at `now`, as it did before `taken`.
+    /// Whether `code` reads the same now, at `now`, as at a reading before `taken`.
     pub(super) fn are_settled(
         &mut self,
         process: ProcessId,
@@ -40,7 +40,7 @@ impl Pages {
             self.0.clear();
         }
         let last = code.end().0.saturating_sub(1) / PAGE;
-        // Every page is read, also behind one that changed: each learns its time.
+        // Every page is read, also after a changed one, so that the time of each is known.
         (code.start.0 / PAGE..=last)
             .map(|page| self.is_settled(process, page, taken, now))
             .fold(true, |all, one| all & one)
@@ -62,7 +62,7 @@ impl Pages {
     }
 }
 
-/// Tells changed code apart; needs no resistance to anybody's intent.
+/// Tells contents apart; it need not resist attacks.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.chunks(8).fold(bytes.len() as u64, |hash, chunk| {
         let mut word = [0; 8];

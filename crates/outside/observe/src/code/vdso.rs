@@ -1,5 +1,5 @@
-//! The vdso: code that the kernel maps into every process, in no file. Ours is
-//! the same as the target's, which may have ended.
+//! The vDSO: code that the kernel maps into every process, in no file. Ours equals the target's,
+//! which may have ended.
 
 use super::image::Image;
 

@@ -1,9 +1,8 @@
 //! The container format: header, attributes, sections, records.
 //!
-//! `linux-perf-data` does the reading (both layouts, compression, the order of
-//! time across buffers). It believes the sizes that a file states, and some of
-//! them become allocations, so [`Container::open`] walks the whole file first
-//! and refuses what does not fit, and hides the parts that are not needed.
+//! `linux-perf-data` does the reading (both layouts, compression, the order of time across
+//! buffers). It trusts the sizes in a file, and allocates by some of them. So [`Container::open`]
+//! walks the whole file first, refuses inconsistent sizes, and hides the parts that are not needed.
 //! Format: `tools/perf/Documentation/perf.data-file-format.txt` of the kernel.
 
 use super::ImportError;
@@ -25,8 +24,8 @@ const LEAST_ATTR: u64 = 64;
 /// The feature that names the machine's architecture (`HEADER_ARCH`).
 const FEATURE_ARCH: u64 = 6;
 
-/// Records of perf's own that carry more bytes behind them, or that describe
-/// what we do not need.
+/// Records that perf itself writes: they are followed by more bytes than their size says, or
+/// describe what is not needed here.
 const HEADER_ATTR: u32 = 64;
 const HEADER_TRACING_DATA: u32 = 66;
 const AUXTRACE: u32 = 71;
@@ -37,7 +36,7 @@ const HEADER_FEATURE: u32 = 80;
 pub(super) struct EventAttr {
     pub kind: u32,
     pub config: u64,
-    /// Or the frequency, if `flags` say so.
+    /// The period, or the frequency if `flags` say so.
     pub period: u64,
     pub flags: u64,
     pub layout: SampleLayout,
@@ -55,7 +54,7 @@ impl EventAttr {
         let flags = fields.u64()?;
         // wakeup and bp_type, config1: up to version 0.
         fields.bytes(16)?;
-        // Each later field is there if the attribute's own size covers it.
+        // A later field is present if the attribute's own size covers it.
         let mut later = |end: u32| {
             if size >= end { fields.u64() } else { Some(0) }
         };
@@ -86,7 +85,7 @@ pub(crate) struct Record {
     pub attr: usize,
     /// Its time; 0 if it has none.
     pub time: u64,
-    /// What follows its header.
+    /// The bytes after its header.
     pub body: Vec<u8>,
 }
 
@@ -172,22 +171,22 @@ fn read_up_to(file: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     Ok(read)
 }
 
-/// The number at `offset` of a header; the caller knows that it is there.
+/// The number at `offset` of a header; the caller makes sure that it is within the header.
 fn number(bytes: &[u8], offset: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[offset..offset + 8]);
     u64::from_le_bytes(word)
 }
 
-/// Where the reader gets its bytes.
+/// The bytes for the reader of the format.
 enum Source {
-    /// The file, with another header in front of it.
+    /// The file, with a changed header.
     File {
         header: [u8; FILE_HEADER],
         position: u64,
         file: BufReader<File>,
     },
-    /// What was written to a pipe, without what is not needed.
+    /// A recording that was written to a pipe, without the parts that are not needed.
     Pipe(Cursor<Vec<u8>>),
 }
 
@@ -228,7 +227,7 @@ impl Seek for Source {
     }
 }
 
-/// Looks for what is wrong with a file before it is read.
+/// Checks a file before it is read.
 struct Checker<'a> {
     path: &'a Path,
 }
@@ -318,9 +317,9 @@ impl Checker<'_> {
         let attributes = self.check_attributes(&mut file, attrs, attr_size, length)?;
         self.check_records(&mut file, data, length)?;
 
-        // The reader gets a header without features and with the attributes in
-        // the place of the old event types, the only layout in which it looks
-        // for the numbers that connect records to attributes outside a feature.
+        // The reader gets a header without features, and with the attributes in the place of the old
+        // event types. Only in this layout does it look outside of features for the numbers that
+        // connect records to attributes.
         header[8..16].copy_from_slice(&(FILE_HEADER as u64).to_le_bytes());
         header[16..24].copy_from_slice(&(attr_size - SECTION).to_le_bytes());
         header.copy_within(24..40, 56);
@@ -413,9 +412,9 @@ impl Checker<'_> {
     }
 
     fn check_attribute(&self, bytes: &[u8]) -> Result<EventAttr, ImportError> {
-        /// Of the versions of the structure so far; a later one is larger. At any
-        /// size between, the reader would look for what follows in the wrong place,
-        /// and make room for as much as it finds there.
+        /// The sizes that the structure has had so far; later versions are larger. With any
+        /// other size, the reader would take the bytes after it for something else, and
+        /// allocate as much as it reads there.
         const SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
         let mut fields = Fields(bytes);
         let size = fields.u32().and_then(|_kind| fields.u32());
@@ -438,7 +437,7 @@ impl Checker<'_> {
             .map_err(|error| self.unreadable(error))?;
         while at < end {
             let mut header = [0; 16];
-            // The longest of our look-aheads: header and the first field.
+            // As many bytes as any check below needs: the header and the first field.
             let ahead = (end - at).min(16) as usize;
             if ahead < RECORD_HEADER as usize {
                 return Err(self.damaged("its last record is cut off"));
@@ -455,8 +454,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The size of a record with all that belongs to it; `header` are its first
-    /// 16 bytes, or fewer and zeros, and `left` is what the data has left.
+    /// The size of a record with all bytes that belong to it. `header` are its first 16 bytes, or
+    /// fewer and zeros; `left` is the number of bytes left in the data.
     fn record_size(&self, header: &[u8; 16], left: u64) -> Result<u64, ImportError> {
         let word = number(header, 0);
         let (kind, size) = (word as u32, word >> 48);
@@ -474,8 +473,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What `perf record -o -` writes: records all the way, attributes among
-    /// them.
+    /// A recording of `perf record -o -`: records throughout, with attributes among them.
     fn check_pipe(&self, mut file: File) -> Result<(Source, Vec<EventAttr>), ImportError> {
         let mut bytes = Vec::new();
         file.rewind()
@@ -493,7 +491,7 @@ impl Checker<'_> {
             let kind = number(&header, 0) as u32;
             let mut size = self.record_size(&header, u64::MAX)?;
             if kind == HEADER_TRACING_DATA {
-                // Text of trace points follows; its length is the first field.
+                // The text of trace points follows; the first field is its length.
                 size += (number(&header, 8) & 0xffff_ffff).next_multiple_of(8);
             }
             if size > left.len() as u64 {

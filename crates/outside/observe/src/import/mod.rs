@@ -1,11 +1,10 @@
 //! Reading `perf.data` files into the same stream that live observers deliver.
 //!
-//! Two kinds of recordings are of use: samples in time with all user registers
-//! (`perf record --user-regs=…`, which become [`Event::Sample`]), and memory
-//! events with addresses (`perf mem record`, `perf c2c record`, which become
-//! [`Event::Access`]). Files come from anywhere, so nothing in them is trusted:
-//! whatever is wrong with one is one [`ImportError`], never a panic and never
-//! half a result that looks whole.
+//! Two kinds of recordings can be used: time samples with all user registers
+//! (`perf record --user-regs=…`, which become [`Event::Sample`]), and memory events with addresses
+//! (`perf mem record`, `perf c2c record`, which become [`Event::Access`]). Files come from
+//! anywhere, so nothing in them is trusted: each error in one is an [`ImportError`], never a panic,
+//! and never half a result that looks whole.
 
 mod container;
 pub(crate) mod records;
@@ -21,10 +20,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use sunder_access::{ProcessId, ThreadId, Time};
 
-/// Records time samples that can be imported.
+/// A command that records time samples that can be imported.
 pub const RECORD_SAMPLES: &str = "perf record -e cpu-clock:u -F 4000 --user-regs=\
      ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- PROGRAM";
-/// Records memory events that can be imported, where there is a PMU.
+/// A command that records memory events that can be imported, where there is a PMU.
 pub const RECORD_MEMORY: &str = "perf mem record -- PROGRAM";
 
 /// Why a file could not be imported.
@@ -34,9 +33,9 @@ pub enum ImportError {
     /// The file could not be opened or read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of opening or reading it.
         source: io::Error,
     },
     /// A folder, as `perf record --threads` writes.
@@ -45,23 +44,23 @@ pub enum ImportError {
          record without it", .0.display()
     )]
     Folder(PathBuf),
-    /// Not a recording at all.
+    /// The file is no recording of perf.
     #[error("{} is not a perf.data file", .0.display())]
     Foreign(PathBuf),
     /// Written by a perf from before 2010 or after this program.
     #[error("{} has the format `{magic}` of another version of perf; only PERFILE2 is supported", path.display())]
     Version {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// How it begins.
+        /// The first bytes of the file, as text.
         magic: String,
     },
-    /// Recorded elsewhere.
+    /// Recorded on another architecture.
     #[error("{} was recorded on {machine}; only recordings from x86_64 can be read", path.display())]
     Machine {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it says that it was recorded on.
+        /// The architecture that it names.
         machine: String,
     },
     /// `perf record` was killed before it wrote the file's header.
@@ -70,27 +69,27 @@ pub enum ImportError {
     /// The end is missing.
     #[error("{} is truncated: {needed} bytes are announced, {there} are there", path.display())]
     Truncated {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What its header announces, at least.
+        /// The least size in bytes that its header promises.
         needed: u64,
-        /// Its size.
+        /// Its size in bytes.
         there: u64,
     },
-    /// Something in it contradicts itself.
+    /// A part of the file contradicts another.
     #[error("{} is damaged: {what}", path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The contradiction, in words.
         what: String,
     },
-    /// Recorded without what we need.
+    /// Recorded without fields that are needed.
     #[error("the samples in {} have no {missing}; record with `{RECORD_SAMPLES}`, or with `{RECORD_MEMORY}` on a machine with memory events", path.display())]
     MissingFields {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is missing, in words.
+        /// The missing fields, in words.
         missing: &'static str,
     },
     /// A recording in which nothing happened.
@@ -98,32 +97,32 @@ pub enum ImportError {
     NoSamples(PathBuf),
 }
 
-/// What a file held.
+/// Counts of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Samples with registers that were delivered.
     pub samples: u64,
     /// Accesses of memory events that were delivered.
     pub accesses: u64,
-    /// Samples of the kernel, of 32-bit code, and memory events that were no
-    /// access of the program to data.
+    /// Samples of the kernel and of 32-bit code, and memory events that were no data access of the
+    /// program.
     pub skipped: u64,
-    /// Samples of events that were recorded without the fields that we need.
+    /// Samples of events that were recorded without the fields that are needed.
     pub unusable: u64,
     /// Records that the kernel dropped while recording.
     pub lost: u64,
-    /// Delivered samples and accesses by process, so that a caller can choose
-    /// the program among all that ran.
+    /// Delivered samples and accesses by process, for a caller that must find the program among
+    /// all processes of the recording.
     pub processes: BTreeMap<ProcessId, u64>,
     /// From the first to the last sample, in nanoseconds of the recording's
     /// clock.
     pub duration_ns: u64,
 }
 
-/// Reads the recording at `path` and hands its events to `sink`, by time.
+/// Reads the recording at `path` and passes its events to `sink`, in the order of time.
 ///
-/// Times are those of the recording's clock. Mappings have the inode of the file
-/// that is at their path today if the recording has none.
+/// Times are those of the recording's clock. A mapping without an inode number in the recording
+/// gets that of the file that has its path today.
 ///
 /// # Errors
 /// See [`ImportError`]. Events may have been delivered before the error was
@@ -152,12 +151,12 @@ pub fn import(path: &Path, mut sink: impl FnMut(Event)) -> Result<Imported, Impo
     importer.finish(path)
 }
 
-/// What can be done with the samples of one event.
+/// What the samples of one event are good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Registers,
     Memory,
-    /// Nothing, because this is missing.
+    /// Nothing, because the field that this text names is missing.
     Nothing(&'static str),
 }
 
@@ -188,7 +187,7 @@ struct Importer<'a, S> {
     sink: &'a mut S,
     imported: Imported,
     missing: Option<&'static str>,
-    /// First and last time.
+    /// The first and the last time of a sample, in nanoseconds.
     span: Option<(u64, u64)>,
 }
 
@@ -228,8 +227,8 @@ impl<S: FnMut(Event)> Importer<'_, S> {
         (self.sink)(event);
     }
 
-    /// A sample with the fields of a memory event that names no data, as
-    /// `perf record -d` makes of any event: perhaps it has registers.
+    /// A sample that has the fields of a memory event but no data address, as `perf record -d`
+    /// writes it for any event. If it has registers, it can be used as a time sample.
     fn without_address(
         &mut self,
         sample: &Sample,
@@ -296,8 +295,8 @@ impl EventAttr {
         self.kind == TYPE_SOFTWARE && matches!(self.config, SW_CPU_CLOCK | SW_TASK_CLOCK)
     }
 
-    /// Whether it is Intel's retired load that another core's modified line
-    /// answered (event 0xd2, mask 0x04), whose data source does not say so.
+    /// Whether the event is Intel's retired load that another core's modified line answered (event
+    /// 0xd2, mask 0x04), whose data source does not show this.
     const fn is_snoop_load(&self) -> bool {
         /// `PERF_TYPE_RAW`, also the type number of Intel's core PMU.
         const TYPE_RAW: u32 = 4;
@@ -308,7 +307,7 @@ impl EventAttr {
         self.flags & flag::FREQ != 0
     }
 
-    /// How many events lie between two samples, if the sample does not say.
+    /// The number of events between two samples, for samples that do not have it.
     const fn period(&self) -> u64 {
         if self.is_frequency() { 1 } else { self.period }
     }
@@ -317,12 +316,11 @@ impl EventAttr {
     fn nanoseconds(&self, period: Option<u64>) -> u64 {
         match period {
             Some(period) if self.is_clock() => period,
-            // Another event at a given frequency: the kernel sees to it that
-            // samples come this often.
+            // Another event at a given frequency: the kernel chooses periods so that samples come
+            // this often.
             _ if self.is_frequency() => 1_000_000_000 / self.period.max(1),
-            // A clock's period is nanoseconds; what another event's is in time
-            // the file does not tell: one nanosecond an event is right within a
-            // factor of three for cycles.
+            // The period of a clock is in nanoseconds. For another event the file does not tell its
+            // duration: for cycles, one nanosecond per event is right within a factor of three.
             _ => period.unwrap_or(self.period),
         }
     }
@@ -374,7 +372,7 @@ mod tests {
         assert_eq!(attr.nanoseconds(Some(77)), 250_000);
         attr.flags = 0;
         assert_eq!((attr.nanoseconds(Some(77)), attr.period()), (77, 4000));
-        // A frequency of zero does not divide by it.
+        // Must not divide by a frequency of zero.
         attr.flags = flag::FREQ;
         attr.period = 0;
         assert_eq!(attr.nanoseconds(None), 1_000_000_000);

@@ -1,6 +1,6 @@
-//! The records of a recording, or of the PMU sampler, that are no samples:
-//! mappings, names, the beginning and end of threads, losses. Bytes in, [`Event`]s out; a record that
-//! is too short for its kind is left out.
+//! The records of a recording, or of the PMU sampler, other than samples: mappings, names, starts
+//! and ends of threads, losses. Translates bytes into [`Event`]s; leaves out a record that is too
+//! short for its kind.
 
 use super::container::Record;
 use crate::Event;
@@ -32,13 +32,13 @@ pub(crate) const fn is_user(misc: u16) -> bool {
     misc & MISC_CPUMODE == MISC_USER
 }
 
-/// Inode numbers by path, for mappings that were recorded without.
+/// Inode numbers by path, for mappings that were recorded without one.
 #[derive(Debug, Default)]
 pub(crate) struct Inodes(HashMap<String, u64>);
 
 impl Inodes {
-    /// The inode of the file that is at `path` today; 0 if there is none. Later
-    /// stages take a mapping for a file's only if it has one.
+    /// The inode number of the file that has `path` today; 0 if there is none. Later stages look for
+    /// a mapping's file only if its inode number is not 0.
     fn of(&mut self, path: &str) -> u64 {
         if !path.starts_with('/') {
             return 0;
@@ -52,7 +52,7 @@ impl Inodes {
     }
 }
 
-/// The event of a record; `None` if it is of no interest or malformed.
+/// The event of a record; `None` if it is not needed or malformed.
 pub(crate) fn event_of(record: &Record, inodes: &mut Inodes) -> Option<Event> {
     let fields = Fields(&record.body);
     let time = Time(record.time);
@@ -69,7 +69,7 @@ pub(crate) fn event_of(record: &Record, inodes: &mut Inodes) -> Option<Event> {
     .map(|event| with_time(event, time))
 }
 
-/// Records that carry their own time keep it; the others get that of their
+/// Sets the time of an event. A record with a time of its own keeps it; others get that of their
 /// trailer.
 fn with_time(mut event: Event, trailer: Time) -> Event {
     match &mut event {
@@ -121,7 +121,7 @@ fn mapping(record: &Record, mut fields: Fields<'_>, inodes: &mut Inodes) -> Opti
     let _thread = fields.u32()?;
     let (start, len, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
     let path = path_of(fields.0);
-    // These records do not tell the protection, only whether data or code.
+    // These records do not have the protection, only whether the mapping is data or code.
     let code = record.misc & MISC_MMAP_DATA == 0;
     let inode = inodes.of(&path);
     map_event(
@@ -169,7 +169,7 @@ fn mapping2(record: &Record, mut fields: Fields<'_>, inodes: &mut Inodes) -> Opt
 
 fn map_event(process: u32, mapping: Mapping) -> Option<Event> {
     let end = mapping.span.start.0.checked_add(mapping.span.len);
-    // The kernel's own mappings, and what no user process can have mapped.
+    // Leaves out the kernel's mappings, and addresses that no user process can have.
     let user = process != KERNEL_PROCESS && end.is_some_and(|end| end >> 63 == 0);
     let plausible = mapping.file_offset.checked_add(mapping.span.len).is_some();
     (user && plausible).then_some(Event::Map {
