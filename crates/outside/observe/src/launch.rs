@@ -1,11 +1,11 @@
-//! Starts the target so that observers are in place before its first
-//! instruction, and otherwise exactly as a shell would start it.
+//! Starts the target so that observers are in place before its first instruction, and otherwise
+//! exactly as a shell would start it.
 //!
-//! Called by the program. The child keeps standard streams, working directory,
-//! process group (so the terminal's job control works as without us), limits,
-//! and the signal mask and dispositions that *this* process was itself started
-//! with, whatever it has changed since. It must not leave a zombie behind, and
-//! between fork and exec only async-signal-safe calls are made.
+//! Called by the program. The child keeps standard streams, working directory, process group (so
+//! that the terminal's job control works as without Sunder) and limits. It gets the signal mask and
+//! the dispositions with which *this* process was started, whatever this process has changed since.
+//! The module must not leave a zombie behind, and makes only async-signal-safe calls between fork
+//! and exec.
 
 mod child;
 mod inherited;
@@ -32,8 +32,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// `program` as a user names it: looked up in `PATH` unless it holds a
-    /// slash.
+    /// Takes `program` as a user names it: it is looked up in `PATH` unless it contains a slash.
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
             program: program.into(),
@@ -53,8 +52,7 @@ impl Launch {
         self
     }
 
-    /// Sets a variable, or removes it with `None`; the rest of the environment
-    /// is ours.
+    /// Sets a variable, or removes it with `None`; all other variables are inherited.
     #[must_use]
     pub fn environment(mut self, name: impl Into<OsString>, value: Option<OsString>) -> Self {
         self.environment.push((name.into(), value));
@@ -64,9 +62,8 @@ impl Launch {
     /// Forks the child, which waits.
     ///
     /// # Errors
-    /// If an argument holds a zero byte, or the system has no more processes
-    /// or descriptors. Whether the program exists is found out by
-    /// [`Prepared::go`].
+    /// If an argument contains a zero byte, or no more processes or descriptors are allowed. A
+    /// missing program is an error of [`Prepared::go`].
     pub fn prepare(&self) -> Result<Prepared, ObserveError> {
         let plan = self.plan()?;
         let (gate, go) = pipe()?;
@@ -89,7 +86,7 @@ impl Launch {
     }
 
     fn plan(&self) -> Result<Plan, ObserveError> {
-        // In the order that we were given: a program may print its environment.
+        // Keeps the order of our own environment: a program may print it.
         let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         for (name, value) in &self.environment {
             variables.retain(|(old, _)| old != name);
@@ -148,7 +145,7 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), ObserveError> {
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(ObserveError::last_system("open a pipe"));
     }
-    // SAFETY: the kernel has just given us both; nobody else knows them.
+    // SAFETY: the kernel has just opened both; no other value owns them.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
@@ -158,7 +155,7 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), ObserveError> {
 pub struct Prepared {
     pid: ProcessId,
     program: String,
-    /// `None` once it was let go.
+    /// `None` after the child has been released.
     waiting: Option<Waiting>,
 }
 
@@ -175,11 +172,10 @@ impl Prepared {
         self.pid
     }
 
-    /// Lets it execute the program and waits until that has begun.
+    /// Releases the child, which executes the program, and waits until that has begun.
     ///
     /// # Errors
-    /// [`ObserveError::Execute`] with the error of `execve`; the child is gone
-    /// then.
+    /// [`ObserveError::Execute`] with the error of `execve`; the child has ended then.
     pub fn go(mut self) -> Result<Child, ObserveError> {
         let mut child = Child {
             pid: self.pid,
@@ -188,10 +184,10 @@ impl Prepared {
         let Some(Waiting { go, failure }) = self.waiting.take() else {
             return Ok(child);
         };
-        // If the child was killed meanwhile, nobody reads: its status tells.
+        // If the child was killed meanwhile, the write fails, and the child's status tells of it.
         let _ = std::fs::File::from(go).write_all(&[1]);
         let mut errno = Vec::new();
-        // The end of the pipe comes with a successful exec, which closes it.
+        // A successful exec closes the child's end of the pipe, so the read ends.
         std::fs::File::from(failure)
             .read_to_end(&mut errno)
             .map_err(|source| ObserveError::System {
@@ -225,8 +221,8 @@ impl Drop for Prepared {
     }
 }
 
-/// A running child. When this is dropped, a child that has ended is collected
-/// and one that has not runs on.
+/// A running child. When this value is dropped, a child that has ended is reaped, and one that has
+/// not runs on.
 #[derive(Debug)]
 pub struct Child {
     pid: ProcessId,
@@ -242,7 +238,7 @@ impl Child {
     /// How it ended, if it has.
     ///
     /// # Errors
-    /// If somebody else has waited for it.
+    /// If the child has been reaped elsewhere in this process.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, ObserveError> {
         self.collect(libc::WNOHANG)
     }
@@ -250,7 +246,7 @@ impl Child {
     /// Waits until it has ended.
     ///
     /// # Errors
-    /// If somebody else has waited for it.
+    /// If the child has been reaped elsewhere in this process.
     pub fn wait(&mut self) -> Result<ExitStatus, ObserveError> {
         loop {
             if let Some(status) = self.collect(0)? {
@@ -265,8 +261,7 @@ impl Child {
         }
         let mut status = 0;
         loop {
-            // SAFETY: `status` is a valid place for the answer. The number is
-            // ours: the child has not been collected.
+            // SAFETY: `status` is valid. The number is the child's, which has not been reaped.
             match unsafe { libc::waitpid(self.pid.0 as i32, &mut status, options) } {
                 0 => return Ok(None),
                 -1 => {

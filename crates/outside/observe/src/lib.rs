@@ -1,8 +1,7 @@
-//! Seeing the memory accesses of a program.
+//! Observes the memory accesses of a program.
 //!
-//! Every observer produces [`Event`]s; samples become accesses in one decoder,
-//! whoever took them. This crate must not judge or name what it sees, and must
-//! not change the target.
+//! Every observer produces [`Event`]s. One decoder makes accesses of samples, whichever observer
+//! took them. This crate must not judge or name what it observes, and must not change the target.
 
 mod clock;
 pub mod code;

@@ -1,8 +1,8 @@
-//! Registers of a few threads, taken densely for a short while, each with the CPU
-//! time that its thread had used by then: what a thread's progress is measured by.
+//! Samples a few threads densely for a short while: registers, each with the CPU time that the
+//! thread had used by then. They measure a thread's progress.
 //!
-//! Called by `repair` around a change. Needs perf events, no PMU. It must not keep
-//! threads under observation when the value is dropped, and interprets nothing.
+//! Called by `repair` around a change. Needs perf events, no PMU. Dropping the value must end all
+//! sampling. It interprets nothing.
 
 use crate::machine::perf_event::{
     Attr, PerfEvent, SW_TASK_CLOCK, TYPE_SOFTWARE, USER_REGISTERS, Where, sample,
@@ -24,16 +24,16 @@ const LAYOUT: SampleLayout = SampleLayout {
 /// milliseconds.
 const PAGES: usize = 4;
 
-/// A thread at one moment.
+/// One sample of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaceSample {
-    /// Nanoseconds of CPU time that it had used since it came to be watched.
+    /// CPU time in nanoseconds that the thread had used since sampling began.
     pub cpu_ns: u64,
     /// Its registers.
     pub registers: Registers,
 }
 
-/// One thread that is watched. See the module's head.
+/// The sampling of one thread. See the module's head.
 #[derive(Debug)]
 pub struct Pace {
     thread: ThreadId,
@@ -65,13 +65,13 @@ impl Pace {
         })
     }
 
-    /// Which thread.
+    /// The sampled thread.
     pub const fn thread(&self) -> ThreadId {
         self.thread
     }
 
-    /// Nanoseconds of CPU time that it has used since it came to be watched; none if
-    /// that can't be told.
+    /// CPU time in nanoseconds that the thread has used since sampling began; `None` if the kernel
+    /// does not tell.
     pub fn cpu_ns(&self) -> Option<u64> {
         self.event.count().ok()
     }

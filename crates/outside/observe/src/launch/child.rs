@@ -1,27 +1,27 @@
-//! The child between fork and exec. Everything that needs memory is made
-//! before the fork, in [`Plan`]; after it, only async-signal-safe calls: other
-//! threads of the parent may have held any lock.
+//! The child between fork and exec. All memory is allocated before the fork, in [`Plan`]. After
+//! it, only async-signal-safe calls are made: any lock may be held by another thread of the
+//! parent, which the child does not have.
 
 use super::inherited::{self, SIGNALS};
 use std::ffi::{CStr, CString, c_char};
 
-/// The exit status of a child whose observer died or gave up before the start;
-/// nobody is left to read it.
+/// The exit status of a child whose observer died or gave up before the start. No process reads
+/// it.
 const NOT_STARTED: i32 = 127;
 
-/// Who executes a script that does not say by whom.
+/// The interpreter of a script that does not name one.
 const SHELL: &CStr = c"/bin/sh";
 
-/// How much of a file is looked at to tell a script from a program of another kind.
+/// How many bytes of a file decide whether it is a script or a program of another machine.
 const LOOKED_AT: usize = 128;
 
 /// What to execute, ready for `execve`.
 pub(super) struct Plan {
     candidates: Vec<Candidate>,
-    /// Own what the pointers below point to.
+    /// The strings that the pointers below point to.
     _arguments: Vec<CString>,
     _environment: Vec<CString>,
-    /// End with null.
+    /// Ends with null.
     argument_pointers: Vec<*const c_char>,
     environment_pointers: Vec<*const c_char>,
     ignored: u64,
@@ -31,7 +31,7 @@ pub(super) struct Plan {
 /// A path to try.
 struct Candidate {
     path: CString,
-    /// The shell's arguments if that is a script without a first line that names its interpreter.
+    /// The shell's arguments, for a script whose first line names no interpreter.
     as_script: Vec<*const c_char>,
 }
 
@@ -102,7 +102,7 @@ pub(super) unsafe fn run_child(plan: &Plan, gate: i32, go: i32, report: i32) -> 
     // caller vouches for.
     unsafe {
         restore_signals(plan);
-        // Without this end the parent's death would not end the wait.
+        // While this copy of the writing end is open, the parent's death would not end the wait.
         libc::close(go);
         let mut byte = 0u8;
         let read = loop {
@@ -114,7 +114,7 @@ pub(super) unsafe fn run_child(plan: &Plan, gate: i32, go: i32, report: i32) -> 
         if read != 1 {
             libc::_exit(NOT_STARTED);
         }
-        // What the Rust runtime opened in their place.
+        // The Rust runtime has opened others in place of the closed streams.
         for stream in inherited::closed_streams() {
             libc::fcntl(stream, libc::F_SETFD, libc::FD_CLOEXEC);
         }
@@ -132,16 +132,16 @@ unsafe fn restore_signals(plan: &Plan) {
     for signal in SIGNALS {
         let ignore = plan.ignored >> (signal - 1) & 1 == 1;
         action.sa_sigaction = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
-        // SAFETY: sets no handler; for signals that cannot be changed
-        // it fails, and they are as they were.
+        // SAFETY: sets no handler. For signals that cannot be changed the call fails and changes
+        // nothing.
         unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
     }
     // SAFETY: `blocked` is a valid set.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &plan.blocked, std::ptr::null_mut()) };
 }
 
-/// Tries the candidates as `execvp` does: one that is missing or forbidden
-/// makes room for the next, and a forbidden one is remembered.
+/// Tries the candidates as `execvp` does: after a missing or forbidden one it tries the next, and
+/// an error about a forbidden one is remembered.
 ///
 /// # Safety
 /// As [`run_child`].
@@ -157,7 +157,7 @@ unsafe fn execute(plan: &Plan) -> i32 {
             );
             *libc::__errno_location()
         };
-        // As `execvp` and every shell do. If there is no shell, the file's own error says most.
+        // As `execvp` and every shell do. Without a shell, the file's own error is returned.
         // SAFETY: as above.
         if errno == libc::ENOEXEC && unsafe { is_text(&candidate.path) } {
             // SAFETY: as above.
@@ -175,12 +175,12 @@ unsafe fn execute(plan: &Plan) -> i32 {
             other => return other,
         }
     }
-    // A single candidate was named by its path: its own error says most.
+    // A path that the user wrote is the only candidate: its own error is returned.
     worst
 }
 
-/// Whether a file begins as a text does. A shell would take the bytes of another machine's
-/// program for commands.
+/// Whether a file begins like a text. A shell would execute the bytes of another machine's program
+/// as commands.
 ///
 /// # Safety
 /// As [`run_child`].

@@ -1,7 +1,6 @@
-//! The signals and streams that this process was started with. The Rust runtime
-//! ignores SIGPIPE and opens closed standard streams before `main`, and the
-//! program installs handlers later; a child started by a shell in our place
-//! would know nothing of these.
+//! The signals and streams with which this process was started. The Rust runtime ignores SIGPIPE
+//! and opens closed standard streams before `main`, and the program installs handlers later; a
+//! child must not inherit any of this, as it would not if a shell had started it.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

@@ -1,8 +1,7 @@
 //! What the kernel, the hypervisor and the permissions let an observer do.
 //!
-//! `doctor` prints these, and the choice of an observer asks them. Every probe
-//! really makes the call, because what settings promise and what seccomp
-//! filters, hypervisors and sandboxes let through are different things.
+//! `doctor` prints these, and the choice of an observer depends on them. Every probe really makes
+//! the call, because settings may promise what seccomp filters, hypervisors and sandboxes refuse.
 
 use super::perf_event::{self, Attr, PerfEvent, Where, sample};
 use crate::perf::{PerfRefusal, paranoid_level};
@@ -12,15 +11,14 @@ use std::io;
 use std::path::Path;
 use sunder_access::ProcessId;
 
-/// One thing that an observer may need.
+/// One capability that an observer may need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
     /// Whether it works here and now.
     pub available: bool,
-    /// What was seen; if it does not work, why, in words.
+    /// The result of the probe in words; if it does not work, the reason.
     pub detail: String,
-    /// What a person can do to get it, if it does not work and there is
-    /// something.
+    /// What a person can do to get it, if it does not work and can be got.
     pub remedy: Option<String>,
 }
 
@@ -42,7 +40,7 @@ impl Capability {
     }
 }
 
-/// Everything that was probed.
+/// All capabilities that are probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -60,10 +58,10 @@ pub struct Capabilities {
     pub memory_events: Capability,
     /// Memory protection keys.
     pub protection_keys: Capability,
-    /// Whether a process of ours can be traced; `detail` says what of others.
+    /// Whether we may trace a process of our own; `detail` adds what is allowed for others.
     pub ptrace: Capability,
-    /// `/proc/sys/kernel/perf_event_paranoid`; `None` if it cannot be read,
-    /// then the kernel has no perf events.
+    /// `/proc/sys/kernel/perf_event_paranoid`; `None` if it cannot be read: then the kernel has no
+    /// perf events.
     pub perf_event_paranoid: Option<i32>,
     /// `/proc/sys/kernel/perf_event_mlock_kb`: kibibytes of ring that an
     /// unprivileged user may map per CPU.
@@ -114,7 +112,7 @@ const ALLOW_USER_EVENTS: &str = "sudo sysctl kernel.perf_event_paranoid=2, or ru
 const ALLOW_IN_CONTAINER: &str =
     "start the container with --cap-add PERFMON or a seccomp profile that allows perf_event_open";
 
-/// A refused event in words, with what helps against it.
+/// A refused event in words, with a remedy.
 fn refused(what: &str, error: &io::Error) -> Capability {
     let errno = error.raw_os_error().unwrap_or(0);
     let refusal = PerfRefusal::from_errno(errno, ProcessId(std::process::id()));
@@ -131,14 +129,14 @@ pub fn probe_user_registers() -> Capability {
     probe_clock(sample::REGS_USER)
 }
 
-/// What [`probe_user_registers`] opens, without a word about it. The first on this
-/// machine takes its time.
+/// The event of [`probe_user_registers`], without any text. The first perf event on a machine
+/// takes long to open.
 pub(crate) fn open_clock() -> io::Result<PerfEvent> {
     PerfEvent::open(&clock(sample::REGS_USER), Where::Thread(0))
 }
 
-/// Whether the kernel would open such an event, as far as it says so at once: it is
-/// asked for a thread that can't be there, which it looks for once nothing else is wrong.
+/// Whether the kernel would open such an event, without the delay of opening one. It is asked for a
+/// thread that does not exist: `ESRCH` means that all other checks have passed.
 pub(crate) fn may_sample() -> bool {
     /// Above the highest number that the kernel gives (`PID_MAX_LIMIT`, 2^22).
     const NOBODY: u32 = 1 << 30;
@@ -183,8 +181,8 @@ fn probe_cycles() -> Capability {
 /// A word to trap on; 8-aligned by its type.
 static WATCHED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// Opens as many breakpoints as the thread gets, then touches the word under
-/// one of them: some sandboxes accept breakpoints that never fire.
+/// Opens as many breakpoints as a thread gets, then accesses the word under one of them: some
+/// sandboxes accept breakpoints that never trap.
 fn probe_watchpoints() -> (Capability, u32) {
     use std::sync::atomic::Ordering;
     /// x86 has four debug address registers (Intel SDM volume 3B, 18.2.1); one
@@ -283,7 +281,7 @@ fn probe_protection_keys() -> Capability {
         };
         return Capability::no(detail, None);
     }
-    // SAFETY: frees the number that we have just got and that no page has.
+    // SAFETY: frees the key that was just allocated and that no page has.
     unsafe { libc::syscall(libc::SYS_pkey_free, key) };
     Capability::yes("memory protection keys")
 }
@@ -306,7 +304,7 @@ fn probe_ptrace(scope: Option<i32>) -> Capability {
     }
 }
 
-/// Seizes a child that only waits to be killed.
+/// Seizes a child that waits to be killed.
 fn trace_a_child() -> io::Result<()> {
     // SAFETY: the child calls nothing but pause and _exit, both
     // async-signal-safe, so the state of other threads' locks is irrelevant.
@@ -322,7 +320,7 @@ fn trace_a_child() -> io::Result<()> {
             libc::_exit(0);
         }
     }
-    // SAFETY: seizes, kills and collects our own child; no memory is passed.
+    // SAFETY: seizes, kills and reaps our own child; no memory is passed.
     unsafe {
         let seized = libc::ptrace(libc::PTRACE_SEIZE, child, 0, 0);
         let error = io::Error::last_os_error();
@@ -369,7 +367,7 @@ mod tests {
             assert!(!capability.detail.is_empty());
             assert!(!capability.available || capability.remedy.is_none());
         }
-        // Registers come with samples, never without.
+        // Registers come only with samples.
         assert!(found.software_events.available || !found.user_registers.available);
         assert!(found.watchpoint_slots <= 4);
         assert_eq!(found.watchpoints.available, found.watchpoint_slots > 0);

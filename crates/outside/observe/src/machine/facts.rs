@@ -1,8 +1,7 @@
 //! The facts of the machine: CPUs, coherency line, model, kernel.
 //!
-//! Read once at start by whoever needs them. They come from sysfs and procfs
-//! below two directories that tests replace; only the affinity mask and the
-//! `cpuid` fallbacks are asked of the kernel and the CPU directly.
+//! Read once at start. They come from sysfs and procfs below two directories, which tests replace;
+//! only the affinity mask comes from a system call, and the `cpuid` fallbacks from the CPU.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +12,8 @@ use sunder_access::Granule;
 pub struct Cpu {
     /// The kernel's number.
     pub number: u32,
-    /// Package and core; two CPUs with the same pair are hyperthreads of one
-    /// core and share its caches. `None` where the kernel does not tell.
+    /// Package and core; two CPUs with the same pair are hyperthreads of one core and share its
+    /// caches. `None` if the kernel does not say.
     pub core: Option<(u32, u32)>,
 }
 
@@ -31,16 +30,16 @@ pub struct Machine {
     pub cpu_model: String,
     /// The kernel's release, as `uname -r`; empty if unknown.
     pub kernel: String,
-    /// Whether a hypervisor says that it is there.
+    /// Whether a hypervisor announces itself.
     pub hypervisor: bool,
 }
 
-/// Where the kernel tells of its CPUs.
+/// The kernel's description of its CPUs.
 const CPUS: &str = "/sys/devices/system/cpu";
 
 impl Machine {
-    /// Reads the facts of the machine that this runs on. Never fails: what
-    /// cannot be read has the value that its field's description names.
+    /// Reads the facts of this machine. Never fails: a fact that cannot be read has the value that
+    /// its field's description names.
     pub fn read() -> Self {
         Self::read_from(Path::new(CPUS), Path::new("/proc"), affinity().as_deref())
     }
@@ -81,7 +80,7 @@ fn number(path: PathBuf) -> Option<u32> {
     trimmed(path)?.parse().ok()
 }
 
-/// The kernel's numbers of the CPUs that are online, and nothing else.
+/// The kernel's numbers of the CPUs that are online.
 pub(crate) fn online_cpus() -> Vec<u32> {
     numbers_of_online(Path::new(CPUS))
 }
@@ -108,10 +107,10 @@ fn core_of(root: &Path, cpu: u32) -> Option<(u32, u32)> {
     ))
 }
 
-/// The kernel's list format, `0-3,8,10-11`. What is malformed is left out: the
-/// list decides only which CPUs are measured.
+/// Parses the kernel's list format, `0-3,8,10-11`. Malformed parts are left out: the list decides
+/// only which CPUs are measured.
 pub(crate) fn parse_cpu_list(list: &str) -> Vec<u32> {
-    /// No kernel has more; a longer range is garbage and not worth the memory.
+    /// No kernel has more CPUs; a longer range is an error and not worth the memory.
     const MAX_CPUS: u32 = 8192;
     let mut cpus = Vec::new();
     for part in list.split(',') {
@@ -125,8 +124,8 @@ pub(crate) fn parse_cpu_list(list: &str) -> Vec<u32> {
     cpus
 }
 
-/// The line size of CPU 0's first cache that tells one. Heterogeneous CPUs
-/// still share one coherency line size.
+/// The line size of the first cache of CPU 0 that has one. CPUs with different kinds of cores share
+/// one coherency line size, too.
 fn coherency_line(root: &Path) -> Option<Granule> {
     (0..4).find_map(|index| {
         let file = root.join(format!("cpu0/cache/index{index}/coherency_line_size"));
@@ -134,9 +133,8 @@ fn coherency_line(root: &Path) -> Option<Granule> {
     })
 }
 
-/// The line that `clflush` flushes (CPUID leaf 1, EBX bits 15 to 8, in units of
-/// 8 bytes; Intel SDM volume 2A). Hypervisors that hide the caches from sysfs
-/// still show this one.
+/// The line that `clflush` flushes (CPUID leaf 1, EBX bits 15 to 8, in units of 8 bytes; Intel SDM
+/// volume 2A). Hypervisors that hide the caches from sysfs still show this size.
 fn cpuid_line() -> Granule {
     #[cfg(target_arch = "x86_64")]
     {
@@ -155,11 +153,10 @@ fn cpuinfo_field<'a>(info: &'a str, field: &str) -> Option<&'a str> {
     })
 }
 
-/// The CPUs of this process's affinity mask, which cpusets have already
-/// narrowed.
+/// The CPUs of this process's affinity mask, which already excludes those that cpusets forbid.
 fn affinity() -> Option<Vec<u32>> {
-    // 64 words of 64 bits hold 4,096 CPUs; the kernel answers EINVAL if it has
-    // more, and then all online CPUs are assumed to be allowed.
+    // 64 words of 64 bits hold 4,096 CPUs. If the kernel has more, it returns EINVAL, and all
+    // online CPUs are taken as allowed.
     let mut words = [0u64; 64];
     // SAFETY: the kernel writes at most the given number of bytes to `words`,
     // which is an array of that size.

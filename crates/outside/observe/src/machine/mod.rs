@@ -1,9 +1,8 @@
 //! What this machine is and what it offers an observer.
 //!
-//! `sunder doctor` prints all of it, the choice of an observer asks
-//! [`Capabilities`], and the judge's prices start from [`transfer_cost`]. This
-//! module must not change anything: no settings are written, and whatever a
-//! probe opens it closes again.
+//! `sunder doctor` prints all of it, the choice of an observer depends on [`Capabilities`], and the
+//! judge's cost of an interleaving starts from [`transfer_cost`]. This module must not change
+//! anything: it writes no settings, and closes whatever a probe opens.
 
 mod capabilities;
 mod facts;

@@ -1,9 +1,8 @@
 //! `perf_event_open(2)` as the kernel defines it: the attribute structure, its
 //! constants, and an event that closes itself.
 //!
-//! The probes, the watchpoints and the PMU events open their events here. It
-//! must not decide anything: what to open and what a refusal means is the
-//! callers' business.
+//! The probes, the watchpoints and the PMU events open their events here. It must not decide
+//! anything: callers choose what to open, and what a refusal means.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -24,8 +23,7 @@ pub(crate) const SW_TASK_CLOCK: u64 = 1;
 /// names and threads.
 pub(crate) const SW_DUMMY: u64 = 9;
 
-/// `PERF_SAMPLE_*`, in the order in which the fields stand in a record unless
-/// noted.
+/// `PERF_SAMPLE_*`, in the order of the fields in a record unless noted.
 pub(crate) mod sample {
     pub const IP: u64 = 1 << 0;
     pub const TID: u64 = 1 << 1;
@@ -43,9 +41,9 @@ pub(crate) mod sample {
     pub const STACK_USER: u64 = 1 << 13;
     pub const WEIGHT: u64 = 1 << 14;
     pub const DATA_SRC: u64 = 1 << 15;
-    /// Stands first in the record, before `IP`.
+    /// The first field of the record, before `IP`.
     pub const IDENTIFIER: u64 = 1 << 16;
-    /// In the place of `WEIGHT`, which it divides into three fields.
+    /// Replaces `WEIGHT` by three smaller fields.
     pub const WEIGHT_STRUCT: u64 = 1 << 24;
 }
 
@@ -66,7 +64,7 @@ pub(crate) mod flag {
     pub const MMAP2: u64 = 1 << 23;
     pub const COMM_EXEC: u64 = 1 << 24;
     pub const USE_CLOCKID: u64 = 1 << 25;
-    /// `precise_ip` is two bits wide from here.
+    /// The lowest bit of `precise_ip`, which has two.
     pub const PRECISE_SHIFT: u32 = 15;
     /// Threads inherit the event, child processes do not (Linux 5.13).
     pub const INHERIT_THREAD: u64 = 1 << 35;
@@ -133,7 +131,7 @@ impl Attr {
     }
 }
 
-/// On which tasks and CPUs an event counts.
+/// The thread and the CPU on which an event counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Where {
     /// One thread on whatever CPU; 0 is the calling thread.
@@ -150,16 +148,16 @@ impl PerfEvent {
     /// Opens an event, closed again on exec and on drop.
     ///
     /// # Errors
-    /// What the kernel answers; nothing is interpreted here.
+    /// The kernel's error, not interpreted.
     pub(crate) fn open(attr: &Attr, place: Where) -> io::Result<Self> {
         const NO_GROUP: RawFd = -1;
         Self::open_in(attr, place, NO_GROUP)
     }
 
-    /// Opens an event in the group of `leader`, whose place is the same.
+    /// Opens an event in the group of `leader`, which must have the same thread and CPU.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The kernel's error.
     pub(crate) fn open_beside(attr: &Attr, place: Where, leader: &Self) -> io::Result<Self> {
         Self::open_in(attr, place, leader.as_raw_fd())
     }
@@ -185,8 +183,7 @@ impl PerfEvent {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given us this descriptor; nobody else
-        // knows it.
+        // SAFETY: the kernel has just opened this descriptor; no other value owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
     }
 
@@ -217,7 +214,7 @@ impl PerfEvent {
     pub(crate) fn id(&self) -> io::Result<u64> {
         const GET_ID: libc::c_ulong = 0x8008_2407;
         let mut id = 0u64;
-        // SAFETY: this request writes 8 bytes to the given place.
+        // SAFETY: this request writes 8 bytes to `id`.
         match unsafe { libc::ioctl(self.as_raw_fd(), GET_ID, &raw mut id) } {
             0 => Ok(id),
             _ => Err(io::Error::last_os_error()),

@@ -1,10 +1,9 @@
 //! What it costs to move a cache line from one core to another.
 //!
-//! The judge multiplies interleavings by this price. Two pinned threads pass a
-//! token to and fro on one line for a few milliseconds. The measurement must
-//! not hang and must not change the caller: it pins only threads of its own,
-//! and a partner that does not get its CPU (a busy machine, a throttled cgroup)
-//! costs the time limit and nothing more.
+//! The judge multiplies interleavings by this cost. Two pinned threads pass a token to and fro on
+//! one line for a few milliseconds. The measurement must not hang and must not change the caller:
+//! it pins only threads of its own, and if one of them does not get its CPU (a busy machine, a
+//! throttled cgroup), only the time limit is lost.
 
 use super::Cpu;
 use std::hint::spin_loop;
@@ -14,37 +13,37 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Token passes there and back in one round: at 100 ns one way, 20 us, well
-/// below a scheduler tick, so that most rounds see no interruption.
+/// Round trips of the token in one measurement: at 100 ns one way, 20 us, well below a scheduler
+/// tick, so that most measurements are not interrupted.
 const PASSES: u64 = 100;
-/// Rounds per pair, of which the median counts; odd, so that there is one.
+/// Measurements per pair, of which the median counts; odd, so that there is one.
 const ROUNDS: usize = 21;
-/// A pair with fewer rounds than this is not believed.
+/// A pair with fewer measurements than this is discarded.
 const MIN_ROUNDS: usize = 5;
-/// All pairs together get this time. On an idle machine they need 2 ms; the rest
-/// is for one where the threads have to wait for their CPUs.
+/// The time limit of all pairs together. On an idle machine they need 2 ms; the rest is for threads
+/// that have to wait for their CPUs.
 const LIMIT: Duration = Duration::from_millis(9);
-/// Pairs measured.
+/// How many pairs are measured.
 const MAX_PAIRS: usize = 3;
 
-/// What to assume, in nanoseconds one way, where it cannot be measured: between
-/// two cores of one socket it is 40 to 100 on the CPUs of the last ten years
-/// (80 to 100 on the machine of the design's section 4).
+/// The cost to assume, in nanoseconds one way, where it cannot be measured: between two cores of
+/// one socket it is 40 to 100 on the CPUs of the last ten years (80 to 100 on the machine of the
+/// design's section 4).
 pub const TYPICAL_TRANSFER_NS: f64 = 80.0;
 
-/// The price of one transfer of a line between two cores.
+/// The cost of moving a line from one core to another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransferCost {
     /// Nanoseconds for one line to go one way: the median over `pairs`.
     pub nanoseconds: f64,
-    /// What was measured, by pair of CPUs.
+    /// The measurements, by pair of CPUs.
     pub pairs: Vec<PairCost>,
 }
 
-/// The price between two given CPUs.
+/// The cost between two given CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairCost {
-    /// The two, by the kernel's numbers.
+    /// The two CPUs, by the kernel's numbers.
     pub cpus: (u32, u32),
     /// Nanoseconds one way: the median over the rounds.
     pub nanoseconds: f64,
@@ -55,18 +54,17 @@ pub struct PairCost {
 #[repr(align(128))]
 #[derive(Default)]
 struct Line {
-    /// Counts passes: even values are the starter's turn, odd ones the
-    /// partner's; `STOP` ends both.
+    /// Counts passes: at an even value it is the starter's turn, at an odd one the partner's;
+    /// `STOP` ends both threads.
     token: AtomicU64,
 }
 
 const STOP: u64 = u64::MAX;
-/// The partner is on its CPU and waits; never reached by counting.
+/// Says that the partner is on its CPU and waits; counting never reaches this value.
 const READY: u64 = 1 << 62;
 
-/// Measures the price between up to three pairs of the CPUs that this process
-/// may use. Takes about 2 ms, at most about 10. `None` if there are fewer than
-/// two CPUs or all pairs were too busy.
+/// Measures the cost between up to three pairs of the CPUs that this process may use. Takes about
+/// 2 ms, at most about 10. `None` if there are fewer than two CPUs, or if all pairs were too busy.
 pub fn transfer_cost() -> Option<TransferCost> {
     transfer_cost_between(&super::Machine::read().allowed)
 }
@@ -83,8 +81,8 @@ pub fn transfer_cost_between(cpus: &[Cpu]) -> Option<TransferCost> {
     Some(TransferCost { nanoseconds, pairs })
 }
 
-/// Near, far, and one between other CPUs; hyperthreads of one core are no pair
-/// unless there is nothing else, since a line between them does not move.
+/// A pair of near CPUs, one of far ones, and one of others. Hyperthreads of one core are a pair
+/// only if there is nothing else, since a line between them does not move.
 fn choose_pairs(cpus: &[Cpu]) -> Vec<(u32, u32)> {
     let mut cores: Vec<Cpu> = Vec::new();
     for cpu in cpus {
@@ -114,8 +112,8 @@ fn measure_pair(a: u32, b: u32, limit: Duration) -> Option<PairCost> {
     let deadline = Instant::now() + limit;
     let (result, measured) = mpsc::channel();
 
-    // Neither thread is joined: one that is kept from its CPU would hold us up.
-    // Both end by themselves, the line is freed by the last.
+    // No thread is joined: one that does not get its CPU would delay the caller. Both end by
+    // themselves, and the last one frees the line.
     let partner = Arc::clone(&line);
     spawn("sunder-pong", move || {
         if pin(b) {
@@ -126,7 +124,7 @@ fn measure_pair(a: u32, b: u32, limit: Duration) -> Option<PairCost> {
         if pin(a) {
             let rounds = serve(&line, deadline);
             line.token.store(STOP, Ordering::Release);
-            // The receiver may have given up: then nobody needs the result.
+            // The receiver may have given up waiting for the result.
             let _ = result.send(rounds);
         }
     })?;
@@ -144,7 +142,7 @@ fn measure_pair(a: u32, b: u32, limit: Duration) -> Option<PairCost> {
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Option<()> {
-    // A refused thread (a limit on tasks) means no measurement, no failure.
+    // If the thread is refused (a limit on tasks), there is no measurement, which is no error.
     let thread = thread::Builder::new()
         .name(name.into())
         .stack_size(64 * 1024)
@@ -185,7 +183,7 @@ fn answer(line: &Line, deadline: Instant) {
 /// Whether the token became `value` in time.
 fn wait_for(line: &Line, value: u64, deadline: Instant) -> bool {
     loop {
-        // The clock costs 20 ns and more: ask it rarely.
+        // Reading the clock takes 20 ns and more, so it is read rarely.
         for _ in 0..256 {
             match line.token.load(Ordering::Acquire) {
                 seen if seen == value => return true,
@@ -244,7 +242,7 @@ mod tests {
         assert_eq!(choose_pairs(&cpus(&[0, 0, 1, 1])), [(0, 2)]);
         assert_eq!(choose_pairs(&cpus(&[0, 1])), [(0, 1)]);
         assert_eq!(choose_pairs(&cpus(&[0, 1, 2])), [(0, 1), (0, 2), (1, 2)]);
-        // Nothing but hyperthreads: better than no price at all.
+        // Only hyperthreads: their cost is better than none.
         assert_eq!(choose_pairs(&cpus(&[0, 0])), [(0, 1)]);
         for (a, b) in choose_pairs(&cpus(&[0, 1, 2, 3, 4, 5, 6, 7])) {
             assert_ne!(a, b);

@@ -1,22 +1,22 @@
-//! The kernel's first event on a task. It lets all CPUs take note before the call
-//! returns: ten milliseconds on an idle machine, half a second on a busy one. Whoever
-//! starts a program and can't wait has that done by a thread meanwhile; while the event
-//! stays open, those that follow are a matter of microseconds.
+//! The first perf event on a machine. For it, the kernel synchronises all CPUs before the call
+//! returns: ten milliseconds on an idle machine, half a second on a busy one. A thread opens it
+//! while the target is being started; as long as it stays open, further events take
+//! microseconds.
 
 use crate::machine::perf_event::PerfEvent;
 use crate::machine::{may_sample, open_clock};
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// See the module's head.
+/// The thread that opens the event. See the module's head.
 #[derive(Debug)]
 pub struct FirstEvent {
     opening: JoinHandle<io::Result<PerfEvent>>,
 }
 
 impl FirstEvent {
-    /// Begins to open it; `None` if the kernel refuses events or there is no thread to
-    /// be had, which the probes tell more about.
+    /// Begins to open the event. `None` if the kernel refuses events or a thread; the probes tell
+    /// the reason.
     pub fn open() -> Option<Self> {
         if !may_sample() {
             return None;
@@ -26,7 +26,7 @@ impl FirstEvent {
         Some(Self { opening })
     }
 
-    /// Whether events are opened without a wait from now on, or refused.
+    /// Whether the event is open, so that others open without delay, or was refused.
     pub fn is_open(&self) -> bool {
         self.opening.is_finished()
     }

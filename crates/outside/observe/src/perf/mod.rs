@@ -3,9 +3,8 @@
 //! the process maps, forks and executes. Called by the program; the target
 //! is neither stopped nor changed.
 //!
-//! Mappings are reported only if they are executable; `crate::proc` reads the
-//! others. A set-user-id program takes itself out of observation when it is
-//! executed: the stream then ends.
+//! Reports only executable mappings; `crate::proc` reads the others. When the target executes a
+//! set-user-id program, the kernel ends the observation, and so the stream.
 
 mod first;
 mod open;

@@ -1,8 +1,7 @@
-//! Opens the sampler's events on one thread: per CPU, because the kernel maps
-//! no ring for an inherited event that follows its thread over CPUs
-//! (`perf_mmap`: EINVAL), and once per frequency, because
-//! `PERF_EVENT_IOC_PERIOD` does not reach the events of threads that have
-//! already inherited while enabling and disabling does.
+//! Opens the sampler's events on one thread. There is one per CPU, because the kernel maps no ring
+//! for an inherited event that follows its thread over CPUs (`perf_mmap`: EINVAL). And there is one
+//! per frequency, because `PERF_EVENT_IOC_PERIOD` does not reach the events of threads that have
+//! inherited already, while enabling and disabling does.
 
 use super::plan::{FrequencyPlan, period_ns};
 use super::record::SAMPLE_TYPE;
@@ -15,10 +14,9 @@ use std::io;
 use std::time::Duration;
 use sunder_access::{ProcessId, ThreadId};
 
-/// Pages of records in a ring. 64 pages hold some 1,400 samples: a third of a
-/// second at 4000 Hz; with the control page they take half of what an
-/// unprivileged user may lock per CPU (`perf_event_mlock_kb`, 516 KiB), so the
-/// watchpoints and a second run find room.
+/// Pages of records in a ring. 64 pages hold some 1,400 samples: a third of a second at 4000 Hz.
+/// With the control page they take half of the memory that an unprivileged user may lock per CPU
+/// (`perf_event_mlock_kb`, 516 KiB), which leaves room for the watchpoints and a second run.
 const RING_PAGES: usize = 64;
 /// Below this a scheduling delay of a tenth of a second loses samples.
 const LEAST_RING_PAGES: usize = 8;
@@ -34,17 +32,17 @@ pub(super) struct Recipe {
     pub on_exec: bool,
     /// Whether this kernel knows `inherit_thread`.
     inherit_thread: bool,
-    /// Each set that samples has one of these.
+    /// The frequency of each sampling set.
     frequencies: Vec<u32>,
-    /// The set that samples first.
+    /// The index of the set that samples first.
     first: usize,
 }
 
-/// The events on one thread; `sets[0]` is always enabled and carries the
-/// records that are no samples.
+/// The events on one thread; `sets[0]` is always enabled and carries all records other than
+/// samples.
 #[derive(Debug)]
 pub(super) struct TaskEvents {
-    /// By set, by CPU.
+    /// By set, then by CPU.
     pub sets: Vec<Vec<PerfEvent>>,
 }
 
@@ -70,7 +68,7 @@ impl Recipe {
         recipe
     }
 
-    /// Takes `plan`, of which `hz` comes first, or what it begins with.
+    /// Sets the plan and its first frequency: `hz`, or else that with which the plan begins.
     pub(super) fn begin_with(&mut self, plan: FrequencyPlan, hz: Option<u32>) {
         let first = hz.unwrap_or_else(|| plan.frequency(plan.first_phase(), Duration::ZERO));
         self.frequencies = plan.frequencies();
@@ -90,7 +88,7 @@ impl Recipe {
         }
     }
 
-    /// Which set samples with `hz`.
+    /// The index of the set that samples with `hz`.
     pub(super) fn set_of(&self, hz: u32) -> usize {
         if self.sets() == 1 {
             return 0;
@@ -126,7 +124,7 @@ impl Recipe {
         attr
     }
 
-    /// Opens all events on `thread`. `None` if the thread is gone.
+    /// Opens all events on `thread`. `None` if the thread has ended.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -154,7 +152,7 @@ impl Recipe {
         let opened = PerfEvent::open(&self.attributes(set), place);
         match opened {
             Err(error) if self.inherit_thread && error.raw_os_error() == Some(libc::EINVAL) => {
-                // An older kernel: the sampler then drops what children send.
+                // A kernel before Linux 5.13: the sampler drops the children's records when it reads them.
                 self.inherit_thread = false;
                 PerfEvent::open(&self.attributes(set), place)
             }
@@ -194,8 +192,8 @@ impl TaskEvents {
         Ok(())
     }
 
-    /// Stops one set and starts another. Both reach every thread that has
-    /// inherited; one that is gone needs neither.
+    /// Stops one set and starts another, for all threads that have inherited them. Errors are
+    /// ignored: a thread that has ended needs neither.
     pub(super) fn switch(&self, from: usize, to: usize) {
         for event in &self.sets[from] {
             let _ = event.disable();

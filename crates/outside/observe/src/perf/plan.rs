@@ -1,33 +1,33 @@
-//! How often to sample, and when to change it. Pure.
+//! Sampling frequencies, and when to change them. Pure.
 
 use std::time::Duration;
 
-/// The most that a cpu-clock event delivers: the kernel raises shorter periods
-/// to 10 us (`perf_swevent_hrtimer`).
+/// The highest frequency of a cpu-clock event: the kernel raises shorter periods to 10 us
+/// (`perf_swevent_hrtimer`).
 pub const MAX_FREQUENCY: u32 = 100_000;
 
 /// Sampling frequencies over the time of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrequencyPlan {
-    /// From which time on (ascending, the first 0) how many samples a second of CPU
-    /// time a thread gives, since something is in doubt.
+    /// Steps while a line is in doubt: time since then, and frequency in samples per second of a
+    /// thread's CPU time. Ascending in time; the first is at 0.
     steps: Vec<(Duration, u32)>,
-    /// The same since the program has several threads, while nothing is in doubt; as
-    /// [`Self::steps`] if empty.
+    /// Steps while no line is in doubt, since the program has several threads. If empty,
+    /// [`Self::steps`] hold.
     calm: Vec<(Duration, u32)>,
-    /// While the program has one thread, which contends with nobody; as if it had
-    /// several if `None`.
+    /// The frequency while the program has one thread, which can't contend. `None`: the same as with
+    /// several.
     alone: Option<u32>,
 }
 
 impl Default for FrequencyPlan {
-    /// For who wants to know all: with one thread, 99 Hz, which only say how its time is
-    /// spent. From the moment when there are several, 4000 Hz for 50 ms, so that a program
-    /// of 100 ms gives some 250 samples a thread, 997 Hz up to 0.3 s, which short programs
-    /// do not outlast, then 99 Hz. What a sample costs is the timer's interrupt: some
-    /// microseconds on bare metal, 20 to 35 measured in virtual machines, where 250 Hz
-    /// would take up to 1% of the program's time for as long as it runs. The lower two are
-    /// not in step with what a program or the kernel does every millisecond or every ten.
+    /// For callers that want to see all sharing. With one thread, 99 Hz, which only show how its time
+    /// is spent. Once there are several, 4000 Hz for 50 ms, so that a program of 100 ms gives some
+    /// 250 samples a thread; 997 Hz up to 0.3 s, when short programs have ended; then 99 Hz. The cost
+    /// of a sample is the timer's interrupt: some microseconds on bare metal, 20 to 35 measured in
+    /// virtual machines, where 250 Hz would take up to 1% of the program's time for as long as it
+    /// runs. 997 and 99 Hz are not in step with what a program or the kernel does every millisecond
+    /// or every ten.
     fn default() -> Self {
         let ms = Duration::from_millis;
         Self {
@@ -38,14 +38,14 @@ impl Default for FrequencyPlan {
     }
 }
 
-/// What is known of the program, on which the frequency depends.
+/// The program's state, on which the frequency depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It has one thread.
+    /// The program has one thread.
     Alone,
-    /// It has several, and nothing is in doubt.
+    /// It has several threads, and no line is in doubt.
     Calm,
-    /// Something is.
+    /// A line is in doubt.
     Alert,
 }
 
@@ -55,10 +55,10 @@ impl FrequencyPlan {
         Self::of(vec![(Duration::ZERO, hz.clamp(1, MAX_FREQUENCY))])
     }
 
-    /// For who only wants to know of what costs much: the steps of the default plan begin
-    /// when a line is in doubt ([`PerfSampler::alert`](super::PerfSampler::alert)). Before
-    /// that, with several threads, 997 Hz for 20 ms, in which a line that costs much is
-    /// seen by some samples of each, 251 Hz up to 0.3 s, then 99 Hz.
+    /// For callers that only want lines that cost much. The steps of the default plan begin when a
+    /// line is in doubt ([`PerfSampler::alert`](super::PerfSampler::alert)). Before that, with
+    /// several threads, 997 Hz for 20 ms, in which a line that costs much gets some samples of each
+    /// thread, 251 Hz up to 0.3 s, then 99 Hz.
     pub fn watchful() -> Self {
         let ms = Duration::from_millis;
         Self {
@@ -67,8 +67,8 @@ impl FrequencyPlan {
         }
     }
 
-    /// A plan of `steps`: from when, how often, whatever is seen. They are sorted; what is
-    /// before the first has its frequency; frequencies are limited to 1 ..=
+    /// A plan of `steps` of a start time and a frequency, whatever state the program is in. They are
+    /// sorted; the time before the first has its frequency; frequencies are limited to 1 ..=
     /// [`MAX_FREQUENCY`]. Without steps, the default plan.
     pub fn new(mut steps: Vec<(Duration, u32)>) -> Self {
         steps.sort_by_key(|step| step.0);
@@ -90,7 +90,7 @@ impl FrequencyPlan {
         }
     }
 
-    /// The steps when something is in doubt, ascending in time; never empty.
+    /// The steps while a line is in doubt, ascending in time; never empty.
     pub fn steps(&self) -> &[(Duration, u32)] {
         &self.steps
     }
@@ -104,7 +104,7 @@ impl FrequencyPlan {
         all
     }
 
-    /// How a run begins.
+    /// The phase at the start of a run.
     pub(crate) const fn first_phase(&self) -> Phase {
         match self.alone {
             Some(_) => Phase::Alone,
@@ -112,7 +112,7 @@ impl FrequencyPlan {
         }
     }
 
-    /// What follows once there are several threads.
+    /// The phase once there are several threads.
     pub(crate) const fn phase_of_several(&self) -> Phase {
         if self.calm.is_empty() {
             Phase::Alert
@@ -128,9 +128,9 @@ impl FrequencyPlan {
         alone.unwrap_or_else(|| steps[step_at(steps, elapsed)].1)
     }
 
-    /// Samples that the step which holds `elapsed` after `phase` began gives before the
-    /// next begins: a program that mostly sleeps costs nothing at a high frequency, and at
-    /// a low one its threads would never use up a whole period.
+    /// How many samples end the step that holds `elapsed` after `phase` began. Steps end by samples
+    /// as well as by time: while a program mostly sleeps, a high frequency costs nothing, and at a
+    /// low one its threads would never use up a whole period.
     pub(crate) fn enough(&self, phase: Phase, elapsed: Duration) -> u64 {
         const ENOUGH: u64 = 200;
         if phase != Phase::Calm {
@@ -139,7 +139,7 @@ impl FrequencyPlan {
         let step = step_at(&self.calm, elapsed);
         let next = self.calm.get(step + 1).map_or(Duration::MAX, |s| s.0);
         let length = next.saturating_sub(self.calm[step].0).as_secs_f64();
-        // Of two threads; what is too much to be counted is limited by the cast.
+        // As many as two threads give; the cast limits larger numbers.
         let of_two = 2.0 * length * f64::from(self.calm[step].1);
         (of_two as u64).min(ENOUGH)
     }
@@ -184,7 +184,7 @@ mod tests {
             [400, 400, 100, 100, 25, 25]
         );
         assert_eq!(plan.frequencies(), [400, 100, 25]);
-        // Whatever is known of the program.
+        // Whatever state the program is in.
         assert_eq!(plan.first_phase(), Phase::Alert);
     }
 
@@ -202,7 +202,7 @@ mod tests {
             assert!(of(Phase::Alone) <= of(Phase::Calm));
             assert!(of(Phase::Calm) <= of(Phase::Alert));
         }
-        // Two threads that compute give a calm step its samples in its time.
+        // Two threads that compute give the samples of a calm step in its time.
         assert_eq!(plan.enough(Phase::Calm, ms(0)), 39);
         assert_eq!(plan.enough(Phase::Calm, ms(1000)), 200);
         assert_eq!(plan.enough(Phase::Alert, ms(0)), 200);

@@ -1,18 +1,16 @@
-//! Bytes of the ring to events. Knows the layout of the records that the
-//! sampler asks for; what does not have that layout is left out and counted,
-//! never trusted.
+//! Parses the bytes of the ring into events. Knows the layout of the records that the sampler
+//! requests. A record with another layout is left out and counted, never trusted.
 
 use crate::machine::perf_event::{USER_REGISTERS, sample};
 use crate::{Event, RawSample, Registers};
 use sunder_access::{Address, CodeAddress, Mapping, ProcessId, Span, ThreadId, Time};
 
-/// What each sample carries; `sample_id_all` puts thread, time and CPU behind
-/// all other records too.
+/// The fields of each sample. With `sample_id_all`, all other records end with thread, time and CPU,
+/// too.
 pub(super) const SAMPLE_TYPE: u64 =
     sample::IP | sample::TID | sample::TIME | sample::CPU | sample::PERIOD | sample::REGS_USER;
 
-/// Bytes of the `sample_id` behind a record that is no sample: thread, time,
-/// CPU.
+/// Bytes of the `sample_id` after a record that is no sample: thread, time, CPU.
 const TRAILER: usize = 24;
 
 /// `perf_event_header`: type, misc, size.
@@ -28,7 +26,7 @@ const ABI_64: u64 = 2;
 /// register: ax bx cx dx si di bp sp.
 const ENCODING: [usize; 8] = [0, 3, 1, 2, 6, 7, 5, 4];
 
-/// What a stretch of the ring holds.
+/// The parsed records of a part of the ring.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     /// Events by their time.
@@ -65,7 +63,7 @@ fn one(kind: u32, misc: u16, body: &[u8], out: &mut Parsed) -> Option<()> {
         7 => task(body, true, out),
         9 => user_sample(body, out),
         10 => mmap2(body, out),
-        // Throttling and whatever newer kernels add is of no concern here.
+        // Throttling, and records that newer kernels add, are not needed.
         _ => Some(()),
     }
 }
@@ -91,9 +89,9 @@ fn user_sample(body: &[u8], out: &mut Parsed) -> Option<()> {
     for register in &mut general[8..] {
         *register = fields.u64()?;
     }
-    // With `exclude_kernel` the clock only samples user mode, where both are
-    // the same; were they not, the registers would be those of the entry into
-    // the kernel and the instruction at `user_ip` the one after the call.
+    // With `exclude_kernel` the clock samples user mode only, where both are the same. If they
+    // differ, the registers are those of the entry into the kernel, and `user_ip` is the address
+    // after the call.
     if ip != user_ip {
         out.without_registers += 1;
         return Some(());

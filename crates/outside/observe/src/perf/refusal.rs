@@ -1,6 +1,5 @@
-//! Says why `perf_event_open` failed, in words that lead to the remedy. The
-//! kernel answers with a handful of error numbers, each with several causes;
-//! what `/proc` says about this machine tells them apart.
+//! Says why `perf_event_open` failed, in words that lead to the remedy. The kernel returns few
+//! error numbers, each with several causes; `/proc` tells them apart.
 
 use std::{fmt, fs, io};
 use sunder_access::ProcessId;
@@ -12,12 +11,12 @@ pub enum PerfRefusal {
     /// `EACCES` or `EPERM` with `kernel.perf_event_paranoid` above 2, the
     /// setting of Debian and Ubuntu that forbids perf to ordinary users.
     Paranoid {
-        /// Its value.
+        /// The value of the setting.
         level: i32,
     },
     /// `EACCES`: the process belongs to another user or cannot be traced.
     NotOurs {
-        /// Which process.
+        /// The process.
         process: ProcessId,
     },
     /// `EPERM` although nothing in `/proc` forbids it: a seccomp filter, as
@@ -25,7 +24,7 @@ pub enum PerfRefusal {
     Filtered,
     /// `ENOSYS`: a kernel without perf events, or a filter that hides them.
     Missing,
-    /// `EMFILE`: this many more descriptors would have been needed.
+    /// `EMFILE`: the limit of descriptors is too low.
     Descriptors {
         /// `RLIMIT_NOFILE`, after it was raised as far as allowed.
         limit: u64,
@@ -36,13 +35,13 @@ pub enum PerfRefusal {
         /// `kernel.perf_event_mlock_kb`.
         kib_per_cpu: u64,
     },
-    /// `EINVAL`, `ENOENT`, `ENODEV` or `EOPNOTSUPP`: this kernel or machine
-    /// does not know what was asked for.
+    /// `EINVAL`, `ENOENT`, `ENODEV` or `EOPNOTSUPP`: this kernel or machine does not support the
+    /// event.
     Unsupported {
         /// The error number.
         errno: i32,
     },
-    /// Anything else.
+    /// Any other error.
     Other {
         /// The error number.
         errno: i32,
@@ -88,13 +87,13 @@ impl fmt::Display for PerfRefusal {
 impl std::error::Error for PerfRefusal {}
 
 impl PerfRefusal {
-    /// What `errno` of `perf_event_open` for `process` means on this machine.
+    /// The reason of `errno` from `perf_event_open` for `process` on this machine.
     pub fn from_errno(errno: i32, process: ProcessId) -> Self {
         Self::classify(errno, process, paranoid_level().unwrap_or(2), may_profile())
     }
 
-    /// The decision, apart from the machine: `privileged` is CAP_PERFMON or
-    /// CAP_SYS_ADMIN, which `level` does not concern.
+    /// The same without reading `/proc`: `privileged` means CAP_PERFMON or CAP_SYS_ADMIN, for which
+    /// `level` does not matter.
     fn classify(errno: i32, process: ProcessId, level: i32, privileged: bool) -> Self {
         match errno {
             libc::EACCES | libc::EPERM if level > 2 && !privileged => Self::Paranoid { level },
@@ -111,7 +110,7 @@ impl PerfRefusal {
         }
     }
 
-    /// What `errno` of mapping a ring means.
+    /// The reason of `errno` from mapping a ring.
     pub(crate) fn from_map_errno(errno: i32) -> Self {
         match errno {
             libc::EPERM | libc::ENOMEM => Self::LockedMemory {
@@ -123,7 +122,7 @@ impl PerfRefusal {
     }
 }
 
-/// `kernel.perf_event_paranoid`, if there is such a thing.
+/// `kernel.perf_event_paranoid`, if it can be read.
 pub fn paranoid_level() -> Option<i32> {
     read_number("/proc/sys/kernel/perf_event_paranoid").map(|n| n as i32)
 }
@@ -149,7 +148,7 @@ fn descriptor_limit() -> u64 {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `limit` is a valid place for the answer.
+    // SAFETY: the pointer to `limit` is valid.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     limit.rlim_cur
 }
@@ -171,7 +170,7 @@ mod tests {
             of(libc::EPERM, 4, false),
             PerfRefusal::Paranoid { level: 4 }
         );
-        // The level does not bind the privileged, so it is not the reason.
+        // The level does not hold for privileged users, so it is not the reason.
         assert_eq!(of(libc::EPERM, 4, true), PerfRefusal::Filtered);
         assert_eq!(of(libc::EPERM, 2, false), PerfRefusal::Filtered);
         assert_eq!(of(libc::EACCES, 2, false), PerfRefusal::NotOurs { process });

@@ -1,5 +1,5 @@
-//! The ring that the kernel writes records into, one per CPU. It hands out
-//! whole records as bytes and must not know what they mean.
+//! The ring that the kernel writes records into, one per CPU. Returns whole records as bytes and
+//! must not know their meaning.
 
 use super::PerfRefusal;
 use crate::machine::perf_event::PerfEvent;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The page size of x86-64 Linux.
 pub(crate) const PAGE: usize = 4096;
 
-/// Where `struct perf_event_mmap_page` keeps `data_head`; `data_tail` follows.
+/// The offset of `data_head` in `struct perf_event_mmap_page`; `data_tail` follows.
 const HEAD_OFFSET: usize = 1024;
 const TAIL_OFFSET: usize = 1032;
 
@@ -28,8 +28,7 @@ impl Ring {
     /// Maps the ring of `event` with `pages` pages for records, a power of two.
     ///
     /// # Errors
-    /// The error number of `mmap`; `EPERM` if the memory that may be locked is
-    /// used up.
+    /// The error number of `mmap`; `EPERM` if no more memory may be locked.
     pub(crate) fn map(event: &PerfEvent, pages: usize) -> Result<Self, i32> {
         let size = pages * PAGE;
         // SAFETY: maps fresh memory; the kernel checks descriptor and length.
@@ -69,8 +68,8 @@ impl Ring {
         }
     }
 
-    /// Appends the bytes of all records written since the last call to `out`
-    /// and gives their room back to the kernel.
+    /// Appends the bytes of all records written since the last call to `out` and frees their space
+    /// in the ring.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
         let head = self.counter(HEAD_OFFSET).load(Ordering::Acquire);
         let tail = self.counter(TAIL_OFFSET).load(Ordering::Relaxed);

@@ -14,14 +14,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use sunder_access::{ProcessId, ThreadId, Time};
 
-/// Records younger than this are kept for the next [`PerfSampler::drain`]: an
-/// older one may still be on its way into another CPU's ring.
+/// Records younger than this wait for the next [`PerfSampler::drain`]: an older one may not have
+/// arrived in another CPU's ring yet.
 const SETTLE_NS: u64 = 1_000_000;
 
-/// How often `attach` looks for threads that began while it looked.
+/// How often `attach` lists the threads again, to find those that began meanwhile.
 const ATTACH_PASSES: usize = 20;
 
-/// Descriptors that `attach` leaves to everybody else.
+/// Descriptors that `attach` leaves unused, for the rest of this process.
 const SPARE_DESCRIPTORS: usize = 128;
 
 /// Why [`PerfSampler::wait`] returned.
@@ -42,15 +42,15 @@ pub struct PerfSampler {
     tasks: Vec<TaskEvents>,
     /// By CPU.
     rings: Vec<Ring>,
-    /// The first of `tasks` that has not ended as far as is known.
+    /// Index of the first of `tasks` that has not ended, as far as is known.
     watched: usize,
     phase: Phase,
-    /// When the phase began; `None` before the first record.
+    /// The start of the phase; `None` before the first record.
     since: Option<Instant>,
-    /// The frequency that samples are taken with, since it was last changed so many.
+    /// The current frequency. `samples_in_step` counts samples since it was set.
     hz: u32,
     samples_in_step: u64,
-    /// So many of them before the next step of the phase.
+    /// How many samples end the current step of the phase.
     enough: u64,
     bytes: Vec<u8>,
     parsed: Parsed,
@@ -59,10 +59,10 @@ pub struct PerfSampler {
 }
 
 impl PerfSampler {
-    /// Observes a child that has been forked and waits to execute a program
-    /// ([`crate::launch`]); the samples begin with the `execve`. The plan's time
-    /// counts from the first record that [`Self::drain`] sees. Of processes
-    /// that the program starts, nothing is seen unless `follow_children`.
+    /// Observes a child that has been forked and waits to execute a program ([`crate::launch`]);
+    /// the samples begin with the `execve`. The plan's time counts from the first record that
+    /// [`Self::drain`] reads. Processes that the program starts are observed only if
+    /// `follow_children`.
     ///
     /// # Errors
     /// [`ObserveError::PerfRefused`] with the reason.
@@ -78,14 +78,12 @@ impl PerfSampler {
         Self::with_first(recipe, first)
     }
 
-    /// Observes a running process, all its threads, without stopping it. What
-    /// is mapped and which threads there are comes first in the stream, as if
-    /// it had just begun.
+    /// Observes all threads of a running process, without stopping it. The stream begins with its
+    /// mappings and threads, as if they had just begun.
     ///
-    /// Each thread takes a descriptor per CPU and frequency. If that is more
-    /// than the process may open (the soft limit is raised to the hard one),
-    /// only the plan's last frequency is used, and if that is too much too, the
-    /// threads that have used least CPU time are left out
+    /// Each thread takes a descriptor per CPU and frequency. If this process may not open as many
+    /// (the soft limit is raised to the hard one), only the plan's last frequency is used. If that
+    /// is still too much, the threads that have used the least CPU time are left out
     /// ([`Self::unobserved_threads`]).
     ///
     /// # Errors
@@ -153,10 +151,9 @@ impl PerfSampler {
         })
     }
 
-    /// Opens events on `threads` and on those that began meanwhile, until a
-    /// look finds no new ones. A thread that an observed thread has started
-    /// inherits its events and must not be opened again: the kernel has
-    /// reported its start.
+    /// Opens events on `threads` and on threads that begin meanwhile, until a listing shows no new
+    /// ones. A thread that an observed thread has started inherits its events and must not get them
+    /// again; the kernel has reported its start.
     fn add_threads(
         &mut self,
         threads: Vec<ThreadId>,
@@ -197,7 +194,7 @@ impl PerfSampler {
                 self.tasks.push(events);
             }
             Ok(None) => {}
-            // Somebody else has used up the descriptors that were counted on.
+            // Other code of this process has used descriptors that were counted on.
             Err(ObserveError::PerfRefused(PerfRefusal::Descriptors { .. })) => {
                 self.unobserved += 1;
             }
@@ -206,7 +203,7 @@ impl PerfSampler {
         Ok(())
     }
 
-    /// Puts what already is in front of the stream.
+    /// Puts the existing threads and mappings at the front of the stream.
     fn synthesize(&mut self, time: Time) -> Result<(), ObserveError> {
         let process = self.recipe.process;
         let parent = proc::status(process).map_or(ProcessId(0), |status| status.parent);
@@ -244,55 +241,52 @@ impl PerfSampler {
         Ok(())
     }
 
-    /// The process that was given.
+    /// The observed process.
     pub fn process(&self) -> ProcessId {
         self.recipe.process
     }
 
-    /// The frequency that samples are taken with now, per second of a thread's
-    /// CPU time.
+    /// The current sampling frequency, in samples per second of a thread's CPU time.
     pub const fn frequency(&self) -> u32 {
         self.hz
     }
 
-    /// Something is in doubt: the plan's steps for that begin, unless they have.
+    /// A line is in doubt: begins the plan's steps for that, unless they have begun.
     pub fn alert(&mut self) {
         if self.phase != Phase::Alert {
             self.enter(Phase::Alert);
         }
     }
 
-    /// For how long something has been in doubt, if it is; plans that do not ask are
-    /// always in doubt.
+    /// For how long a line has been in doubt; `None` if none is. Under a plan without calm steps,
+    /// since the start.
     pub fn alerted(&self) -> Option<Duration> {
         let since = self.since.filter(|_| self.phase == Phase::Alert);
         since.map(|since| since.elapsed())
     }
 
-    /// For how long the program has had several threads and nothing was in doubt, if so.
+    /// For how long the program has had several threads without a line in doubt; `None` if not.
     pub fn calm(&self) -> Option<Duration> {
         let since = self.since.filter(|_| self.phase == Phase::Calm);
         since.map(|since| since.elapsed())
     }
 
-    /// Threads that [`Self::attach`] could not observe for want of descriptors.
+    /// How many threads [`Self::attach`] could not observe for lack of descriptors.
     pub fn unobserved_threads(&self) -> usize {
         self.unobserved
     }
 
-    /// Samples that came without 64-bit user registers: of 32-bit programs.
+    /// How many samples had no 64-bit user registers, as those of 32-bit programs.
     pub fn samples_without_registers(&self) -> u64 {
         self.parsed.without_registers
     }
 
-    /// Passes on what has happened, in the order of time, and changes the
-    /// frequency when the plan says so and there are enough samples of the old
-    /// one. The youngest millisecond is kept back
-    /// for the sake of that order.
+    /// Passes on all events, in the order of time, and changes the frequency when the plan says so
+    /// and there are enough samples of the old one. The last millisecond waits for the next call,
+    /// because earlier records may still arrive.
     ///
-    /// What cannot be seen: time in the kernel yields no samples, and a thread
-    /// yields its first one after a whole period of CPU time (on one CPU), so
-    /// one that ends sooner is never sampled.
+    /// Not observed: time in the kernel, and a thread's time before its first sample, which comes
+    /// after a whole period of CPU time on one CPU. A thread that ends sooner is never sampled.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
         let settled = Time(monotonic_now().0.saturating_sub(SETTLE_NS));
         self.collect();
@@ -300,7 +294,7 @@ impl PerfSampler {
         self.deliver(settled, sink);
     }
 
-    /// Passes on everything that is left.
+    /// Passes on all events that are left.
     pub fn finish(&mut self, sink: &mut dyn FnMut(Event)) {
         self.collect();
         self.deliver(Time(u64::MAX), sink);
@@ -348,7 +342,7 @@ impl PerfSampler {
         }
     }
 
-    /// Whether what has come tells of more than one thread.
+    /// Whether the records show more than one thread.
     fn has_company(&self) -> bool {
         let first = self.recipe.process.0;
         let starts = |(_, event): &(Time, Event)| matches!(event, Event::ThreadStart { thread, .. } if thread.0 != first);
@@ -375,8 +369,8 @@ impl PerfSampler {
         self.samples_in_step = 0;
     }
 
-    /// Sleeps until there is something to drain, all observed threads have
-    /// ended, or `timeout` is over.
+    /// Sleeps until a ring has records to drain, all observed threads have ended, or `timeout` is
+    /// over.
     ///
     /// # Errors
     /// [`ObserveError::System`] if `poll` fails.
@@ -401,7 +395,7 @@ impl PerfSampler {
     }
 }
 
-/// Whether an event is about `process` or about the observer.
+/// Whether an event belongs to `process`, or to the observer itself.
 fn concerns(event: &Event, only: ProcessId) -> bool {
     match event {
         Event::Sample(sample) => sample.process == only,
@@ -414,7 +408,7 @@ fn concerns(event: &Event, only: ProcessId) -> bool {
     }
 }
 
-/// What `poll` says about each event; nothing if a signal came.
+/// The answer of `poll` for each event; empty if a signal interrupted it.
 fn poll(events: &[PerfEvent], timeout: Duration) -> Result<Vec<i16>, ObserveError> {
     let mut asked: Vec<libc::pollfd> = events
         .iter()
@@ -452,8 +446,8 @@ fn descriptor_budget() -> usize {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `limit` is valid; raising the soft limit affects this process
-    // and what it starts later, never the process that is observed.
+    // SAFETY: `limit` is valid. Raising the soft limit affects this process and its later children,
+    // never the observed process.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
             return SPARE_DESCRIPTORS;
