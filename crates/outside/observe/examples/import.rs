@@ -1,4 +1,4 @@
-//! Prints what a recording holds:
+//! Prints the contents of a recording:
 //! `cargo run -p sunder-observe --example import -- perf.data`
 
 use std::collections::BTreeMap;

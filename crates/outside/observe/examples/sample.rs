@@ -1,4 +1,4 @@
-//! Runs a program and prints the lines that two or more threads touched, at
+//! Runs a program and prints the lines that two or more threads accessed, at
 //! least one of them writing:
 //! `cargo run --release -p sunder-observe --example sample -- PROGRAM ARGS…`,
 //! or `-- --pid PID` for a running process, for five seconds.
@@ -21,13 +21,13 @@ struct Line {
     words: BTreeMap<(u64, u8, String, u32), u64>,
 }
 
-/// The CPU time of this thread: what preemption does not change.
+/// The CPU time of this thread, which does not count preemption.
 fn cpu_time() -> Duration {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `now` is a valid place for the answer.
+    // SAFETY: the pointer to `now` is valid.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }

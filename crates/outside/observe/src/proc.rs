@@ -1,5 +1,5 @@
-//! The one home of `/proc/PID` parsing. Reads only; everything that it returns
-//! may be out of date by the time it is looked at, since the process runs on.
+//! The one home of `/proc/PID` parsing. Only reads. The process runs on, so everything returned may
+//! be out of date at once.
 
 use crate::ObserveError;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use sunder_access::{Address, Mapping, Mappings, ProcessId, Span, ThreadId};
 
-/// What `/proc/PID/status` and `stat` say.
+/// Fields of `/proc/PID/status` and `stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The state letter: `R`, `S`, `D`, `T`, `t`, `Z`, `X`, `I`.
@@ -28,8 +28,9 @@ fn path(process: ProcessId, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{process}/{file}"))
 }
 
-/// The number under which memory, files and folders of `process` are told: its own, or that of a
-/// living thread where the first has ended (`pthread_exit` in `main`) and took its number's with it.
+/// The number below `/proc` that has the memory, files and folders of `process`: its own, or that
+/// of a living thread. After the first thread has ended (`pthread_exit` in `main`), those below its
+/// own number are empty.
 pub fn living_number(process: ProcessId) -> ProcessId {
     if !status(process).is_ok_and(|status| is_over(status.state)) {
         return process;
@@ -46,7 +47,7 @@ const fn is_over(state: char) -> bool {
     matches!(state, 'Z' | 'X')
 }
 
-/// Reads a file of `process`; `NoSuchProcess` if that is the reason why not.
+/// Reads a file of `process`. The error is `NoSuchProcess` if the process has ended.
 fn read(process: ProcessId, file: &str) -> Result<Vec<u8>, ObserveError> {
     let path = path(process, file);
     fs::read(&path).map_err(|source| explain(process, path, source))
@@ -62,11 +63,11 @@ fn explain(process: ProcessId, path: PathBuf, source: io::Error) -> ObserveError
     }
 }
 
-/// Whether `/proc` is there and numbers processes as we do; asked before anything is learned or
-/// changed by such a number.
+/// Checks that `/proc` is mounted and has our numbers of processes. Call it before reading or
+/// changing a process by a number from `/proc`.
 ///
 /// # Errors
-/// If not.
+/// [`ObserveError`] if it is not mounted, or is another namespace's.
 pub fn is_ours() -> Result<(), ObserveError> {
     let own = std::process::id().to_string();
     match fs::read_link("/proc/self") {
@@ -76,10 +77,10 @@ pub fn is_ours() -> Result<(), ObserveError> {
     }
 }
 
-/// What is mapped where.
+/// The mappings of a process.
 ///
 /// # Errors
-/// If the process is gone or is not ours to look into.
+/// If the process has ended or we may not read them.
 pub fn mappings(process: ProcessId) -> Result<Mappings, ObserveError> {
     let mut text = read(process, "maps")?;
     if text.is_empty() {
@@ -88,8 +89,7 @@ pub fn mappings(process: ProcessId) -> Result<Mappings, ObserveError> {
     Ok(parse_mappings(&text))
 }
 
-/// Parses the text of `/proc/PID/maps`; lines that are not laid out as
-/// documented are left out.
+/// Parses the text of `/proc/PID/maps`; leaves out lines that are not as documented.
 pub fn parse_mappings(text: &[u8]) -> Mappings {
     text.split(|&byte| byte == b'\n')
         .filter_map(|line| parse_mapping(&String::from_utf8_lossy(line)))
@@ -125,14 +125,14 @@ fn unescape(path: &str) -> String {
     path.replace("\\012", "\n")
 }
 
-/// Its threads, by number.
+/// The threads of a process, by number.
 ///
 /// # Errors
-/// If the process is gone or is not ours to look into.
+/// If the process has ended or we may not read them.
 pub fn threads(process: ProcessId) -> Result<Vec<ThreadId>, ObserveError> {
     let path = path(process, "task");
     let entries = fs::read_dir(&path).map_err(|source| explain(process, path, source))?;
-    // An entry that cannot be read is a thread that has just ended.
+    // An entry that cannot be read belongs to a thread that has just ended.
     let mut threads: Vec<ThreadId> = entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(ThreadId))
         .collect();
@@ -146,7 +146,7 @@ pub fn threads(process: ProcessId) -> Result<Vec<ThreadId>, ObserveError> {
 /// The name of a thread, at most 15 bytes.
 ///
 /// # Errors
-/// If the thread is gone.
+/// If the thread has ended.
 pub fn thread_name(process: ProcessId, thread: ThreadId) -> Result<String, ObserveError> {
     let mut name = read(process, &format!("task/{thread}/comm"))?;
     if name.last() == Some(&b'\n') {
@@ -158,7 +158,7 @@ pub fn thread_name(process: ProcessId, thread: ThreadId) -> Result<String, Obser
 /// State, parent and users.
 ///
 /// # Errors
-/// If the process is gone.
+/// If the process has ended.
 pub fn status(process: ProcessId) -> Result<Status, ObserveError> {
     let text = read(process, "status")?;
     parse_status(&String::from_utf8_lossy(&text)).ok_or_else(|| ObserveError::Proc {
@@ -183,19 +183,20 @@ fn parse_status(text: &str) -> Option<Status> {
     })
 }
 
-/// The file that it executes; the kernel appends ` (deleted)` if that is gone.
+/// The path of the program that a process executes; the kernel appends ` (deleted)` if the file is
+/// deleted.
 ///
 /// # Errors
-/// If the process is gone or is not ours to look into.
+/// If the process has ended or we may not read it.
 pub fn executable(process: ProcessId) -> Result<PathBuf, ObserveError> {
     let path = path(living_number(process), "exe");
     fs::read_link(&path).map_err(|source| explain(process, path, source))
 }
 
-/// Its arguments, the program's name first; empty for a zombie.
+/// The arguments of a process, the program's name first; empty for a zombie.
 ///
 /// # Errors
-/// If the process is gone.
+/// If the process has ended.
 pub fn command_line(process: ProcessId) -> Result<Vec<OsString>, ObserveError> {
     let mut text = read(process, "cmdline")?;
     if text.last() == Some(&0) {
@@ -209,28 +210,28 @@ pub fn command_line(process: ProcessId) -> Result<Vec<OsString>, ObserveError> {
         .collect())
 }
 
-/// Whether it exists and still executes: a zombie does not, unless only its first thread has ended.
+/// Whether a process executes code: a zombie does not, unless only its first thread has ended.
 pub fn is_alive(process: ProcessId) -> bool {
     status(process).is_ok_and(|status| !is_over(status.state) || status.threads > 1)
 }
 
-/// Whether it has waited for a child that had run. Also told of a zombie.
+/// Whether a process has waited for a child that had run. Also known of a zombie.
 pub fn has_waited_for_children(process: ProcessId) -> bool {
-    // Field 11: minor page faults of such children; every one has some.
+    // Field 11: minor page faults of reaped children; every child has some.
     stat(process, "stat", 11, 1).is_some_and(|faults| faults > 0)
 }
 
-/// The CPU time that a thread has used, in clock ticks.
+/// The CPU time of a thread, in clock ticks.
 fn cpu_ticks(process: ProcessId, thread: ThreadId) -> Option<u64> {
     // Fields 14 and 15: utime, stime.
     stat(process, &format!("task/{thread}/stat"), 14, 2)
 }
 
-/// The sum of `count` fields of a `stat` file from `first` on, numbered from 1
-/// as in proc(5).
+/// The sum of `count` fields of a `stat` file, beginning with `first`, numbered from 1 as in
+/// proc(5).
 fn stat(process: ProcessId, file: &str, first: usize, count: usize) -> Option<u64> {
     let text = read(process, file).ok()?;
-    // The second field is the name in parentheses and may hold anything.
+    // The second field is the name in parentheses, which may contain any byte.
     let after_name = text.iter().rposition(|&byte| byte == b')')? + 2;
     let text = String::from_utf8_lossy(text.get(after_name..)?).into_owned();
     let mut sum = 0;

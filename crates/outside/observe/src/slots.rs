@@ -1,29 +1,25 @@
-//! What pointers in memory were worth at the time of a sample, for accesses of
-//! which the decoder knows only the [`Slot`] that they go through. Fed with each
-//! sample of a living process and, after a batch of them, told to read; then
-//! asked for the batch's slots. Must not stop the process.
+//! The values that pointers in memory had at the time of a sample, for accesses of which the
+//! decoder knows only the [`Slot`] that holds their pointer. The caller passes each sample of a
+//! living process, reads after a batch of them, and then asks for the addresses of the batch's
+//! slots. Must not stop the process.
 //!
-//! The slot is read between samples, not with them. A value counts for a sample
-//! if the last readings before it and the first after it agree, so that the
-//! pointer probably stayed in between. The two can agree although the slot held
-//! something else at the sample (ABA):
+//! A slot is read between samples, not with them. A value counts for a sample if the last readings
+//! before it and the first after it agree, because the pointer then probably stayed the same in
+//! between. They can agree although the slot held another value at the sample (ABA):
 //!
-//! - *The pointer moved and came back.* Then it is still a value that this
-//!   thread keeps in this variable, and the instruction does use it, at another
-//!   time. Variables that their function stores to in more than one place name
-//!   no slot at all (see the decoder).
-//! - *The stack slot belongs to another function at the time of the readings.*
-//!   So a value counts only if nearly all of the thread's samples are in the
-//!   frame that holds the slot ([`AT_HOME`]), because readings are taken where
-//!   samples are: at any time when the thread runs. With nine tenths at home and
-//!   three readings, all in the other tenth, that is one in a thousand.
-//! - *The thread sleeps at the readings*, in one and the same function each time,
-//!   while samples are taken only when it runs. So a sleeping thread's slots are
-//!   not read.
+//! - *The pointer changed and changed back.* Then it is still a value that this thread keeps in
+//!   this variable, and the instruction does use it, at another time. The decoder names no slot for
+//!   a variable that its function stores to in more than one place.
+//! - *The stack slot belongs to another function at the time of the readings.* So a value counts
+//!   only if nearly all of the thread's samples are in the frame that holds the slot ([`AT_HOME`]):
+//!   readings, like samples, come at any time at which the thread runs. With nine tenths of the
+//!   samples in the frame, three readings all fall into the other tenth once in a thousand times.
+//! - *The thread sleeps at the readings*, always in the same function, while samples are taken only
+//!   when it runs. So the slots of a sleeping thread are not read.
 //!
-//! What remains is a thread that waits for a CPU with a foreign value in the
-//! slot, again and again. This reasoning holds in probability only; the
-//! addresses of the decoder itself are certain.
+//! One case remains: a thread waits for a CPU again and again, each time with the same foreign
+//! value in the slot. This reasoning holds only in probability; the decoder's own addresses are
+//! certain.
 
 use crate::decode::{Decoded, Slot};
 use crate::{NearAccess, RawSample};
@@ -33,33 +29,30 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use sunder_access::{Address, CodeAddress, ProcessId, ThreadId, Time};
 
-/// Slots that are kept in mind at most; new ones wait until old ones are
-/// forgotten.
+/// The most slots that are known at a time; new ones wait until old ones are forgotten.
 const MAX_SLOTS: usize = 4096;
-/// Slots and threads that no sample asked for so long are forgotten, in ns.
+/// Slots and threads that no sample has needed for this time are forgotten, in ns.
 const FORGET_AFTER: u64 = 1_000_000_000;
-/// Pieces of memory read at a time; each costs the kernel about 0.7 us.
+/// How many pieces of memory are read at a time; each costs the kernel about 0.7 us.
 const MAX_PIECES: usize = 32;
 /// Slots closer than this are read as one piece, in bytes.
 const PIECE: u64 = 256;
-/// Pieces that turned out not to be mapped, after which a reading ends.
+/// After this many pieces that are not mapped, a reading ends.
 const MAX_HOLES: usize = 4;
-/// Threads whose state is looked at; each costs a file descriptor.
+/// How many threads have their state checked; each costs a file descriptor.
 const MAX_THREADS: usize = 64;
 
-/// Equal readings that a slot outside the stack needs: one before the sample and
-/// one after it.
+/// How many equal readings a slot outside the stack needs: one before the sample and one after it.
 const READINGS: u32 = 2;
-/// Equal readings that a slot on the stack needs.
+/// How many equal readings a slot on the stack needs.
 const STACK_READINGS: u32 = 3;
-/// What part of a thread's samples must be in the frame that holds the slot, in
-/// percent.
+/// The share of a thread's samples, in percent, that must be in the frame that holds the slot.
 const AT_HOME: u32 = 90;
-/// Samples needed to tell that part, and how many are remembered.
+/// How many samples are needed to know that share, and how many are remembered.
 const HOME_SAMPLES: std::ops::Range<u32> = 8..64;
-/// Frames counted for a thread; more mean that it is at home nowhere.
+/// How many frames are counted for a thread; with more, none has the necessary share.
 const FRAMES: usize = 8;
-/// What lies that close above the stack pointer is taken for the stack.
+/// Addresses that close above the stack pointer are taken for the stack, in bytes.
 const STACK: u64 = 8 << 20;
 /// Bytes below the stack pointer that functions use (System V ABI, red zone).
 const RED_ZONE: u64 = 128;
@@ -68,7 +61,7 @@ const RSP: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
     process: ProcessId,
-    /// A slot is read for each thread anew: what one thread's samples need says
+    /// Each thread's reading of a slot is separate: agreeing readings for one thread's samples show
     /// nothing about another's.
     thread: ThreadId,
     address: u64,
@@ -83,12 +76,12 @@ struct Reading {
 #[derive(Debug)]
 struct Known {
     asked: Time,
-    /// By samples since the last reading.
+    /// How many samples have needed it since the last reading.
     asks: u32,
     last: Option<Reading>,
-    /// Readings up to the last that agree.
+    /// How many readings agree, counted back from the last.
     equal: u32,
-    /// When the first of them was.
+    /// The time of the first of them.
     since: Time,
 }
 
@@ -104,8 +97,8 @@ struct Thread {
     seen: Time,
     frames: Vec<(Frame, u32)>,
     samples: u32,
-    /// Tells whether it runs; kept open because opening costs ten times as much
-    /// as reading.
+    /// The file that shows whether the thread runs; kept open because opening costs ten times as
+    /// much as reading.
     state: Option<File>,
 }
 
@@ -132,7 +125,7 @@ impl Thread {
         self.samples >= HOME_SAMPLES.start && count * 100 >= self.samples * AT_HOME
     }
 
-    /// Whether it runs or could run. A thread that can't be asked does not.
+    /// Whether the thread runs or could run. False if its state can't be read.
     fn runs(&mut self, process: ProcessId, thread: ThreadId) -> bool {
         let path = || format!("/proc/{process}/task/{thread}/syscall");
         if self.state.is_none() {
@@ -143,7 +136,7 @@ impl Thread {
         };
         let mut text = [0; 8];
         match file.read_at(&mut text, 0) {
-            // Otherwise the number of the system call, or -1 in a page fault.
+            // Otherwise the text has the number of the system call, or -1 in a page fault.
             Ok(read) => text[..read].starts_with(b"running"),
             Err(_) => {
                 self.state = None;
@@ -153,24 +146,24 @@ impl Thread {
     }
 }
 
-/// See the module's head.
+/// The values of slots. See the module's head.
 #[derive(Debug, Default)]
 pub struct SlotReader {
     slots: HashMap<Key, Known>,
     threads: HashMap<(ProcessId, ThreadId), Thread>,
     refused: Option<io::Error>,
-    /// When the last reading began.
+    /// The start of the last reading.
     read_at: Time,
     swept: Time,
 }
 
 impl SlotReader {
-    /// A reader that has seen nothing.
+    /// A reader without samples.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes note of a sample and of the slots that it needs.
+    /// Registers a sample and the slots that it needs.
     pub fn sampled(&mut self, sample: &RawSample, decoded: &Decoded) {
         if self.refused.is_some() {
             return;
@@ -196,8 +189,8 @@ impl SlotReader {
         }
     }
 
-    /// Reads the slots that samples since the last call need. `now` must not be
-    /// before any of them.
+    /// Reads the slots that samples since the last call need. `now` must not be before any of these
+    /// samples.
     pub fn read(&mut self, now: Time) {
         self.read_at = now;
         if self.refused.is_some() {
@@ -219,7 +212,7 @@ impl SlotReader {
         }
     }
 
-    /// Where an access of `sample` through a slot was, if the last readings tell.
+    /// The address that `sample` accessed through a slot, if enough readings agree.
     pub fn resolve(
         &self,
         sample: &RawSample,
@@ -240,24 +233,24 @@ impl SlotReader {
         (between && steady).then(|| Address(last.value).offset(slot.add))
     }
 
-    /// The process is gone, or became another program.
+    /// Forgets a process that has ended or executes another program.
     pub fn forget(&mut self, process: ProcessId) {
         self.slots.retain(|key, _| key.process != process);
         self.threads.retain(|of, _| of.0 != process);
     }
 
-    /// Why nothing is read any more.
+    /// The error after which nothing is read any more.
     pub const fn refusal(&self) -> Option<&io::Error> {
         self.refused.as_ref()
     }
 
-    /// What samples asked for since the last reading, in order of addresses.
+    /// The slots that samples have needed since the last reading, by address.
     fn wanted(&mut self) -> Vec<(ProcessId, Vec<Key>)> {
         let asked = self.slots.iter_mut().filter(|(_, known)| known.asks > 0);
         let mut asked: Vec<(u32, Key)> = asked
             .map(|(key, known)| (std::mem::take(&mut known.asks), *key))
             .collect();
-        // Slots of a frame lie in one piece, so there may be more of them.
+        // The slots of one frame share a piece, so there may be more slots than pieces.
         let most = MAX_PIECES * 4;
         if asked.len() > most {
             asked.select_nth_unstable_by_key(most, |(asks, key)| (std::cmp::Reverse(*asks), *key));
@@ -275,7 +268,7 @@ impl SlotReader {
     }
 
     /// # Errors
-    /// If we may not read that process.
+    /// If we may not read that process's memory.
     fn read_process(&mut self, process: ProcessId, keys: &[Key], now: Time) -> io::Result<()> {
         let mut running: HashMap<ThreadId, bool> = HashMap::new();
         let mut keys = keys.to_vec();
@@ -350,7 +343,7 @@ impl Piece {
     }
 }
 
-/// Fills in the bytes of what is mapped.
+/// Reads the pieces; those that are not mapped stay empty.
 fn read_pieces(process: ProcessId, pieces: &mut [Piece]) -> io::Result<()> {
     let mut buffers = vec![[0_u8; PIECE as usize]; pieces.len()];
     let mut next = 0;
@@ -365,14 +358,13 @@ fn read_pieces(process: ProcessId, pieces: &mut [Piece]) -> io::Result<()> {
             pieces[next].bytes = Some(buffers[next]);
             next += 1;
         }
-        // The one that could not be read as a whole.
+        // Skips the piece that could not be read as a whole.
         next += 1;
     }
     Ok(())
 }
 
-/// How many bytes of `pieces`, in their order, could be read. Nothing, if the
-/// process is gone.
+/// How many bytes of `pieces`, in their order, could be read; none if the process has ended.
 fn read_into(
     process: ProcessId,
     pieces: &[Piece],
@@ -390,8 +382,8 @@ fn read_into(
     }
     let count = local.len() as libc::c_ulong;
     let from = |process: ProcessId| {
-        // SAFETY: each local vector is within a buffer of its own, which nothing
-        // else uses meanwhile; the kernel checks the foreign addresses.
+        // SAFETY: each local vector lies within a buffer of its own, which no other code uses
+        // meanwhile; the kernel checks the foreign addresses.
         unsafe {
             libc::process_vm_readv(
                 process.0 as i32,

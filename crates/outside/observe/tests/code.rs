@@ -1,5 +1,5 @@
-//! Code of running processes: functions of files, of the kernel's page, of
-//! deleted files, and code made at run time.
+//! Code of running processes: functions of files, of the vDSO, of deleted files, and code made at
+//! run time.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn a_function_of_this_program_is_given_from_its_start() {
         let range = code.function(own(), CodeAddress(inside)).unwrap();
         assert_eq!(range.start, CodeAddress(at));
         assert!(range.exact_start && range.stable);
-        // SAFETY: the bytes of a function of ours, which nobody changes.
+        // SAFETY: the bytes of a function of ours, which does not change.
         let truth = unsafe { std::slice::from_raw_parts(at as *const u8, range.bytes.len()) };
         assert_eq!(range.bytes, truth);
     }
@@ -41,8 +41,8 @@ fn the_kernels_page_has_functions_too() {
         println!("SKIP: the kernel maps no vdso");
         return;
     };
-    // Half of it is tables; some address in the middle of the code is in a
-    // function with a symbol.
+    // Half of the vDSO is tables; some address in the middle of the code is in a function with a
+    // symbol.
     let mut code = attached(own());
     let exact = (0..vdso.span.len).step_by(16).any(|offset| {
         code.function(own(), CodeAddress(vdso.span.start.0 + offset))
@@ -51,7 +51,7 @@ fn the_kernels_page_has_functions_too() {
     assert!(exact);
 }
 
-/// Nothing is mapped at the address, or data.
+/// No mapping at the address, or one of data.
 #[test]
 fn where_there_is_no_code_there_is_none() {
     let data = Box::new(0u8);
@@ -61,7 +61,7 @@ fn where_there_is_no_code_there_is_none() {
     }
 }
 
-/// The record of a mapping can be lost; `/proc` still knows.
+/// The record of a mapping can be lost; `/proc` still has it.
 #[test]
 fn a_mapping_that_nobody_told_of_is_looked_up() {
     let at = a_mapping_that_nobody_told_of_is_looked_up as *const () as u64;
@@ -96,11 +96,11 @@ fn code_made_at_run_time_is_read_from_the_process() {
     for byte in [0x90, 0xcc] {
         write(byte);
         let range = code.function(own(), at).unwrap();
-        // To the end of the mapping, what stands there now.
+        // The bytes up to the end of the mapping, as they are now.
         assert_eq!((range.start, &range.bytes[..]), (at, &[byte; 2][..]));
         assert!(!range.exact_start && !range.stable);
     }
-    // SAFETY: nobody refers to the page any more.
+    // SAFETY: there are no references to the page any more.
     unsafe { libc::munmap(page, PAGE) };
 }
 
@@ -113,7 +113,7 @@ impl Drop for Killed {
     }
 }
 
-/// The program of a running process is deleted and another put in its place.
+/// The program of a running process is deleted, and another file put in its place.
 #[test]
 fn a_deleted_program_still_has_its_code() {
     let directory = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn a_deleted_program_still_has_its_code() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // Its two threads have said who they are: it is past its start.
+    // Its two threads have printed their numbers, so it is past its start.
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.take(2).filter(Result::is_ok).count(), 2);
     let child = Killed(child);
@@ -135,14 +135,14 @@ fn a_deleted_program_still_has_its_code() {
 
     std::fs::remove_file(&program).unwrap();
     std::fs::copy("/bin/true", &program).unwrap();
-    // Found by the link of the process, so the functions are known as before.
+    // The file is found by the process's link, so the functions are known as before.
     assert_eq!(
         every_function(&mut attached(process), process, before),
         whole
     );
 }
 
-/// Where the program's own code lies.
+/// The range of the program's own code.
 fn text_of(process: ProcessId) -> Span {
     let program = proc::executable(process).unwrap();
     let mappings = proc::mappings(process).unwrap();
@@ -165,8 +165,8 @@ fn every_function(code: &mut ProcessCode, process: ProcessId, text: Span) -> Vec
     all
 }
 
-/// A switch that falls through from case to case: the way back must stop at
-/// each case, because control may have come through the table.
+/// A switch that falls through from case to case: decoding backward must stop at each case, because
+/// control may have come through the jump table.
 #[test]
 fn the_targets_of_jump_tables_are_entries() {
     let directory = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ fn the_targets_of_jump_tables_are_entries() {
             .split_whitespace()
             .map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap())
             .collect();
-        // The function, its distance from the file's first code, the cases.
+        // The function, its offset in the file's code, the cases.
         let function = labels.remove(0);
         let text = labels.remove(0);
         let file_offset = labels.remove(0);
@@ -215,12 +215,12 @@ fn the_targets_of_jump_tables_are_entries() {
         let mut entries: Vec<u64> = range.entries.iter().map(|entry| entry.0).collect();
         entries.sort_unstable();
         entries.dedup();
-        // Seven cases; what lies outside their range may be one more.
+        // Seven cases; the default may be one more.
         assert!(entries.len() >= 7, "{entries:x?}");
     }
 }
 
-/// Address spaces follow fork and exec as the events tell.
+/// Address spaces follow the events of fork and exec.
 #[test]
 fn address_spaces_follow_fork_and_exec() {
     // Above the largest number of a real process.

@@ -1,4 +1,4 @@
-//! Recordings made by hand, byte by byte after `perf_event.h` and
+//! Recordings written by hand, byte by byte after `perf_event.h` and
 //! `perf.data-file-format.txt`, and one made by `perf` itself.
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const DATA_SRC: u64 = 1 << 15;
 const IDENTIFIER: u64 = 1 << 16;
 const WEIGHT_STRUCT: u64 = 1 << 24;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
-/// What `perf mem record` asks for.
+/// The fields that `perf mem record` requests.
 const MEMORY: u64 = IP | TID | TIME | ADDR | PERIOD | WEIGHT | DATA_SRC;
 
 const MISC_USER: u16 = 2;
@@ -53,7 +53,7 @@ fn attr(kind: u32, sample_type: u64, period: u64, registers: u64) -> Vec<u8> {
     bytes
 }
 
-/// A recording in the making.
+/// A recording to be written.
 #[derive(Clone, Default)]
 struct Recording {
     /// Attributes and the ids of their events.
@@ -135,14 +135,14 @@ fn read_file(path: &Path) -> Result<(Imported, Vec<Event>), ImportError> {
 }
 
 const TASK: u64 = 7 | 8 << 32;
-/// Thread 8 of process 7 at a time, as the trailer of a record.
+/// The trailer of a record of thread 8 of process 7.
 fn trailer(time: u64) -> Vec<u8> {
     words(&[TASK, time])
 }
 
-/// load, L3 hit, snoop HITM, not locked: what `perf c2c` counts.
+/// Load, L3 hit, snoop HITM, not locked: what `perf c2c` counts.
 const LOAD_HITM: u64 = 0x02 | (0x02 | 0x40) << 5 | 0x10 << 19 | 0x01 << 24;
-/// store, L1 hit, no snoop.
+/// Store, L1 hit, no snoop.
 const STORE: u64 = 0x04 | (0x02 | 0x08) << 5 | 0x01 << 19 | 0x01 << 24;
 /// The same load in the encoding by number: level 3, any cache, snoop HITM.
 const LOAD_NUMBERED: u64 = 0x02 | 0x10 << 19 | 0x02 << 24 | 0x03 << 33;
@@ -153,7 +153,7 @@ fn memory_recording() -> Recording {
         arch: Some("x86_64"),
         ..Recording::default()
     };
-    // Not by time: the second comes from another CPU's buffer.
+    // Not in the order of time: the second comes from another CPU's buffer.
     recording.add(
         SAMPLE,
         MISC_USER,
@@ -225,14 +225,14 @@ fn divided_weights_and_numbered_levels_are_understood() {
     let [Event::Access { access, hitm, .. }] = &events[..] else {
         panic!("{events:?}");
     };
-    // The lock bits say locked, so the load is half of an atomic update.
+    // The lock bits are set, so the load is half of an atomic update.
     assert_eq!((access.kind, *hitm), (Kind::Atomic, true));
 }
 
 #[test]
 fn samples_of_another_event_with_the_fields_of_a_memory_event() {
-    // `perf record -d` and call graphs by DWARF ask for addresses, which a clock
-    // does not have; its data source is "not available" throughout.
+    // `perf record -d` and call graphs by DWARF request addresses, which a clock does not have; its
+    // data source is "not available" throughout.
     const NOTHING: u64 = 0x01 | 0x01 << 5 | 0x01 << 19 | 0x01 << 24 | 0x01 << 26;
     let fields = IP | TID | TIME | ADDR | DATA_SRC;
     let mut recording = Recording {
@@ -265,7 +265,7 @@ fn the_retired_load_that_means_hitm_is_known_by_its_number() {
         events: vec![(event, vec![])],
         ..Recording::default()
     };
-    // A load about whose snoop nothing is known.
+    // A load with an unknown snoop.
     let load = 0x02 | 0x01 << 19;
     let body = words(&[0x40_1000, TASK, 200, 0x7f00_0000, 70, 99, load]);
     recording.add(SAMPLE, MISC_USER, &body);
@@ -327,7 +327,7 @@ fn mappings_names_threads_and_losses_are_told() {
     mapping.extend(b"/bin/made-up\0\0\0\0");
     mapping.extend(trailer(10));
     recording.add(MMAP2, MISC_USER, &mapping);
-    // With a build id in the place of the inode; the path exists nowhere.
+    // With a build ID in the place of the inode; no file has this path.
     let mut mapping = words(&[TASK, 0x50_0000, 0x2000, 0, 20, 1, 2]);
     mapping.extend(words(&[5 | 2 << 32]));
     mapping.extend(b"/made/up\0\0\0\0\0\0\0\0");
@@ -460,7 +460,7 @@ fn each_kind_of_wrong_file_has_its_own_error() {
     assert!(matches!(with(48, 0), ImportError::Unfinished(_)));
     assert!(matches!(with(48, 1 << 40), ImportError::Truncated { .. }));
     assert!(matches!(with(48, u64::MAX), ImportError::Damaged { .. }));
-    // Attributes of no size, and of more than any kernel has.
+    // Attributes of size zero, and larger than any kernel's.
     assert!(matches!(with(16, 0), ImportError::Damaged { .. }));
     assert!(matches!(with(16, u64::MAX), ImportError::Damaged { .. }));
 
@@ -492,8 +492,8 @@ fn every_truncation_is_an_error_and_never_half_a_result() {
     for bytes in [recording.file(), recording.pipe()] {
         for length in 0..bytes.len() {
             let outcome = read(&bytes[..length]);
-            // A pipe's recording may be cut between two records and is then a
-            // whole, shorter one.
+            // A recording that was written to a pipe may be cut between two records; it is
+            // then whole and shorter.
             match outcome {
                 Err(_) => {}
                 Ok((imported, _)) => {
@@ -547,13 +547,13 @@ mod damage {
             if let Some(cut) = cut {
                 bytes.truncate(cut.index(bytes.len()));
             }
-            // Any answer will do, as long as it is one.
+            // Any result is right; the reader must not panic.
             let _ = read(&bytes);
         }
     }
 }
 
-/// A recording of `perf` itself, if it is there and allowed.
+/// A recording made by `perf` itself, if it is installed and allowed.
 fn record_live(folder: &Path, options: &[&str], to_pipe: bool) -> Option<PathBuf> {
     let (source, program) = (folder.join("spin.c"), folder.join("spin"));
     let code = "int main(void) { volatile long x[4]; \
@@ -612,7 +612,7 @@ fn a_recording_by_perf_is_read_in_every_layout() {
         );
         let program = folder.path().join("spin");
         let code = events.iter().find_map(|event| match event {
-            // With addresses asked for, mappings of data are recorded too.
+            // With addresses requested, mappings of data are recorded, too.
             Event::Map { mapping, .. } if mapping.execute => {
                 (Path::new(&mapping.path) == program).then_some(mapping)
             }

@@ -1,4 +1,4 @@
-//! Starting programs: what the child is given, and how failures are told.
+//! Starting programs: what the child inherits, and how failures are reported.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use sunder_access::ProcessId;
 use sunder_observe::{Launch, ObserveError, proc};
 
-/// What one test forks has what another has open for writing, which then can't be executed.
+/// A child that another test forks has a copy of a descriptor that this test has open for writing;
+/// until the child executes its program, the file can't be executed. So the tests take turns.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
@@ -91,7 +92,7 @@ fn a_script_that_names_no_interpreter_is_the_shells() {
     assert_eq!(status.code(), Some(6));
 }
 
-/// No process of this number, not even a zombie.
+/// Whether there is no process of this number, not even a zombie.
 fn is_gone(pid: ProcessId) -> bool {
     matches!(proc::status(pid), Err(ObserveError::NoSuchProcess(_)))
 }
@@ -118,8 +119,8 @@ fn the_child_has_the_environment_arguments_and_group_of_a_plain_one() {
     assert_eq!(fields, ["none", "sh", &group]);
 }
 
-/// SIGPIPE, which the Rust runtime ignores, is as it was before; a handler or
-/// mask of ours does not reach the child; no descriptor of ours does.
+/// SIGPIPE, which the Rust runtime ignores, has its original disposition in the child. No handler,
+/// mask or descriptor of this process reaches it.
 #[test]
 fn the_child_has_the_signals_and_descriptors_of_a_plain_one() {
     let _alone = alone();
@@ -142,7 +143,7 @@ fn the_child_has_the_signals_and_descriptors_of_a_plain_one() {
     assert_eq!(mask("SigIgn") & 1 << (libc::SIGPIPE - 1), 0);
 
     let descriptors = output_of("exec ls /proc/self/fd > $OUT");
-    // What we were started with, and the one that reads the directory.
+    // The descriptors that we were started with, and the one that reads the directory.
     assert_eq!(
         descriptors.split_whitespace().count(),
         inheritable_descriptors() + 1,

@@ -1,4 +1,4 @@
-//! A program whose first thread has ended is alive, and its memory can be told.
+//! A program whose first thread has ended is alive, and its memory can be read.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn a_process_outlives_its_first_thread() {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "alone\n");
-    // The join returns when the kernel has cleared the number of the thread; the rest of it goes a
+    // The join returns when the kernel has cleared the thread's number; the thread itself ends a
     // moment later.
     while proc::status(process).unwrap().state != 'Z' {
         std::thread::yield_now();

@@ -1,12 +1,11 @@
 //! From a program to its exact accesses: launch, sampler, code and decoder
 //! together.
 //!
-//! How probable a miss is: each thread spends 300 ms of CPU time, nearly all of
-//! it in a loop of 3 to 6 instructions, one or more of which touch the known
-//! address and are exact from any point of the loop, at every optimisation (see
-//! the program: all samples can fall on one instruction). At 1000 Hz that gives
-//! some 300 samples; that none falls into the loop has no practical
-//! probability. CPU time, not wall time, is sampled, so load changes nothing.
+//! How probable a miss is: each thread spends 300 ms of CPU time, nearly all of it in a loop of 3
+//! to 6 instructions. Some of them access the known address, exactly from any instruction of the
+//! loop and at every optimisation (see the program: all samples can fall on one instruction). At
+//! 1000 Hz that gives some 300 samples; that none is in the loop has no practical probability. CPU
+//! time, not wall time, is sampled, so load changes nothing.
 
 mod support;
 
@@ -25,8 +24,8 @@ struct Seen {
     lost: u64,
 }
 
-/// Runs `program` with its output in `output` and decodes all samples, after
-/// `before_decoding` has done what it wants.
+/// Runs `program` with its output in `output`, calls `before_decoding`, and then decodes all
+/// samples.
 fn sample(program: &Path, output: &Path, before_decoding: impl FnOnce()) -> Seen {
     let script = format!("exec '{}' > '{}'", program.display(), output.display());
     let prepared = Launch::new("sh")
@@ -72,7 +71,7 @@ fn sample(program: &Path, output: &Path, before_decoding: impl FnOnce()) -> Seen
     seen
 }
 
-/// By address: the thread that touches it, in which width and kinds.
+/// For an address, how often each thread accesses it, by width and kind.
 fn at(seen: &Seen, address: u64) -> BTreeMap<(ThreadId, u8, Kind), usize> {
     let mut all = BTreeMap::new();
     for access in seen
@@ -136,8 +135,8 @@ fn samples_of_a_program_are_its_accesses() {
     }
 }
 
-/// The file of an ended program is replaced by another before its samples are
-/// decoded: nothing may be claimed from the wrong code.
+/// The file of an ended program is replaced by another before its samples are decoded: the decoder
+/// must not use the wrong code.
 #[test]
 fn a_replaced_program_is_not_taken_for_the_one_that_ran() {
     let directory = tempfile::tempdir().unwrap();
@@ -176,7 +175,7 @@ fn a_truncated_program_does_no_harm() {
             .write(true)
             .open(&program)
             .unwrap();
-        // The headers stay, the code goes.
+        // The headers stay, the code is cut off.
         file.set_len(1024).unwrap();
     });
     assert!(seen.without_code > 0);

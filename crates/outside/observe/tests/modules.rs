@@ -10,8 +10,8 @@ use support::compile;
 const FAR: [u8; 6] = [0xb8, 0x78, 0x56, 0x34, 0x12, 0xc3];
 const PLACE: u64 = 0x80_0000;
 
-/// What linkers for huge pages and BOLT do: functions lie in several segments, one far behind
-/// the other. A file without a build identifier is as good as any.
+/// Linkers for huge pages and BOLT place functions in several segments, one far after the other. A
+/// file without a build ID is read as well.
 #[test]
 fn code_in_two_segments_is_all_there() {
     let directory = tempfile::tempdir().unwrap();
@@ -30,7 +30,7 @@ fn code_in_two_segments_is_all_there() {
     let at = (PLACE - code.address) as usize;
     assert_eq!(code.bytes[at..at + FAR.len()], FAR);
     assert!(code.functions.contains(&(PLACE, PLACE + FAR.len() as u64)));
-    // Between them is nothing that could be executed.
+    // The bytes between them are not executable code.
     let end = (near.address + near.len - code.address) as usize;
     let start = (last.address - code.address) as usize;
     assert!(end < start && code.bytes[end..start].iter().all(|&b| b == 0xcc));

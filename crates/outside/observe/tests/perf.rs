@@ -1,6 +1,6 @@
-//! The sampler on real processes. Nothing here depends on how fast or how
-//! loaded the machine is: targets run until the test has seen what it waits
-//! for, and only a failure takes as long as `PATIENCE`.
+//! The sampler on real processes. Nothing here depends on the speed or load of the machine: targets
+//! run until the test has the events that it waits for, and only a failure takes as long as
+//! `PATIENCE`.
 
 mod support;
 
@@ -20,7 +20,7 @@ use support::{compile, perf_allowed};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Drains until `enough` says so; panics after [`PATIENCE`].
+/// Drains until `enough` is true; panics after [`PATIENCE`].
 fn observe(sampler: &mut PerfSampler, mut enough: impl FnMut(&Event) -> bool) {
     let begin = Instant::now();
     let mut done = false;
@@ -58,8 +58,7 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// The spinning program in a folder of its own; none where it can't be compiled, or nothing
-/// can be sampled.
+/// The spinning program in a folder of its own; `None` where it can't be compiled or sampled.
 fn spin_to_sample() -> Option<(tempfile::TempDir, std::path::PathBuf)> {
     let directory = tempfile::tempdir().unwrap();
     let program = spin(directory.path())?;
@@ -148,9 +147,9 @@ fn samples(events: &[Event]) -> impl Iterator<Item = &RawSample> {
     })
 }
 
-/// Threads that have inherited their events follow the change of frequency,
-/// in both directions: each has samples of the first period, then of the
-/// second, and no first ones after the second ones.
+/// Threads with inherited events follow the change of frequency, in both directions: each has
+/// samples of the first period, then of the second, and none of the first after those of the
+/// second.
 #[test]
 fn a_change_of_frequency_reaches_threads_that_inherited() {
     let Some((_directory, program)) = spin_to_sample() else {
@@ -178,7 +177,7 @@ fn a_change_of_frequency_reaches_threads_that_inherited() {
     assert_eq!(run.sampler.frequency(), 2000);
     run.kill();
     for seen in periods.values() {
-        // A thread that gets no CPU during one step has none of its samples.
+        // A thread that does not run during one step has no samples of it.
         let mut wanted = vec![1_000_000, 2_000_000, 500_000];
         wanted.retain(|period| seen.contains(period));
         assert_eq!(seen, &wanted);
@@ -186,7 +185,7 @@ fn a_change_of_frequency_reaches_threads_that_inherited() {
     assert!(periods.values().any(|seen| seen.len() > 1), "{periods:?}");
 }
 
-/// By the watchful plan, samples are dense once something is in doubt, and not before.
+/// By the watchful plan, samples are dense once a line is in doubt, and not before.
 #[test]
 fn samples_are_dense_after_an_alert_and_not_before() {
     let Some((_directory, program)) = spin_to_sample() else {
@@ -224,7 +223,7 @@ fn samples_are_dense_after_an_alert_and_not_before() {
     run.kill();
 }
 
-/// What computes alone contends with nobody.
+/// A single computing thread can't contend.
 #[test]
 fn a_program_with_one_thread_is_hardly_sampled() {
     if !perf_allowed() {
@@ -251,7 +250,7 @@ fn a_program_with_one_thread_is_hardly_sampled() {
     assert!(run.sampler.calm().is_none() && run.sampler.alerted().is_none());
 }
 
-/// Who does not wait for the first event of all may look at what runs by then.
+/// A caller that does not wait for the machine's first event can attach to what runs by then.
 #[test]
 fn the_first_event_opens_beside_others() {
     if !perf_allowed() {
@@ -329,7 +328,7 @@ fn children_are_followed_on_demand() {
                     others.insert(sample.process);
                 }
             }
-            // The forked process spins from before the first thread begins.
+            // The forked process spins since before the first thread begins.
             own > 200 && (!follow || !others.is_empty())
         });
         assert_eq!(others.len(), usize::from(follow));
@@ -367,9 +366,9 @@ fn an_unprivileged_user_gets_the_same() {
     }
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
-    // The test program itself may lie where nobody may not read.
+    // The user `nobody` may not be able to read the test program itself.
     let copy = directory.path().join("tests");
-    // Not by us: what another test starts meanwhile would have it open for writing.
+    // Copied by a process of its own: a child of another test would inherit our descriptor.
     let copied = Command::new("cp")
         .arg(std::env::current_exe().unwrap())
         .arg(&copy)

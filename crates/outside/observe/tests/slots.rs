@@ -1,8 +1,7 @@
-//! What a living program's memory tells beside its registers.
+//! Values that are read from a living program's memory, beside its registers.
 //!
-//! The program of the first test runs until the test has seen enough, so that a
-//! busy machine makes it longer and not fail; only after a minute it ends by
-//! itself.
+//! The program of the first test runs until the test has seen enough, so that a busy machine makes
+//! it take longer and not fail; after a minute the program ends by itself.
 
 mod support;
 
@@ -22,12 +21,12 @@ fn now() -> Time {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a valid place for the answer.
+    // SAFETY: the pointer to `time` is valid.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     Time(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The address and the thread that the program printed, once it has.
+/// The address and the thread that the program has printed, if it has.
 fn printed(output: &Path) -> Option<(Address, ThreadId)> {
     let text = std::fs::read_to_string(output).ok()?;
     let (address, thread) = text.strip_suffix('\n')?.split_once(' ')?;
@@ -89,17 +88,17 @@ fn a_thread_that_only_reads_through_a_pointer_in_memory_is_seen() {
         let ended = child.try_wait().unwrap();
         assert!(ended.is_none(), "the reader was not seen: {seen:x?}");
     }
-    // SAFETY: it has not been waited for, so the number is still its.
+    // SAFETY: the child has not been waited for, so the number is still its own.
     unsafe { libc::kill(child.pid().0 as i32, libc::SIGKILL) };
     child.wait().unwrap();
-    // What is claimed of the reader is what it does.
+    // The resolved accesses are those of the reading thread.
     let (address, thread) = printed(&output).unwrap_or_default();
     for one in seen.iter().filter(|one| one.0 == thread) {
         assert_eq!((one.1, one.2, one.3), (address, Kind::Read, 8));
     }
 }
 
-/// A thread that runs and does nothing else, or one that sleeps.
+/// A thread that only runs, or only sleeps.
 struct Other {
     thread: ThreadId,
     stop: Arc<AtomicBool>,
@@ -122,7 +121,7 @@ impl Other {
             }
         });
         let thread = ThreadId(told.recv().unwrap());
-        // It is on its way to sleep.
+        // The thread is about to sleep.
         let state = || std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
         while !runs && !state().contains(") S ") {
             std::thread::yield_now();
@@ -137,8 +136,8 @@ impl Drop for Other {
     }
 }
 
-/// A sample of `thread` of this process, at `time`, that needs the slot at
-/// `address`; its stack is far away from there unless `on_stack`.
+/// A sample of `thread` of this process, at `time`, that needs the slot at `address`. Its stack is
+/// far away from there unless `on_stack`.
 fn of(
     thread: ThreadId,
     time: Time,
@@ -177,8 +176,8 @@ fn of(
     (sample, decoded)
 }
 
-/// What is told of the last of some samples, after a reading behind each; before
-/// each reading `between` may change the memory. `None` if reading is refused.
+/// The answer for the last of some samples, with a reading after each; before each reading
+/// `between` may change the memory. `None` if reading is refused.
 fn told(
     other: &Other,
     slot: &AtomicU64,
@@ -207,7 +206,7 @@ fn told(
 fn a_pointer_counts_only_between_two_readings_that_agree() {
     let (other, slot) = (Other::new(true), AtomicU64::new(0x1000));
     let still = |_| {};
-    // Nothing was read before the first sample.
+    // There is no reading before the first sample.
     let Some(first) = told(&other, &slot, &[1], false, still) else {
         return;
     };
@@ -235,7 +234,7 @@ fn a_pointer_counts_only_between_two_readings_that_agree() {
     );
 }
 
-/// Where a thread sleeps is not where its samples are.
+/// A sleeping thread is not at the instruction of its samples.
 #[test]
 fn the_slots_of_a_sleeping_thread_are_not_read() {
     let (other, slot) = (Other::new(false), AtomicU64::new(0x1000));
@@ -251,20 +250,20 @@ fn a_slot_on_the_stack_counts_only_where_the_thread_is_at_home() {
         return;
     };
     assert_eq!(home, Some(Address(0x1010)));
-    // Too few samples to tell, and every other sample in another function.
+    // Too few samples, and then every other sample in another function.
     assert_eq!(told(&other, &slot, &[1; 7], true, |_| {}), Some(None));
     assert_eq!(
         told(&other, &slot, &[1, 2].repeat(10), true, |_| {}),
         Some(None)
     );
-    // Elsewhere in memory it does not matter where the thread is.
+    // For memory outside of the stack, the thread's function does not matter.
     assert_eq!(
         told(&other, &slot, &[1, 2].repeat(10), false, |_| {}),
         Some(Some(Address(0x1010)))
     );
 }
 
-/// What is not mapped tells nothing, and hides nothing else.
+/// An unmapped page has no value, and does not prevent other readings.
 #[test]
 fn a_slot_that_is_not_mapped_does_no_harm() {
     let (other, slot) = (Other::new(true), AtomicU64::new(0x1000));
@@ -272,7 +271,7 @@ fn a_slot_that_is_not_mapped_does_no_harm() {
     let address = slot.as_ptr() as u64;
     let mut answers = (None, None);
     for _ in 0..2 {
-        // The first page is mapped nowhere.
+        // The first page is not mapped.
         let (sample, bad) = of(other.thread, now(), 64, false, 1);
         let (_, good) = of(other.thread, now(), address, false, 1);
         reader.sampled(&sample, &bad);

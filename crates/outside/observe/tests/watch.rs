@@ -1,5 +1,5 @@
-//! Hardware watchpoints on a real program: two threads add to neighbouring
-//! words, a burst must tell exactly that.
+//! Hardware watchpoints on a real program: two threads add to neighbouring words, and a burst must
+//! record exactly that.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,8 +10,8 @@ use sunder_observe::WatchError;
 use sunder_observe::machine::Capabilities;
 use sunder_observe::watch::{Budget, BurstRequest, Code, CodeBefore, CodeDecoder, Watcher};
 
-/// Adds to its own word for ever; the two functions differ so that each has one
-/// instruction to be found. Each round takes some hundred nanoseconds.
+/// Adds to its own word for ever. The two functions differ, so that each has an instruction that
+/// can be found. Each iteration takes some hundred nanoseconds.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -92,8 +92,7 @@ fn start(folder: &Path) -> Target {
     }
 }
 
-/// Code of the target from the start of the two functions, read from its
-/// memory.
+/// The target's code from the start of the two functions, read from its memory.
 struct Functions {
     process: u32,
     starts: [u64; 2],
@@ -145,8 +144,7 @@ fn a_burst_tells_words_threads_kinds_and_order() {
         words: (0..4).map(|i| Address(target.line + 8 * i)).collect(),
         threads: vec![ThreadId(target.first.0), ThreadId(target.second.0)],
         max_hits_per_thread: 100,
-        // On a busy machine both threads must get a turn; the hits, not this,
-        // end the burst.
+        // On a busy machine both threads must get a CPU; the hits, not this, end the burst.
         max_duration: Duration::from_secs(5),
     };
     let burst = watcher.burst(&request, &mut decoder).unwrap();
@@ -164,7 +162,7 @@ fn a_burst_tells_words_threads_kinds_and_order() {
             .iter()
             .filter(|access| access.thread == ThreadId(thread))
             .collect();
-        // The kernel stops the watchpoint a moment after the last of its hits.
+        // The kernel disables the watchpoint a moment after the last of its hits.
         assert!(
             own.len() >= limit && own.len() <= 2 * limit,
             "{}",
@@ -286,8 +284,8 @@ fn many_bursts_stay_in_their_budget() {
     for _ in 0..100 {
         match watcher.burst(&request, &mut decoder) {
             Ok(_) | Err(WatchError::BudgetSpent(_)) => {}
-            // What another test has just started has a copy of the last burst's descriptors, and
-            // the slots with them, until it is executed.
+            // A child that another test has just forked has copies of the last burst's descriptors,
+            // and so of the slots, until it executes its program.
             Err(WatchError::SlotsTaken(_)) if Instant::now() < deadline => {}
             Err(other) => panic!("{other}"),
         }
@@ -295,9 +293,8 @@ fn many_bursts_stay_in_their_budget() {
     }
     let seen = watcher.statistics();
     assert!(seen.bursts >= 1, "{seen:?}");
-    // Each thread hits one word, so the kernel's limits hold the budget; what a
-    // watchpoint reports while it is being stopped comes on top of the last
-    // burst.
+    // Each thread hits one word, so the kernel's limits keep the budget. Hits that a watchpoint
+    // reports while it is being disabled are added to the last burst.
     let slack = 20 * seen.hit_cost;
     let allowed = budget.advance + seen.target_time.mul_f64(budget.share) + slack;
     assert!(seen.cost <= allowed, "{allowed:?} {seen:?}");

@@ -1,6 +1,5 @@
-//! What the PMU says about a sampled memory access: `union perf_mem_data_src`
-//! of `linux/perf_event.h`, and the access made from it. Used for live PMU
-//! events and for imported files; pure.
+//! The PMU's description of a sampled memory access, `union perf_mem_data_src` of
+//! `linux/perf_event.h`, and the access made from it. For live PMU events and imported files; pure.
 
 use super::record::Sample;
 use sunder_access::{Access, Address, CodeAddress, Kind, ProcessId, Provenance, ThreadId, Time};
@@ -9,7 +8,7 @@ use sunder_access::{Access, Address, CodeAddress, Kind, ProcessId, Provenance, T
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataSource(pub u64);
 
-/// The numbers of `mem_lvl_num` that matter here.
+/// The values of `mem_lvl_num` that matter here.
 const LEVEL_NUMBER_RAM: u64 = 0x0d;
 
 impl DataSource {
@@ -17,8 +16,8 @@ impl DataSource {
         self.0 >> shift & ((1 << bits) - 1)
     }
 
-    /// What the instruction did; `None` for prefetches, instruction fetches and
-    /// where the PMU does not know.
+    /// The kind of the access; `None` for prefetches, instruction fetches, and if the PMU does not
+    /// know it.
     pub const fn kind(self) -> Option<Kind> {
         const LOAD: u64 = 0x02;
         const STORE: u64 = 0x04;
@@ -26,7 +25,7 @@ impl DataSource {
         let locked = self.is_locked();
         match (operation & LOAD != 0, operation & STORE != 0) {
             (false, false) => None,
-            // A locked instruction is reported by its load or by its store.
+            // The PMU reports a locked instruction by its load or by its store.
             _ if locked => Some(Kind::Atomic),
             (true, true) => Some(Kind::Update),
             (true, false) => Some(Kind::Read),
@@ -40,9 +39,8 @@ impl DataSource {
         self.field(24, 2) & LOCKED != 0
     }
 
-    /// Whether the line came modified from another core's cache: `SNOOP_HITM`,
-    /// or `SNOOPX_PEER`, with which newer kernels report a transfer between
-    /// caches whose state is unknown.
+    /// Whether the line came modified from another core's cache: `SNOOP_HITM`, or `SNOOPX_PEER`, by
+    /// which newer kernels report a transfer between caches in an unknown state.
     pub const fn is_hitm(self) -> bool {
         const HITM: u64 = 0x10;
         const PEER: u64 = 0x02;
@@ -66,13 +64,13 @@ impl DataSource {
 
 /// A sample of a memory event as an access.
 ///
-/// The PMU tells the first byte and not how many follow, so the width is 1: the
-/// bytes that are claimed are certain. [`refine`] widens it.
-/// `None` if the sample is not of a user's data access.
+/// The PMU records the first byte but not the width, so the width is 1: an access must not claim
+/// bytes that are not certain. [`refine`] widens it. `None` if the sample is no data access of the
+/// program.
 pub(crate) fn access_of(sample: &Sample, period: u64) -> Option<(ProcessId, Access, bool)> {
     let source = DataSource(sample.data_source?);
     let address = sample.address?;
-    // Kernel addresses have the highest bit set; 0 means that the PMU had none.
+    // Kernel addresses have the highest bit set; 0 means that the PMU recorded none.
     if address == 0 || address >> 63 == 1 {
         return None;
     }
@@ -89,9 +87,9 @@ pub(crate) fn access_of(sample: &Sample, period: u64) -> Option<(ProcessId, Acce
     Some((ProcessId(sample.process?), access, source.is_hitm()))
 }
 
-/// Takes width and kind of a PMU access from its instruction: `code` are the
-/// bytes from `access.instruction` on. Leaves `access` as it is if the
-/// instruction has no operand that does what the PMU saw.
+/// Takes width and kind of a PMU access from its instruction: `code` are the bytes from
+/// `access.instruction` on. Leaves `access` as it is if no operand of the instruction does what the
+/// PMU recorded.
 pub fn refine(access: &mut Access, code: &[u8]) {
     use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
     let mut decoder = Decoder::with_ip(64, code, access.instruction.0, DecoderOptions::NONE);

@@ -1,38 +1,36 @@
-//! Which memory events this machine's PMUs have.
+//! The memory events of this machine's PMUs.
 //!
-//! Intel: load latency (`mem-loads`, with its auxiliary event where the kernel
-//! demands one) and stores (`mem-stores`) as the kernel names them, and the
-//! retired loads that hit a line modified in another core's cache, by CPU model.
-//! AMD: instruction-based sampling of operations (`ibs_op`). Pure translation
-//! of files below given folders, so that tests can make machines up.
+//! Intel: load latency (`mem-loads`, with its auxiliary event where the kernel requires one) and
+//! stores (`mem-stores`), by the kernel's names; and the retired loads that hit a line modified in
+//! another core's cache, by CPU model. AMD: instruction-based sampling of operations (`ibs_op`).
+//! Only reads files below given folders, so that tests can describe any machine.
 
 use super::sysfs::Pmu;
 use crate::machine::perf_event::Attr;
 use std::fs;
 use std::path::Path;
 
-/// Loads faster than this many cycles are not sampled: an L3 hit without a
-/// transfer takes 40 to 70, and `perf mem` uses the same.
+/// Loads faster than this, in cycles, are not sampled: an L3 hit without a transfer takes 40 to 70.
+/// `perf mem` uses the same value.
 const LOAD_LATENCY: u32 = 30;
 
 /// A memory event that can be opened.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryEvent {
-    /// As `perf` would name it.
+    /// Its name in `perf`.
     pub name: String,
     /// The attribute with type and configuration only.
     pub attr: Attr,
-    /// An event that must lead its group (`mem-loads-aux`), which counts
-    /// nothing of interest.
+    /// An event that must lead its group (`mem-loads-aux`); its own count is not used.
     pub leader: Option<Attr>,
     /// Whether every sample is a load that hit another core's modified line,
     /// although its data source does not say so.
     pub hitm: bool,
-    /// The precision to begin with; 0 where the PMU is precise by itself.
+    /// The precision to try first; 0 where the PMU is always precise.
     pub precise: u32,
-    /// Whether the kernel can leave out kernel mode (old IBS cannot).
+    /// Whether the kernel can exclude kernel mode (old IBS cannot).
     pub filters_kernel: bool,
-    /// Where it counts; `None` means on all CPUs.
+    /// The CPUs on which it counts; `None` means all.
     pub cpus: Option<Vec<u32>>,
 }
 

@@ -1,10 +1,9 @@
-//! Memory events of the hardware's performance-monitoring unit (design 4.2):
-//! which there are, reading them live, and what their samples mean. Recordings
-//! of the same events come through `import`.
+//! Memory events of the hardware's performance-monitoring unit (design 4.2): discovering them,
+//! reading them live, and translating their samples. Recordings of the same events come through
+//! `import`.
 //!
-//! Where there are such events, they tell exact addresses, and whether a line
-//! was modified in another core's cache. They must not be relied on: most
-//! virtual machines have none.
+//! Such events have exact addresses, and say whether a line was modified in another core's cache.
+//! Nothing may depend on them: most virtual machines have none.
 
 mod data_source;
 mod events;

@@ -1,14 +1,14 @@
 //! The layout of `PERF_RECORD_SAMPLE`, as `linux/perf_event.h` documents it.
 //!
-//! The watchpoints, the PMU sampler and the import of files parse their samples
-//! here. It must not trust a length that stands in a record: files come from
-//! anywhere, and what does not fit is no sample.
+//! The watchpoints, the PMU sampler and the import of files parse their samples here. It must not
+//! trust a length in a record: files come from anywhere. A record that contradicts its layout is
+//! no sample.
 
 use crate::Registers;
 use crate::machine::perf_event::sample;
 use sunder_access::CodeAddress;
 
-/// Which fields the samples of one event have.
+/// The fields in the samples of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampleLayout {
     /// The attribute's `sample_type`.
@@ -21,7 +21,7 @@ pub(crate) struct SampleLayout {
     pub user_registers: u64,
 }
 
-/// The fields that an observer may want; `None` where the event has none.
+/// The fields that observers use; `None` where the event does not have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub ip: Option<u64>,
@@ -31,7 +31,7 @@ pub(crate) struct Sample {
     pub address: Option<u64>,
     pub cpu: Option<u32>,
     pub period: Option<u64>,
-    /// The event's own count, where that is all that is read.
+    /// The event's own count, if the sample has a single count without times and ids.
     pub count: Option<u64>,
     /// All sixteen general registers and the instruction pointer; `None` if one
     /// of them was not recorded or the code was not 64-bit.
@@ -70,8 +70,7 @@ impl SampleLayout {
         self.sample_type & field != 0
     }
 
-    /// Whether every sample tells all general registers and the instruction
-    /// pointer.
+    /// Whether every sample has all general registers and the instruction pointer.
     pub(crate) const fn has_registers(&self) -> bool {
         use crate::machine::perf_event::USER_REGISTERS;
         self.has(sample::REGS_USER) && self.user_registers & USER_REGISTERS == USER_REGISTERS
@@ -111,7 +110,7 @@ impl SampleLayout {
         }
         if self.has(sample::WEIGHT | sample::WEIGHT_STRUCT) {
             let weight = rest.u64()?;
-            // Divided, the lowest 32 bits are the latency; undivided, all are.
+            // In the divided form the lowest 32 bits are the latency, in the undivided one all are.
             found.weight = Some(if self.has(sample::WEIGHT_STRUCT) {
                 weight & 0xffff_ffff
             } else {
@@ -124,7 +123,7 @@ impl SampleLayout {
         Some(found)
     }
 
-    /// The samples in `records`, which are whole; what does not parse is left out.
+    /// The samples in `records`, which are whole; malformed ones are left out.
     pub(crate) fn samples(&self, mut records: &[u8]) -> Vec<Sample> {
         const HEADER: usize = 8;
         const SAMPLE: u32 = 9;

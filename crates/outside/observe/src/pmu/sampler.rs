@@ -1,10 +1,10 @@
-//! Live PMU memory events of a process, in the shape of the default sampler:
-//! open, wait, drain. Called by the program where `discover` found events; it
-//! must not stop or change the target.
+//! Live PMU memory events of a process, with the same calls as the default sampler: open, wait,
+//! drain. Called by the program where `discover` found events; it must not stop or change the
+//! target.
 //!
-//! No machine of ours has such a PMU: the events of the hardware have never
-//! been opened by this code. Its reading of records, its rings and its
-//! following of threads are tested with software events instead.
+//! No machine that this was developed on has such a PMU: this code has never opened the hardware's
+//! events. Parsing of records, rings and following of threads are tested with software events
+//! instead.
 
 use super::access_of;
 use super::events::{self, MemoryEvent};
@@ -22,8 +22,8 @@ use std::path::Path;
 use std::time::Duration;
 use sunder_access::{ProcessId, ThreadId, Time};
 
-/// What every sample carries. `IDENTIFIER` tells the events in one ring apart;
-/// the trailer of other records has four of these fields.
+/// The fields of every sample. `IDENTIFIER` tells apart the events that share a ring; the trailer
+/// of other records has four of these fields.
 const LAYOUT: SampleLayout = SampleLayout {
     sample_type: sample::IDENTIFIER
         | sample::IP
@@ -39,22 +39,21 @@ const LAYOUT: SampleLayout = SampleLayout {
     user_registers: 0,
 };
 
-/// Where the time stands in the trailer of a record, from its end: time, CPU,
-/// identifier.
+/// Offset of the time in the trailer of a record, from its end: time, CPU, identifier.
 const TRAILER_TIME: usize = 24;
 
-/// Records younger than this are kept for the next drain: an older one may still
-/// be on its way into another CPU's ring.
+/// Records younger than this wait for the next drain: an older one may not have arrived in another
+/// CPU's ring yet.
 const SETTLE_NS: u64 = 1_000_000;
 
 /// Pages of a ring: some 2,900 samples.
 const RING_PAGES: usize = 64;
 const LEAST_RING_PAGES: usize = 8;
 
-/// Rounds in which `attach` looks for threads that began meanwhile.
+/// How often `attach` lists the threads again, to find those that began meanwhile.
 const ATTACH_PASSES: usize = 20;
 
-/// Where all events of one CPU send their records.
+/// The ring for the records of all events of one CPU.
 #[derive(Debug)]
 struct CpuRing {
     cpu: u32,
@@ -71,9 +70,9 @@ pub struct PmuSampler {
     frequency: u32,
     cpus: Vec<u32>,
     rings: Vec<CpuRing>,
-    /// All others, kept open.
+    /// All other events; they count as long as they are open.
     open: Vec<PerfEvent>,
-    /// Which of `events` a record belongs to, by its identifier.
+    /// Index in `events` by the identifier in a record.
     by_id: HashMap<u64, usize>,
     pending: Vec<(Time, Event)>,
     discarded: u64,
@@ -81,12 +80,11 @@ pub struct PmuSampler {
 }
 
 impl PmuSampler {
-    /// Observes a child that waits to execute a program, from that moment on;
-    /// `frequency` samples a second of CPU time for each event.
+    /// Observes a child that waits to execute a program, from its `execve` on, with `frequency`
+    /// samples per second of CPU time for each event.
     ///
     /// # Errors
-    /// [`ObserveError::PerfRefused`] if there are no memory events or they are
-    /// not allowed.
+    /// [`ObserveError::PerfRefused`] if there are no memory events or the kernel refuses them.
     pub fn for_child(
         child: ProcessId,
         frequency: u32,
@@ -95,8 +93,8 @@ impl PmuSampler {
         Self::open_on(child, machine_events(), frequency, follow_children, true)
     }
 
-    /// Observes a running process. What is already mapped is not reported: read
-    /// it with [`proc::mappings`].
+    /// Observes a running process. Existing mappings are not reported: read them with
+    /// [`proc::mappings`].
     ///
     /// # Errors
     /// As [`for_child`](Self::for_child), and [`ObserveError::NoSuchProcess`].
@@ -144,8 +142,8 @@ impl PmuSampler {
         Ok(sampler)
     }
 
-    /// Opens events on all threads. One that begins meanwhile inherits from its
-    /// creator if that was already observed, and then its start is reported.
+    /// Opens events on all threads. A thread that begins meanwhile inherits them if its creator was
+    /// already observed, and then the kernel reports its start.
     fn attach_threads(&mut self) -> Result<(), ObserveError> {
         let mut known = Vec::new();
         for _ in 0..ATTACH_PASSES {
@@ -167,11 +165,10 @@ impl PmuSampler {
         Ok(())
     }
 
-    /// Opens all events on one thread. A thread that is gone is left out.
+    /// Opens all events on one thread. A thread that has ended is left out.
     fn add_thread(&mut self, thread: ThreadId, on_exec: bool) -> Result<(), ObserveError> {
         for cpu in self.cpus.clone() {
-            // The first event of each CPU reports mappings, names and threads
-            // for all.
+            // The first event of each CPU reports mappings, names and threads for all events.
             let mut start = Start {
                 on_exec,
                 reports: true,
@@ -198,8 +195,8 @@ impl PmuSampler {
     fn refusal(&self, event: &MemoryEvent, error: &io::Error) -> PerfRefusal {
         let errno = error.raw_os_error().unwrap_or(0);
         match errno {
-            // An event that cannot leave out the kernel needs more rights than
-            // the process's owner has: it says nothing about whose that is.
+            // An event that cannot exclude the kernel needs more rights than the process's owner
+            // has, so its refusal does not mean that the process belongs to another user.
             libc::EACCES if !event.filters_kernel => PerfRefusal::Other { errno },
             _ => PerfRefusal::from_errno(errno, self.process),
         }
@@ -208,8 +205,8 @@ impl PmuSampler {
     /// Opens one event with its leader, as precisely as the PMU can.
     fn open_event(&mut self, index: usize, place: Where, start: Start) -> io::Result<Opened> {
         let event = &self.events[index];
-        // An older kernel does not know `INHERIT_THREAD`; what children send is
-        // then left out when it is read.
+        // A kernel before Linux 5.13 does not know `INHERIT_THREAD`; records of children are then
+        // left out when they are read.
         let inherit: &[u64] = if self.follow_children {
             &[flag::INHERIT]
         } else {
@@ -221,7 +218,7 @@ impl PmuSampler {
                 let more = flags | u64::from(precise) << flag::PRECISE_SHIFT;
                 match open_pair(event, self.sampling(event, more, start), place) {
                     Ok(opened) => {
-                        // The next threads and CPUs need not try in vain.
+                        // The next threads and CPUs need not try the refused precision.
                         self.events[index].precise = precise;
                         return Ok(opened);
                     }
@@ -289,25 +286,25 @@ impl PmuSampler {
         Ok(())
     }
 
-    /// The events in use, as `perf` would name them.
+    /// Names of the events in use, as in `perf`.
     pub fn event_names(&self) -> impl Iterator<Item = &str> {
         self.events.iter().map(|event| event.name.as_str())
     }
 
-    /// Samples that were no access of the program to its data.
+    /// How many samples were no access of the program to its data.
     pub fn discarded(&self) -> u64 {
         self.discarded
     }
 
-    /// Passes on what has happened, by time. The youngest millisecond is kept
-    /// back for the sake of that order.
+    /// Passes on all events, in the order of time. The last millisecond waits for the next call,
+    /// because earlier records may still arrive.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
         let settled = monotonic_now().0.saturating_sub(SETTLE_NS);
         self.collect();
         self.deliver(Time(settled), sink);
     }
 
-    /// Passes on everything that is left.
+    /// Passes on all events that are left.
     pub fn finish(&mut self, sink: &mut dyn FnMut(Event)) {
         self.collect();
         self.deliver(Time(u64::MAX), sink);
@@ -368,8 +365,7 @@ impl PmuSampler {
         Some((access.time, event))
     }
 
-    /// Sleeps until there is something to drain, the process has ended, or
-    /// `timeout` is over.
+    /// Sleeps until a ring has records to drain, the process has ended, or `timeout` is over.
     ///
     /// # Errors
     /// [`ObserveError::System`] if `poll` fails.
@@ -396,13 +392,13 @@ impl PmuSampler {
         }
         let any = |bits| asked.iter().any(|fd| fd.revents & bits != 0);
         let gone = libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
-        // The owners of the rings are events of the first thread; when it has
-        // ended, others may go on, so only the process's end counts.
+        // The rings belong to events of the first thread. When it has ended, others may go on, so
+        // only the end of the process counts.
         if any(gone) && !proc::is_alive(self.process) {
             return Ok(Wait::Ended);
         }
         if any(gone) && !any(libc::POLLIN) {
-            // poll would return at once from now on.
+            // From now on poll returns at once.
             std::thread::sleep(timeout.min(Duration::from_millis(10)));
         }
         Ok(if any(libc::POLLIN) {
@@ -413,10 +409,10 @@ impl PmuSampler {
     }
 }
 
-/// How an event begins.
+/// How an event is started.
 #[derive(Clone, Copy)]
 struct Start {
-    /// With the next `execve`, not at once.
+    /// At the next `execve`, not at once.
     on_exec: bool,
     /// Whether it reports mappings, names and threads.
     reports: bool,

@@ -1,6 +1,6 @@
-//! How the kernel describes a PMU below `/sys/bus/event_source/devices`: its
-//! type number, which bits of `config` its terms mean, its named events, its
-//! CPUs. Only reads and translates; which events are wanted is said in `events`.
+//! The kernel's description of a PMU below `/sys/bus/event_source/devices`: its type number, the
+//! bits of `config` for each term, its named events, its CPUs. Only reads and translates; `events`
+//! chooses the events.
 
 use crate::machine::parse_cpu_list;
 use std::fs;
@@ -17,9 +17,9 @@ pub(super) struct Config {
 #[derive(Clone, Debug)]
 pub(super) struct Pmu {
     folder: PathBuf,
-    /// What goes into the attribute's type.
+    /// The attribute's type.
     pub kind: u32,
-    /// On which CPUs its events count; `None` means all.
+    /// The CPUs on which its events count; `None` means all.
     pub cpus: Option<Vec<u32>>,
 }
 
@@ -47,9 +47,8 @@ impl Pmu {
         text(&self.folder.join("caps/max_precise"))?.parse().ok()
     }
 
-    /// The configuration that `terms` mean; a later term replaces an earlier one
-    /// of the same name. `None` if the PMU does not know a term or a value does
-    /// not fit.
+    /// The configuration of `terms`; a later term replaces an earlier one of the same name. `None`
+    /// if the PMU does not know a term or a value does not fit.
     pub(super) fn encode(&self, terms: &str) -> Option<Config> {
         let mut config = Config::default();
         for term in terms.split(',').map(str::trim).filter(|t| !t.is_empty()) {
@@ -66,8 +65,7 @@ impl Pmu {
 }
 
 impl Config {
-    /// Puts `value` into the bits of a format such as `config:0-7,32-35`, lowest
-    /// bits first.
+    /// Puts `value` into the bits of a format such as `config:0-7,32-35`, lowest bits first.
     fn set(&mut self, format: &str, mut value: u64) -> Option<()> {
         let (word, ranges) = format.split_once(':')?;
         let word = match word {

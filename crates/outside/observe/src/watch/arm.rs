@@ -1,9 +1,8 @@
-//! Setting watchpoints in the threads of another process and taking them away.
+//! Sets watchpoints in the threads of another process and removes them.
 //!
-//! Every thread gets the same words, one ring of its own (the kernel refuses to
-//! send one thread's records to another thread's ring), and a limit on hits
-//! that the kernel enforces, so that a thread stops trapping even if we are not
-//! running. Dropping [`Armed`] closes everything.
+//! Every thread gets the same words, a ring of its own (the kernel does not send one thread's
+//! records to another thread's ring), and a limit on hits. The kernel enforces the limit, so a
+//! thread stops trapping even if this process does not run. Dropping [`Armed`] closes everything.
 
 use super::WatchError;
 use crate::PerfRefusal;
@@ -31,31 +30,31 @@ struct Thread {
     /// By word.
     events: Vec<PerfEvent>,
     ring: Ring,
-    /// What has been taken from the ring, in the order in which it happened.
+    /// The hits read from the ring, in the order of time.
     hits: Vec<Sample>,
-    /// How often each word was hit.
+    /// Hits of each word.
     counts: Vec<u32>,
 }
 
 /// Watchpoints on the same words in several threads.
 pub(super) struct Armed {
     threads: Vec<Thread>,
-    /// Those of the words for which there was room.
+    /// The watched words: as many of those given as there were slots for.
     words: Vec<Address>,
-    /// Hits after which a watchpoint stops by itself.
+    /// After this many hits, the kernel disables a watchpoint.
     limit: u32,
-    /// Threads that could not be watched: they ended, or descriptors or slots
-    /// ran out after others had got theirs.
+    /// Threads that are not watched: they ended, or descriptors or slots ran out after other
+    /// threads had got theirs.
     skipped: u32,
 }
 
-/// A thread that could not be armed.
+/// Why a thread could not be watched.
 enum Failure {
     /// It has ended.
     Gone,
-    /// Slots that it takes belong to somebody else.
+    /// Another process uses the slots.
     NoSlot,
-    /// The kernel refuses.
+    /// The kernel refuses the event.
     Refused(io::Error),
     /// Its ring could not be mapped.
     NoRing(PerfRefusal),
@@ -105,7 +104,7 @@ impl Armed {
             match PerfEvent::open(&attr, Where::Thread(thread.0)) {
                 Ok(event) => events.push(event),
                 Err(error) => match Failure::of(error) {
-                    // A debugger has some: watch fewer words, but the same in all.
+                    // A debugger uses some: watch fewer words, but the same ones in all threads.
                     Failure::NoSlot if self.threads.is_empty() && !events.is_empty() => break,
                     failure => return Err(failure),
                 },
@@ -125,9 +124,8 @@ impl Armed {
         })
     }
 
-    /// A ring that holds all hits that the limit allows. Where memory for rings
-    /// is short, the limit is lowered instead of losing hits; the first thread
-    /// decides it for all.
+    /// Maps a ring that holds all hits that the limit allows. If locked memory is short, the limit
+    /// is lowered instead of losing hits; the first thread decides it for all.
     fn map_ring(&mut self, event: &PerfEvent) -> Result<Ring, Failure> {
         let hits = self.words.len() * self.limit as usize;
         let mut pages = (hits * RECORD).div_ceil(PAGE).next_power_of_two();
@@ -144,12 +142,12 @@ impl Armed {
         }
     }
 
-    /// The words that are watched.
+    /// The watched words.
     pub(super) fn words(&self) -> &[Address] {
         &self.words
     }
 
-    /// The number of watchpoints.
+    /// The number of watchpoints, over all threads.
     pub(super) fn watchpoints(&self) -> u32 {
         (self.threads.len() * self.words.len()) as u32
     }
@@ -166,9 +164,9 @@ impl Armed {
         self.limit
     }
 
-    /// Lets all threads trap. A thread that has ended meanwhile is left alone.
+    /// Enables the watchpoints. A thread that has ended meanwhile is skipped.
     pub(super) fn enable(&self) {
-        // Word by word, so that threads differ little in what is watched.
+        // Word by word, so that the threads' watched times differ little.
         for word in 0..self.words.len() {
             for thread in &self.threads {
                 let _ = thread.events[word].refresh(self.limit);
@@ -182,7 +180,7 @@ impl Armed {
         }
     }
 
-    /// Takes what the rings hold.
+    /// Reads the rings.
     pub(super) fn collect(&mut self) {
         let mut records = Vec::new();
         for thread in &mut self.threads {
@@ -197,8 +195,8 @@ impl Armed {
         }
     }
 
-    /// Whether every thread has used up one of its watchpoints: from then on, no
-    /// order of accesses is whole.
+    /// Whether every thread has used up the hits of one of its watchpoints: from then on, no order
+    /// of accesses is complete.
     pub(super) fn is_used_up(&self) -> bool {
         let used_up = |thread: &Thread| thread.counts.iter().any(|&count| count >= self.limit);
         self.threads.iter().all(used_up)
@@ -224,8 +222,7 @@ impl Failure {
     fn of(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ESRCH) => Self::Gone,
-            // ENOSPC from the kernel's slot accounting; EBUSY where ptrace or
-            // kgdb holds them.
+            // ENOSPC from the kernel's slot accounting; EBUSY where ptrace or kgdb uses the slots.
             Some(libc::ENOSPC | libc::EBUSY) => Self::NoSlot,
             _ => Self::Refused(error),
         }
@@ -281,7 +278,7 @@ mod tests {
             return;
         };
         assert_eq!(first.words(), words(0..3));
-        // One slot is left: of two words the first is watched.
+        // One slot is left, so only the first of two words is watched.
         let second = Armed::set(process, &own_thread(), &words(4..6), 10).ok();
         assert_eq!(second.as_ref().map(|armed| armed.words().len()), Some(1));
         let third = Armed::set(process, &own_thread(), &words(6..8), 10).err();
@@ -289,8 +286,8 @@ mod tests {
             matches!(third, Some(WatchError::SlotsTaken(_))),
             "{third:?}"
         );
-        // Dropping gives the slots back. Where another test has just started a program, that has a
-        // copy of all descriptors until it is executed, and the slots with them.
+        // Dropping frees the slots, unless another test has just forked a child: until that
+        // executes its program, it has a copy of all descriptors, and so of the slots.
         drop((first, second));
         let deadline = Instant::now() + Duration::from_secs(20);
         let again = loop {
@@ -317,7 +314,7 @@ mod tests {
         armed.disable();
         armed.collect();
         assert!(armed.is_used_up());
-        // Ten, and perhaps those that happened until it was stopped.
+        // Ten, and perhaps hits that happened until the watchpoint was disabled.
         assert!(
             (10..100).contains(&armed.hit_count()),
             "{}",

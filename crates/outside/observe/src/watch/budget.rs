@@ -1,27 +1,25 @@
 //! How much of the target's time watching may take.
 //!
-//! A trap costs the target thousands of times what the access costs, so the
-//! watcher lives on an allowance: a share of the CPU time that the process has
-//! used since watching began. Pure arithmetic; the clocks are read elsewhere.
-
+//! A trap costs the target thousands of times as much as the access. So the watcher has a budget: a
+//! share of the CPU time that the process has used since watching began. Pure arithmetic; the
+//! caller reads the clocks.
 use std::time::Duration;
 
-/// What one trapped access costs the target if it cannot be measured: 5 us in
-/// the design's section 4.3. Another virtual machine of the same kind needed 20.
+/// The cost of a trapped access for the target where it cannot be measured: 5 us in the design's
+/// section 4.3. Another virtual machine of the same kind needed 20.
 pub const TYPICAL_HIT_COST: Duration = Duration::from_micros(5);
 
-/// What arming and disarming one watchpoint costs a running thread: two
-/// interrupts from another CPU and two writes of debug registers, 2 to 3 us
-/// each in a virtual machine.
+/// The cost of setting and removing one watchpoint of a running thread: two interrupts from another
+/// CPU and two writes of debug registers, 2 to 3 us each in a virtual machine.
 pub const ARM_COST: Duration = Duration::from_micros(5);
 
-/// The allowance.
+/// The limit on watching.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
     /// The share of the target's CPU time, 0 to 1.
     pub share: f64,
-    /// What may be spent before any time has passed, so that a program of
-    /// 100 ms can be watched at all.
+    /// Time that may be spent before the share allows any, so that a program of 100 ms can be
+    /// watched at all.
     pub advance: Duration,
 }
 
@@ -35,22 +33,22 @@ impl Default for Budget {
     }
 }
 
-/// What has been allowed and spent so far.
+/// The time allowed and spent so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
     budget: Budget,
     spent: Duration,
 }
 
-/// Fewer hits per thread than this show little of an order of accesses, and the
-/// setting of watchpoints would cost more than they do.
+/// With fewer hits per thread, a burst shows little of the order of accesses, and setting its
+/// watchpoints costs more than its hits.
 const MIN_HITS: u32 = 16;
 
 impl Account {
     pub(super) fn new(budget: Budget) -> Self {
         Self {
             budget: Budget {
-                // Anything that is no positive number, NaN too, is no share.
+                // No positive number, as NaN, means a share of zero.
                 share: if budget.share > 0.0 {
                     budget.share.min(1.0)
                 } else {
@@ -66,11 +64,10 @@ impl Account {
         self.spent += cost;
     }
 
-    /// How many hits `threads` with `words` watched in each may have together
-    /// when the target has used `cpu_time`, if each costs `hit_cost`.
+    /// How many hits all `threads`, with `words` watched in each, may have together when the target
+    /// has used `cpu_time` and each hit costs `hit_cost`.
     ///
-    /// # Errors
-    /// The CPU time that the target must still use before a burst is possible.
+    /// The CPU time that the target must still use before a burst is affordable.
     pub(super) fn hits(
         &self,
         cpu_time: Duration,
@@ -95,7 +92,7 @@ impl Account {
     }
 }
 
-/// The CPU time that earns `missing`; a share of zero never earns anything.
+/// The CPU time that allows `missing`; a share of zero never allows any.
 fn scaled(missing: Duration, share: f64) -> Duration {
     Duration::try_from_secs_f64(missing.as_secs_f64() / share).unwrap_or(Duration::MAX)
 }
@@ -116,8 +113,8 @@ mod tests {
     #[test]
     fn the_allowance_grows_with_the_targets_time_and_shrinks_with_spending() {
         let mut account = account(0.01, 0);
-        // 100 ms earn 1 ms: 8 watchpoints cost 40 us to arm, 960 us are left for
-        // hits of 5 us.
+        // 100 ms allow 1 ms: setting 8 watchpoints costs 40 us, which leaves 960 us for hits of 5
+        // us.
         let time = Duration::from_millis(100);
         assert_eq!(account.hits(time, 2, 4, HIT), Ok(192));
         account.spend(Duration::from_micros(760));
@@ -129,8 +126,8 @@ mod tests {
     fn a_spent_allowance_says_how_long_to_wait() {
         let mut account = account(0.01, 100);
         account.spend(Duration::from_micros(100));
-        // One watchpoint: 5 us to arm and 16 hits of 5 us are 85 us, which 8.5 ms
-        // of the target earn.
+        // One watchpoint: 5 us to set and 16 hits of 5 us are 85 us, which 8.5 ms of the target
+        // allow.
         let wait = account.hits(Duration::ZERO, 1, 1, HIT).unwrap_err();
         assert_eq!(wait.as_micros(), 8500);
         assert!(account.hits(wait, 1, 1, HIT).is_ok());
@@ -152,7 +149,7 @@ mod tests {
             account.hits(Duration::from_secs(1), 1, 1, HIT),
             Err(Duration::MAX)
         );
-        // Nonsense from outside does not panic either.
+        // Invalid values from outside must not panic.
         let odd = super::Account::new(Budget {
             share: f64::NAN,
             advance: Duration::ZERO,

@@ -1,11 +1,10 @@
 //! From a trap to the access that caused it.
 //!
-//! A data breakpoint reports *after* the access (Intel SDM volume 3B, 18.3.1.2):
-//! the instruction pointer stands behind the instruction and its registers have
-//! been written. So the instruction is the one that ends there, and its operand
-//! is computed from what has survived. Called by the watcher for each hit; must
-//! not read the target itself ([`CodeBefore`] does) and must not claim bytes
-//! that it does not know without saying so.
+//! A data breakpoint reports *after* the access (Intel SDM volume 3B, 18.3.1.2): the instruction
+//! pointer is that of the next instruction, and registers have been written. So the instruction is
+//! the one that ends there, and its operand is computed from the registers that it has not
+//! overwritten. Called by the watcher for each hit. Must not read the target itself ([`CodeBefore`]
+//! does), and must mark bytes that are a guess.
 
 use crate::{CodeSource, Registers};
 use iced_x86::{
@@ -18,15 +17,15 @@ use sunder_access::{Address, CodeAddress, Kind, ProcessId, Span, ThreadId};
 /// One hit of a watchpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trap {
-    /// Which thread.
+    /// The thread that trapped.
     pub thread: ThreadId,
     /// Its registers after the access; `registers.ip` is the next instruction.
     pub registers: Registers,
-    /// The 8-aligned word that was watched.
+    /// The aligned word of 8 bytes that was watched.
     pub word: Address,
 }
 
-/// What caused a trap.
+/// The access that caused a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrappedAccess {
     /// The instruction.
@@ -35,24 +34,23 @@ pub struct TrappedAccess {
     pub address: Address,
     /// How many bytes, 1 to 64.
     pub width: u8,
-    /// What it did to them.
+    /// The kind of the access.
     pub kind: Kind,
-    /// Whether `address` was computed from registers that survived; if not, the
-    /// word is certain and the position in it is the likeliest one.
+    /// Whether `address` was computed from registers that still have their values. If not, the word
+    /// is certain, and the position in it is the likeliest one.
     pub exact: bool,
 }
 
-/// Finds the access behind a trap.
+/// Finds the access that caused a trap.
 pub trait HitDecoder {
-    /// The access that `trap` reports; `None` if it cannot be told.
+    /// The access that `trap` reports; `None` if it is unknown.
     fn access_before(&mut self, trap: &Trap) -> Option<TrappedAccess>;
 }
 
-/// Where [`CodeDecoder`] gets instruction bytes.
+/// A source of instruction bytes for [`CodeDecoder`].
 pub trait CodeBefore {
-    /// Bytes around `ip`: from the start of the function that holds it (or
-    /// another sure instruction boundary before it) to 15 bytes after it, or as
-    /// far as there are any. `None` if nothing is known.
+    /// Bytes around `ip`: from the start of its function (or another certain instruction boundary
+    /// before it) to 15 bytes after it, or as far as they are known. `None` if there are none.
     fn code_before(&mut self, ip: CodeAddress) -> Option<Code>;
 }
 
@@ -63,31 +61,30 @@ pub struct Code {
     pub start: CodeAddress,
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Whether an instruction begins at `start`. If not (a stripped program),
-    /// the instruction is guessed from its end and accepted only if its operand
-    /// lies in the watched word.
+    /// Whether an instruction begins at `start`. If not (a stripped program), the instruction is
+    /// guessed from its end, and accepted only if its operand lies in the watched word.
     pub boundary: bool,
 }
 
-/// [`CodeBefore`] from the code that the decoder of samples uses. Make one for
-/// each burst: what it has seen is taken to stay.
+/// [`CodeBefore`] from the code source of the sample decoder. Make one for each burst: it assumes
+/// that code does not change meanwhile.
 pub struct ProcessCode<'a> {
-    /// Whose code.
+    /// The process that executes the code.
     pub process: ProcessId,
-    /// Where it comes from.
+    /// The source of its code.
     pub source: &'a mut dyn CodeSource,
 }
 
 impl CodeBefore for ProcessCode<'_> {
     fn code_before(&mut self, ip: CodeAddress) -> Option<Code> {
-        // The function that holds the byte before: at the end of a function, the
+        // The function of the byte before: after the last instruction of a function, the
         // instruction pointer is already in the next one.
         let before = CodeAddress(ip.0.checked_sub(1)?);
         let mut range = self.source.function(self.process, before)?;
         if !range.exact_start
             && let Some(around) = self.source.function(self.process, ip)
-            // Code made at run time is known by its loops, and `before` is within
-            // an instruction.
+            // For code made at run time only loops are known, and `before` lies within an
+            // instruction.
             && around.exact_start
             && around.start < ip
         {
@@ -104,24 +101,24 @@ impl CodeBefore for ProcessCode<'_> {
 /// The longest x86 instruction.
 const MAX_INSTRUCTION: usize = 15;
 
-/// [`HitDecoder`] over instruction bytes.
+/// [`HitDecoder`] from instruction bytes.
 pub struct CodeDecoder<C> {
     code: C,
     info: InstructionInfoFactory,
-    /// By the address after it, what may have caused a trap there. Bursts are
-    /// short, and a loop traps at the same few places.
+    /// The candidates for a trap, by the instruction pointer after it. Bursts are short, and a loop
+    /// traps at the same few addresses.
     known: HashMap<CodeAddress, Candidates>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Candidates {
     instructions: Vec<Instruction>,
-    /// Whether they are known to be instructions of the program.
+    /// Whether decoding from a known boundary has found them.
     sure: bool,
 }
 
 impl<C: CodeBefore> CodeDecoder<C> {
-    /// A decoder that asks `code` for bytes.
+    /// A decoder that gets its bytes from `code`.
     pub fn new(code: C) -> Self {
         Self {
             code,
@@ -130,8 +127,7 @@ impl<C: CodeBefore> CodeDecoder<C> {
         }
     }
 
-    /// Forgets decoded code; call it when the target has mapped or generated
-    /// code anew.
+    /// Forgets decoded code; call it when the target has mapped or generated code.
     pub fn forget(&mut self) {
         self.known.clear();
     }
@@ -165,8 +161,8 @@ impl<C: CodeBefore> HitDecoder for CodeDecoder<C> {
     }
 }
 
-/// The instructions that may have trapped with the instruction pointer at `ip`,
-/// the likeliest first.
+/// The instructions that may have caused a trap with the instruction pointer `ip`, the likeliest
+/// first.
 fn find_candidates(code: &Code, ip: CodeAddress) -> Candidates {
     let Some(before) =
         ip.0.checked_sub(code.start.0)
@@ -191,13 +187,12 @@ fn find_candidates(code: &Code, ip: CodeAddress) -> Candidates {
             sure: false,
         },
     };
-    // What transfers control does not leave the instruction pointer behind
-    // itself.
+    // After an instruction that transfers control, the instruction pointer is at its target.
     found
         .instructions
         .retain(|i| i.flow_control() == FlowControl::Next);
-    // A repeated string instruction traps after each repetition, with the
-    // instruction pointer still on it.
+    // A repeated string instruction traps after each repetition, when the instruction pointer is
+    // still its own address.
     if let Some(at) = decode(&code.bytes[before..], ip)
         && (at.has_rep_prefix() || at.has_repne_prefix())
         && at.is_string_instruction()
@@ -207,14 +202,14 @@ fn find_candidates(code: &Code, ip: CodeAddress) -> Candidates {
     found
 }
 
-/// The instruction that ends where `bytes` end, decoding from their start.
+/// The last instruction of `bytes`, found by decoding from their start.
 fn last_of_sweep(bytes: &[u8], start: CodeAddress) -> Option<Instruction> {
     let mut decoder = Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE);
     let mut last = None;
     while decoder.can_decode() {
         let instruction = decoder.decode();
         if instruction.is_invalid() {
-            // Data between instructions, or the last one sticks out.
+            // Data between instructions, or the last instruction reaches beyond the end.
             return None;
         }
         last = Some(instruction);
@@ -222,8 +217,8 @@ fn last_of_sweep(bytes: &[u8], start: CodeAddress) -> Option<Instruction> {
     last
 }
 
-/// Everything that decodes to exactly the bytes before `ip`, longest first,
-/// because a shorter one is often the longer one without its prefixes.
+/// All instructions that consist of exactly the bytes before `ip`, longest first: a shorter one is
+/// often the longer one without its prefixes.
 fn ending_at(bytes: &[u8], ip: CodeAddress) -> Vec<Instruction> {
     (1..=bytes.len().min(MAX_INSTRUCTION))
         .rev()
@@ -272,8 +267,8 @@ fn access_of(
             })
         })
         .collect();
-    // An exactly known operand beats one that only might be it, and where both
-    // a load and a store hit the word (a string move), the store matters more.
+    // An exactly known operand comes first. Where both a load and a store are on the word (a
+    // string move), the store matters more.
     found.sort_by_key(|access| (!access.exact, !access.kind.writes()));
     found.first().copied()
 }
@@ -290,7 +285,7 @@ pub(crate) fn kind_of(instruction: &Instruction, access: OpAccess) -> Option<Kin
         OpAccess::Read | OpAccess::CondRead => Some(Kind::Read),
         OpAccess::Write | OpAccess::CondWrite => Some(Kind::Write),
         OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
-            // `xchg` with memory locks without a prefix (Intel SDM volume 2).
+            // `xchg` with memory is locked without a prefix (Intel SDM volume 2).
             let atomic = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
             Some(if atomic { Kind::Atomic } else { Kind::Update })
         }
@@ -298,7 +293,7 @@ pub(crate) fn kind_of(instruction: &Instruction, access: OpAccess) -> Option<Kin
     }
 }
 
-/// What the registers were before `instruction`, as far as `after` tells.
+/// The registers before `instruction`, as far as those after it show them.
 struct Before<'a> {
     instruction: &'a Instruction,
     after: &'a Registers,
@@ -306,13 +301,11 @@ struct Before<'a> {
 }
 
 impl Before<'_> {
-    /// The bytes of `memory` and whether they are exactly known; `None` if they
-    /// are not in `word`.
+    /// The bytes of `memory`, and whether they are known exactly; `None` if they are not in `word`.
     fn place(&self, memory: &UsedMemory, word: Address) -> Option<(Span, bool)> {
-        /// Larger ones (`xsave`) are no data of a program.
+        /// Larger operands (`xsave`) are no program data.
         const MAX_WIDTH: u64 = 64;
-        // A repeated string instruction has no size as a whole; it traps after
-        // each element.
+        // A repeated string instruction has no size as a whole; it traps after each element.
         let width = match memory.memory_size().size() {
             0 => self.instruction.memory_size().size() as u64,
             size => size as u64,
@@ -329,8 +322,7 @@ impl Before<'_> {
         Some((Span::new(likely_place(word, width, known), width), false))
     }
 
-    /// The sum of the parts of the address that are known, and whether these are
-    /// all.
+    /// The sum of the known parts of the address, and whether all parts are known.
     fn sum(&self, memory: &UsedMemory, width: u64) -> (u64, bool) {
         let mut complete = !matches!(memory.segment(), Register::FS | Register::GS);
         let mut sum = memory.displacement();
@@ -364,23 +356,22 @@ impl Before<'_> {
         })
     }
 
-    /// The old value of a register that the instruction has stepped on.
+    /// The value of a register before the instruction incremented or decremented it.
     fn undo(&self, register: Register, after: u64, width: u64) -> Option<u64> {
         if register == Register::RSP {
             let step = self.instruction.stack_pointer_increment();
             return (step != 0).then(|| after.wrapping_sub(i64::from(step) as u64));
         }
-        // String instructions step upwards: the direction flag is clear by the
-        // calling convention (System V AMD64 ABI, 3.2.1).
+        // String instructions count upwards: the calling convention keeps the direction flag clear
+        // (System V AMD64 ABI, 3.2.1).
         let steps = self.instruction.is_string_instruction()
             && matches!(register, Register::RSI | Register::RDI);
         steps.then(|| after.wrapping_sub(width))
     }
 }
 
-/// The likeliest address in `word` when a register of the operand is lost: that
-/// register held a multiple of 8, as pointers to objects do, so the rest of the
-/// sum tells the offset.
+/// The likeliest address in `word` when a register of the operand was overwritten: the register
+/// held a multiple of 8, as pointers to objects are, so the rest of the sum is the offset.
 fn likely_place(word: Address, width: u64, known: u64) -> Address {
     if width >= 8 {
         return Address(word.0 & !(width.next_power_of_two() - 1));

@@ -1,13 +1,13 @@
-//! The watch stage (design 4.3): for a few milliseconds, hardware watchpoints
-//! trap every access of the threads to the words of one suspect line. Exact
-//! bytes, directions and the order between threads come out.
+//! The watch stage (design 4.3): for a few milliseconds, hardware watchpoints trap every access of
+//! the threads to the words of one suspect line. A burst records exact bytes, directions and the
+//! order between threads.
 //!
-//! Called by the program for lines that samples made suspect. It must stay in
-//! its budget of the target's time, must leave no watchpoint behind, and must
-//! not judge: that an order of accesses is false sharing is said elsewhere.
+//! Called by the program for lines that samples made suspect. It must keep within its budget of the
+//! target's time and must leave no watchpoint behind. It must not judge whether an order of
+//! accesses is false sharing.
 //!
-//! A trap slows the thread down, so the *rate* of accesses during a burst is
-//! not the program's; their order and who touches what is.
+//! A trap slows the thread down, so the *rate* of accesses during a burst is not the program's;
+//! their order and the accessing threads are.
 
 mod arm;
 mod budget;
@@ -34,86 +34,85 @@ use sunder_access::{Access, Address, ProcessId, Provenance, ThreadId, Time};
 /// Watchpoints that a thread can have (Intel SDM volume 3B, 18.2: DR0 to DR3).
 pub const SLOTS: usize = 4;
 
-/// How long we sleep between looks at the rings.
+/// Pause between two readings of the rings.
 const LOOK: Duration = Duration::from_micros(500);
 
-/// Why a burst did not happen. Nothing was left behind in the target.
+/// Why there was no burst. The target has no watchpoint then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// Words that no watchpoint can watch.
+    /// An address that is no aligned word.
     #[error("{0} is not the address of an aligned word of 8 bytes")]
     Unaligned(Address),
-    /// Nothing to watch.
+    /// No word, or no hit.
     #[error("a burst needs at least one word and one hit a thread")]
     Empty,
     /// None of the threads exists any more.
     #[error("no thread of process {0} is left to watch")]
     NoThreads(ProcessId),
-    /// A debugger or another profiler has them.
+    /// A debugger or another profiler uses the watchpoints.
     #[error(
         "all hardware watchpoints of thread {0} are in use; end the debugger or the other \
          profiler that has them"
     )]
     SlotsTaken(ThreadId),
-    /// The budget is used up for now; not a failure of anything.
+    /// The budget is spent for now; this is no failure.
     #[error("the watch budget is spent until the target has run for another {0:?}")]
     BudgetSpent(
         /// The CPU time that the target must use first.
         Duration,
     ),
-    /// The kernel does not let us.
+    /// The kernel refuses watchpoints.
     #[error("hardware watchpoints were refused: {0}")]
     Refused(#[from] PerfRefusal),
 }
 
-/// What to watch, where and how much of it.
+/// The words, threads and limits of a burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BurstRequest {
-    /// 8-aligned words of one line, the most suspect first ([`suspect_words`]). The first [`SLOTS`]
-    /// are watched; [`Burst::watched`] says which. For the others ask again.
+    /// Aligned words of one line, the most suspect first ([`suspect_words`]). The first [`SLOTS`]
+    /// are watched; [`Burst::watched`] says which. Others need another burst.
     pub words: Vec<Address>,
-    /// In which threads.
+    /// The threads to watch.
     pub threads: Vec<ThreadId>,
-    /// The kernel lets no thread trap more often than this on one word, and the
-    /// burst ends soon after every thread has. The budget may allow less.
+    /// The kernel disables a thread's watchpoint after this many hits, and the burst ends soon
+    /// after every thread has used them up. The budget may allow fewer.
     pub max_hits_per_thread: u32,
-    /// The burst ends after this time, or when every thread has used up the hits
-    /// of one word.
+    /// The burst ends after this time, or when every thread has used up the hits of one word.
     pub max_duration: Duration,
 }
 
-/// What a burst saw.
+/// The result of a burst.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Burst {
     /// The accesses, ordered by time.
     pub accesses: Vec<Access>,
     /// The words that were watched.
     pub watched: Vec<Address>,
-    /// When all watchpoints were set.
+    /// The time at which all watchpoints were set.
     pub started: Time,
-    /// When the first of them was taken away.
+    /// The time at which the first of them was removed.
     pub ended: Time,
-    /// Until when no watchpoint had used up its hits: up to then, no access of
-    /// a watched thread to a watched word is missing.
+    /// The time until which no watchpoint had used up its hits: before it, no access of a watched
+    /// thread to a watched word is missing.
     pub complete_until: Time,
-    /// How often a thread trapped.
+    /// How many traps there were.
     pub hits: u64,
-    /// Hits that are not among `accesses`: the instruction could not be told,
-    /// or the hit was the second half of an access over two words.
+    /// Hits that are not in `accesses`: the instruction is unknown, or the hit was the second half
+    /// of an access to two words.
     pub suppressed: u64,
-    /// Accesses whose word is certain but whose place in the word is a guess.
+    /// Accesses whose word is certain but whose position in the word is a guess.
     pub guessed: u64,
-    /// Threads watched.
+    /// How many threads were watched.
     pub threads: u32,
-    /// Threads asked for that could not be watched, because they had ended or
-    /// there was no room.
+    /// How many threads could not be watched, because they had ended or slots or descriptors ran
+    /// out.
     pub skipped: u32,
 }
 
 impl Burst {
-    /// The accesses of the time in which every watchpoint was active, whose
-    /// order between threads is therefore whole.
+    /// The accesses of the time in which every watchpoint was active, so that their order between
+    /// threads is complete.
     pub fn complete(&self) -> &[Access] {
         let end = self
             .accesses
@@ -123,21 +122,20 @@ impl Burst {
     }
 }
 
-/// What watching has done to the target so far.
+/// The effort of all bursts so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchStatistics {
-    /// Bursts made.
+    /// How many bursts were made.
     pub bursts: u64,
-    /// Bursts not made because the budget was spent.
+    /// How many bursts were not made because the budget was spent.
     pub deferred: u64,
-    /// Traps.
+    /// How many traps there were.
     pub hits: u64,
-    /// Estimated time that the traps and the setting of watchpoints took from
-    /// the target.
+    /// Estimated time of the target that traps and the setting of watchpoints took.
     pub cost: Duration,
-    /// CPU time that the target has used since watching began.
+    /// CPU time of the target since watching began.
     pub target_time: Duration,
-    /// What one trap costs here.
+    /// The cost of one trap on this machine.
     pub hit_cost: Duration,
 }
 
@@ -155,8 +153,8 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// A watcher of `process` that spends no more than `budget`. Sets nothing
-    /// yet and cannot fail.
+    /// A watcher of `process` that spends no more than `budget`. Sets no watchpoint yet and cannot
+    /// fail.
     pub fn new(process: ProcessId, budget: Budget) -> Self {
         let cpu = cpu_time(process).unwrap_or_default();
         Self {
@@ -169,7 +167,7 @@ impl Watcher {
         }
     }
 
-    /// Watches once. Blocks for the burst's duration.
+    /// Makes one burst. Blocks for its duration.
     ///
     /// # Errors
     /// If nothing was watched; see [`WatchError`].
@@ -212,7 +210,7 @@ impl Watcher {
         Ok(burst)
     }
 
-    /// What has been done so far.
+    /// The effort so far.
     pub fn statistics(&self) -> WatchStatistics {
         WatchStatistics {
             target_time: self.cpu_now.saturating_sub(self.cpu_start),
@@ -221,11 +219,11 @@ impl Watcher {
         }
     }
 
-    /// Hits that all threads together may have now. Which words a thread will
-    /// hit is not known before, so a burst may overspend until it is noticed
-    /// ([`LOOK`]); the account remembers, and the next one comes later.
+    /// How many hits all threads together may have now. It is not known beforehand which words they
+    /// will access, so a burst may overspend until that is noticed ([`LOOK`]); the account keeps
+    /// the debt, and the next burst comes later.
     fn affordable_hits(&mut self, threads: usize, words: usize) -> Result<u32, WatchError> {
-        // A process that has ended keeps the time that it had.
+        // For a process that has ended, the last known time counts.
         self.cpu_now = cpu_time(self.process).unwrap_or(self.cpu_now);
         let hit_cost = *self.hit_cost.get_or_insert_with(measure_hit_cost);
         let target_time = self.cpu_now.saturating_sub(self.cpu_start);
@@ -291,8 +289,8 @@ impl Burst {
     }
 }
 
-/// The last access of a thread. An access over several watched words traps once
-/// and is reported once for each of them.
+/// The last access of a thread. An access to several watched words traps once, and is reported once
+/// for each of them.
 #[derive(Default)]
 struct LastAccess {
     access: Option<TrappedAccess>,
@@ -301,9 +299,8 @@ struct LastAccess {
 }
 
 impl LastAccess {
-    /// Whether `sample` is another report of the same access. If not, it becomes
-    /// the last one. The same word again means that the instruction has been
-    /// executed again.
+    /// Whether `sample` is another report of the last access. If not, it becomes the last one. A
+    /// report of the same word means that the instruction was executed again.
     fn is_again(&mut self, sample: &Sample, access: TrappedAccess) -> bool {
         let word = sample.address.unwrap_or(0);
         let again = self.access == Some(access)
@@ -337,7 +334,7 @@ fn checked_words(request: &BurstRequest) -> Result<&[Address], WatchError> {
     Ok(&request.words[..request.words.len().min(SLOTS)])
 }
 
-/// Waits until the threads' hits are used up, or `affordable` hits in all, or
+/// Waits until every thread has used up its hits, until there were `affordable` hits in all, or
 /// for `duration`.
 fn run(armed: &mut Armed, affordable: u64, duration: Duration) {
     let deadline = Instant::now() + duration;
@@ -351,7 +348,7 @@ fn run(armed: &mut Armed, affordable: u64, duration: Duration) {
     }
 }
 
-/// The CPU time of all threads of a process, also of those that have ended.
+/// The CPU time of all threads of a process, including those that have ended.
 fn cpu_time(process: ProcessId) -> Option<Duration> {
     let mut id = 0;
     // SAFETY: writes a clock's number to `id`.
@@ -369,9 +366,9 @@ fn clock(id: libc::clockid_t) -> Option<Duration> {
     (failed == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// What a trap costs here, measured on ourselves: the machine of the design
-/// needs 5 us, a nested virtual machine several times that. Uses the thread's
-/// CPU time, so that a busy machine changes little.
+/// The cost of a trap on this machine, measured on our own thread: the design's machine needs 5 us,
+/// a nested virtual machine several times that. Measured in the thread's CPU time, so that other
+/// load changes little.
 fn measure_hit_cost() -> Duration {
     const HITS: u32 = 32;
     static WORD: AtomicU64 = AtomicU64::new(0);
@@ -386,8 +383,7 @@ fn measure_hit_cost() -> Duration {
         event.disable().ok()?;
         (event.count().ok()? == u64::from(HITS)).then_some(time / HITS)
     };
-    // Recording registers comes on top of what this counts; never believe less
-    // than the typical cost.
+    // The measurement lacks the recording of registers, so the cost is never below the typical one.
     timed().map_or(TYPICAL_HIT_COST, |cost| {
         cost.clamp(TYPICAL_HIT_COST, 20 * TYPICAL_HIT_COST)
     })

@@ -1,12 +1,12 @@
-//! What becomes of hits, without a kernel; the live test is `tests/watch.rs`.
+//! From hits to accesses, without a kernel; the live test is `tests/watch.rs`.
 
 use super::*;
 use sunder_access::{CodeAddress, Kind};
 
 const LINE: u64 = 0x8000;
 
-/// Every instruction is a store of 8 bytes to the address in rdi, and the one
-/// at 0 cannot be decoded.
+/// Every instruction is a store of 8 bytes to the address in rdi, except that the one at 0 cannot
+/// be decoded.
 struct StoresToRdi;
 
 impl HitDecoder for StoresToRdi {
@@ -56,8 +56,8 @@ fn an_access_over_two_words_is_one_access() {
     let hits = [
         hit(110, LINE, LINE + 4, 7),
         hit(110, LINE + 8, LINE + 4, 7),
-        // The same instruction again, with equal registers: that a word is
-        // reported again tells it apart.
+        // The same instruction again, with equal registers: it is a new access, because the same
+        // word is reported again.
         hit(120, LINE, LINE + 4, 7),
         hit(120, LINE + 8, LINE + 4, 7),
     ];

@@ -1,5 +1,4 @@
-//! Which words of a line to watch first: there are more words than watchpoints.
-//! Pure.
+//! The order in which to watch the words of a line: there are more words than watchpoints. Pure.
 
 use std::collections::BTreeMap;
 use sunder_access::{Access, Address, Granule, ThreadId};
@@ -7,11 +6,10 @@ use sunder_access::{Access, Address, Granule, ThreadId};
 /// Bytes that one watchpoint covers.
 const WORD: u64 = 8;
 
-/// All words of the line at `line`, the most suspect first: in turn, for each
-/// thread, the word that it touched most and that is not yet listed, beginning
-/// with the thread that touched the line most. So a burst on the first words
-/// sees as many threads as possible. Words that nobody was seen to touch come
-/// last.
+/// All words of the line at `line`, the most suspect first. The threads take turns, beginning with
+/// the one with most accesses to the line: each adds its most accessed word that is not in the list
+/// yet. So a burst on the first words sees as many threads as possible. Words without known
+/// accesses come last.
 pub fn suspect_words<'a>(
     line: Address,
     granule: Granule,
@@ -66,8 +64,7 @@ fn total(weights: &[f64]) -> f64 {
     weights.iter().sum()
 }
 
-/// The words that were touched, heaviest first; the lower one where two are
-/// equal.
+/// The accessed words, heaviest first; of equal ones, the lower address first.
 fn by_weight(weights: &[f64]) -> std::vec::IntoIter<u64> {
     let mut words: Vec<u64> = (0..weights.len() as u64)
         .filter(|&word| weights[word as usize] > 0.0)

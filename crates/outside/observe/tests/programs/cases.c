@@ -1,5 +1,5 @@
 /* A switch that becomes a jump table, with cases that fall through. Prints the
- * function's address, where the code segment is mapped, and its file offset. */
+ * function's address, the address of the code segment, and its file offset. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* Two threads that write to known addresses of one line for some 300 ms, each
- * in its own way; prints the addresses first. Samples of a loop can all fall on
- * one of its instructions, so the accesses must be exact from each of them,
- * unoptimised too: pointer and counter in registers, and one basic block. */
+/* Two threads that write to known addresses of one line for some 300 ms, each by
+ * its own code; prints the addresses first. Samples of a loop can all fall on one
+ * of its instructions, so the accesses must be exact from each of them, unoptimised
+ * too: pointer and counter are in registers, and the loop is one basic block. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-// The first thread ends, another goes on until its standard input does.
+// The first thread ends; another goes on until its standard input ends.
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
-/* Unoptimised, its pointers lie in memory: one thread only reads a word through
+/* Unoptimised, so its pointers lie in memory: one thread only reads a word through
  * such a pointer, another writes the word beside it. Prints the address of the
- * word that is read and the number of the reading thread, then runs until it
- * is killed, a minute at most. */
+ * read word and the number of the reading thread, then runs until it is killed, a
+ * minute at most. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>

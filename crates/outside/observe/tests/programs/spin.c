@@ -1,6 +1,6 @@
-/* Two threads that write for ever to two known addresses on one line, and
- * print their numbers and the addresses. With an argument, a child process
- * does so too. All end when the one that started them does. */
+/* Two threads that write for ever to two known addresses on one line, and print
+ * their numbers and the addresses. With an argument, a child process does so too.
+ * All end when the process that started them ends. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

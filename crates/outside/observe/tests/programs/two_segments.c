@@ -1,4 +1,4 @@
-/* A function that the linker is told to put far from the others, in a segment of its own. */
+/* A function that the linker places far from the others, in a segment of its own. */
 __asm__(".section .far, \"ax\", @progbits\n"
         ".globl far_away\n"
         ".type far_away, @function\n"

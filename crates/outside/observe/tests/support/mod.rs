@@ -1,5 +1,5 @@
-//! What the integration tests of this crate share: compiled target programs
-//! and the question whether perf is allowed here.
+//! Helpers of this crate's integration tests: compiled target programs, and whether perf is allowed
+//! here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,7 +33,7 @@ pub fn compile(directory: &Path, name: &str, options: &[&str]) -> Option<PathBuf
     }
 }
 
-/// Whether this machine lets us sample a child; prints why not.
+/// Whether this machine allows sampling a child; prints the reason if not.
 #[allow(dead_code, reason = "not every test samples")]
 pub fn perf_allowed() -> bool {
     let prepared = Launch::new("true").prepare().unwrap();

@@ -1,5 +1,5 @@
-//! The sampler without a PMU: records made by hand, and software events in the
-//! place of those of the hardware.
+//! The sampler without a PMU: records written by hand, and software events instead of the
+//! hardware's.
 
 use super::*;
 use crate::machine::perf_event::{SW_CPU_CLOCK, TYPE_SOFTWARE};
@@ -103,7 +103,7 @@ fn a_group_with_a_leader_opens() {
     let mut event = software_event(false, None);
     event.leader = Some(Attr::new(TYPE_SOFTWARE, SW_CPU_CLOCK));
     if let Some(sampler) = opened(&target, vec![event]) {
-        // The leaders are kept open beside the rings' owners.
+        // The leaders stay open beside the events that own the rings.
         assert_eq!(sampler.open.len(), sampler.cpus.len());
     }
 }
@@ -144,7 +144,7 @@ fn records_become_events_and_the_hitm_event_marks_its_accesses() {
     let Some(mut sampler) = opened(&target, events) else {
         return;
     };
-    // It has sampled since it was opened, and looked at what came.
+    // Samples have been taken and read since the events were opened.
     sampler.pending.clear();
     let discarded = sampler.discarded();
     sampler.by_id = [(50, 0), (51, 1)].into();
@@ -183,6 +183,6 @@ fn records_become_events_and_the_hitm_event_marks_its_accesses() {
         seen,
         [(20, 0x8008, true), (30, 0x8000, false), (40, 77, false)]
     );
-    // The kernel's sample; that of the other process is only left out.
+    // The discarded one is the kernel's sample; that of the other process does not count.
     assert_eq!(sampler.discarded() - discarded, 1);
 }

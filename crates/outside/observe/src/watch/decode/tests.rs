@@ -1,4 +1,4 @@
-//! Traps made by hand: code bytes, registers after the access, expected access.
+//! Traps written by hand: code bytes, registers after the access, expected access.
 
 use super::*;
 
@@ -93,19 +93,19 @@ fn locked_instructions_and_xchg_are_atomic() {
 
 #[test]
 fn a_base_that_was_overwritten_leaves_the_word_and_the_offset() {
-    // mov eax,[rax+4]: rax is now the loaded value.
+    // mov eax,[rax+4]: rax is overwritten by the loaded value.
     let code = [0x8b, 0x40, 0x04];
     assert_eq!(
         decoded(&code, true, 0x1003, 0x8000, &[(RAX, 0xdead)]),
         access(0x1000, 0x8004, 4, Kind::Read, false)
     );
-    // mov rax,[rax]: all 8 bytes, so only the word.
+    // mov rax,[rax]: the operand fills the word, so its position is certain.
     let code = [0x48, 0x8b, 0x00];
     assert_eq!(
         decoded(&code, true, 0x1003, 0x8000, &[(RAX, 0xdead)]),
         access(0x1000, 0x8000, 8, Kind::Read, false)
     );
-    // mov eax,[rax+rcx*4+8]: rcx survives and is 1, so the offset is 12.
+    // mov eax,[rax+rcx*4+8]: rcx is still 1, so the offset is 12.
     let code = [0x8b, 0x44, 0x88, 0x08];
     assert_eq!(
         decoded(&code, true, 0x1004, 0x8008, &[(RAX, 0xdead), (RCX, 1)]),
@@ -173,20 +173,20 @@ fn without_a_boundary_only_an_exact_operand_convinces() {
         decoded(&code, false, 0x1003, 0x8000, &[(RDI, 0x8000)]),
         access(0x1000, 0x8000, 8, Kind::Read, true)
     );
-    // mov rax,[rax] would be a guess on a guess.
+    // mov rax,[rax] would be a guess based on a guess.
     let code = [0x48, 0x8b, 0x00];
     assert_eq!(decoded(&code, false, 0x1003, 0x8000, &[(RAX, 1)]), None);
 }
 
 #[test]
 fn what_lies_elsewhere_did_not_trap() {
-    // mov [rdi],eax with rdi elsewhere: the trap came from a jump to here.
+    // mov [rdi],eax with rdi elsewhere: the instruction that trapped jumped here.
     let code = [0x89, 0x07];
     assert_eq!(decoded(&code, true, 0x1002, 0x8000, &[(RDI, 0x9000)]), None);
     // jmp [rdi] cannot end here.
     let code = [0xff, 0x27];
     assert_eq!(decoded(&code, true, 0x1002, 0x8000, &[(RDI, 0x8000)]), None);
-    // The instruction pointer before the code, and far behind it.
+    // The instruction pointer before the code, and far after it.
     assert_eq!(decoded(&[0x50], true, 0xfff, 0x8000, &[]), None);
     assert_eq!(decoded(&[0x50], true, 0x2000, 0x8000, &[]), None);
 }
