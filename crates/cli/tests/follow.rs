@@ -51,8 +51,8 @@ fn threads_of_children_are_seen() {
             let result = detect(&["--follow-children"], &program, &[how])?;
             assert!(!says(&result, NOT_LOOKED_AT), "{:#?}", result.limits);
             assert_eq!(result.program.path.as_deref(), program.to_str());
-            // The first thread of two processes, and two more in the child. The samples of the child
-            // from before it executes its program belong to the same thread.
+            // The first thread of two processes, and two more in the child. The samples of the
+            // child from before it executes its program belong to the same thread.
             assert_eq!(result.run.threads, 4);
             falsely_shared(&result, global("tallies")).map(|_| ())
         });

@@ -312,7 +312,8 @@ fn nobody_is_left_when_the_tool_is_killed_at_any_moment() {
             let done = unsafe { libc::waitpid(-group, &raw mut status, libc::WNOHANG) };
             let nobody = done < 0;
             if done > 0 && programs.is_some_and(|program| program != done) {
-                // A worker without its thread: isolation ended as it should, or the worker was killed.
+                // A worker without its thread: isolation ended as it should, or the worker was
+                // killed.
                 let home = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
                 let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
                 assert!(home || killed, "a worker: {status:#x} after {moment} ms");

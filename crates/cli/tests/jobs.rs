@@ -123,8 +123,8 @@ fn a_stop_at_the_end_of_a_program_stops_nobody() {
         &["detect", "--quiet"],
     ] {
         for time in 0..TIMES {
-            // A process group whose leader's parent is in another group of the session: the kernel does
-            // stop it.
+            // A process group whose leader's parent is in another group of the session: the kernel
+            // does stop it.
             let mut sunder = support::plain_sunder()
                 .args(words)
                 .args(["--", "sh", "-c", "trap '' TSTP; kill -TSTP 0; exit 3"])

@@ -1,9 +1,9 @@
 //! Code that a program made at run time, from its bytes as they are now.
 //!
 //! No symbols tell where its functions begin, so the instructions executed before a sample are
-//! concluded from loops alone: a jump back over the sampled instruction shows where the loop begins,
-//! and hot code is in loops. Called by [`super::ProcessCode`]; pure: it reads no memory of a
-//! process.
+//! concluded from loops alone: a jump back over the sampled instruction shows where the loop
+//! begins, and hot code is in loops. Called by [`super::ProcessCode`]; pure: it reads no memory of
+//! a process.
 
 use crate::decode::CodeRange;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
@@ -96,9 +96,9 @@ impl<'a> Bytes<'a> {
         false
     }
 
-    /// Addresses at which control may enter a loop from the code around it. Where instructions begin
-    /// there is not known, so every byte may begin a jump: an entry too many only costs accesses, a
-    /// missing one would invent some.
+    /// Addresses at which control may enter a loop from the code around it. Where instructions
+    /// begin there is not known, so every byte may begin a jump: an entry too many only costs
+    /// accesses, a missing one would invent some.
     fn entries(&self, inner: &Loop) -> Vec<CodeAddress> {
         let mut entries = Vec::new();
         for (offset, bytes) in (0..).map(|o| (o, self.bytes.get(o..).unwrap_or(&[]))) {

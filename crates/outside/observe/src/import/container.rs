@@ -317,9 +317,9 @@ impl Checker<'_> {
         let attributes = self.check_attributes(&mut file, attrs, attr_size, length)?;
         self.check_records(&mut file, data, length)?;
 
-        // The reader gets a header without features, and with the attributes in the place of the old
-        // event types. Only in this layout does it look outside of features for the numbers that
-        // connect records to attributes.
+        // The reader gets a header without features, and with the attributes in the place of the
+        // old event types. Only in this layout does it look outside of features for the numbers
+        // that connect records to attributes.
         header[8..16].copy_from_slice(&(FILE_HEADER as u64).to_le_bytes());
         header[16..24].copy_from_slice(&(attr_size - SECTION).to_le_bytes());
         header.copy_within(24..40, 56);

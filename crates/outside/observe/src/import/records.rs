@@ -37,8 +37,8 @@ pub(crate) const fn is_user(misc: u16) -> bool {
 pub(crate) struct Inodes(HashMap<String, u64>);
 
 impl Inodes {
-    /// The inode number of the file that has `path` today; 0 if there is none. Later stages look for
-    /// a mapping's file only if its inode number is not 0.
+    /// The inode number of the file that has `path` today; 0 if there is none. Later stages look
+    /// for a mapping's file only if its inode number is not 0.
     fn of(&mut self, path: &str) -> u64 {
         if !path.starts_with('/') {
             return 0;

@@ -152,7 +152,8 @@ impl Recipe {
         let opened = PerfEvent::open(&self.attributes(set), place);
         match opened {
             Err(error) if self.inherit_thread && error.raw_os_error() == Some(libc::EINVAL) => {
-                // A kernel before Linux 5.13: the sampler drops the children's records when it reads them.
+                // A kernel before Linux 5.13: the sampler drops the children's records when it
+                // reads them.
                 self.inherit_thread = false;
                 PerfEvent::open(&self.attributes(set), place)
             }

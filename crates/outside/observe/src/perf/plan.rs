@@ -15,19 +15,19 @@ pub struct FrequencyPlan {
     /// Steps while no line is in doubt, since the program has several threads. If empty,
     /// [`Self::steps`] hold.
     calm: Vec<(Duration, u32)>,
-    /// The frequency while the program has one thread, which can't contend. `None`: the same as with
-    /// several.
+    /// The frequency while the program has one thread, which can't contend. `None`: the same as
+    /// with several.
     alone: Option<u32>,
 }
 
 impl Default for FrequencyPlan {
-    /// For callers that want to see all sharing. With one thread, 99 Hz, which only show how its time
-    /// is spent. Once there are several, 4000 Hz for 50 ms, so that a program of 100 ms gives some
-    /// 250 samples a thread; 997 Hz up to 0.3 s, when short programs have ended; then 99 Hz. The cost
-    /// of a sample is the timer's interrupt: some microseconds on bare metal, 20 to 35 measured in
-    /// virtual machines, where 250 Hz would take up to 1% of the program's time for as long as it
-    /// runs. 997 and 99 Hz are not in step with what a program or the kernel does every millisecond
-    /// or every ten.
+    /// For callers that want to see all sharing. With one thread, 99 Hz, which only show how its
+    /// time is spent. Once there are several, 4000 Hz for 50 ms, so that a program of 100 ms gives
+    /// some 250 samples a thread; 997 Hz up to 0.3 s, when short programs have ended; then 99 Hz.
+    /// The cost of a sample is the timer's interrupt: some microseconds on bare metal, 20 to 35
+    /// measured in virtual machines, where 250 Hz would take up to 1% of the program's time for as
+    /// long as it runs. 997 and 99 Hz are not in step with what a program or the kernel does every
+    /// millisecond or every ten.
     fn default() -> Self {
         let ms = Duration::from_millis;
         Self {
@@ -67,8 +67,8 @@ impl FrequencyPlan {
         }
     }
 
-    /// A plan of `steps` of a start time and a frequency, whatever state the program is in. They are
-    /// sorted; the time before the first has its frequency; frequencies are limited to 1 ..=
+    /// A plan of `steps` of a start time and a frequency, whatever state the program is in. They
+    /// are sorted; the time before the first has its frequency; frequencies are limited to 1 ..=
     /// [`MAX_FREQUENCY`]. Without steps, the default plan.
     pub fn new(mut steps: Vec<(Duration, u32)>) -> Self {
         steps.sort_by_key(|step| step.0);

@@ -5,8 +5,8 @@ use crate::machine::perf_event::{USER_REGISTERS, sample};
 use crate::{Event, RawSample, Registers};
 use sunder_access::{Address, CodeAddress, Mapping, ProcessId, Span, ThreadId, Time};
 
-/// The fields of each sample. With `sample_id_all`, all other records end with thread, time and CPU,
-/// too.
+/// The fields of each sample. With `sample_id_all`, all other records end with thread, time and
+/// CPU, too.
 pub(super) const SAMPLE_TYPE: u64 =
     sample::IP | sample::TID | sample::TIME | sample::CPU | sample::PERIOD | sample::REGS_USER;
 
