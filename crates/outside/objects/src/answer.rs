@@ -1,13 +1,13 @@
-//! What a question can hold and what an answer looks like. Filled by
-//! [`crate::Names`], read by whoever builds findings.
+//! The inputs and results of queries. Filled by [`crate::Names`], read by the code that makes
+//! findings.
 
 use sunder_access::{Address, CodeAddress, Span, ThreadId};
 
 /// One function at a code address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeFrame {
-    /// Demangled and shortened; `symbol+0x…` or `file+0x…` where there is no
-    /// better, the bare address where nothing is mapped.
+    /// Demangled and shortened; `symbol+0x…` or `file+0x…` if there is no name, the address alone
+    /// if nothing is mapped there.
     pub function: String,
     /// Source file, as the debug information has it.
     pub file: Option<String>,
@@ -17,11 +17,11 @@ pub struct CodeFrame {
     pub inlined: bool,
     /// The file that holds the code.
     pub module: Option<String>,
-    /// The address, as asked for, less what the loader added to the file's own.
+    /// The queried address minus the bias that the loader added to the file's addresses.
     pub offset: Option<u64>,
 }
 
-/// A source position of a declaration.
+/// The position of a declaration in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
     /// Path as the debug information has it.
@@ -30,8 +30,8 @@ pub struct Declared {
     pub line: Option<u32>,
 }
 
-/// What the caller knows of the moment of an access. Everything is optional;
-/// what is missing makes the answer poorer, never wrong.
+/// The caller's knowledge of the moment of an access. All fields are optional; a missing one makes
+/// the result poorer, never wrong.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectContext {
     /// The heap block that held the address at the time of the access.
@@ -40,29 +40,29 @@ pub struct ObjectContext {
     pub stacks: Vec<ThreadStack>,
     /// The thread pointers (`fs_base`), for thread-local variables.
     pub thread_pointers: Vec<ThreadPointer>,
-    /// Frames that were live at some time, for stack variables. Frames that
-    /// name different variables at one address name none.
+    /// Stack frames that were live at some time, for stack variables. If they name different
+    /// variables at one address, it has no name.
     pub frames: Vec<StackFrame>,
-    /// The threads that access the address, if known: frames that these were
-    /// created in count more than others.
+    /// The threads that access the address, if known: frames in which these threads were created
+    /// count more than others.
     pub touched_by: Vec<ThreadId>,
 }
 
-/// A frame of a call stack while it waited for a call to return.
+/// A stack frame of a function that waits for a call to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StackFrame {
-    /// Whose stack it is on.
+    /// The thread whose stack it is on.
     pub thread: ThreadId,
     /// The thread that was created in it.
     pub created: ThreadId,
-    /// Where its call returns to.
+    /// The return address of its call.
     pub return_address: CodeAddress,
     /// The stack pointer at the call.
     pub stack_pointer: Address,
     /// The frame pointer register.
     pub frame_pointer: Address,
-    /// The canonical frame address: the stack pointer of the caller at its
-    /// call. `None` for the outermost of the frames that are known.
+    /// The canonical frame address: the caller's stack pointer at its call. `None` for the
+    /// outermost known frame.
     pub cfa: Option<Address>,
 }
 
@@ -76,7 +76,7 @@ impl StackFrame {
 /// A block of the heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeapBlock {
-    /// The bytes that the program asked for.
+    /// The bytes that the program requested.
     pub span: Span,
     /// Return addresses of the allocation, innermost first.
     pub allocation: Vec<CodeAddress>,
@@ -86,16 +86,16 @@ pub struct HeapBlock {
     pub freed: bool,
 }
 
-/// Where a thread's stack lies.
+/// The location of a thread's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadStack {
     /// The thread.
     pub thread: ThreadId,
-    /// Its stack.
+    /// The addresses of its stack.
     pub span: Span,
 }
 
-/// Where a thread's thread-local storage is anchored.
+/// The anchor of a thread's thread-local storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPointer {
     /// The thread.
@@ -104,10 +104,10 @@ pub struct ThreadPointer {
     pub fs_base: Address,
 }
 
-/// Where an object lives.
+/// The storage of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ObjectKind {
-    /// Allocated with `malloc` or its kin.
+    /// Allocated by `malloc` or a function like it.
     Heap,
     /// A global or static variable.
     Global,
@@ -117,64 +117,63 @@ pub enum ObjectKind {
     Stack,
     /// An anonymous or file mapping.
     Mapping,
-    /// Nothing is known.
+    /// Unknown.
     #[default]
     Unknown,
 }
 
-/// A type of one module's debug information; only for questions to the
-/// [`crate::Names`] that gave it.
+/// A type of one module's debug information; valid only for the [`crate::Names`] that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeHandle {
     pub(crate) module: u32,
     pub(crate) ty: u32,
 }
 
-/// An object and what is known of it.
+/// The known facts of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectName {
-    /// Where it lives.
+    /// Its storage.
     pub kind: ObjectKind,
     /// The variable's name, qualified; for mappings the file's path or the
     /// kernel's name; for heap blocks the variable or field that holds them.
     pub name: Option<String>,
-    /// Its type as the language writes it.
+    /// Its type, in the syntax of its language.
     pub type_name: Option<String>,
-    /// Its type, to ask for fields.
+    /// Its type, for queries of fields.
     pub type_handle: Option<TypeHandle>,
     /// Its size in bytes, where known.
     pub size: Option<u64>,
-    /// The size of an element: of a block, of the type that the allocation
-    /// tells; of a variable that is an array, of its elements.
+    /// The size of an element in bytes: for a block, of the type of its allocation; for a variable
+    /// that is an array, of the array's element.
     pub element_size: Option<u64>,
-    /// Its first byte.
+    /// The address of its first byte.
     pub start: Address,
-    /// Where it was declared, for variables.
+    /// The declaration, for variables.
     pub declared: Option<Declared>,
-    /// For heap blocks the call stack of the allocation, innermost first; for
-    /// stack variables their function, at the declaration.
+    /// For heap blocks the call stack of the allocation, innermost first; for stack variables their
+    /// function, with the line of the declaration.
     pub allocation: Vec<CodeFrame>,
     /// The thread that allocated it or whose stack or TLS it is.
     pub thread: Option<ThreadId>,
-    /// Whether the block was freed.
+    /// Whether the block has been freed.
     pub freed: bool,
-    /// The file whose segment holds it, for globals and TLS.
+    /// The file that defines it, for globals and TLS.
     pub module: Option<String>,
 }
 
 impl ObjectName {
-    /// Position of `address` in the object; `None` before its start.
+    /// The offset of `address` in the object; `None` before its start.
     pub fn offset_of(&self, address: Address) -> Option<u64> {
         address.0.checked_sub(self.start.0)
     }
 
-    /// The bytes that the object covers, where its size is known.
+    /// The bytes of the object, if its size is known.
     pub fn span(&self) -> Option<Span> {
         Some(Span::new(self.start, self.size?))
     }
 }
 
-/// How an instruction reaches the object that it touches.
+/// How an instruction reaches the object that it accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Storage {
     /// Through a pointer or reference.
@@ -185,7 +184,7 @@ pub enum Storage {
     Frame,
 }
 
-/// What the debug information says about the memory operand of an instruction.
+/// The memory operand of an instruction, according to the debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypedAccess {
     /// How the object is reached.
@@ -194,23 +193,23 @@ pub struct TypedAccess {
     pub variable: Option<String>,
     /// The type of the object that the pointer points to, or of the variable.
     pub type_name: String,
-    /// That type, to ask for fields.
+    /// That type, for queries of fields.
     pub type_handle: TypeHandle,
-    /// Whether the type is a record of the program's own, not a number or a
-    /// part of a library: the better witness of what a heap block is.
+    /// Whether the type is a record of the program's own, not a number or a part of a library: such
+    /// a type is better evidence of the type of a heap block.
     pub own_record: bool,
-    /// The size of the type in bytes; 0 if it is not known.
+    /// The size of the type in bytes; 0 if unknown.
     pub type_size: u64,
-    /// The field at `offset_in_type`; `None` for the whole object or where the
-    /// offset is not known.
+    /// The field at `offset_in_type`; `None` for the object as a whole, or if the offset is not
+    /// known.
     pub field: Option<String>,
-    /// Position of the operand's first byte in the type; `None` where an index
-    /// hides it.
+    /// The offset of the operand's first byte in the type; `None` if it depends on an unknown
+    /// index.
     pub offset_in_type: Option<u64>,
-    /// Whether the element is known too; otherwise `offset_in_type` is that of
-    /// the same field in some element.
+    /// Whether the element is known, too; if not, `offset_in_type` is that of the same field in
+    /// some element.
     pub exact: bool,
-    /// Distance between elements of the array that the pointer walks over; the
-    /// size of the type, or of the element where the type itself is an array.
+    /// Distance in bytes between elements of the array that the pointer steps over: the size of the
+    /// type, or of the element if the type itself is an array.
     pub element_stride: u64,
 }

@@ -4,18 +4,17 @@
 use iced_x86::{FlowControl, Instruction};
 use std::collections::{HashMap, HashSet};
 
-/// A run of instructions that is entered at its first and left at its last.
+/// A sequence of instructions that is entered only at its first and left only at its last.
 pub(crate) struct Block {
     /// Index of the first instruction.
     pub(crate) first: usize,
     /// Index after the last.
     pub(crate) last: usize,
-    /// Blocks that may follow, as far as jumps tell where they go.
+    /// Indices of the blocks that may follow, as far as the targets of jumps are known.
     pub(crate) next: Vec<usize>,
 }
 
-/// Cuts the code at jumps, at their targets and after `last_calls`, the calls
-/// that never return.
+/// Splits the code at jumps, at their targets and after `last_calls`, the calls that never return.
 pub(crate) fn blocks(instructions: &[Instruction], last_calls: &HashSet<u64>) -> Vec<Block> {
     let position: HashMap<u64, usize> = instructions
         .iter()
@@ -64,7 +63,7 @@ fn ends_block(instruction: &Instruction) -> bool {
     )
 }
 
-/// The target of a direct jump; 0, which is no instruction, for all else.
+/// The target of a direct jump; 0, which is no instruction's address, for all others.
 fn jump_target(instruction: &Instruction) -> u64 {
     match instruction.flow_control() {
         FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {

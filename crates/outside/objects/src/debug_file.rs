@@ -9,18 +9,18 @@ use object::{Object, ReadCache};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// What the search for a module's debug information found.
+/// The result of the search for a module's debug information.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// In this file, which may be the module itself.
     At(PathBuf),
-    /// A debug link names a file that is not there or does not match.
+    /// A debug link names a file that is missing or does not match.
     LinkBroken(PathBuf),
     /// Neither debug information nor a link to it.
     None,
 }
 
-/// Where the debug information of `image` is.
+/// Searches the debug information of `image`.
 pub(crate) fn find(image: &Image, options: &NameOptions) -> Found {
     if image.has_dwarf {
         return Found::At(image.path.clone());
@@ -78,7 +78,7 @@ fn inspect(path: &Path) -> Option<Inspected> {
     })
 }
 
-/// The CRC-32 (polynomial 0xedb88320) that `.gnu_debuglink` carries.
+/// The CRC-32 (polynomial 0xedb88320) of a file, as in `.gnu_debuglink`.
 fn checksum(path: &Path) -> Option<u32> {
     let mut file = open_regular(path).ok()?;
     let mut crc = !0u32;
@@ -110,8 +110,8 @@ const CRC_TABLE: [u32; 256] = {
     table
 };
 
-/// Where the supplementary file that `main` names in `.gnu_debugaltlink` is:
-/// `Ok(None)` if it names none, `Err` with the name if it is not there.
+/// The path of the supplementary file that `main` names in `.gnu_debugaltlink`: `Ok(None)` if it
+/// names none, `Err` with the name if the file is missing.
 pub(crate) fn supplementary(
     elf: &Elf<'_>,
     main: &Path,

@@ -1,14 +1,13 @@
-//! One walk over a unit's entries: which scope holds which entry, where its
-//! functions' code lies, and which variables live at fixed addresses. Built by
-//! [`crate::dwarf`] when a unit is first looked into; everything below (types,
-//! locals) is read on demand.
+//! One walk over a unit's entries: the enclosing scope of each entry, the code ranges of its
+//! functions, and its variables at fixed addresses. [`crate::dwarf`] makes it when a unit is first
+//! needed; all other entries (types, locals) are read on demand.
 
 use crate::dwarf::{Attribute, Bytes, DebugInfo, DieRef, Dwarf, LoadedUnit, Unit};
 use crate::types::Language;
 use gimli::{AttributeValue, DwTag, Operation, UnitOffset, constants as dw};
 use std::collections::HashMap;
 
-/// Where a variable with static storage lives.
+/// The location of a variable with static storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StaticPlace {
     /// At this link address.
@@ -17,7 +16,7 @@ pub(crate) enum StaticPlace {
     Tls(u64),
 }
 
-/// What one walk over a unit learns.
+/// The result of one walk over a unit.
 #[derive(Debug, Default)]
 pub(crate) struct UnitIndex {
     /// The enclosing named scope (namespace, type or function) of an entry.
@@ -31,7 +30,7 @@ pub(crate) struct UnitIndex {
 }
 
 impl UnitIndex {
-    /// Walks `unit`; a broken entry ends the walk with what was found so far.
+    /// Walks `unit`; a broken entry ends the walk, and what was found before it is kept.
     pub(crate) fn build(dwarf: &Dwarf, unit: &Unit) -> Self {
         let mut index = Self::default();
         let _ = index.walk(dwarf, unit);
@@ -138,7 +137,7 @@ fn is_named(tag: DwTag) -> bool {
         )
 }
 
-/// The address that `location` always gives, if it is of that kind.
+/// The address that `location` describes, if it is the same everywhere.
 pub(crate) fn static_place(
     dwarf: &Dwarf,
     unit: &Unit,
@@ -162,8 +161,7 @@ pub(crate) fn static_place(
     );
     loop {
         match operations.next().ok()? {
-            // A constant alone is no address; the linker puts 0 where it
-            // dropped the variable.
+            // A constant alone is no address; the linker writes 0 for a variable that it dropped.
             None => return (!constant && value > 0).then_some(StaticPlace::Address(value)),
             Some(Operation::PlusConstant { value: more }) => value = value.wrapping_add(more),
             Some(Operation::TLS) => return Some(StaticPlace::Tls(value)),
@@ -213,7 +211,7 @@ impl LoadedUnit {
 
     /// The language of the unit's source.
     pub(crate) fn language(&self) -> Language {
-        // The skeleton of a split unit does not say; its split part does.
+        // The skeleton of a split unit does not have it; its split part does.
         let root = self.unit.header.root_offset().0;
         let value = self
             .entry(root)
@@ -264,8 +262,8 @@ impl DebugInfo {
         Some(parts.join("::"))
     }
 
-    /// The entry that carries the name of `die`: itself, the declaration that
-    /// it defines, or the abstract entry that it is a copy of.
+    /// The entry that has the name of `die`: itself, the declaration that it defines, or the
+    /// abstract entry that it is a copy of.
     pub(crate) fn named(&self, mut die: DieRef) -> Option<DieRef> {
         for _ in 0..MAX_SCOPES {
             let entry = self.unit(die.unit)?.entry(die.offset)?;
@@ -280,8 +278,7 @@ impl DebugInfo {
         None
     }
 
-    /// The first value of attribute `name` on the way from `die` through its
-    /// origins, with the unit that it was found in.
+    /// The first value of attribute `name` among `die` and its origins, with the unit that has it.
     pub(crate) fn inherited(
         &self,
         mut die: DieRef,

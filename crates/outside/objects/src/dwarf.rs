@@ -1,8 +1,7 @@
-//! One module's debug information: its sections, its units (split and
-//! supplementary ones included) and the references between their entries.
-//! Called by [`crate::names`] for frames and by the tables of variables, types
-//! and locals; says what was missing in `limits`, never fails a whole file for
-//! one bad unit.
+//! One module's debug information: its sections, its units (split and supplementary ones included)
+//! and the references between their entries. Called by [`crate::names`] for frames and by the
+//! tables of variables, types and locals. Reports missing parts in `limits`; a broken unit does not
+//! fail a whole file.
 
 use crate::debug_file::{self, Found};
 use crate::die::UnitIndex;
@@ -24,32 +23,31 @@ pub(crate) type Dwarf = gimli::Dwarf<Bytes>;
 pub(crate) type Unit = gimli::Unit<Bytes>;
 pub(crate) type Attribute = AttributeValue<Bytes>;
 
-/// An entry of the debug information: a unit by its number and a place in it.
+/// An entry of the debug information: the number of its unit, and its offset there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct DieRef {
     pub(crate) unit: u32,
     pub(crate) offset: usize,
 }
 
-/// How far back a line is looked for that an instruction itself has not: bytes
-/// of code and rows of the line table. Farther away it would be another thing.
+/// An instruction without a line gets that of one before it, at most this many bytes of code and
+/// rows of the line table back. Farther back, it would be the line of something else.
 const BORROW_BYTES: u64 = 512;
 const BORROW_ROWS: usize = 32;
 
-/// Which section a unit was read from; references by section offset stay
-/// within one.
+/// The section that a unit was read from; references by section offset stay within one section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Origin(u32);
 
 const MAIN: Origin = Origin(0);
 const SUPPLEMENTARY: Origin = Origin(1);
 
-/// A unit and what is needed to read it.
+/// A unit and the data that are needed to read it.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedUnit {
     pub(crate) dwarf: Arc<Dwarf>,
     pub(crate) unit: Arc<Unit>,
-    /// For split units, the unit in the main file: it has the line table.
+    /// For a split unit, the unit in the main file, which has the line table.
     pub(crate) skeleton: Option<(Arc<Dwarf>, Arc<Unit>)>,
     origin: Origin,
     start: usize,
@@ -75,8 +73,8 @@ struct Units {
 }
 
 impl DebugInfo {
-    /// Loads the debug information of `image`. `None`, and a sentence in
-    /// `limits`, if there is none.
+    /// Loads the debug information of `image`. `None`, with a sentence in `limits`, if there is
+    /// none.
     pub(crate) fn load(
         image: &Image,
         options: &NameOptions,
@@ -161,10 +159,9 @@ impl DebugInfo {
         })
     }
 
-    /// The functions at `address`, innermost first: name as it stands in the
-    /// debug information (linkage name if there is one), file, line. Where the
-    /// compiler gave an instruction no line (line 0), the one before it in the
-    /// same function.
+    /// The functions at `address`, innermost first: name as in the debug information (the linkage
+    /// name if there is one), file, line. An instruction without a line (line 0) gets that of the
+    /// instruction before it in the same function.
     pub(crate) fn frames(
         &mut self,
         address: LinkAddress,
@@ -177,7 +174,7 @@ impl DebugInfo {
         frames
     }
 
-    /// Fills in the lines that `frames`, those at `address`, lack.
+    /// Sets the missing lines of `frames`, the functions at `address`.
     fn borrow_lines(
         &mut self,
         address: LinkAddress,
@@ -268,7 +265,7 @@ impl DebugInfo {
         self.units(limits).all.len() as u32
     }
 
-    /// Number of units, 0 before they were first needed.
+    /// Number of units; 0 before they are first needed.
     pub(crate) fn loaded_units(&self) -> u32 {
         self.units.as_ref().map_or(0, |u| u.all.len() as u32)
     }
@@ -287,9 +284,9 @@ impl DebugInfo {
         unit.index.clone()
     }
 
-    /// What may be the address of a variable, if it lies in `span`: each with the unit
-    /// that it was found in, by address. None that a location of a unit begins with is
-    /// missing; others may be there.
+    /// Numbers in the debug information that may be the address of a variable in `span`, by
+    /// address, each with the unit that it was found in. All addresses at the start of a location
+    /// are among them; other numbers may be, too.
     pub(crate) fn address_like(
         &mut self,
         span: (u64, u64),
@@ -311,7 +308,7 @@ impl DebugInfo {
                 Some((address, units.at(MAIN, at)?.unit))
             })
             .collect();
-        // The others name a place in a table of addresses of their unit's.
+        // The other expressions name an index in their unit's table of addresses.
         let table = dwarf.debug_addr.reader().slice();
         let bases = units.bases();
         for (n, bytes) in table.chunks_exact(8).enumerate() {
@@ -329,12 +326,12 @@ impl DebugInfo {
         found
     }
 
-    /// The units whose code covers `address`, most likely one.
+    /// The units whose code covers `address`, the most likely first.
     pub(crate) fn units_at(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> Vec<u32> {
         let units = self.units(limits);
         let end = units.ranges.partition_point(|r| r.0 <= address.0);
-        // Ranges of different units do not nest; looking back a little covers
-        // those that overlap through broken tables.
+        // Ranges of different units do not nest. Looking back a little finds those that overlap
+        // because of broken tables.
         let near = &units.ranges[end.saturating_sub(4)..end];
         let mut found: Vec<u32> = near
             .iter()
@@ -346,7 +343,7 @@ impl DebugInfo {
         found
     }
 
-    /// The entry that the reference `value`, found in unit `from`, means.
+    /// The entry that `value`, a reference in unit `from`, leads to.
     pub(crate) fn resolve(&self, from: u32, value: &Attribute) -> Option<DieRef> {
         let units = self.units.as_ref()?;
         let origin = units.all.get(from as usize)?.origin;
@@ -363,7 +360,7 @@ impl DebugInfo {
     }
 }
 
-/// A frame before its name is made readable.
+/// A function at an address, before its name is made readable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RawFrame {
     pub(crate) function: Option<String>,
@@ -459,8 +456,8 @@ impl Units {
         Some(number)
     }
 
-    /// Puts the split unit of `other` in place of its skeleton, so that the
-    /// skeleton's code ranges lead to it; further units (types) are added.
+    /// Puts the split unit of `other` in place of its skeleton, so that the skeleton's code ranges
+    /// lead to it; adds further units (types).
     fn add_split(
         &mut self,
         other: &Arc<Dwarf>,
@@ -481,7 +478,7 @@ impl Units {
             if !split {
                 continue;
             }
-            // The unit takes its skeleton's number; it was added last.
+            // The unit, which was added last, takes its skeleton's number.
             let Some(mut unit) = self.all.pop() else {
                 continue;
             };
@@ -513,7 +510,7 @@ impl Units {
         }
     }
 
-    /// Where each unit's own addresses begin in the table of addresses, by place.
+    /// The start of each unit's own part of the table of addresses, ascending.
     fn bases(&self) -> Vec<(usize, u32)> {
         let all = (0..).zip(&self.all);
         let mut bases: Vec<(usize, u32)> = all

@@ -1,10 +1,9 @@
-//! Names as people write them: demangled, without hashes, inline namespaces,
-//! default template arguments and trait disambiguation. Pure text; called for
-//! every function and type name that leaves the crate.
+//! Readable names: demangled, without hashes, inline namespaces, default template arguments and
+//! trait disambiguation. Pure text; called for every function and type name that leaves the crate.
 
 use std::borrow::Cow;
 
-/// A function name from a symbol table or debug information, readable.
+/// The readable form of a function's name from a symbol table or debug information.
 pub(crate) fn function(raw: &str) -> String {
     let name = demangle(raw);
     if raw.starts_with("_R") || is_rust(raw) {
@@ -14,17 +13,17 @@ pub(crate) fn function(raw: &str) -> String {
     }
 }
 
-/// A variable's name from a symbol table, readable.
+/// The readable form of a variable's name from a symbol table.
 pub(crate) fn variable(raw: &str) -> String {
     let name = function(raw);
-    // gcc numbers static variables of functions: `count.0`.
+    // gcc numbers the static variables of functions: `count.0`.
     match name.rsplit_once('.') {
         Some((name, digits)) if digits.bytes().all(|b| b.is_ascii_digit()) => name.to_owned(),
         _ => name,
     }
 }
 
-/// Whether a source file is one of a language's library.
+/// Whether a source file belongs to a language's library.
 pub(crate) fn is_library_file(file: &str) -> bool {
     const FOLDERS: [&str; 4] = ["/usr/include/", "/usr/lib/gcc/", "/usr/lib/llvm", "/rustc/"];
     FOLDERS.iter().any(|folder| file.starts_with(folder))
@@ -32,8 +31,8 @@ pub(crate) fn is_library_file(file: &str) -> bool {
         || file.contains("/libstdc++-v3/")
 }
 
-/// Whether a function, by its readable name and file, is a language's library's
-/// or an allocator's.
+/// Whether a function, by its readable name and file, belongs to a language's library or to an
+/// allocator.
 pub(crate) fn is_library_function(name: &str, file: Option<&str>) -> bool {
     const ROOTS: [&str; 10] = [
         "operator new",
@@ -50,7 +49,7 @@ pub(crate) fn is_library_function(name: &str, file: Option<&str>) -> bool {
     ROOTS.iter().any(|root| name.starts_with(root)) || file.is_some_and(is_library_file)
 }
 
-/// Undoes C++ and Rust mangling; other names stay what they are.
+/// Demangles C++ and Rust names; others stay as they are.
 fn demangle(raw: &str) -> Cow<'_, str> {
     // Versioned dynamic symbols (`fork@@GLIBC_2.2.5`) are C names.
     let raw = raw.split('@').next().unwrap_or(raw);
@@ -70,8 +69,8 @@ fn demangle(raw: &str) -> Cow<'_, str> {
     base.into()
 }
 
-/// The qualified name at the start of a mangled C++ name whose rest is not
-/// understood (Itanium C++ ABI, section 5.1.2): template arguments are left out.
+/// The qualified name at the start of a mangled C++ name whose rest can't be demangled (Itanium C++
+/// ABI, section 5.1.2), without template arguments.
 fn plain_names(mangled: &str) -> Option<String> {
     let mut rest = mangled.strip_prefix("_Z")?;
     rest = rest.strip_prefix('N').unwrap_or(rest);
@@ -111,8 +110,8 @@ fn is_rust(raw: &str) -> bool {
     rustc_demangle::try_demangle(strip_clone_suffix(raw)).is_ok()
 }
 
-/// Cuts a C++ function's parameter list, return type and qualifiers: the
-/// report shows file and line beside it.
+/// Removes a C++ function's parameter list, return type and qualifiers: the report shows file and
+/// line beside it.
 fn without_parameters(name: &str) -> String {
     let mut depth = 0i32;
     let mut open = None;
@@ -144,7 +143,7 @@ fn without_parameters(name: &str) -> String {
         return name.to_owned();
     };
     let head = &name[..open];
-    // Something after the list that is more than `const`: a nested name, as in
+    // More than `const` after the list means a nested name, as in
     // `f()::{lambda()#1}::operator()() const`.
     if let Some(close) = matching(name, open)
         && name[close + 1..].starts_with("::")
@@ -213,7 +212,7 @@ pub(crate) fn cpp(name: &str) -> String {
     ] {
         name = name.replace(long, short);
     }
-    // What clang says of a number's type: `std::array<long, 8UL>`.
+    // clang writes the type of a number: `std::array<long, 8UL>`.
     for (typed, plain) in [("UL>", ">"), ("UL,", ","), ("U>", ">"), ("U,", ",")] {
         name = without_suffix(&name, typed, plain);
     }
@@ -233,7 +232,7 @@ pub(crate) fn cpp(name: &str) -> String {
     ] {
         name = without_argument(&name, defaulted);
     }
-    // What `make_shared` allocates, and its head with the two counts.
+    // The type that `make_shared` allocates, and its head with the two counts.
     name = name
         .replace("std::_Sp_counted_ptr_inplace<", "std::make_shared<")
         .replace("std::_Sp_counted_base", "std::shared_ptr control block");
@@ -278,7 +277,7 @@ fn without_argument(name: &str, key: &str) -> String {
     kept
 }
 
-/// The length of the text up to and with the `>` that closes its first `<`.
+/// The length of the text up to the `>` that closes its first `<`, inclusive.
 fn closing(text: &str) -> usize {
     let mut depth = 0;
     for (i, byte) in text.bytes().enumerate() {
@@ -373,7 +372,7 @@ mod tests {
                 "std::vector<int>::push_back",
             ),
             ("_Znwm", "operator new"),
-            // What follows the name is nothing that anybody demangles.
+            // The rest after the name is not a valid mangling.
             ("_ZSt11make_sharedI?broken", "std::make_shared"),
             ("_ZN3app4Pool4growI?broken", "app::Pool::grow"),
             ("_ZN3app99Pool", "_ZN3app99Pool"),

@@ -1,8 +1,7 @@
-//! Which variable lies at an address of a stack. The caller tells which frames
-//! were live when threads were created in them: what is shared through pointers
-//! lies there. Called by [`Names::object_at`]; each function's variables are
-//! read once. Whether a frame was still live at the access nobody knows, so
-//! frames that contradict each other name nothing.
+//! The variable at an address of a stack. The caller provides stack frames that were live when
+//! threads were created in them: variables shared through pointers lie in such frames. Called by
+//! [`Names::object_at`]; each function's variables are read once. It is not known whether a frame
+//! was still live at the access, so frames that contradict each other name nothing.
 
 use crate::answer::{
     CodeFrame, Declared, ObjectContext, ObjectKind, ObjectName, StackFrame, TypeHandle,
@@ -17,7 +16,7 @@ use crate::types::{TypeId, TypeTable};
 use std::collections::HashSet;
 use sunder_access::Address;
 
-/// The encoding numbers of the registers that a frame keeps.
+/// The encoding numbers of the registers that a [`StackFrame`] has.
 const RSP: usize = 4;
 const RBP: usize = 5;
 
@@ -31,8 +30,8 @@ pub(crate) struct StackVariable {
     pub(crate) declared: Option<Declared>,
 }
 
-/// Where a local variable starts in `frame`, if it is as a whole in memory that
-/// the frame's registers lead to.
+/// The address of a local variable in `frame`, if the whole variable is in memory that the frame's
+/// registers lead to.
 fn start(local: &Local, frame: &StackFrame) -> Option<Address> {
     let (base, offset) = match local.place {
         Place::Frame(offset) => (frame.cfa?, offset),
@@ -45,8 +44,8 @@ fn start(local: &Local, frame: &StackFrame) -> Option<Address> {
         .then(|| Address(base.0.wrapping_add_signed(offset)))
 }
 
-/// The variable at `address`, and where it starts. `call` is the last byte of
-/// the call that the frame waits in.
+/// The variable at `address`, and its start. `call` is the address of the last byte of the call in
+/// which the frame waits.
 fn find<'a>(
     locals: &'a [Local],
     types: &TypeTable,
@@ -63,10 +62,9 @@ fn find<'a>(
             let holds = address.0.checked_sub(start.0).is_some_and(|o| o < size);
             (holds && frame.holds(start)).then_some((local, start, size))
         })
-        // Variables that share memory are not alive at the same time: one of an
-        // outer block can only share with one of the block that is being run if
-        // it is used after that. An inlined function calls an argument by a name
-        // of its own; the function around it knows the thing itself.
+        // Variables that share memory are not alive at the same time. One of an outer block can
+        // share with one of the current block only if it is used after that. An inlined function
+        // names an argument by its parameter; the enclosing function has the variable itself.
         .max_by_key(|(local, _, size)| (!local.parameter, local.depth, *size))
 }
 
@@ -97,8 +95,8 @@ impl Debug {
 }
 
 impl Names {
-    /// The variable at `address` in one of the context's frames. Frames of the
-    /// threads that touch it are asked first: others may be of another time.
+    /// The variable at `address` in one of the context's frames. Frames of the threads that access
+    /// the address come first: others may be of another time.
     pub(crate) fn stack_variable(
         &mut self,
         address: Address,
@@ -113,8 +111,8 @@ impl Names {
             .or_else(|| self.agreed_variable(address, &far))?
     }
 
-    /// What those of `frames` that know a variable at `address` agree on; none
-    /// within `Some` if they disagree.
+    /// The variable that all of `frames` with one at `address` agree on; `Some(None)` if they
+    /// disagree.
     fn agreed_variable(
         &mut self,
         address: Address,
@@ -123,7 +121,7 @@ impl Names {
         let mut asked = HashSet::new();
         let mut agreed: Option<ObjectName> = None;
         for frame in frames {
-            // A loop creates many threads in the same frames.
+            // A loop creates many threads in the same frame.
             let same = (frame.return_address, frame.stack_pointer, frame.cfa);
             if !asked.insert((same, frame.frame_pointer)) {
                 continue;
@@ -142,8 +140,8 @@ impl Names {
     fn variable_in(&mut self, frame: &StackFrame, address: Address) -> Option<ObjectName> {
         let ret = frame.return_address;
         let placed = self.place(Address(ret.0.wrapping_sub(1)))?;
-        // The outermost of the inlined functions owns the frame. What a library
-        // keeps there is nothing that a user shares.
+        // The outermost of the inlined functions owns the frame. Variables of a library there are
+        // not the user's data.
         let function = self.frames_of_return(ret).pop()?;
         if path::is_library(&function.function) {
             return None;

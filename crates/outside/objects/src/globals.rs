@@ -1,9 +1,9 @@
-//! Variables with static storage: which one holds an address, with its name,
-//! type and place of declaration. Entries are read in full only when hit.
+//! Variables with static storage: the one that holds an address, with its name, type and
+//! declaration. Entries are read in full only when their address matches.
 //!
-//! To walk all entries of a large program takes longer than many a program runs. But the
-//! address of a variable stands in its location as it is: a look through the bytes finds
-//! what may be such addresses, and the units that may be meant are walked.
+//! Walking all entries of a large program takes longer than many a program runs. But the location
+//! of a variable contains its address in plain bytes. So a search through the bytes finds numbers
+//! that may be the address, and only the units that contain one are walked.
 
 use crate::answer::Declared;
 use crate::die::StaticPlace;
@@ -24,29 +24,28 @@ pub(crate) struct Variable {
     pub(crate) declared: Option<Declared>,
 }
 
-/// Variables of a module, by place.
+/// Variables of a module, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Globals {
-    /// What may be addresses of variables, and the unit that each was found in; none
-    /// until first asked for.
+    /// Numbers that may be addresses of variables, with the unit of each; `None` until first
+    /// needed.
     places: Option<Vec<(u64, u32)>>,
-    /// The units that were walked for the sake of such an address.
+    /// The units that were walked because of such a number.
     walked: BTreeSet<u32>,
-    /// Variables at addresses of the units that were walked.
+    /// Variables at fixed addresses, of the units that were walked.
     fixed: Vec<(u64, DieRef)>,
-    /// Thread-local ones of all units; none until first asked for.
+    /// Thread-local variables of all units; `None` until first needed.
     tls: Option<Vec<(u64, DieRef)>>,
 }
 
-/// So many variables that start at or below an address are tried: aliases and
-/// empty ones share a start.
+/// How many variables that start at or below an address are tried: aliases and empty ones share a
+/// start.
 const TRIED: usize = 6;
-/// So many of what may be their addresses: other bytes may look like one.
+/// How many numbers that may be their addresses are tried: other bytes may look like one.
 const PLACES: usize = 4 * TRIED;
 
 impl Globals {
-    /// The variable that holds the byte at `place` of a module whose addresses lie in
-    /// `span`.
+    /// The variable that holds the byte at `place`, in a module whose addresses lie in `span`.
     pub(crate) fn at(
         &mut self,
         place: StaticPlace,
@@ -108,7 +107,7 @@ impl Globals {
     }
 }
 
-/// The thread-local variables of all units, by place.
+/// The thread-local variables of all units, by offset.
 fn thread_locals(debug: &mut DebugInfo, limits: &mut Vec<String>) -> Vec<(u64, DieRef)> {
     let mut all = Vec::new();
     for unit in 0..debug.unit_count(limits) {
@@ -135,8 +134,8 @@ fn resolve(
     types: &mut TypeTable,
 ) -> Option<Variable> {
     let (typed, attribute) = debug.inherited(die, dw::DW_AT_type)?;
-    // A definition may complete the type of its declaration (`extern int a[]`);
-    // the definition comes first on the way.
+    // A definition may complete the type of its declaration (`extern int a[]`); the definition is
+    // found first.
     let ty = debug.resolve(typed.unit, &attribute)?;
     let ty = types.load(debug, ty, 0)?;
     let name = debug.qualified_name(die)?;
@@ -153,13 +152,13 @@ fn resolve(
     })
 }
 
-/// Where the variable at `die` was declared.
+/// The declaration of the variable at `die`.
 pub(crate) fn declared(debug: &DebugInfo, die: DieRef) -> Option<Declared> {
     let (at, line) = debug.inherited(die, dw::DW_AT_decl_line)?;
     let entry = debug.unit(at.unit)?.entry(at.offset)?;
     let holder = match entry.attr_value(dw::DW_AT_decl_file) {
         Some(_) => at,
-        // gcc leaves the file out of a definition in its declaration's file.
+        // gcc omits the file in a definition in the same file as its declaration.
         None => debug.inherited(at, dw::DW_AT_decl_file)?.0,
     };
     let unit = debug.unit(holder.unit)?;
@@ -174,8 +173,8 @@ pub(crate) fn declared(debug: &DebugInfo, die: DieRef) -> Option<Declared> {
     })
 }
 
-/// A Rust static as its crate calls it: without the crate's own name, and for
-/// `thread_local!` without what the macro puts inside.
+/// The path of a Rust static within its crate: without the crate's own name, and for
+/// `thread_local!` without the macro's inner names.
 fn rust_name(name: &str) -> String {
     let mut name = match name.split_once("::") {
         Some((root, rest)) if !matches!(root, "std" | "core" | "alloc") => rest,

@@ -1,5 +1,5 @@
-//! One ELF file as it lies on disk: segments, symbols and the bytes of its
-//! code. Called by [`crate::names`]; knows nothing of where the file is mapped.
+//! One ELF file: segments, symbols and the bytes of its code. Called by [`crate::names`]; does not
+//! know the addresses at which the file is mapped.
 
 use crate::mini;
 use object::elf;
@@ -13,10 +13,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// An ELF file being read: sections are fetched as they are asked for.
+/// An ELF file that is being read; sections are read when they are needed.
 pub(crate) type Elf<'a> = ElfFile64<'a, LittleEndian, &'a ReadCache<File>>;
 
-/// An address as the ELF file has it, before loading adds the bias.
+/// An address in the ELF file, before the loader adds the bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LinkAddress(pub(crate) u64);
 
@@ -67,11 +67,11 @@ pub(crate) struct Symbol {
 pub(crate) struct Symbols {
     code: Vec<Symbol>,
     data: Vec<Symbol>,
-    /// Addresses are offsets in the TLS block.
+    /// Thread-local variables; their addresses are offsets in the TLS block.
     tls: Vec<Symbol>,
-    /// Whether a full symbol table (not only the dynamic one) was there.
+    /// Whether there is a full symbol table, not only the dynamic one.
     pub(crate) full: bool,
-    /// Whether functions were named by a packed table instead.
+    /// Whether a packed table has the functions instead.
     pub(crate) packed: bool,
 }
 
@@ -109,7 +109,7 @@ impl Image {
         })
     }
 
-    /// Between which addresses its segments lie.
+    /// The lowest and the highest link address of its segments.
     pub(crate) fn span(&self) -> (u64, u64) {
         let starts = self.segments.iter().map(|s| s.address);
         let ends = self
@@ -119,18 +119,18 @@ impl Image {
         (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
     }
 
-    /// The file offset and link address where the loader starts mapping the
-    /// file: the page of the first segment.
+    /// The file offset and link address of the first page that the loader maps: that of the first
+    /// segment.
     pub(crate) fn first_page(&self) -> Option<(u64, u64)> {
         let first = self.segments.iter().min_by_key(|s| s.address)?;
         Some((page(first.offset), page(first.address)))
     }
 
-    /// The link address of the byte at `offset` in the file, as a segment that
-    /// is executable or not maps it.
+    /// The link address of the byte at `offset` in the file, in the segment that is executable or
+    /// not, as `executable` says.
     pub(crate) fn link_address(&self, offset: u64, executable: bool) -> Option<LinkAddress> {
-        // The loader maps whole pages, so a mapping may start before and end
-        // after the segment's own bytes, and two may map the same page.
+        // The loader maps whole pages, so a mapping may begin before and end after the segment's
+        // own bytes, and two segments may share a page.
         let covering = |s: &&Segment| {
             offset >= page(s.offset) && offset < s.offset.saturating_add(s.file_size)
         };
@@ -145,10 +145,9 @@ impl Image {
         ))
     }
 
-    /// For an executable, the distance from the start of its TLS block to the
-    /// thread pointer: its size, rounded up so that the block's start is
-    /// congruent to the segment's address modulo its alignment (glibc's
-    /// `_dl_determine_tlsoffset`).
+    /// For an executable, the distance from the start of its TLS block to the thread pointer: the
+    /// block's size, rounded up so that its start is congruent to the segment's address modulo its
+    /// alignment (glibc's `_dl_determine_tlsoffset`).
     pub(crate) fn tls_size(&self) -> Option<u64> {
         let tls = self.tls?;
         let first = tls.address.wrapping_neg() & (tls.align - 1);
@@ -175,8 +174,8 @@ impl Image {
         })
     }
 
-    /// The addresses that the loader puts into pointers of the file, by the
-    /// pointer's place: where calls through the global offset table go.
+    /// Addresses that the loader writes to pointers of the file, by the pointer's own address:
+    /// targets of calls through the global offset table.
     pub(crate) fn pointers(&self) -> HashMap<u64, u64> {
         let Ok(file) = self.file.try_clone() else {
             return HashMap::new();
@@ -194,8 +193,7 @@ impl Image {
             .collect()
     }
 
-    /// The names of the functions that the loader looks up, by the place of the
-    /// pointer that it puts them in.
+    /// Names of functions that the loader looks up, by the address of the pointer that it sets.
     pub(crate) fn imports(&self) -> HashMap<u64, String> {
         let Ok(file) = self.file.try_clone() else {
             return HashMap::new();
@@ -219,11 +217,10 @@ impl Image {
             .collect()
     }
 
-    /// What may be calls of, or jumps to, the functions at the addresses that
-    /// `direct` has or whose pointers lie at the places that `pointers` has: the
-    /// address of the instruction and that after it, and the function's value in
-    /// the table. Bytes that only look like a call are among them. More than
-    /// [`MAX_SEARCHED`] bytes of code are not searched.
+    /// Instructions that may be calls of, or jumps to, functions whose addresses are in `direct` or
+    /// the addresses of whose pointers are in `pointers`: the instruction's address, the address
+    /// after it, and the function's value in the table. Bytes that only look like a call are among
+    /// them. Only the first [`MAX_SEARCHED`] bytes of code are searched.
     pub(crate) fn calls_of(
         &self,
         direct: &HashMap<u64, usize>,
@@ -281,8 +278,7 @@ impl Image {
         })
     }
 
-    /// The bytes of `len` from `start` as the file has them; shorter at the end
-    /// of the segment.
+    /// The `len` bytes from `start` in the file; fewer at the end of the segment.
     pub(crate) fn bytes(&self, start: LinkAddress, len: u64) -> Vec<u8> {
         let Some((segment, into)) = self.segments.iter().find_map(|s| {
             let into = start.0.checked_sub(s.address)?;
@@ -299,8 +295,8 @@ impl Image {
     }
 }
 
-/// What may precede the jump of a linker's stub: nothing, a prefix, and a landing
-/// pad with or without that prefix.
+/// Bytes that may precede the jump of a linker's stub: none, a prefix, and a landing pad with or
+/// without that prefix.
 const STUB_LEADS: [&[u8]; 4] = [
     &[],
     &[0xf2],
@@ -312,8 +308,8 @@ fn places_of(bytes: &[u8], wanted: [u8; 2]) -> impl Iterator<Item = usize> {
     (0..bytes.len().saturating_sub(5)).filter(move |&at| bytes[at..at + 2] == wanted)
 }
 
-/// Where the relative operand leads that follows the `opcode` bytes at `at`; 0
-/// beyond the end.
+/// The address that the relative operand after the `opcode` bytes at `at` leads to; 0 beyond the
+/// end.
 fn target(bytes: &[u8], start: u64, at: usize, opcode: usize) -> u64 {
     let operand = bytes.get(at + opcode..at + opcode + 4);
     let Some(distance) = operand.and_then(|b| Some(i32::from_le_bytes(b.try_into().ok()?))) else {
@@ -326,15 +322,15 @@ const fn page(x: u64) -> u64 {
     x & !0xfff
 }
 
-/// Bytes of code in one segment beyond which calls are not searched.
+/// How many bytes of code of a segment are searched for calls.
 const MAX_SEARCHED: u64 = 64 << 20;
 
-/// More code than this is never looked at in one piece: the longest functions
-/// of real programs (interpreters, generated parsers) stay far below.
+/// The most code that is read as one piece: the longest functions of real programs (interpreters,
+/// generated parsers) are far shorter.
 const MAX_CODE: u64 = 1 << 20;
 
-/// Opens `path` unless it is a device, pipe or directory, which could block or
-/// have side effects.
+/// Opens `path` unless it is a device, pipe or directory, whose opening could block or have side
+/// effects.
 pub(crate) fn open_regular(path: &Path) -> Result<File, std::io::Error> {
     let not_regular = || std::io::Error::other("not a regular file");
     if !std::fs::metadata(path)?.is_file() {
@@ -343,7 +339,7 @@ pub(crate) fn open_regular(path: &Path) -> Result<File, std::io::Error> {
     File::open(path)
 }
 
-/// As [`Image::first_page`], of a file of which nothing else is wanted.
+/// Like [`Image::first_page`], for a file that is not read otherwise.
 pub(crate) fn first_page_of(elf: &Elf<'_>) -> Option<(u64, u64)> {
     let (segments, _) = load_segments(elf);
     let first = segments.iter().min_by_key(|s| s.address)?;
@@ -384,8 +380,8 @@ fn debug_link(elf: &Elf<'_>) -> Option<(PathBuf, u32)> {
 
 /// Whether the file itself has debug information (not only line tables).
 pub(crate) fn has_dwarf(elf: &Elf<'_>) -> bool {
-    // A file made by `--only-keep-debug` has it as bytes, a stripped one has no
-    // section or an empty one.
+    // In a file made by `--only-keep-debug` the section has bytes; in a stripped one it is missing
+    // or empty.
     elf.section_by_name(".debug_info")
         .is_some_and(|s| s.size() > 0)
 }
@@ -405,8 +401,8 @@ impl Symbols {
             all.add_packed(elf);
         }
         for table in [&mut all.code, &mut all.data, &mut all.tls] {
-            // Of several names for one address the sized, global and shortest
-            // one comes last, where the look-up meets it first.
+            // Of several names for one address, the sized, global and shortest one comes last,
+            // where the look-up finds it first.
             table.sort_by(|a, b| {
                 (a.address, a.size > 0, a.global, b.name.len()).cmp(&(
                     b.address,
@@ -419,7 +415,7 @@ impl Symbols {
         all
     }
 
-    /// Functions that are in no table of the file itself.
+    /// Adds functions from the packed table of a stripped file.
     fn add_packed(&mut self, elf: &Elf<'_>) {
         let section = elf.section_by_name(mini::SECTION);
         let Some(packed) = section.and_then(|s| s.data().ok()) else {
@@ -455,8 +451,8 @@ impl Symbols {
         }
     }
 
-    /// The function that holds `address`. Functions of hand-written assembly
-    /// have no size and reach to the next symbol.
+    /// The function that holds `address`. A function of hand-written assembly has no size and
+    /// reaches to the next symbol.
     pub(crate) fn function(&self, address: LinkAddress) -> Option<&Symbol> {
         at(&self.code, address.0, true)
     }
@@ -471,7 +467,7 @@ impl Symbols {
         at(&self.data, address.0, false)
     }
 
-    /// Where variables with static storage start.
+    /// The addresses of variables with static storage.
     pub(crate) fn variables(&self) -> impl Iterator<Item = u64> {
         self.data.iter().map(|s| s.address)
     }
@@ -484,8 +480,8 @@ impl Symbols {
 
 fn at(table: &[Symbol], address: u64, unsized_too: bool) -> Option<&Symbol> {
     let end = table.partition_point(|s| s.address <= address);
-    // Symbols inside others (local labels) make the nearest one below not
-    // always the one that covers; a few steps suffice.
+    // Symbols inside others (local labels) mean that the nearest one below may not be the one that
+    // covers the address; a few steps suffice.
     let near = &table[end.saturating_sub(8)..end];
     near.iter()
         .rev()

@@ -1,5 +1,5 @@
-//! What a program's file says of itself before it runs: for `sunder doctor` and
-//! for the sentences that explain why something has no name.
+//! Facts in a program's file, before it runs: for `sunder doctor` and for the sentences that
+//! explain why something has no name.
 
 use crate::debug_file::{self, Found};
 use crate::dwarf::{load_sections, text_of};
@@ -12,7 +12,7 @@ use object::{Endianness, Object, ObjectSection, ReadCache};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What can be told from a program's file.
+/// Facts in a program's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFacts {
     /// Whether a dynamic loader runs first, which can preload a library.
@@ -25,8 +25,8 @@ pub struct ProgramFacts {
     pub build_id: Option<String>,
 }
 
-/// Reads the facts of the ELF file at `path`; `None` if it can't be read or is
-/// no 64-bit ELF file of this machine.
+/// Reads the facts of the ELF file at `path`; `None` if it can't be read or is no 64-bit ELF file
+/// for x86-64.
 pub fn inspect(path: &Path) -> Option<ProgramFacts> {
     let bytes = std::fs::read(path).ok()?;
     let elf = ElfFile64::<Endianness>::parse(&*bytes).ok()?;
@@ -47,25 +47,25 @@ pub fn inspect(path: &Path) -> Option<ProgramFacts> {
     })
 }
 
-/// Where a program's debug information is.
+/// The location of a program's debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DebugPlace {
     /// In the program's own file.
     Within,
-    /// In this file beside it or of the system.
+    /// In this file, beside it or in the system's folders.
     Separate(PathBuf),
-    /// In a file of this name, which is not there or not this program's.
+    /// In a file of this name, which is missing or belongs to another program.
     Missing(PathBuf),
-    /// In `.dwo` or `.dwp` files, which are there.
+    /// In `.dwo` or `.dwp` files, which exist.
     Split,
-    /// In such files, of which this one is not there.
+    /// In `.dwo` or `.dwp` files, of which this one is missing.
     SplitMissing(PathBuf),
-    /// It was not made, or stripped without a trace.
+    /// The program was compiled without it, or stripped without a link to it.
     None,
 }
 
-/// Where the debug information of the ELF file at `path` is; `None` if that can't be read.
-/// Not for often: what is read stays in memory.
+/// The location of the debug information of the ELF file at `path`; `None` if the file can't be
+/// read. Not for frequent calls: what is read stays in memory.
 pub fn debug_place(path: &Path) -> Option<DebugPlace> {
     let options = NameOptions::default();
     let image = Image::open(path).ok()?;
@@ -83,7 +83,7 @@ pub fn debug_place(path: &Path) -> Option<DebugPlace> {
     Some(split_place(file, &mut SplitFiles::new(&image, &options)).unwrap_or(place))
 }
 
-/// Whether units of `file` stand for others in `.dwo` or `.dwp` files, and whether these are there.
+/// Whether `file` has skeletons of units in `.dwo` or `.dwp` files, and whether these files exist.
 fn split_place(file: &Path, files: &mut SplitFiles) -> Option<DebugPlace> {
     let cache = ReadCache::new(open_regular(file).ok()?);
     let elf: Elf<'_> = ElfFile64::parse(&cache).ok()?;

@@ -1,14 +1,12 @@
 //! Names: from addresses to objects, elements, fields and source lines.
 //!
-//! [`Names`] describes one process image. The caller tells it what is mapped
-//! ([`Names::set_mappings`]) and asks; nothing is read before the first question
-//! that needs it, and each module's symbols and debug information are read once.
-//! This crate looks only at files: it must not read `/proc`, attach to anything,
-//! print, or judge what an access means.
+//! [`Names`] describes one process image. The caller sets its mappings ([`Names::set_mappings`])
+//! and then makes queries. Nothing is read before the first query that needs it, and each module's
+//! symbols and debug information are read once. This crate only reads files: it must not read
+//! `/proc`, attach to anything, print, or judge what an access means.
 //!
-//! Bytes of debug sections are leaked once a module ([`Box::leak`]): they are
-//! needed until the tool ends, and every table that borrows from them stays
-//! free of lifetimes.
+//! The bytes of debug sections are leaked once per module ([`Box::leak`]): they are needed until
+//! the tool ends, and every table that borrows from them stays free of lifetimes.
 
 mod answer;
 mod blocks;

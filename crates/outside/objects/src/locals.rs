@@ -1,7 +1,6 @@
-//! A function's parameters and local variables with the registers and frame
-//! slots that hold them, inlined functions included. Read when an instruction
-//! of the function is first asked about; called by [`crate::flow`] and for the
-//! variables of frames by [`crate::frame`].
+//! A function's parameters and local variables with the registers and frame slots that hold them,
+//! inlined functions included. Read at the first query about an instruction of the function; called
+//! by [`crate::flow`], and by [`crate::frame`] for the variables of stack frames.
 
 use crate::die::LoadedEntry;
 use crate::dwarf::{Attribute, Bytes, DebugInfo, DieRef, LoadedUnit};
@@ -10,7 +9,7 @@ use crate::types::{TypeId, TypeTable};
 use gimli::{AttributeValue, Expression, Operation, UnitOffset, constants as dw};
 use std::collections::HashMap;
 
-/// Where a variable, or a piece of one, is.
+/// The location of a variable, or of a piece of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In this register (x86-64 encoding number).
@@ -21,8 +20,8 @@ pub(crate) enum Place {
     Memory(usize, i64),
     /// In memory at this offset from the canonical frame address.
     Frame(i64),
-    /// In memory whose address stands at this offset from the canonical frame
-    /// address: what is passed by invisible reference.
+    /// In memory at the address that is stored at this offset from the canonical frame address, as
+    /// for parameters passed by invisible reference.
     FrameIndirect(i64),
 }
 
@@ -34,9 +33,9 @@ pub(crate) struct Local {
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) place: Place,
-    /// Position of the piece in the variable, in bytes.
+    /// Offset of the piece in the variable, in bytes.
     pub(crate) piece: u64,
-    /// Whether the place is all of the variable's, not a piece's.
+    /// Whether the location holds the whole variable, not a piece.
     pub(crate) whole: bool,
     /// Whether it is a parameter.
     pub(crate) parameter: bool,
@@ -46,15 +45,15 @@ pub(crate) struct Local {
     pub(crate) depth: isize,
     /// How many inlined functions it is in.
     pub(crate) inlined: u8,
-    /// Whether a language's library declares it.
+    /// Whether it is declared by a language's library.
     pub(crate) librarys: bool,
 }
 
-/// A part of a variable that has a place of its own.
+/// A part of a variable with a location of its own.
 #[derive(Clone, Copy)]
 struct Piece {
     place: Place,
-    /// Position in the variable, in bytes.
+    /// Offset in the variable, in bytes.
     at: u64,
     whole: bool,
 }
@@ -66,12 +65,12 @@ enum FrameBase {
     Unknown,
 }
 
-/// More variables in one function than this are not looked at: generated code,
-/// where the analysis would cost more than the names are worth.
+/// A function with more variables is not analysed: it is generated code, and the analysis would
+/// cost more than the names are worth.
 const MAX_LOCALS: usize = 20_000;
 
-/// The variables of the function at `die`, those of the innermost inlined
-/// functions first, but those of a library after the user's.
+/// The variables of the function at `die`, those of the innermost inlined functions first, but
+/// those of a library after the user's.
 pub(crate) fn read(debug: &mut DebugInfo, types: &mut TypeTable, die: DieRef) -> Vec<Local> {
     let Some(unit) = debug.unit(die.unit).cloned() else {
         return Vec::new();
@@ -87,8 +86,8 @@ pub(crate) fn read(debug: &mut DebugInfo, types: &mut TypeTable, die: DieRef) ->
     };
     let _ = reader.walk(die.offset);
     let mut found = reader.found;
-    // What a register holds says more than what a variable's value would be that
-    // the compiler can compute from it.
+    // A variable in a register counts more than one whose value the compiler can compute from
+    // that register.
     let computed = |l: &Local| matches!(l.place, Place::Sum(..));
     found.sort_by_key(|l| {
         let library = l.librarys && l.inlined > 0;
@@ -104,7 +103,7 @@ struct Reader<'a> {
     number: u32,
     base: FrameBase,
     found: Vec<Local>,
-    /// Whether source files, by unit and number, are a library's.
+    /// Whether source files, by unit and number, belong to a library.
     files: HashMap<(u32, u64), bool>,
 }
 
@@ -120,7 +119,7 @@ impl Reader<'_> {
         self.base = self.frame_base(root);
         // The code ranges of the enclosing blocks, by depth.
         let mut scopes: Vec<(isize, Vec<(u64, u64)>)> = vec![(top, self.ranges(root))];
-        // The depths of the inlined functions around.
+        // The depths of the enclosing inlined functions.
         let mut inlined: Vec<isize> = Vec::new();
         let mut skip_below: Option<isize> = None;
         entries.next_entry()?;
@@ -149,7 +148,7 @@ impl Reader<'_> {
                             self.variable(&entry, &scope.1, (depth, level));
                         }
                     }
-                    // Functions and types declared inside have their own frames.
+                    // Functions and types declared inside have frames of their own.
                     dw::DW_TAG_subprogram
                     | dw::DW_TAG_structure_type
                     | dw::DW_TAG_class_type
@@ -244,7 +243,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether the file that declares `die` is a language's library's.
+    /// Whether the file that declares `die` belongs to a language's library.
     fn is_librarys(&mut self, die: DieRef) -> bool {
         let Some((at, value)) = self.debug.inherited(die, dw::DW_AT_decl_file) else {
             return false;
@@ -279,7 +278,7 @@ impl Reader<'_> {
         all
     }
 
-    /// The pieces that `expression` describes, as far as they are places.
+    /// The pieces in `expression` that have locations.
     fn pieces(&self, expression: Expression<Bytes>) -> Vec<Piece> {
         let mut operations = expression.operations(self.unit.unit.encoding());
         let mut found = Vec::new();

@@ -1,7 +1,6 @@
-//! MiniDebugInfo: the symbols of functions that a distribution leaves in a
-//! stripped file, as a small ELF file in an xz-compressed section (gdb's manual,
-//! "Debugging information in a special section"). Called by [`crate::image`];
-//! must not trust what the section says of its size.
+//! MiniDebugInfo: the symbols of functions that a distribution leaves in a stripped file, as a
+//! small ELF file in an xz-compressed section (gdb's manual, "Debugging information in a special
+//! section"). Called by [`crate::image`]; must not trust the sizes in the section.
 
 use lzma_rust2::XzReader;
 use object::LittleEndian;
@@ -12,8 +11,8 @@ use std::io::Read;
 /// The section's name.
 pub(crate) const SECTION: &str = ".gnu_debugdata";
 
-/// A section that unpacks to more is ignored, in bytes. Those of Fedora's largest
-/// programs are below a tenth of it.
+/// The largest size of an unpacked section, in bytes; a larger one is ignored. Those of Fedora's
+/// largest programs have less than a tenth of it.
 const MOST_UNPACKED: u64 = 64 << 20;
 /// Memory that unpacking may take, in KiB: xz's largest setting needs 65 MiB.
 const MOST_MEMORY: u32 = 80 << 10;
@@ -41,7 +40,7 @@ pub(crate) fn parse(unpacked: &[u8]) -> Option<ElfFile64<'_, LittleEndian>> {
 mod tests {
     use super::*;
 
-    /// What `xz` makes of 26 bytes of text.
+    /// The output of `xz` for 26 bytes of text.
     const PACKED: &[u8] = &[
         0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00, 0x00, 0x04, 0xe6, 0xd6, 0xb4, 0x46, 0x02, 0x00, 0x21,
         0x01, 0x16, 0x00, 0x00, 0x00, 0x74, 0x2f, 0xe5, 0xa3, 0x01, 0x00, 0x19, 0x61, 0x20, 0x74,

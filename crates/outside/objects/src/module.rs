@@ -1,5 +1,5 @@
-//! A file of the process image and the tables that have been made of its debug
-//! information. Owned by [`crate::Names`].
+//! A file of the process image and the tables made from its debug information. Owned by
+//! [`crate::Names`].
 
 use crate::answer::Storage;
 use crate::die::StaticPlace;
@@ -19,12 +19,12 @@ const RDI: usize = 7;
 /// See `RDI`.
 const RSI: usize = 6;
 
-/// One file of the image, and what has been read of it.
+/// One file of the image, with the parts that have been read.
 pub(crate) struct Module {
-    /// The path as the target knows it.
+    /// The path in the target's file system.
     pub(crate) path: String,
     pub(crate) image: Image,
-    /// `None` until first asked for.
+    /// `None` until first needed.
     pub(crate) debug: Option<Option<Debug>>,
 }
 
@@ -33,13 +33,11 @@ pub(crate) struct Debug {
     pub(crate) info: DebugInfo,
     pub(crate) types: TypeTable,
     globals: Globals,
-    /// Between which link addresses the module lies.
+    /// The lowest and the highest link address of the module.
     span: (u64, u64),
-    /// What the instructions of the functions looked at so far touch, by the
-    /// function's first address.
+    /// The analyses of functions so far, by the function's first address.
     flows: HashMap<u64, Answers>,
-    /// The variables of the functions whose frames were asked about, by the
-    /// function's first address.
+    /// The variables of functions whose frames were queried, by the function's first address.
     locals: HashMap<u64, Arc<Vec<Local>>>,
     /// See [`Image::pointers`]; `None` until first needed.
     pointers: Option<HashMap<u64, u64>>,
@@ -48,8 +46,7 @@ pub(crate) struct Debug {
 }
 
 impl Debug {
-    /// Loads the debug information of `image`; what is missing is said in
-    /// `limits`.
+    /// Loads the debug information of `image`; reports missing parts in `limits`.
     fn load(image: &Image, options: &NameOptions, limits: &mut Vec<String>) -> Option<Self> {
         Some(Self {
             info: DebugInfo::load(image, options, limits)?,
@@ -94,7 +91,7 @@ impl Debug {
         None
     }
 
-    /// Whether a call of `address` never returns, as its declaration says.
+    /// Whether the function at `address` never returns, according to its declaration.
     pub(crate) fn never_returns(&mut self, address: LinkAddress, limits: &mut Vec<String>) -> bool {
         let Some((die, begin, _)) = self.function(address, limits) else {
             return false;
@@ -102,8 +99,8 @@ impl Debug {
         begin == address.0 && self.info.inherited(die, gimli::DW_AT_noreturn).is_some()
     }
 
-    /// What the instruction at `address` touches, with the name of the variable
-    /// that leads there.
+    /// The object that the instruction at `address` accesses, with the name of the variable that
+    /// leads there.
     pub(crate) fn touched(
         &mut self,
         address: LinkAddress,
@@ -117,8 +114,8 @@ impl Debug {
         Some((touched, name))
     }
 
-    /// What the call that returns to `after` gave a pointer to, and whether the
-    /// function that holds it returns a pointer itself, and to what.
+    /// What takes the result of the call that returns to `after`; and whether the enclosing
+    /// function returns a pointer itself, and to what.
     pub(crate) fn result_of_call(
         &mut self,
         after: LinkAddress,
@@ -143,9 +140,8 @@ impl Debug {
         })
     }
 
-    /// Where the first two arguments of the call that returns to `after` point,
-    /// each with the name of the variable that leads there, and that variable's
-    /// start if it has static storage.
+    /// The targets of the first two arguments of the call that returns to `after`, each with the
+    /// name of the variable that leads there, and that variable's start if it has static storage.
     pub(crate) fn pointers_passed(
         &mut self,
         after: LinkAddress,
@@ -178,9 +174,8 @@ impl Debug {
         Arc::clone(locals.entry(begin).or_insert_with(read))
     }
 
-    /// Whether the function around the call that returns to `after` passes on one
-    /// of its own parameters there, as it came: the function's first address, and
-    /// which of its arguments it is.
+    /// Whether the function around the call that returns to `after` passes one of its own
+    /// parameters on unchanged: the function's first address, and the index of the parameter.
     pub(crate) fn passed_through(
         &mut self,
         after: LinkAddress,
@@ -202,7 +197,7 @@ impl Debug {
         if named.iter().any(|l| l.entry != entry) {
             return None;
         }
-        // Where it is when the function is called, by the calling convention.
+        // The parameter's location at the function's entry, by the calling convention.
         let at_first = named.iter().find(|l| (l.begin..l.end).contains(&begin));
         match at_first.map(|l| l.place) {
             Some(Place::Register(RDI)) => return Some((begin, 0)),
@@ -210,8 +205,8 @@ impl Debug {
             Some(Place::Frame(_) | Place::Memory(..)) => {}
             _ => return None,
         }
-        // Unoptimised code puts it into the frame: it came in its place in the
-        // order, if the first argument is not that of a large result.
+        // Unoptimised code stores the parameter in the frame. The first parameter came as the first
+        // argument, unless that is the address for a large result.
         let result = self.info.inherited(die, gimli::DW_AT_type);
         (result.is_none() && entries.first() == Some(&entry)).then_some((begin, 0))
     }
@@ -254,21 +249,21 @@ pub(crate) struct Passed {
     pub(crate) start: Option<u64>,
 }
 
-/// What is known of the result of a call.
+/// The result of a call.
 pub(crate) struct CallResult {
-    /// What the result points to.
+    /// The type that the result points to.
     pub(crate) result: Option<TypeId>,
-    /// Whether the function around the call returns a pointer, so that its own
-    /// caller may be the one that knows.
+    /// Whether the enclosing function returns a pointer, so that its own caller may hold the
+    /// block.
     pub(crate) passed_on: bool,
-    /// What that pointer points to.
+    /// The type that the returned pointer points to.
     pub(crate) returned: Option<TypeId>,
-    /// Who takes it.
+    /// The variable or function that takes the result.
     pub(crate) call: Call,
 }
 
 impl Module {
-    /// A module of which nothing but the headers and symbols has been read.
+    /// A module whose headers and symbols have been read, and nothing else.
     pub(crate) fn new(path: String, image: Image) -> Self {
         Self {
             path,
@@ -297,11 +292,11 @@ impl Module {
     }
 }
 
-/// What is missing, for the report.
+/// Missing debug information and symbols, for the report.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) sentences: Vec<String>,
-    /// Libraries of the system without debug information: one sentence for all.
+    /// Libraries of the system without debug information, for one sentence about all.
     libraries: Vec<String>,
 }
 
@@ -311,8 +306,8 @@ impl Limits {
         self.libraries.push(name.to_owned());
     }
 
-    /// Says `sentence` of the file at `path` instead of what was to be said of it
-    /// among others.
+    /// Sets `sentence` for the file at `path`, which then is not in the sentence about several
+    /// files.
     pub(crate) fn say_of(&mut self, path: &str, sentence: String) {
         let name = path.rsplit('/').next().unwrap_or(path);
         self.libraries.retain(|library| library != name);
@@ -321,7 +316,7 @@ impl Limits {
         }
     }
 
-    /// All of it in sentences.
+    /// All of it, in sentences.
     pub(crate) fn told(&self) -> Vec<String> {
         let mut all = self.sentences.clone();
         if !self.libraries.is_empty() {
@@ -335,8 +330,8 @@ impl Limits {
     }
 }
 
-/// Whether a file came with the system, where missing debug information is the
-/// normal case and nothing that the user compiles.
+/// Whether a file belongs to the system: missing debug information is normal there, and users do
+/// not compile such files.
 pub(crate) fn is_system_library(path: &str) -> bool {
     const FOLDERS: [&str; 4] = ["/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/"];
     FOLDERS.iter().any(|folder| path.starts_with(folder))

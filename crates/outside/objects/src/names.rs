@@ -1,6 +1,6 @@
-//! The one entry point: a process image, asked by runtime address. Finds the
-//! module of an address, loads what the question needs, and keeps it. Called by
-//! the pipeline; looks at files only, never at the process.
+//! The entry point: queries of a process image by runtime address. Finds the module of an address,
+//! loads what the query needs, and keeps it. Called by the pipeline; reads only files, never the
+//! process.
 
 mod allocation;
 mod lock_calls;
@@ -28,12 +28,12 @@ pub struct Names {
     options: NameOptions,
     mappings: Mappings,
     modules: Vec<Module>,
-    /// By path and inode; `None` for files that are no use.
+    /// By path and inode; `None` for files without names.
     known: HashMap<(String, u64), Option<u32>>,
     limits: Limits,
-    /// `None` until first asked for.
+    /// `None` until first needed.
     lock_calls: Option<Vec<lock_calls::Found>>,
-    /// Where the thread-local blocks of libraries are.
+    /// The thread-local blocks of libraries.
     blocks: thread_local::Blocks,
     /// See [`Names::set_way`].
     ways: HashMap<(String, u64), Option<PathBuf>>,
@@ -45,7 +45,7 @@ pub use placing::file_name_of;
 use placing::is_backed;
 
 impl Names {
-    /// Names of an image of which nothing is mapped yet.
+    /// Names of an image without mappings.
     pub fn new(options: NameOptions) -> Self {
         Self {
             options,
@@ -59,20 +59,19 @@ impl Names {
         }
     }
 
-    /// Tells what is mapped; replaces what was told before. Modules that were
-    /// read stay read.
+    /// Replaces the mappings. Modules that have been read stay in memory.
     pub fn set_mappings(&mut self, mappings: Mappings) {
         self.mappings = mappings;
         self.lock_calls = None;
     }
 
-    /// What could not be found or read so far, one sentence each.
+    /// One sentence for each thing that could not be found or read so far.
     pub fn limits(&self) -> Vec<String> {
         self.limits.told()
     }
 
-    /// Findings lie in these `files` of the target: adds to the limits how to get
-    /// the debug information of those that came with the system without it.
+    /// Adds to the limits how to get the debug information of system files without it, for those
+    /// among `files`, the files of the target with findings.
     pub fn tell_remedies(&mut self, files: &[String]) {
         let mut without = Vec::new();
         for file in files {
@@ -94,7 +93,7 @@ impl Names {
         for number in without {
             let Module { path, image, .. } = &self.modules[number];
             let package = packages.get(path);
-            // What the user compiled no server has.
+            // No server has debug information of files that the user compiled.
             let known = package.is_some() || is_system_library(path);
             let id = image.build_id.as_deref().filter(|_| known);
             if let Some(sentence) = packages::remedy(path, package, id) {
@@ -103,15 +102,14 @@ impl Names {
         }
     }
 
-    /// The functions at the instruction `code`, innermost first, inlined ones
-    /// included. Never empty.
+    /// The functions at the instruction `code`, innermost first, inlined ones included. Never
+    /// empty.
     pub fn frames(&mut self, code: CodeAddress) -> Vec<CodeFrame> {
         self.frames_at(code, code)
     }
 
-    /// The functions at the call that returns to `ret`: for the frames of a
-    /// stack, whose return addresses may already belong to the next line or
-    /// even the next function.
+    /// The functions at the call that returns to `ret`. For the frames of a call stack: a return
+    /// address may already belong to the next line, or even to the next function.
     pub fn frames_of_return(&mut self, ret: CodeAddress) -> Vec<CodeFrame> {
         self.frames_at(ret.offset(-1), ret)
     }
@@ -169,10 +167,9 @@ impl Names {
         frames
     }
 
-    /// The debug information to name code by. Every call stack begins in the C
-    /// library, whose symbols say all that a reader wants to know of it: its
-    /// debug information, which takes a tenth of a second to read, is not read
-    /// for that alone.
+    /// The debug information for names of code. Every call stack begins in the C library, whose
+    /// symbols suffice for a reader. Its debug information takes a tenth of a second to read, so it
+    /// is not read for frames alone.
     fn debug_for_frames(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
         let known = self.modules.get(module)?;
         if known.debug.is_none() && is_c_library(&known.path) {
@@ -314,8 +311,8 @@ impl Names {
         })
     }
 
-    /// What nothing better is known of. `module` is the file whose variables lie
-    /// there, be it in a mapping of the file or in the zeroed memory behind it.
+    /// The name for an address without a better one: its mapping. `module` is the file whose
+    /// variables lie there, in a mapping of the file or in the zeroed memory after it.
     fn mapping_name(&self, address: Address, module: Option<usize>) -> ObjectName {
         let Some(mapping) = self.mappings.at(address) else {
             return ObjectName {
@@ -349,8 +346,8 @@ impl Names {
         }
     }
 
-    /// The path to the element and field at `offset` of `object`, with the
-    /// variable's name; `None` if the object's type is not known.
+    /// The path to the element and field at `offset` of `object`, beginning with the variable's
+    /// name; `None` if the object's type is not known.
     pub fn field_at(&mut self, object: &ObjectName, offset: u64) -> Option<String> {
         let handle = object.type_handle?;
         if object.kind == ObjectKind::Heap {
@@ -361,9 +358,9 @@ impl Names {
         Some(format!("{}{inside}", object.name.as_deref().unwrap_or("")))
     }
 
-    /// The path to the byte at `offset` of a heap block of `block` bytes that
-    /// holds one `ty` or an array of them: `.hits`, `[3].hits`; empty for a
-    /// block that is one scalar. `None` if the type's size is not known.
+    /// The path to the byte at `offset` of a heap block of `block` bytes that holds one `ty` or an
+    /// array of them: `.hits`, `[3].hits`; empty for a block that is one scalar. `None` if the
+    /// type's size is not known.
     pub fn field_path(&mut self, ty: TypeHandle, block: u64, offset: u64) -> Option<String> {
         let types = &self.loaded(ty)?.types;
         let id = TypeId(ty.ty);
@@ -378,7 +375,7 @@ impl Names {
         }
     }
 
-    /// The name of `ty` as its language writes it.
+    /// The name of `ty` in the syntax of its language.
     pub fn type_name(&mut self, ty: TypeHandle) -> Option<String> {
         let debug = self.loaded(ty)?;
         Some(debug.types.name(&mut debug.info, TypeId(ty.ty)))
@@ -410,7 +407,7 @@ impl Names {
             .as_mut()
     }
 
-    /// What the memory operand of the instruction at `code` is, by type.
+    /// The typed memory operand of the instruction at `code`.
     pub fn typed_access(&mut self, code: CodeAddress) -> Option<TypedAccess> {
         let placed = self.place(Address(code.0))?;
         let executable = self.executable() == Some(placed.module);
@@ -449,8 +446,8 @@ impl Names {
         })
     }
 
-    /// The debug information of a module, loaded at the first call, and the
-    /// list that takes what is missing.
+    /// The debug information of a module, loaded at the first call, and the list for its missing
+    /// parts.
     pub(crate) fn debug(&mut self, module: usize) -> Option<(&mut Debug, &mut Vec<String>)> {
         let Self {
             modules,
@@ -463,8 +460,8 @@ impl Names {
     }
 }
 
-/// Whether `path` is that of the C library or the dynamic linker: what code there
-/// calls its parameters says nothing of a program's objects.
+/// Whether `path` is that of the C library or the dynamic linker: the names of their parameters
+/// say nothing about a program's objects.
 pub fn is_c_library(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or_default();
     ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-musl"]
@@ -472,12 +469,12 @@ pub fn is_c_library(path: &str) -> bool {
         .any(|name| file.starts_with(name))
 }
 
-/// Takes away the outermost frames that are the C library's: they start the
-/// program or a thread, in every stack alike.
+/// Removes the outermost frames of the C library: they start the program or a thread, in every call
+/// stack alike.
 fn leave_start_out(stack: &mut Vec<CodeFrame>) {
     let own = |frame: &CodeFrame| !frame.module.as_deref().is_some_and(is_c_library);
     if let Some(last) = stack.iter().rposition(own) {
-        // A stack that was cut short may end anywhere; `_start` is the program's.
+        // A call stack that was cut may end anywhere; `_start` belongs to the program.
         let last = if stack[last].function.starts_with("_start") {
             stack[..last].iter().rposition(own).unwrap_or(last)
         } else {

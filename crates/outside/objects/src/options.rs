@@ -1,20 +1,20 @@
-//! Where files are looked for, and how paths of the target become paths of
-//! ours. Given to [`crate::Names`] by its caller.
+//! Folders with files, and the translation of the target's paths to ours. [`crate::Names`] gets
+//! them from its caller.
 
 use std::path::{Path, PathBuf};
 
-/// Where files are looked for.
+/// The folders and paths in which files are looked for.
 #[derive(Clone, Debug)]
 pub struct NameOptions {
     /// Folders of separate debug files; `/usr/lib/debug` by default.
     pub debug_dirs: Vec<PathBuf>,
-    /// The target's root folder as we see it, `/proc/PID/root` for a container;
+    /// The path of the target's root folder in our file system, `/proc/PID/root` for a container;
     /// `None` if it is ours.
     pub root: Option<PathBuf>,
-    /// A way to the program's own file that works where its path leads to
-    /// another file by now, or to none: `/proc/PID/exe` while it lives.
+    /// Another path to the program's own file, for the time when its path leads to another file or
+    /// to none: `/proc/PID/exe` while it lives.
     pub executable: Option<PathBuf>,
-    /// The folder where debuginfod's tools keep what they have fetched.
+    /// The folder in which debuginfod's tools keep downloaded files.
     pub debuginfod_cache: Option<PathBuf>,
 }
 
@@ -29,7 +29,7 @@ impl Default for NameOptions {
     }
 }
 
-/// As debuginfod's client finds it (`debuginfod-find(1)`).
+/// The folder that debuginfod's client uses (`debuginfod-find(1)`).
 fn debuginfod_cache() -> Option<PathBuf> {
     let path = |name| std::env::var_os(name).filter(|v| !v.is_empty());
     let below = |folder: PathBuf| folder.join("debuginfod_client");
@@ -40,7 +40,7 @@ fn debuginfod_cache() -> Option<PathBuf> {
 }
 
 impl NameOptions {
-    /// `path` of the target as we can open it.
+    /// The path by which we can open the target's `path`.
     pub(crate) fn rooted(&self, path: &Path) -> PathBuf {
         match &self.root {
             Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
@@ -48,7 +48,7 @@ impl NameOptions {
         }
     }
 
-    /// The inverse of `rooted`: the path as the target knows it.
+    /// The inverse of `rooted`: the path in the target's file system.
     pub(crate) fn unrooted(&self, path: &Path) -> PathBuf {
         let inside = self
             .root

@@ -1,19 +1,17 @@
-//! Where to get the debug information of a file that came with the system: the
-//! package that Debian's package manager has it from, and the file's build id
-//! for debuginfod. Called by [`crate::Names`] for files that findings lie in;
-//! runs nothing and asks no server.
+//! The source of the debug information of a system file: the package of Debian's package manager,
+//! and the file's build ID for debuginfod. Called by [`crate::Names`] for files with findings; runs
+//! no program and contacts no server.
 
 use crate::options::NameOptions;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// What each package installed is in lists there.
+/// The folder with the lists of installed files, one list per package.
 const LISTS: &str = "/var/lib/dpkg/info";
-/// No list of files is larger, in bytes.
+/// The largest list that is read, in bytes.
 const LARGEST_LIST: u64 = 16 << 20;
 
-/// The packages that `files` of the target came with, by file; those of which no
-/// package says so are left out.
+/// The packages of `files` of the target, by file; files in no package's list are left out.
 pub(crate) fn packages_of(files: &[String], options: &NameOptions) -> HashMap<String, String> {
     let wanted: HashMap<&[u8], &String> = files.iter().map(|f| (merged(f.as_bytes()), f)).collect();
     let mut found = HashMap::new();
@@ -42,8 +40,7 @@ pub(crate) fn packages_of(files: &[String], options: &NameOptions) -> HashMap<St
     found
 }
 
-/// A path without a `/usr` at its start: `/lib` has been a link to `/usr/lib` for
-/// long, and lists have either.
+/// A path without `/usr` at its start: `/lib` is a link to `/usr/lib`, and lists use either.
 fn merged(path: &[u8]) -> &[u8] {
     match path.strip_prefix(b"/usr") {
         Some(rest) if rest.starts_with(b"/") => rest,
@@ -51,15 +48,14 @@ fn merged(path: &[u8]) -> &[u8] {
     }
 }
 
-/// How to get the debug information of `file`, in a sentence; `None` if nothing is
-/// known that would help.
+/// How to get the debug information of `file`, in a sentence; `None` if no way is known.
 pub(crate) fn remedy(
     file: &str,
     package: Option<&String>,
     build_id: Option<&[u8]>,
 ) -> Option<String> {
     let install = package.map(|package| {
-        // The C library's package is older than the naming.
+        // The C library's package does not follow the naming scheme, which is younger.
         let debug = match package.as_str() {
             "libc6" => "libc6-dbg".to_owned(),
             other => format!("{other}-dbgsym"),

@@ -1,11 +1,11 @@
-//! From a type and an offset to the element and field that lie there, written
-//! as the user would: `[3].hits`. What a standard library hides inside its
-//! types stays hidden: an atomic's value is the atomic, a lock's word the lock.
+//! The path from a type and an offset to the element and field there, written as in source code:
+//! `[3].hits`. The inside of a standard library's types stays hidden: an atomic's value is the
+//! atomic, a lock's word the lock.
 
 use crate::types::{Member, Shape, TypeId, TypeTable};
 
-/// The path to the byte at `offset` of a value of type `ty`; empty for the
-/// whole. With `exact` false, indices are left open (`[..]`).
+/// The path to the byte at `offset` of a value of type `ty`; empty for the value as a whole. If
+/// `exact` is false, indices are left open (`[..]`).
 pub(crate) fn path(table: &TypeTable, ty: TypeId, offset: u64, exact: bool) -> String {
     let mut path = String::new();
     Walk { table, exact }.append(ty, offset, &mut path, 0);
@@ -60,7 +60,7 @@ struct Walk<'a> {
 
 /// Types nested deeper than this are taken for a broken file.
 const MAX_DEPTH: u32 = 64;
-/// So many members of a union are named before the rest is left out.
+/// How many members of a union are named; the others are left out.
 const MAX_ALTERNATIVES: usize = 3;
 
 impl Walk<'_> {
@@ -149,8 +149,8 @@ impl Walk<'_> {
                 alternatives.push(one);
             }
         }
-        // A base class or anonymous member with a hole there says less than
-        // another member that has something.
+        // A base class or anonymous member with a hole at the offset says less than a member that
+        // has a field there.
         if alternatives.len() > 1 {
             alternatives.retain(|a| !a.is_empty() && !a.ends_with("<padding>"));
         }
@@ -170,7 +170,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether `ty` is a buffer of characters, whose index says nothing.
+    /// Whether `ty` is a buffer of characters, for which an index is of no use.
     fn is_text(&self, ty: TypeId) -> bool {
         match self.table.get(self.table.plain(ty)).map(|t| &t.shape) {
             Some(Shape::Array { element, .. }) => self.table.size(*element) == Some(1),
@@ -179,7 +179,7 @@ impl Walk<'_> {
     }
 }
 
-/// Members of Rust tuples are called `__0`, written `.0`.
+/// Members of Rust tuples are called `__0` and written `.0`.
 fn rust_tuple_index(name: &str) -> &str {
     match name.strip_prefix("__") {
         Some(digits) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => digits,
@@ -187,12 +187,12 @@ fn rust_tuple_index(name: &str) -> &str {
     }
 }
 
-/// Typedefs whose inside is the C library's own business.
+/// Typedefs whose fields are internal to the C library.
 pub(crate) fn is_opaque(name: &str) -> bool {
     name.starts_with("pthread_") || matches!(name, "FILE" | "sem_t" | "mtx_t" | "cnd_t" | "jmp_buf")
 }
 
-/// Whether a record belongs to a library whose fields a user never wrote.
+/// Whether a record belongs to a library, so that users do not know its fields.
 pub(crate) fn is_library(name: &str) -> bool {
     const ROOTS: [&str; 9] = [
         "std::",
@@ -209,8 +209,8 @@ pub(crate) fn is_library(name: &str) -> bool {
         || matches!(name, "pthread_mutex_t" | "_IO_FILE" | "__pthread_mutex_s")
 }
 
-/// What is said of a library's own member: only what a user knows as a part of
-/// the thing, such as a lock beside the data that it guards.
+/// The text for a library's own member; empty unless users know it as a part of the object, such as
+/// a lock beside the data that it guards.
 fn library_word(record: &str, member: &str) -> &'static str {
     let is = |word: &str| record.contains(word);
     match member {

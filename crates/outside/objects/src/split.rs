@@ -1,6 +1,5 @@
-//! Split debug information: `.dwo` files beside the objects and `.dwp` packages
-//! beside the program. Called by [`crate::dwarf`]; what is not there is said
-//! once a module.
+//! Split debug information: `.dwo` files beside the objects and `.dwp` packages beside the program.
+//! Called by [`crate::dwarf`]; reports missing files once per module.
 
 use crate::dwarf::{Bytes, Dwarf, load_sections, section};
 use crate::image::{Elf, Image, open_regular};
@@ -32,8 +31,7 @@ impl SplitFiles {
         }
     }
 
-    /// The debug information with `id` that the skeleton in `parent` stands
-    /// for.
+    /// The debug information with `id`, of which the unit in `parent` is the skeleton.
     pub(crate) fn load(
         &mut self,
         id: DwoId,

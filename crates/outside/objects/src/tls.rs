@@ -1,14 +1,12 @@
-//! Where a library's thread-local block lies in each thread, told by what the
-//! loader wrote into the library's own memory: the relocations of thread-local
-//! variables ("ELF Handling for Thread-Local Storage", sections 4.1.6 and 4.3.6)
-//! put there either the number of the module, by which each thread's table of
-//! blocks is indexed, or the distance from the thread pointer. Used by
-//! [`crate::names`], which knows what is mapped where; reads files itself, and
-//! memory of the process only through what its caller gives it.
+//! The location of a library's thread-local block in each thread, from values that the loader wrote
+//! into the library's own memory. The relocations of thread-local variables ("ELF Handling for
+//! Thread-Local Storage", sections 4.1.6 and 4.3.6) store there either the number of the module,
+//! the index in each thread's table of blocks, or the distance from the thread pointer. Used by
+//! [`crate::names`], which knows the mappings; reads files itself, and the process's memory only
+//! through its caller.
 //!
-//! The private structures of the loader are not looked at. Everything that is
-//! read is checked, because the process runs on and may be in the midst of
-//! loading: what does not fit tells nothing.
+//! The loader's private structures are not read. Every value is checked, because the process runs
+//! on and may be loading a library at that moment: an inconsistent value counts as none.
 
 use crate::image::{Elf, first_page_of, open_regular};
 use object::read::elf::{ElfFile64, ProgramHeader};
@@ -22,45 +20,44 @@ use sunder_access::Address;
 /// Reads memory of the process; false if it can't be read as a whole.
 pub(crate) type Read<'a> = dyn FnMut(Address, &mut [u8]) -> bool + 'a;
 
-/// Places of one library that are read; all of them must say the same.
+/// How many relocations of one library are read; all of them must agree.
 const MOST_PLACES: usize = 64;
-/// Modules with thread-local variables at most; larger numbers are no numbers.
+/// The most modules with thread-local variables; a larger number is no module's.
 const MOST_MODULES: u64 = 4096;
-/// Blocks that lie at one distance in all threads lie closer to the thread
-/// pointer than this, in bytes.
+/// Blocks at the same distance in all threads are closer to the thread pointer than this, in bytes.
 pub(crate) const MOST_DISTANCE: u64 = 1 << 20;
 
-/// A library's thread-local segment, and the places in its memory that tell
-/// where the blocks are.
+/// A library's thread-local segment, and the addresses in its memory that tell where its blocks
+/// are.
 #[derive(Debug)]
 pub(crate) struct Library {
     address: u64,
     align: u64,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub(crate) size: u64,
     /// File offset and link address of the first page that is mapped.
     pub(crate) first_page: (u64, u64),
     places: Vec<Place>,
 }
 
-/// A place that the loader fills in, by link address.
+/// A word that the loader fills in, by link address.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// The module's number; for a variable that others could define too, behind
-    /// it the position in the block that it has here.
+    /// The module's number. For a variable that other modules could define too, the next word is
+    /// its offset in the block if the definition is this module's.
     Module { at: u64, position: Option<u64> },
-    /// The distance to the thread pointer of the byte at `position` of the block.
+    /// The distance from the byte at `position` of the block to the thread pointer.
     Distance { at: u64, position: u64 },
-    /// A TLS descriptor of that byte: either, behind a function's address.
+    /// A TLS descriptor of that byte: either of the two, after the address of a function.
     Descriptor { at: u64, position: u64 },
 }
 
-/// What the memory of a library says of its blocks.
+/// The location of a library's blocks, according to its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// They start this far below the thread pointer, in every thread.
+    /// At this distance below the thread pointer, in every thread.
     Distance(u64),
-    /// They are in each thread's table under this number.
+    /// In each thread's table, at this index.
     Module(u64),
 }
 
@@ -75,7 +72,7 @@ impl Library {
             .iter()
             .find(|h| h.p_type(e) == elf::PT_TLS && h.p_memsz(e) > 0)?;
         let mut places = places(&file);
-        // What belongs to the file for sure says enough.
+        // Words that certainly are about the file's own variables suffice.
         if places.iter().any(|(own, _)| *own) {
             places.retain(|(own, _)| *own);
         }
@@ -89,8 +86,8 @@ impl Library {
         })
     }
 
-    /// What the library's memory says, if it is loaded `bias` above its link
-    /// addresses: nothing if its places contradict each other.
+    /// The location according to the library's memory, if it is loaded `bias` above its link
+    /// addresses; `None` if its words contradict each other.
     pub(crate) fn told(&self, bias: u64, read: &mut Read<'_>) -> Option<Told> {
         let mut told: Option<Told> = None;
         for place in &self.places {
@@ -98,7 +95,7 @@ impl Library {
                 continue;
             };
             match told {
-                // Through a descriptor or by number: both can be true at once.
+                // By descriptor and by number: both can be true at once.
                 Some(Told::Module(_)) if matches!(this, Told::Distance(_)) => told = Some(this),
                 Some(Told::Distance(_)) if matches!(this, Told::Module(_)) => {}
                 Some(other) if other != this => return None,
@@ -132,12 +129,11 @@ impl Library {
         }
     }
 
-    /// What the offset `value` from the thread pointer, of the byte at `position`
-    /// of a block, says of the block's start.
+    /// The distance of the block's start, computed from `value`, the offset of the byte at
+    /// `position` of the block from the thread pointer.
     fn distance(&self, value: u64, position: u64) -> Option<Told> {
         let distance = position.wrapping_sub(value);
-        // Thread pointers are multiples of 64 (the strictest alignment of what
-        // lies behind them).
+        // Thread pointers are multiples of 64, the strictest alignment of the data after them.
         let from_pointer = distance.wrapping_add(self.address);
         let aligned = from_pointer.is_multiple_of(self.align.min(64));
         let below = (value as i64) < 0 && distance >= self.size && distance < MOST_DISTANCE;
@@ -146,8 +142,8 @@ impl Library {
 
     /// Whether a block can start at `start`.
     pub(crate) const fn can_start(&self, start: u64) -> bool {
-        // Blocks that are allocated late are aligned themselves, not as the
-        // segment lies in its file.
+        // A block that is allocated later is aligned itself; it need not be congruent to the
+        // segment in its file.
         let rest = start % self.align;
         start != 0 && (rest == 0 || rest == self.address % self.align)
     }
@@ -159,9 +155,8 @@ fn module_number(value: u64) -> Option<Told> {
         .then_some(Told::Module(value))
 }
 
-/// The places in `file` that the loader fills in, each with whether it can only
-/// be about the file's own variables. Others may be about a variable of the same
-/// name that another module defines.
+/// The words in `file` that the loader fills in, each with whether it is certainly about the file's
+/// own variable. Others may be about a variable of the same name in another module.
 fn places(file: &Elf<'_>) -> Vec<(bool, Place)> {
     let table = file.dynamic_symbol_table();
     let position = |target, addend: i64| match target {
@@ -211,11 +206,10 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// A thread's table of blocks ("dynamic thread vector", section 3 of the same):
-/// where its block of each module in `0..modules` starts, or `None` for those
-/// that it has not needed. The layout is that of glibc since 2.25: two words a
-/// module, the first two numbers being its generation and, before that, how many
-/// modules it has room for.
+/// A thread's table of blocks ("dynamic thread vector", section 3 of the same): the start of its
+/// block for each module in `0..modules`, or `None` for modules that it has not used. The layout is
+/// that of glibc since 2.25: two words per module. The first word is the table's generation, the
+/// word before it the number of modules that it has room for.
 pub(crate) fn blocks_of_thread(
     pointer: Address,
     modules: u64,

@@ -1,7 +1,6 @@
-//! Types as owned values, read from the debug information when a question
-//! first reaches them. Pointer targets are left as references until followed,
-//! so that one question never pulls in a program's whole type graph. Called by
-//! the tables of variables and by [`crate::path`]; one table a module.
+//! Types as owned values, read from the debug information when a query first needs them. Targets of
+//! pointers stay references until they are needed, so that one query never reads a program's whole
+//! type graph. Used by the tables of variables and by [`crate::path`]; one table per module.
 
 use crate::die::LoadedEntry;
 use crate::dwarf::{DebugInfo, DieRef, LoadedUnit};
@@ -13,7 +12,7 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TypeId(pub(crate) u32);
 
-/// Whose rules spell a type's name.
+/// The language in whose syntax a type's name is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Language {
     #[default]
@@ -28,13 +27,13 @@ pub(crate) struct Member {
     pub(crate) name: Option<&'static str>,
     pub(crate) ty: TypeId,
     pub(crate) offset: u64,
-    /// Size in bytes that the member touches; `None` for a flexible array.
+    /// Size in bytes; `None` for a flexible array.
     pub(crate) size: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
-    /// A number, an enumeration, a function: nothing inside.
+    /// A number, an enumeration, a function: a type without parts.
     Scalar,
     Pointer {
         to: Option<DieRef>,
@@ -57,14 +56,14 @@ pub(crate) enum Shape {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Type {
-    /// Qualified by scopes, unshortened.
+    /// Qualified by scopes, not shortened.
     pub(crate) name: Option<String>,
     pub(crate) size: Option<u64>,
     pub(crate) shape: Shape,
     pub(crate) language: Language,
 }
 
-/// The types of one module that have been asked for.
+/// The types of one module that have been needed.
 #[derive(Debug, Default)]
 pub(crate) struct TypeTable {
     types: Vec<Type>,
@@ -75,7 +74,7 @@ pub(crate) struct TypeTable {
 
 /// A type larger than the address space is taken for a broken file.
 const MAX_SIZE: u64 = 1 << 48;
-/// Containment deeper than this is taken for a broken file.
+/// Types nested deeper than this are taken for a broken file.
 const MAX_DEPTH: u32 = 64;
 
 impl TypeTable {
@@ -180,8 +179,7 @@ impl TypeTable {
         self.load(debug, die, depth + 1)
     }
 
-    /// The definition that the declaration at `die` stands for, or an empty
-    /// record of its name.
+    /// The definition for the declaration at `die`, or an empty record of its name.
     fn complete(
         &mut self,
         debug: &mut DebugInfo,
@@ -223,7 +221,7 @@ impl TypeTable {
             self.records = Some(all);
         }
         let last = name.rsplit("::").next().unwrap_or(name);
-        // A template's arguments may hold `::` too.
+        // The arguments of a template may contain `::`, too.
         let last = if name.ends_with('>') { name } else { last };
         let candidates = self.records.as_ref()?.get(last).cloned()?;
         candidates
@@ -268,8 +266,8 @@ impl TypeTable {
         self.get(id)?.size
     }
 
-    /// Distance between the elements that a pointer to `id` walks over: the
-    /// size of the type, or of its element where it is an array itself.
+    /// Distance between the elements that a pointer to `id` steps over: the size of the type, or of
+    /// its element if it is an array itself.
     pub(crate) fn stride(&self, id: TypeId) -> Option<u64> {
         let plain = self.plain(id);
         match &self.get(plain)?.shape {
@@ -294,9 +292,9 @@ impl TypeTable {
         }
     }
 
-    /// The offset within one value of type `id` of an address that is `offset`
-    /// from its start, known up to multiples of `modulo` (0: exactly). `None`
-    /// if those multiples reach more than one field.
+    /// The offset within one value of type `id` of an address that is `offset` from its start,
+    /// known up to multiples of `modulo` (0: exactly). `None` if these multiples are in more than
+    /// one field.
     pub(crate) fn known_offset(&self, id: TypeId, offset: i64, modulo: u64) -> Option<u64> {
         if modulo == 0 {
             return Some(self.reduced(id, offset));
@@ -307,8 +305,8 @@ impl TypeTable {
         {
             return Some(offset.rem_euclid(stride as i64) as u64);
         }
-        // An index into an array that is a field: compilers fold the array's
-        // own offset into the displacement.
+        // An index into an array that is a field: compilers add the array's own offset to the
+        // displacement.
         let offset = u64::try_from(offset).ok()?;
         self.steps_through_array(id, offset, modulo, 0)
             .then_some(offset)
@@ -338,7 +336,7 @@ impl TypeTable {
         }
     }
 
-    /// Without typedefs and qualifiers.
+    /// The type without typedefs and qualifiers.
     pub(crate) fn plain(&self, mut id: TypeId) -> TypeId {
         for _ in 0..MAX_DEPTH {
             match self.get(id).map(|t| &t.shape) {
@@ -349,8 +347,8 @@ impl TypeTable {
         id
     }
 
-    /// Whether `ty` is the base class of what `make_shared` allocates: the head
-    /// of a larger block, never one element of several.
+    /// Whether `ty` is the base class of the type that `make_shared` allocates: the head of a
+    /// larger block, never one element of several.
     pub(crate) fn is_shared_head(&self, ty: TypeId) -> bool {
         let name = self.get(self.plain(ty)).and_then(|t| t.name.as_deref());
         name.is_some_and(|name| name.starts_with("std::_Sp_counted_base"))
@@ -368,22 +366,21 @@ impl TypeTable {
         matches!(self.get(id).map(|t| &t.shape), Some(Shape::Pointer { .. }))
     }
 
-    /// What a pointer or reference type points to; `None` for others and for
-    /// `void *`.
+    /// The target type of a pointer or reference; `None` for other types and for `void *`.
     pub(crate) fn pointee(&mut self, debug: &mut DebugInfo, id: TypeId) -> Option<TypeId> {
         let Shape::Pointer { to: Some(to), .. } = self.get(self.plain(id))?.shape else {
             return None;
         };
         let target = self.load(debug, to, 0)?;
         let plain = self.plain(target);
-        // `const void` is an alias of nothing.
+        // `const void` is an alias of no type.
         match self.get(plain)?.shape {
             Shape::Alias { to: None, .. } => None,
             _ => Some(target),
         }
     }
 
-    /// The pointer or scalar that a value of type `id` has at `offset`.
+    /// The pointer or scalar at `offset` of a value of type `id`.
     pub(crate) fn leaf(&self, id: TypeId, offset: u64) -> Option<TypeId> {
         self.leaf_within(id, offset, 0)
     }
@@ -411,7 +408,7 @@ impl TypeTable {
         }
     }
 
-    /// The type's name as its language writes it.
+    /// The type's name in the syntax of its language.
     pub(crate) fn name(&mut self, debug: &mut DebugInfo, id: TypeId) -> String {
         self.name_within(debug, id, 0)
     }
@@ -436,7 +433,7 @@ impl TypeTable {
                     Language::Rust => fold::rust_type(name),
                 }
             }
-            // `value_type` and its like say less than what they stand for.
+            // `value_type` and similar names say less than the type itself.
             (Shape::Alias { to: Some(to), .. }, Some(name))
                 if name.contains("::") && crate::path::is_library(name) =>
             {
@@ -449,7 +446,7 @@ impl TypeTable {
             (Shape::Pointer { to, sign }, None) => {
                 let to = to.and_then(|to| self.load(debug, to, 0));
                 let to = inner(self, debug, to);
-                // Stars stand together, as in `char **`.
+                // Stars follow each other without a blank, as in `char **`.
                 let blank = if to.ends_with('*') { "" } else { " " };
                 format!("{to}{blank}{sign}")
             }
@@ -514,8 +511,8 @@ fn counts(unit: &LoadedUnit, offset: usize) -> Vec<Option<u64>> {
     counts
 }
 
-/// Members and base classes of the record at `offset`; those of a Rust enum's
-/// variants are taken as overlapping members.
+/// Members and base classes of the record at `offset`; the fields of a Rust enum's variants are
+/// overlapping members.
 fn collect_members(
     unit: &LoadedUnit,
     offset: usize,
@@ -524,7 +521,7 @@ fn collect_members(
     let mut inner = Vec::new();
     unit.for_each_child(offset, |entry| match entry.tag() {
         dw::DW_TAG_member
-            // A static member is a declaration here and a variable elsewhere.
+            // A static member is only declared here; its definition is elsewhere.
             if entry.attr(dw::DW_AT_declaration).is_none()
                 && entry.attr(dw::DW_AT_external).is_none() =>
         {
@@ -540,8 +537,8 @@ fn collect_members(
     Ok(())
 }
 
-/// Byte offset of a member, and for bit fields the first bit in that byte and
-/// the number of bits. `None` for virtual bases, whose place is not fixed.
+/// Byte offset of a member, and for bit fields the first bit in that byte and the number of bits.
+/// `None` for virtual bases, whose offset is not fixed.
 fn placement(entry: &LoadedEntry, size: Option<u64>) -> Option<(u64, Option<(u64, u64)>)> {
     let bits = LoadedUnit::number(entry, dw::DW_AT_bit_size);
     if let (Some(first), Some(count)) = (LoadedUnit::number(entry, dw::DW_AT_data_bit_offset), bits)

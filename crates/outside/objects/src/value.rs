@@ -1,6 +1,5 @@
-//! The values that the data-flow analysis of [`crate::flow`] computes with:
-//! addresses inside objects, addresses in the frame, and numbers of which at
-//! least the multiples are known. Pure.
+//! The values of the data-flow analysis in [`crate::flow`]: addresses inside objects, addresses in
+//! the stack frame, and numbers that are known at least to be multiples of something. Pure.
 
 use crate::answer::Storage;
 use crate::types::TypeId;
@@ -24,7 +23,7 @@ pub(crate) struct Touched {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(pub(crate) u32);
 
-/// Of an address whose variable is not known.
+/// The origin of an address whose variable is not known.
 pub(crate) const NOWHERE: Origin = Origin(u32::MAX);
 
 /// `factor` times something unknown, plus `plus`. The unknown has a number, so
@@ -51,7 +50,7 @@ pub(crate) enum Value {
     Inside(Touched),
 }
 
-/// What is known between two instructions.
+/// The values at one instruction, before it is executed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct State {
     /// By x86-64 encoding number.
@@ -63,19 +62,19 @@ pub(crate) struct State {
 const RSP: usize = 4;
 const RBP: usize = 5;
 
-/// A name for what the instruction at `ip` leaves unknown in register `r`.
+/// Numbers the unknown value that the instruction at `ip` leaves in register `r`.
 pub(crate) const fn unknown_of(ip: u64, r: usize) -> u64 {
     ip << 5 | r as u64
 }
 
-/// The same for what is unknown because two ways met at `ip`.
+/// Numbers the unknown value of register `r` where two paths join at `ip`.
 const fn met_at(ip: u64, r: usize) -> u64 {
     unknown_of(ip, r) | 16
 }
 
 impl State {
-    /// At a function's first instruction the return address lies below the
-    /// canonical frame address.
+    /// The state at a function's first instruction: the return address lies below the canonical
+    /// frame address.
     pub(crate) fn at_entry(ip: u64) -> Self {
         let mut state = Self {
             registers: unknowns(ip),
@@ -85,7 +84,7 @@ impl State {
         state
     }
 
-    /// Nothing but where the frame is.
+    /// A state in which only the stack and frame pointers are known.
     pub(crate) fn frame_only(&self, ip: u64) -> Self {
         let mut registers = unknowns(ip);
         for r in [RSP, RBP] {
@@ -99,9 +98,8 @@ impl State {
         }
     }
 
-    /// What the instruction at `ip` writes to `r` is not known. Where an earlier
-    /// round of a loop left the same unknown elsewhere, that is another value by
-    /// now.
+    /// The instruction at `ip` writes an unknown value to `r`. If an earlier iteration of a loop
+    /// left the same unknown elsewhere, that gets another number.
     pub(crate) fn set_unknown(&mut self, r: usize, ip: u64) {
         let fresh = unknown_of(ip, r);
         for (other, value) in self.registers.iter_mut().enumerate() {
@@ -112,7 +110,7 @@ impl State {
         self.registers[r] = Value::unknown(fresh);
     }
 
-    /// Makes `known` of everything that holds the same value as register `r`.
+    /// Sets all registers and slots with the same value as register `r` to `known`.
     pub(crate) fn reveal(&mut self, r: usize, known: Value) {
         let same = self.registers[r];
         let held = self.registers.iter_mut().chain(self.slots.values_mut());
@@ -136,7 +134,7 @@ impl State {
         }
     }
 
-    /// What is right whichever of two ways led to `ip`.
+    /// The state that holds on both of two paths that join at `ip`.
     pub(crate) fn join(&self, other: &Self, ip: u64) -> Self {
         let mut registers = self.registers;
         for (r, value) in registers.iter_mut().enumerate() {
@@ -159,8 +157,8 @@ fn unknowns(ip: u64) -> [Value; 16] {
     std::array::from_fn(|r| Value::unknown(unknown_of(ip, r)))
 }
 
-/// The value that is right whichever of the two ways was taken; `unknown`
-/// stands for what differs.
+/// The value that holds on both of two paths; `unknown` numbers the unknown value if they
+/// differ.
 pub(crate) fn join(a: Value, b: Value, unknown: u64) -> Value {
     if a == b {
         return a;
@@ -218,7 +216,7 @@ impl Value {
         })
     }
 
-    /// The name of the unknown that this is, unchanged.
+    /// The number of the unknown, if the value is exactly one.
     pub(crate) fn as_unknown(self) -> Option<u64> {
         match self {
             Self::Number(Number {
@@ -230,7 +228,7 @@ impl Value {
         }
     }
 
-    /// The name of the unknown that this is a known distance from.
+    /// The number of the unknown, if the value is one plus a constant.
     pub(crate) fn unknown_plus(self) -> Option<u64> {
         match self {
             Self::Number(n) if n.factor == 1 => Some(n.unknown),
@@ -238,7 +236,7 @@ impl Value {
         }
     }
 
-    /// The same address, known to be what the call before `after` returned.
+    /// The same address, marked as the result of the call before `after`.
     pub(crate) fn returned_before(self, after: u64) -> Self {
         match self {
             Self::Inside(touched) => Self::Inside(Touched {
@@ -279,7 +277,7 @@ impl Value {
         }
     }
 
-    /// The sum; `unknown` names what it is if the two have nothing in common.
+    /// The sum; `unknown` numbers it if the two have nothing in common.
     pub(crate) fn add(self, other: Self, unknown: u64) -> Self {
         match (self, other) {
             (Self::Number(a), Self::Number(b)) => {

@@ -1,6 +1,5 @@
-//! What a heap block is, from the code that allocated it: its type, and the
-//! variable or field that holds it. Called by [`Names`]; the call stacks come
-//! from whoever recorded the allocation.
+//! The type and the holder of a heap block, from the code that allocated it. Called by [`Names`];
+//! the recorder of the allocation provides the call stacks.
 
 use super::{Names, Placed};
 use crate::answer::TypeHandle;
@@ -11,22 +10,21 @@ use crate::module::CallResult;
 use crate::types::TypeId;
 use sunder_access::{Address, CodeAddress};
 
-/// Functions that wrap an allocation (`operator new`, allocators, factories) are
-/// looked through up to this many.
+/// How many functions around an allocation (`operator new`, allocators, factories) may be wrappers
+/// of it.
 const MAX_WRAPPERS: usize = 12;
 
 impl Names {
-    /// The type of a heap block of `size` bytes, or of its elements, as the
-    /// code that allocated it says: what the pointer that takes the result
-    /// points to, or what the function that allocates returns. `stack` holds
-    /// the return addresses, innermost first. A guess where a function
-    /// allocates one thing and returns another of fitting size; what accesses
-    /// say ([`Names::typed_access`]) counts more.
+    /// The type of a heap block of `size` bytes, or of its elements, according to the code that
+    /// allocated it: what the pointer that takes the result points to, or what the allocating
+    /// function returns. `stack` has the return addresses, innermost first. A guess if a function
+    /// allocates one type and returns another of fitting size; the types of accesses
+    /// ([`Names::typed_access`]) count more.
     pub fn allocated_type(&mut self, stack: &[CodeAddress], size: u64) -> Option<TypeHandle> {
         for &ret in stack.iter().take(MAX_WRAPPERS) {
             let placed = self.place(Address(ret.0.wrapping_sub(1)))?;
             if self.debug(placed.module).is_none() {
-                // The allocator itself, or a wrapper in a bare library.
+                // The allocator itself, or a wrapper in a library without debug information.
                 continue;
             }
             let call = self.call_before(placed)?;
@@ -50,11 +48,10 @@ impl Names {
         None
     }
 
-    /// The variable or field that holds what was allocated by the call stack
-    /// `stack` (return addresses, innermost first), as the user's code calls
-    /// it: what takes the result of the call, or the container that a library's
-    /// function stores it in. A function that returns what it allocated lets
-    /// its caller name it. `None` where nothing is sure.
+    /// The variable or field that holds a block that was allocated by the call stack `stack`
+    /// (return addresses, innermost first), as the user's code calls it: the one that takes the
+    /// result of the call, or the container in which a library's function stores it. If a function
+    /// returns the block, its caller is looked at. `None` if the holder is not certain.
     pub fn holder(&mut self, stack: &[CodeAddress]) -> Option<String> {
         let mut known: Option<String> = None;
         let mut by_library = false;
@@ -94,7 +91,7 @@ impl Names {
         known
     }
 
-    /// What is known of the call that ends before `placed`, one byte further.
+    /// The analysis of the call that returns to the address one byte after `placed`.
     fn call_before(&mut self, placed: Placed) -> Option<CallResult> {
         let executable = self.executable() == Some(placed.module);
         let after = LinkAddress(placed.link.0 + 1);

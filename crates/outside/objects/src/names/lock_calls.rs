@@ -1,11 +1,11 @@
-//! Which code takes and gives back a lock: the calls of the C library's and the
-//! languages' lock functions whose argument leads to an object. Samples show
-//! where in such a function the time goes, but not who called it; the program's
-//! code does. Called by the pipeline through [`Names::lock_calls_on`].
+//! The code that takes and releases a lock: calls of the lock functions of the C library and of the
+//! languages' libraries whose argument leads to an object. Samples show where in such a function
+//! the time goes, but not its caller; the program's code does. Called by the pipeline through
+//! [`Names::lock_calls_on`].
 //!
-//! Only what is sure counts: the argument is a variable with static storage, or
-//! a part of a record of the program's own that the object holds there. A function
-//! that hands on a parameter of its own stands for its callers, one level up.
+//! Only certain arguments count: a variable with static storage, or a part of a record of the
+//! program's own that the object has at that offset. If a function passes on its own parameter, its
+//! callers count instead, for one level.
 
 use super::{Names, Placed, is_backed};
 use crate::answer::{ObjectKind, ObjectName, Storage, TypeHandle};
@@ -18,8 +18,7 @@ use crate::types::{Shape, TypeId, TypeTable};
 use std::collections::{BTreeMap, HashMap};
 use sunder_access::{Address, CodeAddress, Mapping};
 
-/// Functions whose calls are analysed in one file: of programs with more calls
-/// the first ones in the file.
+/// How many functions with lock calls are analysed in one file; the others are skipped.
 const MAX_CALLS: usize = 2_000;
 /// Records nested deeper than this are taken for a broken file.
 const MAX_DEPTH: u32 = 64;
@@ -33,17 +32,17 @@ pub struct LockCall {
     pub callee: String,
 }
 
-/// A call of a lock function, and what it is given.
+/// A call of a lock function, and its argument.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     call: LockCall,
-    /// For a variable with static storage where that starts, else the record
-    /// that a pointer leads to: its name and size.
+    /// The start of a variable with static storage, or else the name and size of the record that
+    /// a pointer leads to.
     object: Reached,
-    /// Where in it the lock starts, up to multiples of `modulo` if that is not 0.
+    /// The lock's offset in the object, up to multiples of `modulo` if that is not 0.
     offset: u64,
     modulo: u64,
-    /// Bytes of the lock.
+    /// Size of the lock in bytes.
     size: u64,
 }
 
@@ -51,21 +50,21 @@ pub(super) struct Found {
 enum Reached {
     Static(Address),
     Record(String, u64),
-    /// Something of a library's type, through the variable of this name.
+    /// An object of a library's type, through the variable of this name.
     Named(String, String, u64),
 }
 
-/// A function that takes or gives back a lock.
+/// A function that takes or releases a lock.
 #[derive(Clone, Copy)]
 struct LockFunction {
-    /// Which argument is the lock's address.
+    /// The index of the argument that is the lock's address.
     argument: usize,
-    /// Bytes of the lock.
+    /// Size of the lock in bytes.
     size: u64,
 }
 
 impl LockFunction {
-    /// The function with this name, as a symbol table has it or readable.
+    /// The lock function of this name, mangled or readable.
     fn by_name(name: &str) -> Option<Self> {
         let first = |size| Some(Self { argument: 0, size });
         let second = |size| Some(Self { argument: 1, size });
@@ -133,7 +132,7 @@ impl LockFunction {
                 && record.ends_with("::Mutex<T>")
                 && method == "lock" =>
             {
-                // The first is the place for the guard.
+                // The first argument is the memory for the guard.
                 second(8)
             }
             _ if record.starts_with("std::sys::")
@@ -148,11 +147,10 @@ impl LockFunction {
 }
 
 impl Names {
-    /// The calls of lock functions in the program's code whose argument leads to
-    /// the lock of `object` that covers `offset`, by code address. `seen` is the
-    /// type that the object was seen through and the position of one value of it,
-    /// modulo its size, where that is known better than from the object itself.
-    /// Empty where nothing is sure.
+    /// The calls of lock functions in the program's code whose argument leads to the lock of
+    /// `object` that covers `offset`, by code address. `seen` is the type by which instructions
+    /// access the object and the position of one value of it, modulo its size, where that is known
+    /// better than from the object itself. Empty if nothing is certain.
     pub fn lock_calls_on(
         &mut self,
         object: &ObjectName,
@@ -178,8 +176,8 @@ impl Names {
         hits
     }
 
-    /// How code can lead to the byte at `offset` of `object`, each with the
-    /// position that the byte then has.
+    /// The ways in which code can reach the byte at `offset` of `object`, each with the byte's
+    /// offset from there.
     fn ways_to(
         &mut self,
         object: &ObjectName,
@@ -204,7 +202,7 @@ impl Names {
             let Some(size) = debug.types.size(ty).filter(|&s| s > 0) else {
                 break;
             };
-            // An array of the first one is a block of several.
+            // The block may be an array of the outermost record.
             if depth == 0 {
                 at = (at % size + size - phase % size) % size;
             }
@@ -260,7 +258,7 @@ impl Names {
             }
             seen.push(key);
             let placed = self.place(mapping.span.start).or_else(|| {
-                // The code may start inside its first page.
+                // The code may begin within its first page.
                 self.place(Address(mapping.span.end().0.saturating_sub(1)))
             });
             if let Some(placed) = placed {
@@ -323,7 +321,7 @@ impl Names {
     }
 }
 
-/// Where calls are looked at.
+/// The module and the data of a search.
 struct Search<'a> {
     module: &'a mut Module,
     options: &'a NameOptions,
@@ -334,9 +332,9 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Adds what the `calls` of the `functions` lock to `found`. The functions that
-    /// only hand on a lock of their caller's, by their first addresses: what they
-    /// are called with says which one it is.
+    /// Adds the locks of the `calls` in `functions` to `found`. Returns the functions that only
+    /// pass on their caller's lock, by their first addresses: their callers' arguments name the
+    /// lock.
     fn look_at(
         &mut self,
         calls: &[(u64, u64, usize)],
@@ -380,8 +378,8 @@ impl Search<'_> {
     }
 }
 
-/// Whether `ty` is a record of the program's own that has a name: what a
-/// `pthread_mutex_t` is inside, is in all of them.
+/// Whether `ty` is a record of the program's own with a name. Types such as `pthread_mutex_t` do
+/// not count: their fields are the same in all objects.
 fn is_named_record(types: &TypeTable, ty: TypeId) -> bool {
     let named = |ty| types.get(ty).is_some_and(|t| t.name.is_some());
     types.is_own_record(ty) && named(types.plain(ty)) && !is_opaque_type(types, ty)
@@ -392,7 +390,7 @@ fn is_opaque_type(types: &TypeTable, ty: TypeId) -> bool {
     name.is_some_and(path::is_opaque)
 }
 
-/// What `passed` leads to, and where in it.
+/// The object that `passed` leads to, and the offset in it.
 fn reached(debug: &mut Debug, passed: &Passed, bias: u64) -> Option<(Reached, u64, u64)> {
     let touched = passed.touched;
     match touched.storage {

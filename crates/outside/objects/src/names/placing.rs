@@ -1,6 +1,6 @@
-//! From runtime addresses to places in files: which mapping holds an address, how
-//! far above its link addresses its file was loaded, and which file that is, also
-//! if its path leads elsewhere by now. Used by all questions to [`Names`].
+//! From runtime addresses to link addresses: which mapping holds an address, how far above its link
+//! addresses the file is loaded, and which file it is, even if its path now leads to another file.
+//! All queries of [`Names`] use it.
 
 use super::Names;
 use crate::image::{Image, ImageError, LinkAddress};
@@ -18,9 +18,8 @@ pub(crate) struct Placed {
 }
 
 impl Names {
-    /// The program itself: the ELF file that is mapped lowest, as the kernel
-    /// places position-independent and fixed executables alike below the
-    /// libraries.
+    /// The program itself: the ELF file with the lowest mapping. The kernel maps executables,
+    /// whether position-independent or fixed, below the libraries.
     pub(super) fn executable(&mut self) -> Option<usize> {
         let lowest = self.mappings.iter().find(|m| is_backed(m))?.clone();
         self.module(&lowest)
@@ -41,14 +40,13 @@ impl Names {
         image.holds(link).then_some(Placed { module, link, bias })
     }
 
-    /// Runtime address minus link address of the file that `mapping` is of.
+    /// Runtime address minus link address, for the file of `mapping`.
     pub(super) fn bias(&self, module: usize, mapping: &Mapping) -> Option<u64> {
         let image = &self.modules.get(module)?.image;
         let (offset, address) = image.first_page()?;
         let same = |m: &&Mapping| m.path == mapping.path && m.inode == mapping.inode;
-        // The lowest first page that fits: two segments may share a page of the
-        // file, which is then mapped twice with the same offset, and a file may
-        // be loaded twice.
+        // The lowest mapping that fits the first page: two segments may share a page of the file,
+        // which is then mapped twice at the same offset, and a file may be loaded twice.
         let starts = self
             .mappings
             .iter()
@@ -60,13 +58,13 @@ impl Names {
             image.maps(link, mapping.file_offset)
         };
         biases.find(fits).or_else(|| {
-            // Observers may know the executable mappings only.
+            // Observers may report executable mappings only.
             let link = image.link_address(mapping.file_offset, mapping.execute)?;
             Some(mapping.span.start.0.wrapping_sub(link.0))
         })
     }
 
-    /// The file mapping that `bss`, an anonymous mapping, continues.
+    /// The mapping of the file before `bss`, an anonymous mapping that continues it.
     fn file_before(&self, bss: &Mapping) -> Option<Mapping> {
         if !bss.path.is_empty() && bss.path != "[heap]" {
             return None;
@@ -108,7 +106,7 @@ impl Names {
 
     fn open(&mut self, mapping: &Mapping) -> Option<Image> {
         let opened = self.file_of(mapping).and_then(|path| Image::open(&path));
-        // Data files are mapped too; only code without names is worth a word.
+        // Data files are mapped, too; only missing names of code are reported.
         let same = |m: &Mapping| m.execute && m.path == mapping.path;
         if let Err(error) = &opened
             && self.mappings.iter().any(same)
@@ -122,7 +120,7 @@ impl Names {
         opened.ok()
     }
 
-    /// A path that leads to the file that was mapped.
+    /// A path that opens the file that was mapped.
     pub(super) fn file_of(&self, mapping: &Mapping) -> Result<PathBuf, ImageError> {
         let path = self.options.rooted(Path::new(&mapping.path));
         if !is_replaced(&path, mapping) && path.exists() {
@@ -137,15 +135,15 @@ impl Names {
         }
     }
 
-    /// A way to the file that `mapping` is of, for when its path leads to another
-    /// file by now, or to none: `None` if the kernel refused it.
+    /// Sets another path to the file of `mapping`, for the time when its own path leads to another
+    /// file or to none. `None` means that the kernel refused it.
     pub fn set_way(&mut self, mapping: &Mapping, way: Option<PathBuf>) {
         let key = (file_name_of(mapping).to_owned(), mapping.inode);
         self.ways.insert(key, way);
     }
 
-    /// The way to the program's own file, if `mapping` is of that. On overlays
-    /// the device's number says nothing, but the inode's does.
+    /// The path to the program's own file, if `mapping` is of that. On overlays the device numbers
+    /// differ, so only the inode numbers are compared.
     fn running_image(&self, mapping: &Mapping) -> Option<PathBuf> {
         use std::os::unix::fs::MetadataExt;
         let path = self.options.executable.as_ref()?;
@@ -154,9 +152,9 @@ impl Names {
     }
 }
 
-/// Whether the file at `path` is not the one that was mapped. On file systems
-/// without a device of their own, such as the overlays of containers, the two
-/// numbers may differ for the same file, so nothing is said.
+/// Whether the file at `path` is another one than the mapped one. On file systems without a device
+/// of their own, such as the overlays of containers, the device numbers may differ for the same
+/// file, so the answer is no.
 fn is_replaced(path: &Path, mapping: &Mapping) -> bool {
     use std::os::unix::fs::MetadataExt;
     if file_name_of(mapping) != mapping.path {
@@ -169,7 +167,7 @@ fn is_replaced(path: &Path, mapping: &Mapping) -> bool {
     mapping.inode != 0 && found.ino() != mapping.inode && major != 0
 }
 
-/// The path of the file that `mapping` is of, also if it has been deleted since.
+/// The path of the file of `mapping`, without the mark of deleted files.
 pub fn file_name_of(mapping: &Mapping) -> &str {
     let path = mapping.path.as_str();
     path.strip_suffix(" (deleted)").unwrap_or(path)

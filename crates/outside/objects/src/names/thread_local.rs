@@ -1,8 +1,7 @@
-//! Thread-local variables: which thread's block of which module holds an
-//! address. The program's own block lies at a distance below the thread pointer
-//! that its file tells; those of libraries are where the process says
-//! ([`crate::tls`]), which has to be asked while it lives. Where two blocks
-//! claim an address, it has no name.
+//! Thread-local variables: the thread and the module whose block holds an address. The file of the
+//! program tells the distance of its block below the thread pointer. The blocks of libraries are
+//! known only from the process ([`crate::tls`]), which must be read while it lives. An address in
+//! two blocks has no name.
 
 use super::{Names, is_backed, is_c_library};
 use crate::answer::{HeapBlock, ObjectContext, ObjectKind, ObjectName, ThreadPointer};
@@ -12,29 +11,29 @@ use crate::tls::{self, Library, MOST_DISTANCE, Read, Told};
 use std::collections::{HashMap, HashSet};
 use sunder_access::{Address, Mapping, Mappings, ThreadId};
 
-/// Blocks that are remembered at most.
+/// How many blocks are remembered.
 const MOST_BLOCKS: usize = 1 << 16;
 
-/// What is known of the thread-local blocks of libraries.
+/// The known thread-local blocks of libraries.
 #[derive(Default)]
 pub(super) struct Blocks {
     libraries: Vec<Known>,
     /// By path and inode; `None` for files without thread-local variables.
     numbers: HashMap<(String, u64), Option<usize>>,
-    /// Blocks that were seen in a thread's table: library, start, thread.
+    /// Blocks that were read from a thread's table: library, start, thread.
     seen: HashSet<(usize, u64, ThreadId)>,
 }
 
 struct Known {
     file: Library,
-    /// A mapping of it.
+    /// One of its mappings.
     mapping: Mapping,
-    /// Where it is loaded: runtime address minus link address.
+    /// Runtime address minus link address.
     bias: u64,
-    /// How far below the thread pointer its block starts, once that is known to
-    /// be the same in all threads.
+    /// The distance of its block below the thread pointer, once it is known to be the same in all
+    /// threads.
     distance: Option<u64>,
-    /// It was unloaded and loaded again: there is no distance for all times.
+    /// It was unloaded and loaded again, so no distance holds for the whole run.
     moved: bool,
 }
 
@@ -48,11 +47,10 @@ struct Candidate {
 }
 
 impl Names {
-    /// Learns where the blocks of thread-local variables of libraries lie, from
-    /// the living process that has `mappings`: those of `threads` that are given
-    /// in this and other calls. `read` fills the bytes with the process's memory
-    /// from the address on and says whether it could. Costs little once the
-    /// places are known; blocks that come later need another call.
+    /// Reads from the living process with `mappings` where the blocks of libraries' thread-local
+    /// variables lie, for `threads`; earlier calls for other threads still count. `read` fills the
+    /// bytes with the process's memory from the address on and returns whether it could. A call
+    /// costs little once the blocks are known; blocks that are made later need another call.
     pub fn read_thread_locals(
         &mut self,
         mappings: &Mappings,
@@ -62,7 +60,7 @@ impl Names {
         let loaded = self.loaded_libraries(mappings);
         let mut numbers: HashMap<u64, Option<usize>> = HashMap::new();
         if self.program_has_thread_locals(mappings) {
-            // The program is always the first.
+            // Module 1 is always the program.
             numbers.insert(1, None);
         }
         for index in loaded {
@@ -73,7 +71,7 @@ impl Names {
             match known.file.told(known.bias, read) {
                 Some(Told::Distance(distance)) if !known.moved => known.distance = Some(distance),
                 Some(Told::Module(number)) => {
-                    // Two that claim a number are both wrong.
+                    // If two claim one number, neither gets it.
                     let claim = numbers.entry(number).or_insert(Some(index));
                     *claim = claim.filter(|&other| other == index);
                 }
@@ -179,7 +177,7 @@ impl Names {
         }
         for (index, of_threads) in distances {
             let known = &mut self.blocks.libraries[index];
-            // The heap never lies at one distance from all threads.
+            // Blocks on the heap never lie at one distance from all threads.
             if let [first, others @ ..] = &of_threads[..]
                 && !others.is_empty()
                 && others.iter().all(|d| d == first)
@@ -209,7 +207,7 @@ impl Names {
             None => self.executable()?,
         };
         let mut object = self.variable_of_block(module, address, first.start)?;
-        // Threads that came one after the other had the same memory.
+        // Threads that lived one after the other may have had the same memory.
         let only = found.iter().all(|c| c.thread == first.thread);
         let mut touching = found
             .iter()
@@ -266,8 +264,8 @@ impl Names {
         })
     }
 
-    /// Whether the dynamic loader allocated `block`: it keeps the thread-local
-    /// blocks of libraries that were loaded late on the program's heap.
+    /// Whether the dynamic loader allocated `block`: it keeps the thread-local blocks of libraries
+    /// that were loaded later on the program's heap.
     pub(super) fn is_of_loader(&self, block: &HeapBlock) -> bool {
         let caller = block.allocation.first();
         let mapping = caller.and_then(|c| self.mappings.at(Address(c.0)));
@@ -312,7 +310,7 @@ fn same_file(one: &Mapping, other: &Mapping) -> bool {
     one.path == other.path && one.inode == other.inode
 }
 
-/// Runtime address minus link address of the file that `mapping` is of.
+/// Runtime address minus link address, for the file of `mapping`.
 fn bias(file: &Library, mapping: &Mapping, mappings: &Mappings) -> Option<u64> {
     let (offset, address) = file.first_page;
     let first = mappings
@@ -321,7 +319,7 @@ fn bias(file: &Library, mapping: &Mapping, mappings: &Mappings) -> Option<u64> {
     Some(first.span.start.0.wrapping_sub(address))
 }
 
-/// Whether the process's C library is glibc, whose tables of blocks are known.
+/// Whether the process's C library is glibc, whose layout of the table of blocks is known.
 fn uses_glibc(mappings: &Mappings) -> bool {
     let mut all = mappings.iter().filter(|m| is_c_library(&m.path));
     all.any(|m| {

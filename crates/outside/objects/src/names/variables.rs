@@ -1,4 +1,4 @@
-//! All variables of a program, for whoever asks for one by name.
+//! All variables of a program, for remedies that look for one by its name.
 
 use super::{Names, is_backed};
 use crate::answer::{ObjectContext, ObjectKind, ObjectName};
