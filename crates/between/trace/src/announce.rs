@@ -1,17 +1,16 @@
-//! What a library inside an emulated program (`crates/inside/announce`) tells the
-//! emulator's plugin (`crates/inside/emulator`), which sees instructions and accesses
-//! but neither registers nor functions.
+//! The messages of a library inside an emulated program (`crates/inside/announce`) to the
+//! emulator's plugin (`crates/inside/emulator`), which sees instructions and accesses but neither
+//! registers nor functions.
 //!
-//! The library fills a [`Record`] and executes one instruction, the *bell*,
-//! whose bytes occur nowhere else: `mov qword ptr [rdi + BELL_DISTANCE],
-//! BELL_MARK`, with `rdi` that far below the record. The plugin sees the store
-//! and reads the record at its address. Without the plugin it is a store to
-//! memory that nobody reads.
+//! The library fills a [`Record`] and executes one instruction, the *bell*, whose bytes occur
+//! nowhere else: `mov qword ptr [rdi + BELL_DISTANCE], BELL_MARK`, with `rdi` that far below the
+//! record. The plugin sees the store and reads the record at its address. Without the plugin the
+//! store has no effect: the record is not read.
 
-/// The displacement in the bell, and the value that it stores: 64 bits that no
-/// compiler puts into one instruction.
+/// The displacement in the bell; with [`BELL_MARK`], 64 bits that no compiler puts into one
+/// instruction.
 pub const BELL_DISTANCE: i32 = 0x5ade_b311;
-/// See [`BELL_DISTANCE`]. Not negative, since the store extends its sign.
+/// The value that the bell stores. Not negative, because the store extends its sign.
 pub const BELL_MARK: i32 = 0x3c70_91e5;
 
 /// The bytes of the bell.
@@ -21,7 +20,7 @@ pub const BELL: [u8; 11] = {
     [0x48, 0xc7, 0x87, a, b, c, d, e, f, g, h]
 };
 
-/// What is told. Aligned so that it lies on one page.
+/// One message. Aligned so that it lies on one page.
 #[repr(C, align(32))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -35,15 +34,15 @@ pub struct Record {
     pub detail: u64,
 }
 
-/// What a record says.
+/// The kinds of messages.
 pub mod kind {
     /// A block was allocated. Code: [`crate::slot::alignment_code`].
     pub const ALLOCATE: u64 = 1;
     /// A block is about to be freed.
     pub const FREE: u64 = 2;
-    /// Something is about to be released.
+    /// A synchronisation object is about to be released.
     pub const BEFORE: u64 = 3;
-    /// Something was acquired.
+    /// A synchronisation object was acquired.
     pub const AFTER: u64 = 4;
 
     /// [`ALLOCATE`] with its code.
@@ -51,7 +50,7 @@ pub mod kind {
         ALLOCATE | (code as u64) << 8
     }
 
-    /// The kind and the code of what was told.
+    /// The kind and the code of a message's [`super::Record::kind`].
     pub const fn parts(told: u64) -> (u64, u8) {
         (told & 0xff, (told >> 8) as u8)
     }

@@ -1,7 +1,6 @@
-//! Blocks: the file after its first sixteen bytes is a sequence of them, each
-//! complete in itself. A header of [`HEADER_BYTES`] bytes with a checksum of its
-//! own, then the payload. So a damaged payload is skipped by its length, and a
-//! damaged header by looking for the next sound one.
+//! Blocks: after its prefix the file is a sequence of them, each complete in itself: a header of
+//! [`HEADER_BYTES`] bytes with a checksum of its own, then the payload. So a reader skips a damaged
+//! payload by its length, and a damaged header by searching for the next valid one.
 
 use twox_hash::XxHash3_64;
 
@@ -11,16 +10,16 @@ pub const HEADER_BYTES: usize = 72;
 /// The first bytes of every block.
 pub const BLOCK_MAGIC: [u8; 4] = *b"SbLk";
 
-/// No block's payload is larger, stored or unpacked: what a damaged length can
-/// make a reader allocate.
+/// The largest payload, stored or unpacked. It limits how much a reader allocates for a damaged
+/// length.
 pub const LARGEST_PAYLOAD: usize = 4 << 20;
 
-/// What a block holds.
+/// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Who was recorded where: [`crate::meta::Header`]. The first block.
+    /// The recorded program, time and machine: [`crate::meta::Header`]. The first block.
     Header = 1,
     /// Slots of one thread.
     Events = 2,
@@ -49,7 +48,7 @@ impl Kind {
 /// A block's header. Ticks are those of the recording machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// What it holds. `None`: a kind of a later version, to be skipped.
+    /// The content. `None`: a kind of a later version, to be skipped.
     pub kind: Option<Kind>,
     /// Whether the payload is compressed (Zstandard).
     pub compressed: bool,
@@ -57,11 +56,11 @@ pub struct BlockHeader {
     pub stored: u32,
     /// Bytes of the payload unpacked.
     pub unpacked: u32,
-    /// The thread, by its index in this trace, from 1; 0 where none is meant.
+    /// The thread, by its index in this trace, from 1; 0 for blocks of no thread.
     pub thread: u32,
     /// The number of this block among the thread's event blocks, from 0.
     pub sequence: u32,
-    /// How many slots or entries.
+    /// How many slots or entries the payload has.
     pub count: u32,
     /// The thread's kernel id.
     pub tid: u32,
@@ -74,7 +73,7 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// A header for a small uncompressed block that belongs to no thread.
+    /// A header for a small uncompressed block of no thread.
     pub const fn plain(kind: Kind, bytes: u32, count: u32) -> Self {
         Self {
             kind: Some(kind),
@@ -123,8 +122,8 @@ impl BlockHeader {
         bytes
     }
 
-    /// The header in `bytes` and the checksum that its payload must have;
-    /// `None` if this is no sound header.
+    /// The header in `bytes`, and the checksum that its payload must have; `None` if it is not
+    /// valid.
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Option<(Self, u64)> {
         let four = |at: usize| {
             let part = bytes.get(at..at + 4)?.try_into().ok()?;

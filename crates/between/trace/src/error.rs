@@ -1,54 +1,54 @@
-//! What can go wrong when a trace is read.
+//! Errors of reading a trace.
 
 use std::path::PathBuf;
 
-/// Why a trace can't be read. Damage within a sound file is no error: the good
-/// part is read and [`crate::read::Summary`] says what is missing.
+/// Why a trace can't be read. Damage inside of a valid file is no error: the undamaged part is
+/// read, and [`crate::read::Summary`] says what is missing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// The file can't be opened or read.
     #[error("cannot read {path}: {source}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of opening or reading it.
         source: std::io::Error,
     },
-    /// It is not seekable: a pipe or a device.
+    /// The file is not seekable: a pipe or a device.
     #[error("{path} is no regular file; a trace must be one, because it is read in time's order")]
     NotAFile {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// It has no byte.
+    /// The file is empty.
     #[error("{path} is empty: nothing was recorded, or the recording was cut off at its start")]
     Empty {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// It begins with something else.
+    /// The file does not begin with the magic bytes of a trace.
     #[error("{path} is no trace: it does not begin as one")]
     Foreign {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// It was written by a newer Sunder.
+    /// The file was written by a newer Sunder.
     #[error(
         "{path} is a trace of version {version}, and this Sunder reads versions up to {newest}; use a newer Sunder"
     )]
     Newer {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The version in the file.
         version: u32,
-        /// What we read.
+        /// The newest version that this program reads.
         newest: u32,
     },
-    /// The part that says who was recorded is damaged or missing.
+    /// The header, which names the recorded program, is damaged or missing.
     #[error("{path} is cut off or damaged at its start: it has no readable header")]
     NoHeader {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
 }

@@ -1,5 +1,5 @@
-//! Small payloads field by field: little-endian numbers and byte strings with a
-//! 32-bit length before them. Writing is without heap, reading without trust.
+//! Small payloads field by field: little-endian numbers, and byte strings after a 32-bit length.
+//! Writing needs no heap; reading trusts nothing.
 
 /// Writes fields into memory of fixed size.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Starts at the front of `to`.
+    /// Writes from the front of `to`.
     pub const fn new(to: &'a mut [u8]) -> Self {
         Self {
             to,
@@ -55,13 +55,13 @@ impl<'a> Fields<'a> {
         !self.overflow
     }
 
-    /// What was written; `None` if not all of it fitted.
+    /// The written bytes; `None` if not all fields fitted.
     pub fn written(&self) -> Option<&[u8]> {
         self.to.get(..self.len).filter(|_| !self.overflow)
     }
 }
 
-/// Reads fields off the front.
+/// Reads fields from the front.
 #[derive(Clone, Copy, Debug)]
 pub struct Parse<'a>(pub &'a [u8]);
 

@@ -2,13 +2,12 @@
 //! allocations, threads and synchronisation (design 4.6). `docs/design/trace.md`
 //! describes it byte by byte.
 //!
-//! Two sides. [`record`] runs inside the program that is recorded (the
-//! instrumented runtime, an emulator's plugin): it never panics, never uses the
-//! heap, and makes raw system calls only. [`read`] runs outside and trusts
-//! nothing in the file. Between them lie the pieces that both use: [`slot`],
+//! It has two sides. [`record`] runs inside the recorded program (the instrumented runtime, an
+//! emulator's plugin): it never panics, never uses the heap, and makes raw system calls only.
+//! [`read`] runs outside and trusts nothing in the file. Both use the parts in between: [`slot`],
 //! [`block`], the codec and [`meta`].
 //!
-//! This crate must not know who records or what is asked of a trace.
+//! This crate must not depend on which recorder writes a trace or on what a trace is read for.
 
 pub mod announce;
 pub mod block;

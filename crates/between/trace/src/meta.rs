@@ -1,5 +1,5 @@
-//! What a trace says about itself: the progress record at its start, and the
-//! payloads of its header, stacks, modules and end blocks.
+//! A trace's data about itself: the progress record at its start, and the payloads of its header,
+//! stacks, modules and end blocks.
 
 use crate::block::checksum;
 use crate::fields::{Fields, Parse};
@@ -8,15 +8,14 @@ use crate::{MAGIC, VERSION};
 /// Bytes before the first block: magic, version, progress.
 pub const PREFIX_BYTES: usize = 128;
 
-/// How far a recording has come. It stands at the start of the file and is
-/// written over while the recording goes on, so that a recording that ended
-/// badly says why.
+/// The progress of a recording, at the start of the file. The recorder overwrites it during the
+/// recording, so that a recording that ends badly tells the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// What is known of the end.
+    /// Whether and how the recording ended.
     pub state: State,
-    /// Why: for [`State::Failed`] and [`State::WentOn`] the system's error number,
-    /// for [`State::Died`] the signal's number.
+    /// The reason: for [`State::Failed`] and [`State::WentOn`] the system's error number, for
+    /// [`State::Died`] the signal's number.
     pub errno: u32,
     /// Bytes of the file that are written or reserved.
     pub bytes: u64,
@@ -26,25 +25,25 @@ pub struct Progress {
     pub others: u64,
     /// Threads so far.
     pub threads: u32,
-    /// Events that were seen and could not be recorded.
+    /// How many events could not be recorded.
     pub lost: u64,
 }
 
 /// See [`Progress::state`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// It goes on, or was cut off: the program was killed.
+    /// The recording goes on, or was cut off because the program was killed.
     #[default]
     Recording,
-    /// All was written.
+    /// Everything was written.
     Complete,
     /// The file could not be written any more; the program went on.
     Failed,
-    /// The program was killed by a signal, or (0) ended without a word to the
-    /// C library. The one who waited for it says so; see [`note_death`].
+    /// The program was killed by a signal, or (0) ended without calling the C library's exit. The
+    /// process that waited for it notes this; see [`note_death`].
     Died,
-    /// The recording ended where the program was to execute another one. That
-    /// failed, and the program went on.
+    /// The recording ended because the program was about to execute another one. That failed, and
+    /// the program went on.
     WentOn,
 }
 
@@ -75,8 +74,8 @@ impl Progress {
         bytes
     }
 
-    /// The progress in the first bytes of a file; `None` if it is damaged.
-    /// Magic and version are not looked at.
+    /// The progress in the first bytes of a file; `None` if it is damaged. Does not check magic and
+    /// version.
     pub fn from_prefix(prefix: &[u8; PREFIX_BYTES]) -> Option<Self> {
         let sum = Parse(&prefix[PREFIX_BYTES - 8..]).u64()?;
         if sum != checksum(&prefix[16..PREFIX_BYTES - 8]) {
@@ -107,9 +106,8 @@ impl Progress {
     }
 }
 
-/// Notes in the recording `file` why it ended, if it says that it goes on: its
-/// process is gone, killed by `signal` or (0) ended by itself. Whether it was
-/// noted.
+/// Notes in the file of a recording that goes on, according to its progress, why it ended: its
+/// process was killed by `signal`, or (0) ended by itself. Returns whether it was noted.
 ///
 /// # Errors
 /// If the file can't be read or written.
@@ -136,7 +134,7 @@ pub fn note_death(file: &std::fs::File, signal: u32) -> std::io::Result<bool> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Via {
-    /// By hooks that a compiler put in.
+    /// By hooks that a compiler inserted.
     Instrumented,
     /// By an emulator's plugin.
     Emulated,
@@ -153,7 +151,7 @@ impl Via {
         }
     }
 
-    /// As reports print it.
+    /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Other => "other",
@@ -163,7 +161,7 @@ impl Via {
     }
 }
 
-/// What the ticks of a trace are.
+/// The clock of a trace's ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Nanoseconds of `CLOCK_MONOTONIC`.
@@ -172,14 +170,14 @@ pub enum Clock {
     Tsc,
 }
 
-/// Who was recorded, where and when, as the recorder has it at hand.
+/// The recorded program, time and machine, borrowed by the recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderParts<'a> {
-    /// How.
+    /// The kind of recording.
     pub via: Via,
-    /// What ticks are.
+    /// The clock of the ticks.
     pub clock: Clock,
-    /// Bytes of the machine's cache line; 0: unknown.
+    /// Size of the machine's cache line in bytes; 0: unknown.
     pub line_size: u32,
     /// The process.
     pub process: u32,
@@ -216,14 +214,14 @@ impl HeaderParts<'_> {
     }
 }
 
-/// Who was recorded, where and when.
+/// The recorded program, time and machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// How.
+    /// The kind of recording.
     pub via: Via,
-    /// What ticks are.
+    /// The clock of the ticks.
     pub clock: Clock,
-    /// Bytes of the machine's cache line; 0: unknown.
+    /// Size of the machine's cache line in bytes; 0: unknown.
     pub line_size: u32,
     /// The process.
     pub process: u32,
@@ -282,19 +280,19 @@ pub struct Segment {
     pub flags: u32,
 }
 
-/// A loaded file, as the recorder has it at hand.
+/// A loaded file, borrowed by the recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleParts<'a> {
-    /// What is added to the file's addresses.
+    /// The bias that is added to the file's addresses.
     pub base: u64,
-    /// The file.
+    /// The path of the file.
     pub path: &'a [u8],
-    /// Its build id, or nothing.
+    /// Its build ID; empty if there is none.
     pub build_id: &'a [u8],
 }
 
-/// Writes the modules of one block: each is begun, gets its segments, and ends
-/// when the next is begun or the block is done.
+/// Writes the modules of one block: each is begun, gets its segments, and ends when the next is
+/// begun or the block is done.
 #[derive(Debug)]
 pub struct ModuleWriter<'a> {
     fields: Fields<'a>,
@@ -303,7 +301,7 @@ pub struct ModuleWriter<'a> {
 }
 
 impl<'a> ModuleWriter<'a> {
-    /// Into `to`.
+    /// Writes into `to`.
     pub const fn new(to: &'a mut [u8]) -> Self {
         Self {
             fields: Fields::new(to),
@@ -335,7 +333,7 @@ impl<'a> ModuleWriter<'a> {
         self.fields.fits()
     }
 
-    /// Bytes and modules written.
+    /// How many bytes and modules were written.
     pub const fn done(&self) -> (usize, u32) {
         (self.whole, self.count)
     }
@@ -344,11 +342,11 @@ impl<'a> ModuleWriter<'a> {
 /// A loaded file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// What is added to the file's addresses.
+    /// The bias that is added to the file's addresses.
     pub base: u64,
-    /// The file.
+    /// The path of the file.
     pub path: String,
-    /// Its build id, or nothing.
+    /// Its build ID; empty if there is none.
     pub build_id: Vec<u8>,
     /// Its loaded parts.
     pub segments: Vec<Segment>,
@@ -379,8 +377,7 @@ impl Module {
     }
 }
 
-/// Appends a call stack to `fields`: its number and its return addresses, the
-/// innermost first.
+/// Appends a call stack to `fields`: its number and its return addresses, innermost first.
 pub(crate) fn write_stack(fields: &mut Fields<'_>, id: u32, frames: &[u64]) {
     fields.u32(id);
     fields.u32(frames.len() as u32);
@@ -421,17 +418,17 @@ pub enum Reason {
 /// The record that ends a complete trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// Threads.
+    /// How many threads were recorded.
     pub threads: u32,
-    /// Blocks of events.
+    /// How many blocks of events were written.
     pub blocks: u64,
-    /// Accesses.
+    /// How many accesses were recorded.
     pub accesses: u64,
-    /// Other events.
+    /// How many other events were recorded.
     pub others: u64,
-    /// Events that were seen and could not be recorded.
+    /// How many events could not be recorded.
     pub lost: u64,
     /// Ticks at the end.
     pub ticks: u64,

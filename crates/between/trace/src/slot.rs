@@ -1,7 +1,6 @@
-//! The unit of recording: sixteen bytes for each event, which every recorder
-//! writes and the codec packs. A value (mostly a data address) and a key that
-//! says what it is (mostly an instruction, with the kind and the width of the
-//! access).
+//! The unit of recording: sixteen bytes for each event, which every recorder writes and the codec
+//! packs. A slot is a value (mostly a data address) and a key that says what it is (mostly an
+//! instruction, with the kind and the width of the access).
 
 use sunder_access::Kind;
 
@@ -9,7 +8,7 @@ use sunder_access::Kind;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// The address touched, or what the tag says.
+    /// The accessed address, or what the tag says.
     pub value: u64,
     /// Bits 0 to 47: instruction address or payload; 48 to 55: width or code;
     /// 56 to 63: tag. Zero: the slot is empty.
@@ -25,7 +24,7 @@ pub struct Key(pub u64);
 pub const PAYLOAD: u64 = (1 << 48) - 1;
 
 impl Key {
-    /// A key of these parts; bits of the payload beyond 48 are cut off.
+    /// A key of these parts; keeps 48 bits of the payload.
     #[inline]
     pub const fn new(tag: u8, code: u8, payload: u64) -> Self {
         Self((tag as u64) << 56 | (code as u64) << 48 | payload & PAYLOAD)
@@ -37,7 +36,7 @@ impl Key {
         (self.0 >> 56) as u8
     }
 
-    /// The width of an access in bytes; the kind of synchronisation.
+    /// The width of an access in bytes, or the kind of synchronisation.
     #[inline]
     pub const fn code(self) -> u8 {
         (self.0 >> 48) as u8
@@ -50,7 +49,7 @@ impl Key {
     }
 }
 
-/// What a slot is.
+/// The meaning of a slot.
 pub mod tag {
     /// A plain load. Value: address; code: width; payload: instruction.
     pub const READ: u8 = 1;
@@ -83,19 +82,19 @@ pub mod tag {
     pub const MARK: u8 = 22;
     /// The calling thread's stack. Value: its lowest address; payload: bytes.
     pub const STACK: u8 = 23;
-    /// A frame that waits in the thread creation that follows, the innermost first.
-    /// Value: its stack pointer at its call, which is the canonical frame address of the
-    /// frame before; payload: where that call returns to; 0 ends the list, and the value is
-    /// the last frame's canonical frame address, or 0.
+    /// A stack frame of the thread that waits in the following thread creation, innermost first.
+    /// Value: the frame's stack pointer at its call, which is the canonical frame address of the
+    /// frame before; payload: the return address of that call. A payload of 0 ends the list; its
+    /// value is the last frame's canonical frame address, or 0.
     pub const FRAME: u8 = 24;
-    /// Ticks of the clock at this place. Not an event: the codec takes these out
-    /// of the stream and gives every slot a time.
+    /// Ticks of the clock at this position. Not an event: the codec removes stamps and gives every
+    /// slot a time.
     pub const STAMP: u8 = 32;
 }
 
-/// The code of a [`tag::SIZE`]: 1 for an allocation that asked for no alignment, else the
-/// base-2 logarithm of what it asked for plus 1. An allocator rounds what is not a power of
-/// two up to one. Recorders that do not know leave 0, as all did at first.
+/// The code of a [`tag::SIZE`]: 1 for an allocation without a requested alignment, else the base-2
+/// logarithm of the alignment plus 1. An allocator rounds an alignment up to a power of two.
+/// Recorders that do not know it write 0, as the first ones did.
 pub const fn alignment_code(alignment: usize) -> u8 {
     match alignment.checked_next_power_of_two() {
         Some(power) => power.trailing_zeros() as u8 + 1,
@@ -103,7 +102,7 @@ pub const fn alignment_code(alignment: usize) -> u8 {
     }
 }
 
-/// The alignment that [`alignment_code`] made `code` of; `None` if nobody told it.
+/// The alignment with this [`alignment_code`]; `None` if the recorder did not know it.
 pub const fn alignment(code: u8) -> Option<u64> {
     match code {
         1..=64 => Some(1 << (code - 1)),
@@ -145,7 +144,7 @@ impl Slot {
 
 macro_rules! sync_kinds {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
-        /// What a thread did to a synchronisation object.
+        /// The action of a thread on a synchronisation object.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         #[non_exhaustive]
@@ -165,7 +164,7 @@ macro_rules! sync_kinds {
                 }
             }
 
-            /// As `sunder trace dump` prints it.
+            /// The name in the output of `sunder trace dump`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
@@ -215,7 +214,7 @@ sync_kinds! {
     ThreadJoin = 18, "thread-join";
     /// A fence.
     Fence = 19, "fence";
-    /// An annotation: what was done before happens before what follows the
+    /// An annotation: what the thread did before it happens before all that follows a
     /// [`Sync::HappensAfter`] of the same object.
     HappensBefore = 20, "happens-before";
     /// See [`Sync::HappensBefore`].
@@ -248,7 +247,7 @@ mod tests {
         ] {
             assert_eq!(alignment(alignment_code(asked)), Some(told), "{asked}");
         }
-        // No power of two of 64 bits is as large.
+        // No power of two of 64 bits is so large.
         assert_eq!(alignment(alignment_code(usize::MAX)), None);
     }
 

@@ -4,7 +4,7 @@
 /// The longest number in bytes.
 pub const LONGEST: usize = 10;
 
-/// Small magnitudes of both signs to small numbers.
+/// Maps small magnitudes of both signs to small numbers.
 #[inline]
 pub const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
@@ -16,8 +16,8 @@ pub const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// A column that is being written, in memory of fixed size. What does not fit is
-/// dropped and remembered: the block is then given up as a whole.
+/// A column that is being written, in memory of fixed size. A number that does not fit is dropped
+/// and remembered: the whole block is then discarded.
 #[derive(Debug)]
 pub struct Column<'a> {
     bytes: &'a mut [u8],
@@ -55,14 +55,14 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// What was written; nothing if not all of it fitted.
+    /// The written bytes; `None` if not all numbers fitted.
     pub fn written(&self) -> Option<&[u8]> {
         self.bytes.get(..self.len).filter(|_| !self.overflow)
     }
 }
 
-/// Reads numbers off the front of `bytes`. A number that is cut off or longer
-/// than 64 bits is `None`.
+/// Reads numbers from the front of `bytes`. A number that is cut off or longer than 64 bits is
+/// `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Numbers {
     at: usize,
@@ -70,7 +70,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// The numbers in `start..end` of a buffer that is given with each call.
+    /// The numbers in `start..end` of a buffer, which each call gets.
     pub const fn new(start: usize, end: usize) -> Self {
         Self { at: start, end }
     }

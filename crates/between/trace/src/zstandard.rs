@@ -1,24 +1,22 @@
-//! Zstandard without the heap: the context lives in memory of ours. The only
-//! place that calls the C library.
+//! Zstandard without the heap: its context is in memory of this crate. The only module that calls
+//! the C library of Zstandard.
 
 use core::ptr::{NonNull, null_mut};
 
-/// The level: 3 is where the size stops falling much and the time has not begun
-/// to rise.
+/// The compression level: above 3, the size falls little and the time rises.
 const LEVEL: i32 = 3;
 
-/// Bytes for a context of that level, with some to spare; asked for when the
-/// context is made.
+/// Bytes for a context of that level, with some to spare; checked when the context is made.
 const MEMORY: usize = 2 << 20;
 
-/// A compressor in place. All zeroes is a valid value: nothing was made yet.
-/// It must not be moved once used, which [`crate::Encoder`] sees to.
+/// A compressor in place. Zero bytes are a valid value: one without a context. It must not be moved
+/// once used, which [`crate::Encoder`] makes sure of.
 #[repr(C, align(64))]
 pub struct Compressor {
     memory: [u8; MEMORY],
     /// Points into `memory`.
     context: Option<NonNull<zstd_sys::ZSTD_CCtx>>,
-    /// Where `memory` was when the context was made.
+    /// The address of `memory` when the context was made.
     made_at: usize,
 }
 
@@ -84,8 +82,7 @@ mod tests {
     #[test]
     fn what_was_compressed_comes_back_and_nothing_else() {
         let memory = crate::record::system::map(size_of::<Compressor>(), 4096).unwrap();
-        // SAFETY: zeroes are valid, as the type says, and the mapping is not used
-        // otherwise.
+        // SAFETY: zero bytes are a valid compressor, and nothing else uses the mapping.
         let compressor = unsafe { memory.cast::<Compressor>().as_mut() };
         let data = b"abcabcabcabcabcabcabcabcabcabc".repeat(100);
         let mut out = vec![0; 4096];

@@ -1,5 +1,4 @@
-//! A block's payload to slots, one at a time. Trusts nothing: what does not add
-//! up ends the block.
+//! From a block's payload to slots, one at a time. Trusts nothing: a contradiction ends the block.
 
 use super::{COLUMNS, LENGTHS, Site};
 use crate::block::BlockHeader;
@@ -16,9 +15,9 @@ pub struct Decoder {
     order: Numbers,
     hits: Numbers,
     deltas: Numbers,
-    /// Slots that are still to come.
+    /// How many slots are still to come.
     left: u32,
-    /// Right guesses of keys before the next correction; `None`: not read yet.
+    /// How many keys are predicted correctly before the next correction; `None`: not read yet.
     run: Option<u64>,
     hit_run: Option<u64>,
     previous: Option<usize>,
@@ -28,14 +27,14 @@ pub struct Decoder {
     damaged: bool,
 }
 
-/// Slots in columns: as many of each.
+/// Slots as columns of equal length.
 #[derive(Clone, Debug, Default)]
 pub struct Columns {
     /// See [`Slot::value`].
     pub values: Vec<u64>,
     /// See [`Slot::key`].
     pub keys: Vec<u64>,
-    /// When, in ticks.
+    /// The time of each slot, in ticks.
     pub ticks: Vec<u64>,
 }
 
@@ -50,7 +49,7 @@ impl Columns {
         self.values.is_empty()
     }
 
-    /// Takes all out.
+    /// Removes all slots.
     pub fn clear(&mut self) {
         self.values.clear();
         self.keys.clear();
@@ -64,7 +63,7 @@ impl Columns {
     }
 }
 
-/// The slots between two stamps, over which time is spread evenly.
+/// The slots between two stamps; their times are spread evenly.
 #[derive(Clone, Copy, Debug, Default)]
 struct Segment {
     left: u64,
@@ -90,8 +89,8 @@ impl Segment {
 }
 
 impl Decoder {
-    /// Decodes `payload`, unpacked, of the block with this header; `None` if it
-    /// has not even the outline of one.
+    /// A decoder of `payload`, unpacked, of the block with this header; `None` if the payload does
+    /// not even have the lengths of its columns.
     pub fn new(header: &BlockHeader, payload: Vec<u8>) -> Option<Self> {
         let mut columns = [Numbers::default(); COLUMNS];
         let mut start = LENGTHS;
@@ -124,7 +123,7 @@ impl Decoder {
         })
     }
 
-    /// Whether decoding ended because the block is not what its header says.
+    /// Whether decoding ended because the block contradicts its header.
     pub const fn is_damaged(&self) -> bool {
         self.damaged
     }
@@ -145,9 +144,9 @@ impl Decoder {
         slot
     }
 
-    /// Appends the next slots to `columns`, `most` at most: what as many calls of
-    /// [`Decoder::next_slot`] give, at a fraction of their cost. Appends none only at
-    /// the end of the block.
+    /// Appends the next slots to `columns`, `most` at most: the same as repeated calls of
+    /// [`Decoder::next_slot`], at a fraction of their cost. Appends none only at the end of the
+    /// block.
     pub fn fill(&mut self, columns: &mut Columns, most: usize) {
         let full = columns.len() + most;
         while columns.len() < full && self.left > 0 {
@@ -162,9 +161,8 @@ impl Decoder {
         }
     }
 
-    /// Appends those of the next `most` slots that were guessed right, until the next
-    /// stamp or the first that was not; how many. Changes nothing if what stands there
-    /// does not add up.
+    /// Appends correctly predicted slots until the next stamp or the first correction, `most` at
+    /// most; how many. Changes nothing if the payload contradicts itself there.
     fn guessed(&mut self, columns: &mut Columns, most: usize) -> usize {
         let (Some(run), Some(hits), Some(mut at)) = (self.run, self.hit_run, self.previous) else {
             return 0;
@@ -206,8 +204,8 @@ impl Decoder {
         done
     }
 
-    /// Calls `each` with the key of every site that the block has, without decoding it.
-    /// False if the sites can't be told.
+    /// Calls `each` with the key of every site of the block, without decoding the block. False if
+    /// the sites can't be read.
     pub fn keys(&self, mut each: impl FnMut(Key)) -> bool {
         let mut keys = self.keys;
         let mut before = 0;
@@ -240,7 +238,7 @@ impl Decoder {
         } else {
             let slots = self.stamps.next(&self.payload)?;
             let end = start.checked_add(self.stamps.next(&self.payload)?)?;
-            // Times may not leave the block: the merge relies on it.
+            // Times must be within the block: the merge relies on it.
             if slots > u64::from(self.left) || end > self.last {
                 return None;
             }
@@ -253,7 +251,7 @@ impl Decoder {
     fn slot(&mut self) -> Option<Slot> {
         let run = match self.run {
             Some(run) => run,
-            // After the last correction all guesses are right.
+            // After the last correction all predictions are right.
             None if self.order.is_empty() => u64::MAX,
             None => self.order.next(&self.payload)?,
         };
@@ -304,16 +302,16 @@ impl Decoder {
     }
 }
 
-/// The most sites of a loop whose rounds are given at once.
+/// The most sites of a loop whose iterations are decoded together.
 const LOOP: usize = 8;
 
-/// Fewer slots are not worth looking for a loop.
+/// For fewer slots, searching a loop costs more than it saves.
 const WORTH: usize = 16;
 
-/// Appends the guesses after the site at `at` for as many whole rounds of a loop as
-/// `count` slots hold, if the sites there follow each other in a short loop; how many
-/// slots. While guesses are right, sites keep their successors and strides, so
-/// nothing needs to be looked up from one round to the next.
+/// Appends the predicted slots after the site at `at`, for as many whole iterations of a loop as
+/// `count` slots hold, if the sites there follow each other in a short loop; how many slots. While
+/// predictions are right, sites keep their successors and strides, so one look-up serves all
+/// iterations.
 fn round_loop(sites: &mut [Site], at: &mut usize, columns: &mut Columns, count: usize) -> usize {
     if count < WORTH {
         return 0;

@@ -1,5 +1,5 @@
-//! Slots to a block. Runs inside the recorded program: no heap, no panic, all
-//! memory in one value whose zeroes are valid.
+//! From slots to a block. Runs inside the recorded program: no heap, no panic, all memory in one
+//! value for which zero bytes are valid.
 
 use super::{COLUMNS, LENGTHS, SLOTS, Site};
 use crate::block::{BlockHeader, HEADER_BYTES, Kind};
@@ -9,8 +9,8 @@ use crate::zstandard::Compressor;
 
 const TABLE: usize = SLOTS * 2;
 
-// The longest that each column can be, for SLOTS slots: a count or a reference
-// takes three bytes, 64 bits take ten, 49 bits take seven.
+// The longest that each column can be, for SLOTS slots: a count or a reference takes three bytes,
+// 64 bits take ten, 49 bits take seven.
 const STAMPS: usize = SLOTS * 13 + 32;
 const KEYS: usize = SLOTS * 10 + 32;
 const ORDER: usize = SLOTS * 6 + 32;
@@ -23,14 +23,14 @@ const OUT: usize = HEADER_BYTES + JOINED + JOINED / 128 + 1024;
 const _: () = assert!(JOINED <= crate::block::LARGEST_PAYLOAD);
 const _: () = assert!(OUT <= crate::block::LARGEST_PAYLOAD);
 
-/// What the encoder needs to know of a block besides its slots.
+/// The description of a block, besides its slots.
 #[derive(Clone, Copy, Debug)]
 pub struct Of {
     /// The thread's index.
     pub thread: u32,
     /// The thread's kernel id.
     pub tid: u32,
-    /// The number of the block among the thread's.
+    /// The number of the block among those of its thread.
     pub sequence: u32,
     /// Ticks after the last slot.
     pub end: u64,
@@ -38,7 +38,7 @@ pub struct Of {
     pub clock: u64,
 }
 
-/// How many of what a block holds.
+/// How many events of each kind a block holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Accesses of all kinds.
@@ -47,8 +47,8 @@ pub struct Counts {
     pub others: u64,
 }
 
-/// Packs blocks, one after another. Some megabytes, of which only what is
-/// needed is ever touched. All zeroes is a valid value.
+/// Packs blocks, one after another. Takes some megabytes, of which only the used pages are ever
+/// touched. Zero bytes are a valid value.
 #[repr(C)]
 pub struct Encoder {
     compressor: Compressor,
@@ -71,7 +71,7 @@ struct Columns<'a> {
     deltas: Column<'a>,
 }
 
-/// What one pass over the slots leaves.
+/// The result of one pass over the slots.
 struct Pass {
     sites: usize,
     count: u32,
@@ -81,23 +81,21 @@ struct Pass {
 }
 
 impl Encoder {
-    /// An encoder on the heap, for programs that may use it; `None` if there is
-    /// no memory.
+    /// An encoder on the heap, for programs that may use it; `None` if there is no memory.
     pub fn boxed() -> Option<Box<Self>> {
         let layout = std::alloc::Layout::new::<Self>();
-        // SAFETY: the layout has a size; zeroes are a valid encoder, which is
-        // arrays of integers and a compressor of which the same is said; and the
-        // memory is as `Box` would have asked for it.
+        // SAFETY: the layout has a size. Zero bytes are a valid encoder, which consists of arrays
+        // of integers and of a compressor for which the same holds. The memory has the layout that
+        // `Box` expects.
         unsafe {
             let memory = std::alloc::alloc_zeroed(layout).cast::<Self>();
             (!memory.is_null()).then(|| Box::from_raw(memory))
         }
     }
 
-    /// Packs `slots` into a block with its header, ready to be written. Empty
-    /// slots are left out. The first slot that is not empty must be a stamp, or
-    /// the block begins at `of.end`. `None`, and nothing is lost but this block,
-    /// if there are more than [`SLOTS`] slots.
+    /// Packs `slots` into a block with its header, ready to be written. Empty slots are left out.
+    /// The first slot that is not empty must be a stamp; otherwise the block begins at `of.end`.
+    /// `None` if there are more than [`SLOTS`] slots: then this block is lost, and no other.
     pub fn pack(&mut self, slots: &[Slot], of: &Of) -> Option<(&[u8], Counts)> {
         if slots.len() > SLOTS {
             return None;
@@ -184,8 +182,7 @@ fn pass(
         if key.tag() == tag::STAMP {
             if first.is_none() {
                 (first, ticks) = (Some(slot.value), slot.value);
-                // Slots before the first stamp, which there should not be, get
-                // its time.
+                // Slots before the first stamp, which should not occur, get its time.
                 if gap == 0 {
                     continue;
                 }
@@ -262,8 +259,8 @@ fn pass(
     }
 }
 
-/// The site of `key` if it is known, and its place in the table. The table is
-/// at most half full, so a free place is always found.
+/// The site of `key` if it is known, and its index in the table. The table is at most half full, so
+/// a free entry is always found.
 #[inline]
 fn find(table: &[u32; TABLE], sites: &[Site; SLOTS], key: u64) -> (Option<usize>, usize) {
     let mut place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize & (TABLE - 1);

@@ -1,10 +1,9 @@
-//! How the slots of one thread become a block's payload and come back.
+//! How the slots of one thread become a block's payload, and how they are restored.
 //!
-//! Programs run in loops: the same keys follow each other, and each key's values
-//! advance by a stride. So each key predicts its successor and its next value,
-//! and only what was predicted wrongly is stored, as a count of right guesses
-//! and a correction. Five columns, each a sequence of numbers of variable
-//! length, then Zstandard over all of them; `docs/design/trace.md` has the
+//! Programs run in loops: the same keys follow each other, and each key's values advance by a
+//! stride. So each key predicts its successor and its next value, and only wrong predictions are
+//! stored, as a count of right ones and a correction. There are five columns, each a sequence of
+//! numbers of variable length, compressed together by Zstandard; `docs/design/trace.md` has the
 //! details.
 
 pub mod decode;
@@ -13,31 +12,31 @@ pub mod encode;
 /// The most slots in a block.
 pub const SLOTS: usize = 32_768;
 
-/// How many columns a payload has; their lengths stand before them.
+/// How many columns a payload has; it begins with their lengths.
 pub const COLUMNS: usize = 5;
 
 /// Bytes of the lengths.
 pub const LENGTHS: usize = COLUMNS * 4;
 
-/// What is known of one key within a block. The same in both directions.
+/// The prediction state of one key within a block, the same for encoder and decoder.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Site {
     pub key: u64,
     /// Its last value.
     last: u64,
-    /// The last difference of values, if it did not come as predicted.
+    /// The last difference of values that was not predicted.
     delta: u64,
-    /// The difference that is expected.
+    /// The predicted difference.
     stride: u64,
     /// The site that came after it the last time, plus 1.
     pub next: u32,
-    /// Where the encoder's table refers to it.
+    /// Index in the encoder's table.
     pub place: u32,
 }
 
 impl Site {
-    /// A new key, met when `last` was the last value of any.
+    /// A new key; `last` is the last value of any key.
     pub const fn new(key: u64, last: u64, place: u32) -> Self {
         Self {
             key,
@@ -55,34 +54,34 @@ impl Site {
         self.last
     }
 
-    /// The value that is expected.
+    /// The predicted value.
     #[inline]
     pub const fn guess(&self) -> u64 {
         self.last.wrapping_add(self.stride)
     }
 
-    /// The guess was right.
+    /// The prediction was right.
     #[inline]
     pub const fn hit(&mut self) {
         self.last = self.guess();
         self.delta = self.stride;
     }
 
-    /// The guess was right some times, the last time with `value`.
+    /// The prediction was right some times, the last time with `value`.
     #[inline]
     pub const fn hit_until(&mut self, value: u64) {
         self.last = value;
         self.delta = self.stride;
     }
 
-    /// What to store for `value`, which is not what was guessed.
+    /// The correction to store for `value`, which was not predicted.
     #[inline]
     pub const fn difference(&self, value: u64) -> u64 {
         value.wrapping_sub(self.last)
     }
 
-    /// The guess was wrong. A new stride must be seen twice: a jump at the end
-    /// of a row must not spoil the next row.
+    /// The prediction was wrong. A new stride counts from its second time on: the jump at the end
+    /// of a matrix row must not spoil the next row.
     #[inline]
     pub const fn miss(&mut self, delta: u64) -> u64 {
         self.last = self.last.wrapping_add(delta);

@@ -1,4 +1,4 @@
-//! Round trips of the codec, and what it makes of loops and of nonsense.
+//! Round trips of the codec, its handling of loops, and damaged input.
 
 use super::SLOTS;
 use super::decode::{Columns, Decoder};
@@ -98,7 +98,7 @@ fn a_full_block_of_the_worst_slots_fits_and_one_more_does_not() {
     assert_eq!(back, slots);
     slots.push(read(7, 7));
     assert!(encoder.pack(&slots, &OF).is_none());
-    // What was left over from the one is not in the other.
+    // The second block has nothing of the first.
     let (block, _) = encoder.pack(&slots[..2], &OF).unwrap();
     assert_eq!(decode(block).len(), 2);
 }

@@ -1,23 +1,23 @@
-//! Which round of a barrier a thread left. A trace tells when a thread reached a
-//! barrier and when it went on, but a thread that got no processor goes on late, when
-//! others may have reached the barrier again: what they did meanwhile it did not wait
-//! for. Called by the parallel order, which needs to know that; reads nothing itself.
+//! The rounds of barriers. A trace tells when a thread reached a barrier and when it went on. But a
+//! thread that gets no CPU goes on late, when others may have reached the barrier again; it did not
+//! wait for what they did in between. Called for the parallel order, which needs the round that
+//! a thread left; reads no trace itself.
 //!
-//! A round is over when the first thread leaves that reached it: all who take part
-//! have reached it by then, and nobody has reached the next. This takes the same
-//! number of threads each time, which is checked; where it is not so, a thread is
-//! said to have left when it went on, and so to have waited for all before.
+//! A round is over when the first of its threads leaves: all threads of the round have reached the
+//! barrier by then, and none has reached it again. Each round has the same number of threads, which
+//! is checked. Where it differs, a thread counts as leaving when it went on, and so as having
+//! waited for all events before.
 
 use std::collections::HashMap;
 
-/// Something that a thread did to a barrier.
+/// The passage of a thread into or out of a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Passage {
-    /// When, in recorded ticks.
+    /// The recorded time, in ticks.
     pub ticks: u64,
-    /// Whether it left; else it reached it.
+    /// Whether the thread left the barrier; if not, it reached it.
     pub left: bool,
-    /// Which thread, by any number.
+    /// The thread, by any number.
     pub thread: usize,
     /// The barrier's address.
     pub barrier: u64,
@@ -26,18 +26,18 @@ pub(super) struct Passage {
 /// Threads at one barrier.
 #[derive(Debug, Default)]
 struct Barrier {
-    /// In the round that is not over.
+    /// Threads that have reached the barrier in the current round.
     gathering: Vec<usize>,
-    /// Of rounds that are over, with the ticks of the end, those who have not left.
+    /// Threads that have not left earlier rounds yet, with the end of their round in ticks.
     leaving: HashMap<usize, u64>,
-    /// How many a round took.
+    /// How many threads a round has.
     size: Option<usize>,
-    /// Rounds can't be told apart.
+    /// Whether the numbers differ, so that rounds can't be told apart.
     odd: bool,
 }
 
 impl Barrier {
-    /// The end of the round that `thread` left, if it can be told.
+    /// The end of the round that `thread` left, if it is known.
     fn left(&mut self, thread: usize, ticks: u64) -> Option<u64> {
         if let Some(end) = self.leaving.remove(&thread) {
             return Some(end);
@@ -50,8 +50,8 @@ impl Barrier {
     }
 }
 
-/// For each of `threads` threads, in the order in which it left barriers, the ticks
-/// before which it had to wait for what others did there. Sorts `all`.
+/// For each of `threads` threads, in the order in which it left barriers, the end of the round: it
+/// waited for what other threads did before that tick. Sorts `all`.
 pub(super) fn rounds(threads: usize, all: &mut [Passage]) -> Vec<Vec<u64>> {
     all.sort_unstable();
     let mut barriers: HashMap<u64, Barrier> = HashMap::new();
@@ -76,7 +76,7 @@ pub(super) fn rounds(threads: usize, all: &mut [Passage]) -> Vec<Vec<u64>> {
 mod tests {
     use super::*;
 
-    /// `r` for reached and `l` for left, with the thread's number, in order of time.
+    /// `r` for reached and `l` for left, with the thread's number, in the order of time.
     fn ends(threads: usize, told: &str) -> Vec<Vec<u64>> {
         let mut all: Vec<Passage> = told
             .split_whitespace()
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn who_leaves_late_did_not_wait_for_the_next_round() {
-        // Thread 1 goes on when thread 0 has come back already.
+        // Thread 1 goes on after thread 0 has already come back.
         let told = "r0 r1 l0 r0 l1 r1 l1 l0";
         assert_eq!(ends(2, told), [vec![20, 60], vec![20, 60]]);
     }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn rounds_of_different_numbers_are_not_told_apart() {
-        // Two of three each time: thread 2 reaches it before the first round is over.
+        // Two of three threads each time: thread 2 reaches it before the first round is over.
         let told = "r0 r1 r2 l0 l1 r0 l0 l2";
         assert_eq!(ends(3, told), [vec![30, 60], vec![40], vec![70]]);
     }

@@ -1,5 +1,5 @@
-//! The events of all threads merged by time. One block of each living thread is
-//! in memory; a thread's first block is read when its time has come.
+//! The events of all threads, merged by time. One block of each living thread is in memory; a
+//! thread's first block is read when the merge reaches its time.
 
 use super::lane::may_hold;
 use super::{Filter, Trace};
@@ -9,16 +9,16 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use sunder_access::{Access, Address, CodeAddress, Provenance, Span, ThreadId, Time};
 
-/// Something that a thread did.
+/// One event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
-    /// When, in ticks of the recorder's clock: the order of the events.
+    /// The time in ticks of the recorder's clock, which orders the events.
     pub ticks: u64,
-    /// When.
+    /// The same as a time.
     pub time: Time,
     /// The thread, by its index in the trace.
     pub thread: u32,
-    /// What.
+    /// The event itself.
     pub what: What,
 }
 
@@ -28,25 +28,25 @@ pub struct Event {
 pub enum What {
     /// A memory access.
     Access {
-        /// It. The thread is [`super::Thread::id`].
+        /// The access; its thread is [`super::Thread::id`].
         access: Access,
         /// Whether it was an atomic operation of the program. Atomic loads and
         /// stores are reads and writes to the machine.
         atomic: bool,
     },
-    /// An allocation.
+    /// A heap block was allocated.
     Allocate {
         /// Its first byte.
         address: Address,
-        /// The bytes asked for.
+        /// The requested bytes.
         size: u64,
-        /// For [`Trace::stack`].
+        /// The number of its call stack, for [`Trace::stack`].
         stack: u32,
-        /// The alignment asked for, a power of two: 1 if none was; `None` if the
-        /// recorder did not tell.
+        /// The requested alignment, a power of two: 1 if none was; `None` if the recorder did not
+        /// know it.
         align: Option<u64>,
     },
-    /// A free.
+    /// A heap block was freed.
     Free {
         /// Its first byte.
         address: Address,
@@ -58,25 +58,25 @@ pub enum What {
         /// The kernel's number.
         tid: u32,
     },
-    /// Where the thread's stack lies.
+    /// The location of the thread's stack.
     Stack {
-        /// All of it.
+        /// The addresses of the whole stack.
         span: Span,
     },
-    /// A frame of the thread that waits in the thread creation that follows; they come the
+    /// A stack frame of the thread that waits in the following thread creation. The frames come
     /// innermost first.
     Frame {
         /// The stack pointer at the frame's call.
         stack_pointer: Address,
-        /// Where the call returns to; 0 for the last of the list, which is no frame: its
-        /// stack pointer is that of the one around the others, or 0.
+        /// The return address of the call. 0 ends the list: that element is no frame, and its stack
+        /// pointer is that of the next outer frame, or 0.
         returns: CodeAddress,
     },
     /// The thread's last event.
     ThreadEnd,
     /// Synchronisation.
     Sync {
-        /// What was done.
+        /// The action on the object.
         kind: Sync,
         /// The object's address.
         object: Address,
@@ -85,17 +85,17 @@ pub enum What {
     Mark(u64),
 }
 
-/// One thread's place in its blocks.
+/// One thread's position in its blocks.
 #[derive(Debug)]
 struct Head {
-    /// Position in `Trace::threads`.
+    /// Index in `Trace::threads`.
     thread: usize,
     index: u32,
     id: ThreadId,
-    /// The block after the one that is being read.
+    /// Index of the block after the current one.
     next_block: usize,
     decoder: Option<Decoder>,
-    /// The slot that comes next, with its ticks.
+    /// The next slot, with its ticks.
     next: Option<(u64, Slot)>,
     /// Size, call stack and code of the allocation that follows.
     size: Option<Announced>,
@@ -107,9 +107,9 @@ pub struct Events<'t> {
     trace: &'t Trace,
     filter: Filter,
     heads: Vec<Head>,
-    /// The threads but the current one, by when they come next.
+    /// All threads but the current one, by the time of their next slot.
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The thread whose slots come now, and until when.
+    /// The current thread, and the time until which its slots come next.
     current: Option<usize>,
     until: (u64, usize),
     damaged: u64,
@@ -147,8 +147,7 @@ impl<'t> Events<'t> {
         }
     }
 
-    /// How many blocks were found damaged so far; what they held is missing, or
-    /// the rest of it.
+    /// How many blocks were found damaged so far; all or the rest of their events are missing.
     pub const fn damaged_blocks(&self) -> u64 {
         self.damaged
     }
@@ -185,7 +184,7 @@ impl<'t> Events<'t> {
                 .as_ref()
                 .is_some_and(|d| !may_hold(d, self.filter.kinds))
             {
-                // Few blocks hold anything but accesses.
+                // Most blocks hold only accesses, so many blocks are skipped here.
                 at.decoder = None;
                 continue;
             }
@@ -257,7 +256,7 @@ impl Iterator for Events<'_> {
     }
 }
 
-/// The access that a slot is, by this thread at this time; none if it is none.
+/// The access in a slot of this thread at this time; `None` for other slots.
 #[inline]
 pub(super) fn access_of(slot: Slot, thread: ThreadId, time: Time) -> Option<What> {
     let (kind, atomic) = access_kind(slot.key.tag())?;
@@ -276,11 +275,11 @@ pub(super) fn access_of(slot: Slot, thread: ThreadId, time: Time) -> Option<What
     })
 }
 
-/// Size, call stack and code of an allocation whose address comes next.
+/// Size, call stack and code of an allocation; the next slot has its address.
 pub(super) type Announced = (u64, u32, u8);
 
-/// What a slot that is no access tells, with those before it; `size` is kept between
-/// them. None if nothing yet, or nothing that this version knows.
+/// The event that a slot other than an access completes; `size` keeps the slot before it. `None` if
+/// the event is not complete yet, or of a kind that this version does not know.
 pub(super) fn what_of(slot: Slot, size: &mut Option<Announced>) -> Option<What> {
     let (code, payload) = (slot.key.code(), slot.key.payload());
     let address = Address(slot.value);
@@ -316,7 +315,7 @@ pub(super) fn what_of(slot: Slot, size: &mut Option<Announced>) -> Option<What> 
             object: address,
         },
         tag::MARK => What::Mark(slot.value),
-        // Of a later version.
+        // A tag of a later version.
         _ => return None,
     })
 }

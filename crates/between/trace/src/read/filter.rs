@@ -1,4 +1,4 @@
-//! Which events are wanted.
+//! The choice of events that a reader wants.
 
 use super::events::What;
 use sunder_access::{Kind, Span};
@@ -29,7 +29,7 @@ impl Kinds {
     /// All.
     pub const ALL: Self = Self(127);
 
-    /// Both.
+    /// The kinds of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -58,15 +58,15 @@ impl Kinds {
     }
 }
 
-/// Which events are wanted. The default is all.
+/// The events that a reader wants. The default is all.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// Of these threads, by index; `None`: of all. Blocks of others are not even
+    /// Only events of these threads, by index; `None`: of all. Blocks of other threads are not
     /// read.
     pub threads: Option<Vec<u32>>,
-    /// That touch these addresses; `None`: all. Events without an address pass.
+    /// Only accesses to these addresses; `None`: to all. Events without an address pass.
     pub range: Option<Span>,
-    /// Of these kinds.
+    /// Only events of these kinds.
     pub kinds: Kinds,
 }
 
@@ -93,7 +93,7 @@ impl Filter {
         self.is_near(what)
     }
 
-    /// Whether it touches the wanted addresses, whatever its kind.
+    /// Whether the event is in the wanted range of addresses, whatever its kind.
     #[inline]
     pub(super) fn is_near(&self, what: &What) -> bool {
         let Some(range) = self.range else {

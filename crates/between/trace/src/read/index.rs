@@ -1,5 +1,5 @@
-//! The first look at a trace: every block's header, and the payloads that are
-//! not events. Steps over what is damaged.
+//! The first pass over a trace: every block's header, and the payloads other than events. Skips
+//! damaged parts.
 
 use super::read_payload;
 use crate::block::{BLOCK_MAGIC, BlockHeader, HEADER_BYTES, Kind};
@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use sunder_access::CodeAddress;
 
-/// Where a block is.
+/// A block's position and header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     pub offset: u64,
@@ -18,24 +18,24 @@ pub struct Block {
     pub checksum: u64,
 }
 
-/// What is in a trace and what is missing.
+/// The size of a trace, and what is missing in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// Bytes of blocks of events, headers included.
     pub event_bytes: u64,
-    /// Sound headers of blocks of events.
+    /// How many blocks of events have valid headers.
     pub blocks: u64,
-    /// Events in these blocks.
+    /// How many events these blocks have.
     pub events: u64,
-    /// The record of totals is there: the recording came to its end.
+    /// Whether there is a record of totals: the recording ended as it should.
     pub ended: bool,
-    /// Places where no block could be read, each of any length.
+    /// How many gaps, each of any length, have no readable block.
     pub gaps: u64,
-    /// Bytes in these places.
+    /// Bytes in these gaps.
     pub gap_bytes: u64,
-    /// Blocks that must have been there, by the numbers of those that are.
+    /// How many blocks are missing, according to the numbers of those that are there.
     pub missing_blocks: u64,
     /// Blocks of other kinds than events whose payload is damaged.
     pub damaged_blocks: u64,
@@ -44,13 +44,13 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Whether the trace is whole, as far as headers tell.
+    /// Whether the trace is complete, according to the headers.
     pub const fn is_complete(&self) -> bool {
         self.ended && self.gaps == 0 && self.missing_blocks == 0 && self.damaged_blocks == 0
     }
 }
 
-/// What [`Index::scan`] finds.
+/// The result of [`Index::scan`].
 #[derive(Debug, Default)]
 pub struct Index {
     pub header: Option<Header>,
@@ -59,7 +59,7 @@ pub struct Index {
     pub modules: Vec<(u64, Vec<Module>)>,
     pub end: Option<End>,
     pub summary: Summary,
-    /// Ticks and nanoseconds at the latest place known.
+    /// Ticks and nanoseconds of the latest known moment.
     pub last: (u64, u64),
 }
 
@@ -67,7 +67,7 @@ impl Index {
     /// Reads the headers of a file of `length` bytes.
     ///
     /// # Errors
-    /// If the system can't read it.
+    /// If reading fails.
     pub fn scan(file: &File, length: u64) -> io::Result<Self> {
         let mut index = Self::default();
         let mut threads = BTreeMap::new();
@@ -137,7 +137,7 @@ impl Index {
     }
 
     fn finish(&mut self, threads: BTreeMap<u32, Vec<Block>>) {
-        // Threads append side by side.
+        // Threads append at the same time, so the order in the file is not that of time.
         self.modules.sort_by_key(|(since, _)| *since);
         for (thread, mut blocks) in threads {
             blocks.sort_by_key(|b| b.header.sequence);
@@ -148,7 +148,7 @@ impl Index {
             self.summary.missing_blocks += last - blocks.len() as u64;
             self.threads.push((thread, blocks));
         }
-        // What is missing at a thread's end is known from the totals only.
+        // Only the totals tell how many blocks are missing at the end of a thread.
         if let Some(end) = &self.end {
             let known = self.summary.blocks + self.summary.missing_blocks;
             self.summary.missing_blocks += end.blocks.saturating_sub(known);
@@ -156,7 +156,7 @@ impl Index {
     }
 }
 
-/// The block at `at`, if its header is sound and its payload lies in the file.
+/// The block at `at`, if its header is valid and its payload ends within the file.
 fn block_at(file: &File, at: u64, length: u64) -> io::Result<Option<Block>> {
     let mut bytes = [0; HEADER_BYTES];
     if length - at < HEADER_BYTES as u64 {
@@ -174,8 +174,7 @@ fn block_at(file: &File, at: u64, length: u64) -> io::Result<Option<Block>> {
     }))
 }
 
-/// Where the next sound block begins, from `from` on; the file's end if there is
-/// none.
+/// The position of the next valid block from `from` on; the file's end if there is none.
 fn next_block(file: &File, from: u64, length: u64) -> io::Result<u64> {
     const CHUNK: usize = 1 << 20;
     let mut chunk = vec![0; CHUNK];

@@ -1,7 +1,6 @@
-//! One thread's slots, some hundred at a time: decoded into columns that stay in a
-//! processor's cache, with the places of those that are no accesses. What reads
-//! many accesses at once is built on this ([`super::pieces`]); it knows nothing of
-//! other threads.
+//! One thread's slots, some hundred at a time: decoded into columns that stay in a CPU's cache,
+//! with the positions of slots that are no accesses. Readers of many accesses at once
+//! ([`super::pieces`]) use it; it does not know other threads.
 
 use super::events::{Announced, Event, what_of};
 use super::{Kinds, Trace};
@@ -9,35 +8,35 @@ use crate::codec::decode::{Columns, Decoder};
 use crate::slot::{Key, Slot, access_kind};
 use sunder_access::{ThreadId, Time};
 
-/// Slots that are decoded at once: three columns of 8 KiB, so that those of some tens of
-/// threads stay in the second cache.
+/// How many slots are decoded at once: three columns of 8 KiB, so that those of some tens of
+/// threads stay in the second-level cache.
 const BATCH: usize = 1024;
 
-/// A thread's place in its blocks.
+/// A thread's position in its blocks.
 #[derive(Debug)]
 pub(super) struct Lane<'t> {
     trace: &'t Trace,
-    /// Position in `Trace::threads`.
+    /// Index in `Trace::threads`.
     thread: usize,
     pub(super) index: u32,
     pub(super) id: ThreadId,
     next_block: usize,
     decoder: Option<Decoder>,
     pub(super) batch: Columns,
-    /// The slot that comes next.
+    /// Index of the next slot.
     pub(super) at: usize,
-    /// Places of slots that are no accesses, ascending, and which of them is next.
+    /// Indices of slots that are no accesses, ascending; the field below is the next of them.
     stops: Vec<usize>,
     next_stop: usize,
-    /// Size and call stack of the allocation that follows.
+    /// Size, call stack and code of an allocation; the next slot has its address.
     size: Option<Announced>,
-    /// Kinds of the events that are wanted beside accesses.
+    /// The wanted kinds of events besides accesses.
     kinds: Kinds,
     pub(super) damaged: u64,
 }
 
 impl<'t> Lane<'t> {
-    /// All accesses of the thread at this position, and its events of `kinds`.
+    /// All accesses of the thread with this index, and its events of `kinds`.
     pub(super) fn new(trace: &'t Trace, thread: usize, kinds: Kinds) -> Self {
         let known = &trace.threads[thread];
         Self {
@@ -57,41 +56,40 @@ impl<'t> Lane<'t> {
         }
     }
 
-    /// When the next slot was recorded, if one is decoded.
+    /// The time of the next slot, if one is decoded.
     pub(super) fn time(&self) -> Option<Time> {
         let ticks = self.batch.ticks.get(self.at);
         ticks.map(|&ticks| self.time_of(ticks))
     }
 
-    /// When its first block began, which is not later than its first event; none if
-    /// there is none.
+    /// The start of its first block in ticks, which is not later than its first event; `None`
+    /// without blocks.
     pub(super) fn begins(&self) -> Option<u64> {
         let blocks = &self.trace.threads[self.thread].blocks;
         blocks.first().map(|block| block.header.first)
     }
 
-    /// How many accesses come before anything else or the end of the batch.
+    /// How many accesses come before another event or the end of the batch.
     #[inline]
     pub(super) fn accesses(&self) -> usize {
         let stop = self.stops.get(self.next_stop).copied();
         stop.unwrap_or(self.batch.len()) - self.at
     }
 
-    /// The same, less one if that is all of the batch: nothing may come after it.
+    /// The same, less one if that is the rest of the batch: nothing may come after it.
     #[inline]
     pub(super) fn accesses_before_end(&self) -> usize {
         let may_end = self.next_stop == self.stops.len();
         self.accesses().saturating_sub(usize::from(may_end))
     }
 
-    /// Whether all of the batch was taken.
+    /// Whether the whole batch was taken.
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {
         self.at == self.batch.len()
     }
 
-    /// The next event that is no access, if it comes next and is wanted; others are
-    /// skipped.
+    /// The next slot as an event, if it is no access and is wanted; unwanted ones are skipped.
     pub(super) fn event(&mut self) -> Option<Event> {
         while self.stops.get(self.next_stop) == Some(&self.at) {
             if let Some(event) = self.stop() {
@@ -101,8 +99,7 @@ impl<'t> Lane<'t> {
         None
     }
 
-    /// Takes the next slot, which is no access; the event that it is, if that is
-    /// wanted.
+    /// Takes the next slot, which is no access; its event, if that is wanted.
     pub(super) fn stop(&mut self) -> Option<Event> {
         let at = self.at;
         self.at += 1;
@@ -123,7 +120,7 @@ impl<'t> Lane<'t> {
         self.trace.scale.time(ticks)
     }
 
-    /// Decodes more when all was taken; false at the end.
+    /// Decodes the next batch when the current one was taken; false at the end.
     pub(super) fn refill(&mut self) -> bool {
         if !self.is_empty() {
             return true;
@@ -168,8 +165,8 @@ impl<'t> Lane<'t> {
     }
 }
 
-/// The events of `kinds`, none of them accesses, of the thread at this position, in
-/// order, with no more of its blocks decoded than hold any.
+/// Calls `each` with the events of `kinds`, none of them accesses, of the thread with this index,
+/// in order. Decodes only blocks that hold such events.
 pub(super) fn only(trace: &Trace, thread: usize, kinds: Kinds, mut each: impl FnMut(&Event)) {
     let known = &trace.threads[thread];
     let mut size = None;
@@ -209,7 +206,7 @@ pub(super) fn only(trace: &Trace, thread: usize, kinds: Kinds, mut each: impl Fn
     }
 }
 
-/// Whether a block of which nothing was decoded yet may hold events of `kinds`.
+/// Whether a block of which nothing has been decoded may have events of `kinds`.
 pub(super) fn may_hold(decoder: &Decoder, kinds: Kinds) -> bool {
     if kinds.overlaps(Kinds::ACCESSES) {
         return true;

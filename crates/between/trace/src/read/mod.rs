@@ -1,9 +1,9 @@
-//! The reading side: opens a trace, looks at the header of every block once,
-//! and gives the events of all threads in the order of time, with memory for one
-//! block of each living thread. Trusts nothing in the file.
+//! The reading side: opens a trace, reads the header of every block once, and returns the events of
+//! all threads in the order of time, with memory for one block of each living thread. Trusts
+//! nothing in the file.
 //!
-//! Called by the program and by whatever replays. What is damaged is left out
-//! and counted; [`Summary`] and [`Events::damaged_blocks`] say so.
+//! Called by the program and by replays. Damaged parts are left out and counted; [`Summary`] and
+//! [`Events::damaged_blocks`] report them.
 
 mod barriers;
 mod events;
@@ -52,18 +52,17 @@ pub struct Trace {
 pub struct Thread {
     /// Its index, from 1 in the order of creation.
     pub index: u32,
-    /// The kernel's number; another thread of the trace may have had it before.
+    /// The kernel's number; an earlier thread of the trace may have had it, too.
     pub tid: u32,
-    /// The number that accesses carry: the kernel's, and for the nth later
-    /// thread with the same one n times 2^22 more (the kernel gives none that
-    /// large), so that it is unique in the trace.
+    /// The number in the thread's accesses, unique in the trace: the kernel's number, plus n times
+    /// 2^22 for the nth later thread with the same one. The kernel gives no number that large.
     pub id: ThreadId,
-    /// Events, the stamps not counted.
+    /// How many events it has, without stamps.
     pub events: u64,
     blocks: Vec<Block>,
 }
 
-/// Ticks to nanoseconds.
+/// Converts ticks to nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     ticks: u64,
@@ -89,19 +88,18 @@ impl Scale {
 
     #[inline]
     fn time(&self, ticks: u64) -> Time {
-        // Never back in time: a thread may have begun before the header's ticks
-        // were read only on a clock that is not one.
+        // Times never go back. On a clock that is not monotonic, a thread may seem to begin before
+        // the header's ticks.
         let since = ticks.saturating_sub(self.ticks) as f64 * self.each;
         Time(self.nanoseconds.saturating_add(since as u64))
     }
 }
 
 impl Trace {
-    /// Opens the trace at `path` and reads all that is not events.
+    /// Opens the trace at `path` and reads everything but the events.
     ///
     /// # Errors
-    /// If there is no trace, or none that this version reads. A trace that is
-    /// only damaged opens.
+    /// If the file is no trace, or not of a version that can be read. A damaged trace opens.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         let here = || path.to_owned();
         let failed = |source| TraceError::File {
@@ -145,7 +143,8 @@ impl Trace {
             .ok_or_else(|| TraceError::NoHeader { path: here() })?;
         let scale = Scale::new(&header, index.last);
         let mut summary = index.summary;
-        // The totals are there, but they are not those of the whole program.
+        // The totals were written before the program went on, so they are not those of the whole
+        // run.
         summary.ended &= progress.is_none_or(|p| p.state != State::WentOn);
         let modules = index.modules.into_iter();
         Ok(Self {
@@ -162,30 +161,28 @@ impl Trace {
         })
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Who was recorded.
+    /// The recorded program, time and machine.
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// What the recorder last said of its progress; it tells why a recording
-    /// ended early.
+    /// The latest progress that the recorder wrote; it tells why a recording ended early.
     pub const fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
     }
 
-    /// The totals, if the recording came to its end.
+    /// The totals, if the recording ended as it should.
     pub const fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    /// What is there and what is missing, as far as the blocks' headers tell.
-    /// Damaged payloads are found when events are read, or by
-    /// [`Trace::verify`].
+    /// The size and the missing parts, according to the blocks' headers. Damaged payloads are found
+    /// when events are read, or by [`Trace::verify`].
     pub const fn summary(&self) -> &Summary {
         &self.summary
     }
@@ -200,9 +197,9 @@ impl Trace {
         &self.modules
     }
 
-    /// The loaded file that held `address` at `time`. A library that was opened is
-    /// in the next list that was written, so a later one counts where the one of
-    /// that time knows nothing.
+    /// The loaded file that held `address` at `time`. A library is in the first list that was
+    /// written after it was opened, so if the list of that time has no file there, the next one
+    /// counts.
     pub fn module_at(&self, time: Time, address: u64) -> Option<&Module> {
         let after = self.modules.partition_point(|(since, _)| *since <= time);
         let lists = self.modules.get(after.saturating_sub(1)..)?;
@@ -213,8 +210,8 @@ impl Trace {
         lists.iter().find_map(|(_, list)| list.iter().find(holds))
     }
 
-    /// The return addresses of a call stack, the innermost first. `None` if it
-    /// is unknown: number 0, or lost with a block.
+    /// The return addresses of a call stack, innermost first. `None` if it is unknown: number 0, or
+    /// in a missing block.
     pub fn stack(&self, id: u32) -> Option<&[CodeAddress]> {
         self.stacks.get(&id).map(Vec::as_slice)
     }
@@ -226,25 +223,25 @@ impl Trace {
             .map(|(&id, frames)| (id, frames.as_slice()))
     }
 
-    /// The events that pass `filter`, in the order of time. Any number of these
-    /// may be read at the same time.
+    /// The events that pass `filter`, in the order of time. Several of these iterators may be in
+    /// use at the same time.
     pub fn events(&self, filter: Filter) -> Events<'_> {
         Events::new(self, filter)
     }
 
-    /// The events that pass `filter`, as if each thread had a processor of its own
-    /// and all ran at one speed. See [`Parallel`].
+    /// The events that pass `filter`, as if each thread had a CPU of its own and all ran at one
+    /// speed. See [`Parallel`].
     pub fn events_in_parallel(&self, filter: Filter) -> Parallel<'_> {
         Parallel::new(self, filter)
     }
 
-    /// All accesses and the events of `kinds` that are none, as [`Trace::events`]
-    /// gives them, many at once.
+    /// All accesses and the other events of `kinds`, in the order of [`Trace::events`], many at
+    /// once.
     pub fn pieces(&self, kinds: Kinds) -> Pieces<'_> {
         Pieces::recorded(self, kinds)
     }
 
-    /// The same as [`Trace::events_in_parallel`] gives them.
+    /// The same in the order of [`Trace::events_in_parallel`].
     pub fn pieces_in_parallel(&self, kinds: Kinds) -> Pieces<'_> {
         Pieces::parallel(self, kinds)
     }
@@ -255,7 +252,7 @@ impl Trace {
         blocks.filter(|b| self.payload(b).is_none()).count() as u64
     }
 
-    /// A block's payload unpacked; `None` if it is damaged.
+    /// A block's unpacked payload; `None` if it is damaged.
     fn payload(&self, block: &Block) -> Option<Vec<u8>> {
         read_payload(&self.file, block)
     }
@@ -276,7 +273,7 @@ fn read_payload(file: &File, block: &Block) -> Option<Vec<u8>> {
     }
 }
 
-/// Gives the threads their unique numbers.
+/// Gives each thread its unique number.
 fn name_threads(found: Vec<(u32, Vec<Block>)>) -> Vec<Thread> {
     let mut seen: HashMap<u32, u32> = HashMap::new();
     let mut threads: Vec<Thread> = Vec::new();

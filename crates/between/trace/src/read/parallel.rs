@@ -1,23 +1,22 @@
-//! The events of all threads as if each had a processor of its own and all ran
-//! at one speed: an access takes one unit of every thread's time, and only
-//! synchronisation makes a thread wait. So what a replay finds does not depend
-//! on how busy the recording machine was. Built on the recorded order; reads
-//! each thread through an [`Events`] of its own.
+//! The events of all threads as if each had a CPU of its own and all ran at one speed: an access
+//! takes one unit of every thread's time, and only synchronisation makes a thread wait. So the
+//! result of a replay does not depend on how busy the recording machine was. Based on the recorded
+//! order; reads each thread through an [`Events`] of its own.
 //!
-//! What synchronisation orders stays in order: an event that acquires an object
-//! waits until every release of that object that was recorded before it has been
-//! given. A trace does not tell which mutex belongs to a condition variable, so what
-//! wakes from one waits for all releases, and who acquires anything waits for those
-//! that went to sleep on one. Who leaves a barrier waits for that round of it, however
-//! late it went on (`barriers`). A thread's start waits for its creation, and a join for
-//! threads' ends. Atomic operations are accesses and order nothing here. The rules
+//! The order of synchronisation is kept: an event that acquires an object waits until all releases
+//! of that object that were recorded before it have been given. A trace does not tell which mutex
+//! belongs to a condition variable. So a thread that wakes from a condition variable waits for all
+//! earlier releases, and a thread that acquires any object waits for all earlier waits on condition
+//! variables, each of which releases some mutex. A thread that leaves a barrier waits for that
+//! round of it, however late it went on (`barriers`). A thread's start waits for its creation, and
+//! a join for the ends of threads. Atomic operations are accesses and order nothing here. The rules
 //! are in `waits`; `turns` gives the same order, many accesses at once.
 
 use super::waits::{ORDER, Waits};
 use super::{Event, Events, Filter, Trace, What};
 use sunder_access::Time;
 
-/// See the module's head and [`Trace::events_in_parallel`].
+/// Events in the parallel order. See the module's head and [`Trace::events_in_parallel`].
 #[derive(Debug)]
 pub struct Parallel<'t> {
     filter: Filter,
@@ -57,7 +56,7 @@ impl<'t> Parallel<'t> {
         self.streams.iter().map(Events::damaged_blocks).sum()
     }
 
-    /// Reads on in the thread `who`; its end lets others go on.
+    /// Reads the next event of thread `who`; the end of the thread wakes others.
     #[inline]
     fn advance(&mut self, who: usize) {
         let next = self.streams[who].next();

@@ -1,6 +1,6 @@
-//! A trace's events in either order, many accesses at once: for whoever replays it
-//! and cannot afford a call for each. The order is exactly that of [`super::Events`]
-//! and [`super::Parallel`], which tests hold it to.
+//! A trace's events in either order, many accesses at once, for replays that cannot afford a call
+//! for each access. The order is exactly that of [`super::Events`] and [`super::Parallel`]; tests
+//! compare them.
 
 use super::events::{Event, access_of};
 use super::lane::Lane;
@@ -11,27 +11,27 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use sunder_access::{Kind, ThreadId, Time};
 
-/// The next of a trace.
+/// The next part of a trace.
 #[derive(Debug)]
 pub enum Piece<'a> {
     /// Accesses.
     Accesses(Turns<'a>),
-    /// Something else.
+    /// One event that is no access.
     Event(Event),
 }
 
-/// Accesses of threads that take turns: the first of each, in the order of the
-/// lanes, then the second of each, and so on. One lane: as they are.
+/// Accesses of threads that take turns: the first of each lane, in the order of the lanes, then the
+/// second of each, and so on. With one lane: in their own order.
 #[derive(Debug)]
 pub struct Turns<'a> {
     lanes: &'a [Lane<'a>],
     parts: &'a [Part],
     rounds: usize,
-    /// Whether an access takes one unit of time, whenever it was recorded.
+    /// Whether the order is the parallel one, in which an access takes one unit of time.
     in_parallel: bool,
 }
 
-/// Where a lane's accesses begin.
+/// The start of a lane's accesses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) lane: usize,
@@ -40,32 +40,32 @@ pub(super) struct Part {
     pub(super) time: u64,
 }
 
-/// The accesses of one thread in a piece, as many columns as long.
+/// The accesses of one thread in a piece, as columns of equal length.
 #[derive(Clone, Copy, Debug)]
 pub struct LanePart<'a> {
     /// The thread, by its index in the trace.
     pub thread: u32,
     /// See [`super::Thread::id`].
     pub id: ThreadId,
-    /// Where.
+    /// The accessed addresses.
     pub addresses: &'a [u64],
-    /// What: for [`Touch::of`].
+    /// Width and kind, for [`Touch::of`].
     pub keys: &'a [u64],
-    /// When they were recorded.
+    /// The recorded times, in ticks.
     pub ticks: &'a [u64],
 }
 
-/// What an access does.
+/// Width and kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
-    /// To how many bytes.
+    /// The width in bytes.
     pub width: u8,
-    /// In which way.
+    /// The kind.
     pub kind: Kind,
 }
 
 impl Touch {
-    /// What an access with this key does.
+    /// Width and kind of an access with this key.
     #[inline]
     pub const fn of(key: u64) -> Self {
         let key = Key(key);
@@ -79,7 +79,7 @@ impl Touch {
         }
     }
 
-    /// To how many bytes alone.
+    /// The width alone, in bytes.
     #[inline]
     pub const fn width_of(key: u64) -> u8 {
         match Key(key).code() {
@@ -115,7 +115,7 @@ impl<'a> Turns<'a> {
         self.parts.len()
     }
 
-    /// The lane at this place, below [`Turns::lanes`].
+    /// The lane with this index, below [`Turns::lanes`].
     #[inline]
     pub fn lane(&self, place: usize) -> LanePart<'a> {
         let Part { lane, at, .. } = self.parts[place];
@@ -130,8 +130,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// The time of the access of the lane at `place` in round `round`, of those that
-    /// there are.
+    /// The time of an access: of the lane at `place`, in round `round`. Both must exist.
     #[inline]
     pub fn time(&self, place: usize, round: usize) -> Time {
         let part = self.parts[place];
@@ -159,7 +158,7 @@ impl<'a> Turns<'a> {
         })
     }
 
-    /// All of them as events, in order.
+    /// All accesses as events, in order.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
         let places = 0..self.lanes();
         let one = move |round| places.clone().filter_map(move |at| self.event(at, round));
@@ -178,12 +177,12 @@ enum Order<'t> {
 }
 
 impl<'t> Pieces<'t> {
-    /// All accesses, and the events of `kinds` that are none, as they were recorded.
+    /// All accesses, and the other events of `kinds`, in the recorded order.
     pub(super) fn recorded(trace: &'t Trace, kinds: Kinds) -> Self {
         Self(Order::Recorded(Recorded::new(trace, kinds)))
     }
 
-    /// The same, as if each thread had a processor of its own.
+    /// The same, as if each thread had a CPU of its own.
     pub(super) fn parallel(trace: &'t Trace, kinds: Kinds) -> Self {
         let kinds = kinds.with(Kinds::ACCESSES);
         let filter = Filter {
@@ -193,7 +192,7 @@ impl<'t> Pieces<'t> {
         Self(Order::Parallel(InParallel::new(trace, filter)))
     }
 
-    /// The next piece; none at the end.
+    /// The next piece; `None` at the end.
     #[expect(clippy::should_implement_trait, reason = "it lends what it gives")]
     pub fn next(&mut self) -> Option<Piece<'_>> {
         match &mut self.0 {
@@ -211,13 +210,13 @@ impl<'t> Pieces<'t> {
     }
 }
 
-/// As [`super::Events`], a run of one thread's accesses at once.
+/// The same order as [`super::Events`], many accesses of one thread at once.
 #[derive(Debug)]
 struct Recorded<'t> {
     lanes: Vec<Lane<'t>>,
-    /// The threads but the current one, by when they come next.
+    /// All threads but the current one, by the time of their next slot.
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The thread whose slots come now, and until when.
+    /// The current thread, and the time until which its slots come next.
     current: Option<usize>,
     until: (u64, usize),
     part: [Part; 1],
@@ -281,8 +280,8 @@ impl<'t> Recorded<'t> {
         }
     }
 
-    /// Lets the thread go on whose time has come in the place of `head`, which comes
-    /// next at `ticks`.
+    /// Makes the first waiting thread the current one. `head`, the current one until now, waits;
+    /// its next slot is at `ticks`.
     fn change(&mut self, ticks: u64, head: usize) {
         let Some(mut first) = self.waiting.peek_mut() else {
             return;
@@ -294,7 +293,7 @@ impl<'t> Recorded<'t> {
         self.until = next.map_or((u64::MAX, usize::MAX), |Reverse(next)| *next);
     }
 
-    /// Lets the thread go on whose time has come.
+    /// Makes the first waiting thread the current one.
     fn turn(&mut self) -> Option<()> {
         let Reverse((_, head)) = self.waiting.pop()?;
         self.current = Some(head);
@@ -304,7 +303,7 @@ impl<'t> Recorded<'t> {
     }
 }
 
-/// How many of the first of `ticks`, which ascend, hold: mostly few.
+/// For how many of the first of `ticks`, which ascend, `holds` is true: mostly few.
 fn run(ticks: &[u64], holds: impl Fn(u64) -> bool) -> usize {
     let mut step = 4;
     loop {

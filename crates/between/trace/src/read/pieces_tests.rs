@@ -1,5 +1,5 @@
-//! Pieces against single events: whatever was recorded, in whatever file, the two give
-//! the same in the same order.
+//! Pieces against single events: whatever was recorded, both give the same events in the same
+//! order.
 
 use super::*;
 use crate::meta::{Reason, Via};
@@ -10,12 +10,12 @@ use std::path::PathBuf;
 
 const THREADS: usize = 4;
 
-/// Something that a thread does.
+/// One step of a thread.
 #[derive(Clone, Debug)]
 enum Deed {
-    /// So many accesses, of the kind and the stride that the number tells.
+    /// So many accesses; the second number chooses kind and stride.
     Accesses(usize, u64),
-    /// What orders threads, on one of few objects.
+    /// An action that orders threads, on one of few objects.
     Sync(Sync, u64),
     Allocate(u64),
     Free(u64),
@@ -46,7 +46,7 @@ fn acquires(kind: Sync) -> bool {
     )
 }
 
-/// A trace in which threads did `deeds`, and then ended if `ends`.
+/// A trace of threads that did `deeds`, and then ended if `ends`.
 fn record(deeds: &[(usize, Deed)], ends: bool) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
@@ -60,7 +60,7 @@ fn record(deeds: &[(usize, Deed)], ends: bool) -> (tempfile::TempDir, PathBuf) {
     };
     recorder.start(&start).unwrap();
     let places: [Place; THREADS] = Default::default();
-    // SAFETY: the places outlive the record, and one thread uses all buffers.
+    // SAFETY: the memory outlives the record, and one thread uses all buffers.
     unsafe {
         let buffers: Vec<_> = places
             .iter()
@@ -123,7 +123,7 @@ fn flat(mut pieces: Pieces<'_>) -> (Vec<Event>, u64) {
     (all, pieces.damaged_blocks())
 }
 
-/// The first place at which two differ.
+/// The first index at which the two differ, with the events there.
 fn first_difference(a: &[Event], b: &[Event]) -> Option<(usize, Option<Event>, Option<Event>)> {
     let place = (0..a.len().max(b.len())).find(|&i| a.get(i) != b.get(i))?;
     Some((place, a.get(place).copied(), b.get(place).copied()))

@@ -1,6 +1,5 @@
-//! Damaged files: each truncation and random damage must give an error or the
-//! good part, said to be partial; never a panic, never an event that was not
-//! recorded.
+//! Damaged files: each truncation and random damage must give an error or the undamaged part,
+//! reported as partial; never a panic, never an event that was not recorded.
 
 use super::*;
 use crate::meta::{Reason, Via};
@@ -28,7 +27,7 @@ fn sample() -> (tempfile::TempDir, PathBuf) {
     recorder.start(&start).unwrap();
     for t in 0..THREADS {
         let place = Place::default();
-        // SAFETY: the place outlives the record.
+        // SAFETY: the memory outlives the record.
         unsafe {
             let buffer = recorder.attach(&raw const place, 0).unwrap();
             recorder.stack(buffer, &[1, t + 2]);
@@ -55,9 +54,9 @@ fn all(trace: &Trace) -> (Vec<(u32, What)>, u64) {
     (list, events.damaged_blocks())
 }
 
-/// Times come from the last block that is there, and the number of a thread from
-/// how many earlier ones of the same kernel's number are, so damage may change
-/// both. The thread's index stays.
+/// Removes what damage may change. Times come from the last readable block, and a thread's unique
+/// number depends on how many earlier threads had the same number of the kernel. The thread's index
+/// does not change.
 fn strip(what: What) -> What {
     match what {
         What::Access { mut access, atomic } => {
@@ -69,7 +68,7 @@ fn strip(what: What) -> What {
     }
 }
 
-/// Whether `part` is `whole` with some left out.
+/// Whether `part` consists of elements of `whole`, in their order.
 fn is_part(part: &[(u32, What)], whole: &[(u32, What)]) -> bool {
     let mut rest = whole.iter();
     part.iter().all(|event| rest.any(|e| e == event))
@@ -220,12 +219,11 @@ fn threads_that_ran_one_after_the_other_run_side_by_side() {
     assert!(recorded.is_sorted(), "one after the other");
     let parallel: Vec<u32> = trace.events_in_parallel(kinds).map(|e| e.thread).collect();
     assert_eq!(parallel.len(), recorded.len());
-    // Each takes its turn in every unit of time.
+    // Both threads make one access in every unit of time.
     assert!(parallel.chunks(2).all(|turn| turn[0] != turn[1]));
 }
 
-/// A trace of what `fill` records of two threads; the recorder's functions tell
-/// when a thread acquires and releases.
+/// A trace of two threads, filled by `fill`; the recorder's functions record acquires and releases.
 fn recorded(fill: impl Fn(&Recorder, [&crate::record::Buffer; 2])) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
@@ -239,7 +237,7 @@ fn recorded(fill: impl Fn(&Recorder, [&crate::record::Buffer; 2])) -> (tempfile:
     };
     recorder.start(&start).unwrap();
     let places = [Place::default(), Place::default()];
-    // SAFETY: the places outlive the record.
+    // SAFETY: the memory outlives the record.
     unsafe {
         let buffers = [0, 1].map(|i| recorder.attach(&raw const places[i], 0).unwrap());
         fill(&recorder, buffers);
@@ -255,8 +253,8 @@ fn recorded(fill: impl Fn(&Recorder, [&crate::record::Buffer; 2])) -> (tempfile:
 fn what_a_lock_orders_stays_in_order_and_nothing_else() {
     use crate::slot::Sync;
     let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
-    // The first thread writes 100 times, then hands a lock over; the second writes
-    // 10 times, takes the lock, and writes 10 times more.
+    // The first thread writes 100 times, then releases a lock; the second writes 10 times, takes
+    // the lock, and writes 10 times more.
     let (_folder, path) = recorded(|recorder, [first, second]| {
         // SAFETY: both buffers are attached and used by this thread alone.
         unsafe {
@@ -289,7 +287,7 @@ fn what_a_lock_orders_stays_in_order_and_nothing_else() {
     let place = |address: u64| order.iter().position(|&a| a == address).unwrap();
     // Side by side before the lock …
     assert!(place(1009) < 25);
-    // … and after everything that the unlock followed.
+    // … and after all accesses before the unlock.
     assert!(place(1010) > place(99));
 }
 
@@ -297,7 +295,7 @@ fn what_a_lock_orders_stays_in_order_and_nothing_else() {
 fn a_lock_of_another_object_orders_nothing() {
     use crate::slot::Sync;
     let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
-    // One after the other, as on one processor, each under a lock of its own.
+    // One after the other, as on one CPU, each under a lock of its own.
     let (_folder, path) = recorded(|recorder, both| {
         // SAFETY: both buffers are attached and used by this thread alone.
         unsafe {
@@ -327,8 +325,8 @@ fn a_lock_of_another_object_orders_nothing() {
 fn who_sleeps_on_a_condition_lets_go_of_a_lock_that_is_not_told() {
     use crate::slot::Sync;
     let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
-    // The first thread has a mutex and waits for a condition; the second takes the
-    // mutex, signals and lets go of it; then the first goes on.
+    // The first thread has a mutex and waits for a condition; the second takes the mutex, signals
+    // and releases it; then the first goes on.
     let (_folder, path) = recorded(|recorder, [first, second]| {
         // SAFETY: both buffers are attached and used by this thread alone.
         unsafe {

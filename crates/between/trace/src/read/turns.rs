@@ -1,6 +1,6 @@
-//! The parallel order (`parallel`), many accesses at once: between two events that
-//! order threads, those that can go on make one access each in turn, so a whole
-//! number of rounds of them is one piece.
+//! The parallel order (`parallel`), many accesses at once: between two events that order threads,
+//! all threads that can go on make one access each in turn, so a whole number of such rounds is one
+//! piece.
 
 use super::lane::Lane;
 use super::pieces::{Part, Piece, Turns};
@@ -8,7 +8,7 @@ use super::waits::{ORDER, Waits};
 use super::{Event, Filter, Trace};
 use sunder_access::Time;
 
-/// See the module's head.
+/// Pieces in the parallel order. See the module's head.
 #[derive(Debug)]
 pub(super) struct InParallel<'t> {
     filter: Filter,
@@ -52,7 +52,7 @@ impl<'t> InParallel<'t> {
     }
 
     pub(super) fn next(&mut self) -> Option<Piece<'_>> {
-        // The piece before lay in what is read over now.
+        // The previous piece has been read, so its slots can be skipped.
         for taken in 0..self.parts.len() {
             let who = self.parts[taken].lane;
             if self.lanes[who].accesses() == 0 {
@@ -78,8 +78,8 @@ impl<'t> InParallel<'t> {
         }
     }
 
-    /// How many rounds all that can go on make before anything else, or the end of a
-    /// thread, comes to one of them.
+    /// How many rounds all threads that can go on make before one of them comes to another event or
+    /// to its end.
     fn rounds(&self) -> usize {
         let accesses = |&who: &usize| match self.waits.threads[who].next {
             Some(_) => 0,
@@ -96,7 +96,7 @@ impl<'t> InParallel<'t> {
         }
     }
 
-    /// One access of `who`, whose turn it is.
+    /// Gives one access of `who`, whose turn it is.
     fn take_one(&mut self, who: usize) {
         self.take(who, 1);
         self.waits.ready.push_back(who);
@@ -127,7 +127,7 @@ impl<'t> InParallel<'t> {
         self.filter.wants(&event.what).then_some(event)
     }
 
-    /// Looks what comes next from `who`; its end lets others go on.
+    /// Reads the next event of `who`; the end of the thread wakes others.
     fn advance(&mut self, who: usize) {
         let lane = &mut self.lanes[who];
         let next = come(lane);
@@ -138,7 +138,7 @@ impl<'t> InParallel<'t> {
     }
 }
 
-/// The event that comes next on `lane`; none if an access comes next, or nothing.
+/// The next slot of `lane` as an event; `None` if it is an access, or at the end.
 fn come(lane: &mut Lane<'_>) -> Option<Event> {
     loop {
         if let Some(event) = lane.event() {

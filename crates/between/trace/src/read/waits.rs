@@ -1,7 +1,6 @@
-//! What synchronisation makes threads wait for when each runs on a processor of its
-//! own, and whose turn it is: the rules of the parallel order (`parallel`), whoever
-//! reads the threads' events, one at a time or many at once (`turns`). Reads
-//! nothing but the events that order threads, once at the beginning.
+//! The rules of the parallel order (`parallel`): what threads wait for when each has a CPU of its
+//! own, and whose turn is next. Used by readers of single events and of many at once (`turns`).
+//! Reads only the events that order threads, once at the beginning.
 
 use super::barriers::{Passage, rounds};
 use super::lane::only;
@@ -13,22 +12,21 @@ use sunder_access::Time;
 /// Kinds of events that order threads.
 pub(super) const ORDER: Kinds = Kinds::SYNC.with(Kinds::THREADS);
 
-/// All threads of a trace, those that can go on and those that wait. See the module's
-/// head.
+/// All threads of a trace, those that can go on and those that wait. See the module's head.
 #[derive(Debug)]
 pub(super) struct Waits {
     pub(super) threads: Vec<Waiter>,
-    /// When the first thread began.
+    /// The start of the first thread.
     pub(super) start: Time,
-    /// Threads that can go on, in the order of their turns: their clocks ascend, and
-    /// differ by one unit at most.
+    /// Threads that can go on, in the order of their turns: their clocks ascend, and differ by one
+    /// unit at most.
     pub(super) ready: VecDeque<usize>,
-    /// Threads that wait for others to release.
+    /// Threads that wait for releases of others.
     waiting: Vec<usize>,
-    /// Who goes on though what it waits for never came.
+    /// A thread that goes on although the release that it waits for is missing.
     unblocked: Option<usize>,
-    /// How far the clocks had come at any release of an object, at any release, at
-    /// one of what is not known, and at any end of a thread.
+    /// The clock's value at the latest release of each object. The fields below: at the latest
+    /// release of any object, at the latest of an unknown one, and at the latest end of a thread.
     released: HashMap<u64, u64>,
     released_any: u64,
     released_unknown: u64,
@@ -40,37 +38,37 @@ pub(super) struct Waits {
 pub(super) struct Waiter {
     /// Units of time so far.
     pub(super) clock: u64,
-    /// What it waits with: its next event, if that is no access.
+    /// The next event, if it is no access.
     pub(super) next: Option<Event>,
-    /// What it still has to release, but for its end.
+    /// The releases that it will make, without its end.
     releases: Releases,
     /// The recorded ticks of its end, if that is still to come.
     end: Option<u64>,
-    /// When the rounds of barriers ended that it still has to leave.
+    /// The ends, in recorded ticks, of the barrier rounds that it still has to leave.
     rounds: VecDeque<u64>,
     /// Its number in the trace.
     index: u32,
 }
 
-/// What is released or acquired.
+/// The object that an event releases or acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     /// The object with this address.
     Object(u64),
-    /// Not known: it may be any.
+    /// Unknown: any object.
     Unknown,
-    /// A thread, into life.
+    /// The start of a created thread.
     Creation,
 }
 
-/// What an event does to the order of threads.
+/// The effect of an event on the order of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// Waits for its creation by the thread with this number.
     Starts(u32),
-    /// Waits for releases of the same.
+    /// Waits for releases of the same object.
     Acquires(Scope),
-    /// Waits for threads' ends.
+    /// Waits for ends of threads.
     Joins,
     Releases(Scope),
     Ends,
@@ -92,7 +90,7 @@ impl Role {
                 | Sync::SpinLock
                 | Sync::HappensAfter => Self::Acquires(Scope::Object(object.0)),
                 Sync::ConditionWoken => Self::Acquires(Scope::Unknown),
-                // Releases its mutex, or tells of no object.
+                // Releases its mutex, or names no object.
                 Sync::ConditionWait | Sync::OnceDone => Self::Releases(Scope::Unknown),
                 Sync::ThreadCreate => Self::Releases(Scope::Creation),
                 Sync::ThreadJoin => Self::Joins,
@@ -104,10 +102,10 @@ impl Role {
     }
 }
 
-/// When a thread will release what, by recorded ticks, ascending.
+/// The releases that a thread will make, by recorded ticks, ascending.
 #[derive(Debug, Default)]
 struct Releases {
-    /// All of them; kept only if anything in the trace waits for all.
+    /// All releases; filled only if an event of the trace waits for all.
     all: VecDeque<u64>,
     unknown: VecDeque<u64>,
     creations: VecDeque<u64>,
@@ -128,13 +126,13 @@ impl Releases {
         self.queue(scope).push_back(ticks);
     }
 
-    /// The first release of this scope was given.
+    /// Removes the first release of this scope, which has been given.
     fn pop(&mut self, scope: Scope) {
         self.all.pop_front();
         self.queue(scope).pop_front();
     }
 
-    /// The first that an acquire of `scope` may wait for.
+    /// The first release that an acquire of `scope` may wait for.
     fn first(&self, scope: Scope) -> Option<u64> {
         let of = match scope {
             Scope::Object(object) => self.objects.get(&object).and_then(VecDeque::front),
@@ -145,7 +143,7 @@ impl Releases {
     }
 }
 
-/// Whether a thread leaves a barrier.
+/// Whether the event is a thread's leaving of a barrier.
 const fn is_departure(event: &Event) -> bool {
     matches!(
         event.what,
@@ -156,7 +154,7 @@ const fn is_departure(event: &Event) -> bool {
     )
 }
 
-/// What the event is to a barrier, for the thread with this number.
+/// The event as a passage of a barrier by the thread with this number; `None` for other events.
 fn passage(thread: usize, event: &Event) -> Option<Passage> {
     let What::Sync { kind, object } = event.what else {
         return None;
@@ -175,8 +173,7 @@ fn passage(thread: usize, event: &Event) -> Option<Passage> {
 }
 
 impl Waits {
-    /// Of the threads of `trace` that `filter` wants; the order among them is that of
-    /// the trace.
+    /// The waits of the threads of `trace` that `filter` wants, ordered as in the whole trace.
     pub(super) fn new(trace: &Trace, filter: &Filter) -> Self {
         let mut threads = Vec::new();
         let mut waits_for_all = false;
@@ -230,8 +227,8 @@ impl Waits {
         }
     }
 
-    /// When what `who` waits for before its next event, which has this role, was
-    /// recorded and not given yet, at the earliest; `None` if it waits for nothing.
+    /// The recorded time of the first release that must come before the next event of `who`, whose
+    /// role this is, and that has not been given yet; `None` if the event waits for nothing.
     fn awaited(&self, who: usize, role: Role) -> Option<u64> {
         if matches!(role, Role::Releases(_) | Role::Ends | Role::Neither) {
             return None;
@@ -247,7 +244,7 @@ impl Waits {
         others.filter_map(|(_, thread)| of(thread)).min()
     }
 
-    /// Whether `event`, the next of `who`, must wait.
+    /// Whether `event`, the next of thread `who`, must wait.
     fn must_wait(&self, who: usize, event: &Event) -> bool {
         let at = match self.threads[who].rounds.front() {
             Some(&end) if is_departure(event) => end,
@@ -257,7 +254,7 @@ impl Waits {
         awaited.is_some_and(|awaited| awaited < at)
     }
 
-    /// Time has passed for `who` while its next event, which has this role, waited.
+    /// Advances the clock of `who` by the time for which its next event, of this role, has waited.
     fn catch_up(&mut self, who: usize, role: Role) {
         let since = match role {
             Role::Starts(parent) => {
@@ -275,12 +272,12 @@ impl Waits {
         self.threads[who].clock = self.threads[who].clock.max(since);
     }
 
-    /// When the next event of `who` was recorded.
+    /// The recorded time of the next event of `who`.
     fn recorded(&self, who: usize) -> u64 {
         self.threads[who].next.map_or(0, |event| event.ticks)
     }
 
-    /// Lets those go on who waited for what has been released by now.
+    /// Queues the waiting threads whose releases have all been given.
     fn wake(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.sort_by_key(|&who| self.recorded(who));
@@ -296,7 +293,7 @@ impl Waits {
         }
     }
 
-    /// Puts `who` behind all that can go on, and its clock not before theirs.
+    /// Puts `who` after all threads that can go on, with a clock not before theirs.
     fn queue(&mut self, who: usize) {
         let last = self
             .ready
@@ -307,14 +304,14 @@ impl Waits {
         self.ready.push_back(who);
     }
 
-    /// Whose turn it is; none if nothing is left.
+    /// The thread whose turn it is; `None` at the end.
     #[inline]
     pub(super) fn turn(&mut self) -> Option<usize> {
         if let Some(who) = self.ready.pop_front() {
             return Some(who);
         }
-        // Releases are missing, with the blocks that held them: the one who waited
-        // first goes on.
+        // All threads wait: releases are missing, with damaged blocks. The thread with the earliest
+        // event goes on.
         let places = 0..self.waiting.len();
         let first = places.min_by_key(|&place| self.recorded(self.waiting[place]))?;
         let who = self.waiting.swap_remove(first);
@@ -324,9 +321,8 @@ impl Waits {
         Some(who)
     }
 
-    /// Gives `event`, the next of `who`, which is no access and so takes no time; false
-    /// if it has to wait. After it [`Waits::gave`] must be told, once the thread's
-    /// next event is known.
+    /// Gives `event`, the next of `who`, which is no access and so takes no time; false if it has
+    /// to wait. When the thread's next event is known, the caller must call [`Waits::gave`].
     #[inline(never)]
     pub(super) fn give(&mut self, who: usize, event: &mut Event) -> bool {
         let unblocked = self.unblocked.take() == Some(who);
@@ -361,17 +357,17 @@ impl Waits {
         true
     }
 
-    /// `event` was given: it may let others go on.
+    /// Wakes threads after `event` was given, if it releases anything.
     pub(super) fn gave(&mut self, event: &Event) {
         if matches!(Role::of(&event.what), Role::Releases(_) | Role::Ends) {
             self.wake();
         }
     }
 
-    /// Nothing comes from `who` any more, which lets others go on.
+    /// Thread `who` has no more events; wakes threads that wait for its releases.
     #[cold]
     pub(super) fn finish(&mut self, who: usize) {
-        // What it lost with damaged blocks nobody waits for.
+        // Its releases that are missing with damaged blocks will never come.
         self.threads[who].releases = Releases::default();
         self.threads[who].end = None;
         self.wake();

@@ -3,6 +3,7 @@
 //! A trap costs the target thousands of times as much as the access. So the watcher has a budget: a
 //! share of the CPU time that the process has used since watching began. Pure arithmetic; the
 //! caller reads the clocks.
+
 use std::time::Duration;
 
 /// The cost of a trapped access for the target where it cannot be measured: 5 us in the design's
