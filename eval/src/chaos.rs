@@ -1,6 +1,6 @@
-//! `chaos`: the workloads and programs of the distribution under `sunder repair --chaos`, which
-//! moves random pages at random moments and puts them back: they must do what they do
-//! without. How much was really moved is counted, for where nothing was nothing is proved.
+//! `chaos`: workloads and programs of the distribution under `sunder repair --chaos`, which moves
+//! random pages at random moments and puts them back. The programs must do what they do natively.
+//! Counts how much was really moved: a run without a move proves nothing.
 
 use crate::limited::{Folder, Ran, run as run_limited};
 use crate::real::servers::{self, Server};
@@ -17,10 +17,10 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use sunder_findings::{Findings, Repair};
 
-/// What a run does not take unless it hangs.
+/// A run that takes longer hangs.
 const HANGS: Duration = Duration::from_secs(120);
 
-/// What is run.
+/// The program of a run.
 enum Subject {
     Workload(programs::Target, bool),
     Program(&'static Case),
@@ -41,7 +41,7 @@ impl Subject {
         !matches!(self, Self::Workload(_, false))
     }
 
-    /// Runs it with the words of a command before it, if any.
+    /// Runs it with the words of a command before it, if there are any.
     fn run(&self, before: &[OsString], folder: &Path) -> Result<Ran> {
         match self {
             Self::Workload(target, _) => run_limited(&mut target.after(before), HANGS),
@@ -58,7 +58,7 @@ impl Subject {
     }
 }
 
-/// A server's run; what does not answer as it should counts as one that hangs.
+/// A run of a server; a wrong answer counts like a hang.
 fn served(server: &Server, before: &[OsString], folder: &Path) -> Ran {
     match server.run(before, None, folder) {
         Ok((measured, answers)) => Ran {
@@ -85,21 +85,21 @@ struct Row {
     walls: Vec<f64>,
     runs: u32,
     wrong: u32,
-    /// Runs in which something was moved.
+    /// How many runs moved anything.
     moved_in: u32,
     done: Done,
-    /// Why something was not moved, and how often.
+    /// Reasons for which something was not moved, with their counts.
     refused: BTreeMap<String, u32>,
 }
 
-/// What chaos did.
+/// The effort of `--chaos` in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Done {
-    /// How often something was moved: again counts again.
+    /// How many moves there were; a page that moves twice counts twice.
     moves: usize,
-    /// How often it went back, also as the program needed it.
+    /// How many moves were undone, also those that the program needed undone.
     back: usize,
-    /// How often a thread had to be sent to a copy.
+    /// How many faults sent a thread to a copy of code.
     faults: u64,
     refused: usize,
 }
@@ -139,7 +139,7 @@ impl Row {
     }
 }
 
-/// Reasons that differ only in an address count as one.
+/// The reason without addresses: reasons that differ only in an address count as one.
 fn without_numbers(reason: &str) -> String {
     let words = reason.split(' ').map(|word| {
         let number = word.starts_with("0x") || word.starts_with(|c: char| c.is_ascii_digit());
@@ -161,10 +161,10 @@ const COLUMNS: [&str; 10] = [
     "hindrance",
 ];
 
-/// Runs the benchmark, with so many seeds for each program.
+/// Runs the benchmark, with as many seeds for each program as there are repetitions.
 ///
 /// # Errors
-/// If a run was not right, after all are recorded; or if nothing can be run or recorded.
+/// If a run was wrong, after all runs are recorded; or if nothing can be run or recorded.
 pub fn run(options: &Options) -> Result<()> {
     let sunder = programs::sunder()?;
     let subjects = subjects(options)?;
@@ -220,7 +220,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Everything that `options` leave and that is installed.
+/// All programs that are installed and that `options` do not exclude.
 fn subjects(options: &Options) -> Result<Vec<Subject>> {
     let mut all: Vec<Subject> = programs::workloads(options)?
         .into_iter()
@@ -235,7 +235,7 @@ fn subjects(options: &Options) -> Result<Vec<Subject>> {
         installed
     };
     for case in CASES.iter().filter(|c| wanted(c.name)) {
-        // Those with options for `detect` are there a second time without.
+        // Programs with options for `detect` are in the table a second time without.
         if case.options.is_empty() && is_there(case.name, case.is_installed()) {
             all.push(Subject::Program(case));
         }

@@ -1,5 +1,5 @@
-//! `detection`: what is found in the workloads, as SHERIFF's Tables 1 and 2 show
-//! it for theirs, beside what is known of each.
+//! `detection`: the findings in our workloads, in the form of SHERIFF's Tables 1 and 2, beside the
+//! expected ones.
 
 use crate::measure::median;
 use crate::record::Record;
@@ -109,7 +109,7 @@ pub fn run(options: &Options) -> Result<()> {
     ))
 }
 
-/// Findings above the threshold, and the number of all of them.
+/// Findings above the threshold, and the number of all findings.
 fn falsely_shared(findings: &Findings) -> (Vec<&Finding>, usize) {
     let all: Vec<&Finding> = findings
         .findings

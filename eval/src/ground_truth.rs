@@ -1,10 +1,10 @@
-//! `ground-truth`: the sampling detector against exact verdicts. Each workload is
-//! compiled for tracing, a short run of it is recorded and replayed, and what the
-//! replay says is significant is the truth; the same program, built as usual, runs
-//! under `detect`. Rust is recorded under the emulator, in the build that is detected. What counts as a match is said in `matching`.
+//! `ground-truth`: the sampling detector against exact verdicts. Each workload is compiled for
+//! tracing, and a short run of it is recorded and replayed; what is significant in the replay is
+//! the truth. The same program, built as usual, runs under `detect`. Rust programs are recorded
+//! under the emulator, in the build that is detected. `matching` defines a match.
 //!
-//! The truth is that of a machine on which every thread has a processor and all run
-//! in step, so it may see sharing that this machine hides; both costs are recorded.
+//! The truth is that of a machine on which every thread has a CPU of its own and all run in step,
+//! so it may have sharing that does not occur on this machine; both costs are recorded.
 
 mod matching;
 
@@ -20,8 +20,8 @@ use std::process::Command;
 use sunder_findings::{DEFAULT_THRESHOLD_PERCENT, Findings, Sharing};
 use sunder_workloads::{Language, Variant, Workload, default_out_dir};
 
-/// Workloads are recorded at the size of tests divided by this: what is shared does
-/// not depend on how long, and a trace takes its time.
+/// Workloads are recorded at the tests' size divided by this: what is shared does not depend on the
+/// length of the run, and tracing takes long.
 const PART: u64 = 100;
 
 /// Runs the benchmark.
@@ -58,8 +58,7 @@ pub fn run(options: &Options) -> Result<()> {
     )?;
     let mut tally = Tally::default();
     let all = programs::workloads(options)?;
-    // Nothing is timed in a replay, so they may run side by side; the detector runs
-    // alone.
+    // Replays are not timed, so they may run side by side; the detector runs alone.
     let truths = all
         .par_iter()
         .map(|(workload, variant, _)| truth(workload, *variant, &sunder, &folder))
@@ -86,7 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
     record.finish(&tally.summary())
 }
 
-/// The result of replaying a short run; none if it can't be recorded here.
+/// The result of replaying a short run; `None` if it can't be recorded here.
 fn truth(
     workload: &Workload,
     variant: Variant,
@@ -94,8 +93,8 @@ fn truth(
     folder: &Path,
 ) -> Result<Option<Findings>> {
     let program = folder.join(format!("{}-{}", workload.name, variant.name()));
-    // Single files of Rust have no package that `sunder cargo` could build: they are
-    // recorded as they are, under the emulator.
+    // A single Rust file is no package that `sunder cargo` could build, so it is recorded
+    // unmodified, under the emulator.
     let via = match workload.language {
         Language::C => {
             workload.compile_with(variant, Command::new(sunder).arg("cc"), &program)?;
@@ -185,14 +184,14 @@ const fn kind(sharing: Sharing) -> &'static str {
     }
 }
 
-/// What all runs came to.
+/// The sums over all runs.
 #[derive(Default)]
 struct Tally {
     runs: u32,
     outcomes: BTreeMap<Outcome, u32>,
-    /// Kinds in the truth and in the detector's result of what was found.
+    /// For each finding in both, its kind in the truth and in the detector's result.
     kinds: BTreeMap<(Sharing, Sharing), u32>,
-    /// Lines of the table of what was not found or too much, with how often.
+    /// Lines of the table of misses and false alarms, with their counts.
     differences: BTreeMap<String, u32>,
     skipped: Vec<String>,
 }
@@ -234,8 +233,7 @@ impl Tally {
         let found = self.count(|o| *o == Outcome::Found);
         let missed = self.count(|o| matches!(o, Outcome::Missed(_)));
         let alarms = self.count(|o| matches!(o, Outcome::FalseAlarm(_)));
-        // What is shared falsely in the trace too, only cheaply: true, and not worth
-        // saying.
+        // False sharing in the trace, too, but below the threshold: true, and not worth reporting.
         let cheap = self.count(|o| *o == Outcome::FalseAlarm(Instead::BelowThreshold));
         let agreeing: u32 = self
             .kinds

@@ -21,7 +21,7 @@ const LOOPS: [(&str, u32, u64); 6] = [
     ("single", 1, 125),
 ];
 
-/// What gives the loop its memory.
+/// The allocator of a loop.
 enum Heap {
     /// The C library.
     Own,
@@ -109,7 +109,7 @@ pub fn run(options: &Options) -> Result<()> {
     record.finish(&format!("{ratios}\n{seconds}\n{memory}"))
 }
 
-/// Those that are here; what is not is said.
+/// The heaps that are installed; prints a notice for each that is not.
 fn heaps() -> Vec<(&'static str, Heap)> {
     let mut heaps = vec![("glibc", Heap::Own)];
     heaps.extend(POLICIES.map(|policy| (policy, Heap::Ours(policy))));
@@ -142,7 +142,7 @@ impl Heap {
     }
 }
 
-/// Seconds and KiB, as the loop says them.
+/// Seconds and KiB, as the loop prints them.
 fn measured(command: &mut Command) -> Result<[f64; 2]> {
     let output = command.output().context("cannot run it")?;
     ensure!(output.status.success(), "it ended with {}", output.status);

@@ -1,34 +1,34 @@
-//! What a remedy that comes into a running program takes of its memory: the difference
-//! between just before and a moment after. Called by `repair`, for runs whose time does not
-//! count. It looks only at what the kernel tells of the program's mappings.
+//! The memory that a remedy adds to a running program: the difference between just before its
+//! coming and a moment after. Called by `repair`, for runs that are not timed. Reads only the
+//! kernel's list of the program's mappings.
 
 use anyhow::{Context, Result};
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often the program is looked at.
+/// Pause between two readings of the list.
 const EVERY: Duration = Duration::from_millis(20);
-/// So long after something was moved threads have found their copies of code; what the
-/// program itself takes more by then is little.
+/// This long after a move, threads execute their copies of code; the program's own memory grows
+/// little in this time.
 const SETTLED: Duration = Duration::from_millis(200);
 
-/// What one look at a program's mappings tells.
+/// The contents of one reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
-    /// Memory that is its own, of whatever mapping, and what it shares with the tool.
+    /// Private memory of all mappings, and memory shared with the tool.
     kib: u64,
-    /// Whether the remedy is there: the file that is shared is mapped.
+    /// Whether the remedy is there: the file that it shares with the tool is mapped.
     came: bool,
-    /// Whether something was moved: copies of code lie in what is shared.
+    /// Whether something was moved: there are copies of code in the shared file.
     moved: bool,
 }
 
-/// Runs a command that starts a program, and tells what it writes to standard error and the
-/// KiB that it puts into the program; none if nothing was moved, or it ended too early.
+/// Runs a command that starts a program; what the command writes to standard error, and the KiB
+/// that it adds to the program. `None` if nothing was moved, or if the program ended too early.
 ///
 /// # Errors
-/// If it can't be run.
+/// If the command can't be run.
 pub fn run(command: &mut Command) -> Result<(String, Option<u64>)> {
     let piped = command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut tool = piped.spawn().context("the command can't be started")?;
@@ -47,13 +47,13 @@ pub fn run(command: &mut Command) -> Result<(String, Option<u64>)> {
         std::thread::sleep(EVERY);
     }
     let mut told = String::new();
-    // It has ended and told little: all of it is in the pipe.
+    // The tool has ended and has written little, so all of it is in the pipe.
     let mut pipe = tool.stderr.take().context("it has a pipe")?;
     pipe.read_to_string(&mut told)?;
     Ok((told, more))
 }
 
-/// The program that the tool has started, as it is now.
+/// Reads the mappings of the program that the tool has started.
 fn look(tool: u32) -> Option<Look> {
     let children = format!("/proc/{tool}/task/{tool}/children");
     let children = std::fs::read_to_string(children).ok()?;
@@ -62,7 +62,7 @@ fn look(tool: u32) -> Option<Look> {
     (!text.is_empty()).then(|| tell(&text))
 }
 
-/// What the kernel's list of mappings says.
+/// Parses the kernel's list of mappings.
 fn tell(text: &str) -> Look {
     let mut told = Look {
         kib: 0,

@@ -1,5 +1,5 @@
-//! `isolate-sampling`: SHERIFF's Figure 9 and Table 5 with its own intervals, for the
-//! observer that compares pages.
+//! `isolate-sampling`: SHERIFF's Figure 9 and Table 5 for the observer that compares pages, with
+//! SHERIFF's own intervals.
 
 use crate::measure::{median, run as measure};
 use crate::record::Record;
@@ -8,16 +8,16 @@ use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 use sunder_findings::{Findings, Sharing};
 
-/// The paper's intervals in ms, each with the commits a second that make it.
+/// The paper's intervals in ms, each with its number of commits per second.
 const INTERVALS: [(&str, &str); 3] = [("2", "500"), ("10", "100"), ("50", "20")];
-/// The one that Figure 9 relates the others to.
+/// Index of the interval that Figure 9 compares the others with.
 const USUAL: usize = 1;
 
-/// What one run found, however little it costs.
+/// The findings of one run, whatever they cost.
 #[derive(Clone, Copy)]
 struct Found {
     objects: f64,
-    /// Changed words that commits told of these objects.
+    /// How many changed words of these objects the commits found.
     changes: f64,
 }
 
@@ -152,7 +152,7 @@ fn count(findings: &Findings) -> Found {
         .flat_map(|w| &w.threads);
     Found {
         objects: falsely.len() as f64,
-        // A sum of nothing would be -0.
+        // The sum of an empty list would be -0.
         changes: threads.fold(0.0, |all, t| all + t.writes as f64),
     }
 }

@@ -1,5 +1,5 @@
-//! Runs a program that may hang, or leave processes behind, and tells what it did. For
-//! benchmarks that prove something by many runs; how long a run takes does not count here.
+//! Runs a program that may hang or leave processes behind, and reports what it did. For benchmarks
+//! that prove something by many runs; the duration of a run does not count here.
 
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
@@ -10,25 +10,25 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What one run gave.
+/// The result of one run.
 #[derive(Debug)]
 pub struct Ran {
-    /// How it ended; none if it had to be ended.
+    /// The exit status; `None` if the program was killed at the limit.
     pub status: Option<ExitStatus>,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: String,
-    /// Seconds.
+    /// Its wall time in seconds.
     pub wall: f64,
-    /// The processes of its group and what each of their threads waited for: at the
-    /// limit, or, if it ended, those that outlived it. They have been ended since.
+    /// The processes of its group and the system call in which each of their threads waited: at the
+    /// limit, or, if the program ended, those that outlived it. They have been killed since.
     pub left: String,
 }
 
 impl Ran {
-    /// What is wrong with this run, beside one that is right; none if nothing is.
-    /// `compares` is whether the output counts.
+    /// What is wrong with this run in comparison with a right one; `None` if nothing is. `compares`
+    /// says whether the output counts.
     pub fn wrong(&self, right: &Self, compares: bool) -> Option<&'static str> {
         if self.status.is_none() {
             return Some("hung");
@@ -36,7 +36,7 @@ impl Ran {
         if !self.left.is_empty() {
             return Some("left processes behind");
         }
-        // A shell's number stands for a death by signal: Sunder ends by its own status.
+        // Sunder exits with a shell's number for a death by signal.
         let shown = |s: ExitStatus| s.code().or(s.signal().map(|s| 128 + s));
         if self.status.and_then(shown) != right.status.and_then(shown) {
             return Some("other status");
@@ -45,14 +45,14 @@ impl Ran {
     }
 }
 
-/// A folder for files of one's own, that is removed with all that is in it.
+/// A temporary folder, which is removed with all its contents when this value is dropped.
 pub struct Folder(std::path::PathBuf);
 
 impl Folder {
-    /// Makes it.
+    /// Makes the folder.
     ///
     /// # Errors
-    /// If it can't be made.
+    /// If that fails.
     pub fn new() -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);
@@ -62,7 +62,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -74,12 +74,12 @@ impl Drop for Folder {
     }
 }
 
-/// Runs `command` without input in a process group of its own, which is ended at `limit`.
+/// Runs `command` without input in a process group of its own, which is killed at `limit`.
 ///
 /// # Errors
-/// If it can't be started, or its output can't be kept.
+/// If it can't be started, or its output can't be stored.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Ran> {
-    // Files, not pipes: who outlives the program can't keep us waiting.
+    // Files, not pipes: a process that outlives the program would keep a pipe open.
     let folder = Folder::new()?;
     let kept = |name: &str| folder.path().join(name);
     let start = Instant::now();
@@ -110,7 +110,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Ran> {
     })
 }
 
-/// Its status, if it ends in time.
+/// The exit status, if the child ends in time.
 fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {
@@ -124,18 +124,18 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     }
 }
 
-/// Ends all processes of the group.
+/// Kills all processes of the group.
 pub fn end(group: i32) {
-    // SAFETY: takes integers; the group is one that we made, and it still has a process
-    // that we have not waited for, or one that was just seen.
+    // SAFETY: takes integers. The group is one that we made, and it still has a process: one that
+    // we have not waited for, or one that was just listed.
     unsafe { libc::kill(-group, libc::SIGKILL) };
 }
 
-/// Whether the group has processes a second after its first has ended: those that die
+/// Whether the group still has processes a second after its first one has ended: those that die
 /// with it take a moment.
 fn outlived(group: i32) -> bool {
     for _ in 0..100 {
-        // SAFETY: takes integers; signal 0 only asks.
+        // SAFETY: takes integers; signal 0 only checks for existence.
         if unsafe { libc::kill(-group, 0) } != 0 || processes(group).is_empty() {
             return false;
         }
@@ -151,7 +151,7 @@ fn processes(group: i32) -> String {
         return all;
     };
     for process in folder.flatten().map(|entry| entry.path()) {
-        // After the name, which may hold anything: state, parent, group.
+        // After the name, which may contain any byte: state, parent, group.
         let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
         let mut fields = stat.rsplit(')').next().unwrap_or_default().split(' ');
         let state = fields.nth(1).unwrap_or_default();
@@ -228,7 +228,7 @@ mod tests {
         let sleeper = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
         let lives = || {
             let stat = fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
-            // Who inherits it may not have waited for it yet.
+            // Its new parent may not have reaped it yet.
             !stat.is_empty() && !stat.contains(") Z ") && !stat.contains(") X ")
         };
         while lives() {

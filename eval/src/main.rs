@@ -1,5 +1,5 @@
-//! Benchmarks of Sunder: paired runs of the workloads with and without it, and
-//! what it finds in them. Figures are kept in `eval/runs/`, the bad ones too.
+//! Benchmarks of Sunder: paired runs of the workloads with and without it, and its findings in
+//! them. The figures are kept in `eval/runs/`, losses included.
 
 mod chaos;
 mod detection;
@@ -100,7 +100,7 @@ enum Command {
     },
 }
 
-/// What all benchmarks are told.
+/// The options of all benchmarks.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Only workloads whose name contains this.

@@ -1,5 +1,4 @@
-//! Runs a program once and measures it. Called by every benchmark; knows
-//! nothing of what is compared.
+//! Runs a program once and measures it. Called by every benchmark; compares nothing.
 
 use anyhow::{Context, Result, ensure};
 use std::io::{Error, Read, pipe};
@@ -8,34 +7,34 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use sunder_workloads::default_out_dir;
 
-/// What one run took and gave.
+/// The measurement of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// Seconds from start to exit.
     pub wall: f64,
     /// User and system seconds of the program and everything that it waited for.
     pub cpu: f64,
-    /// The same of the program's own process alone.
+    /// The same for the program's own process alone.
     pub own_cpu: f64,
     /// The largest resident set of the program or of any process that it waited
     /// for, in KiB.
     pub peak_kib: u64,
     /// The raw wait status.
     pub status: i32,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
 }
 
 impl Measurement {
-    /// User and system seconds of what the program waited for: under `detect`, of
-    /// the program that it observes.
+    /// User and system seconds of the processes that the program waited for: under `detect`, of the
+    /// observed program.
     pub fn children_cpu(&self) -> f64 {
         (self.cpu - self.own_cpu).max(0.0)
     }
 }
 
-/// Runs `command` with no input, keeping its standard output. A launcher of a few
-/// hundred KiB starts it, because a process's peak begins with its parent's size.
+/// Runs `command` without input and keeps its standard output. A launcher of a few hundred KiB
+/// starts it, because the peak of a process's memory begins with its parent's size.
 ///
 /// # Errors
 /// If it can't be started or waited for.
@@ -57,7 +56,7 @@ pub fn run(command: &mut Command) -> Result<Measurement> {
     if let Some(folder) = command.get_current_dir() {
         launch.current_dir(folder);
     }
-    // SAFETY: takes integers; the descriptor is open, and nobody else spawns.
+    // SAFETY: takes integers; the descriptor is open, and no other thread starts processes.
     let inherited = unsafe { libc::fcntl(tell.as_raw_fd(), libc::F_SETFD, 0) };
     ensure!(inherited == 0, Error::last_os_error());
     let mut child = launch
@@ -101,9 +100,9 @@ fn launcher() -> Result<PathBuf> {
     if changed(&program) > changed(&source) {
         return Ok(program);
     }
-    // Tests run side by side: build aside and rename.
+    // Tests run side by side: build to a name of this thread's and rename.
     let aside = folder.join(format!("launch.{:?}", std::thread::current().id()));
-    // Without a static C library the launcher is larger, but small still.
+    // Without a static C library the launcher is larger, but still small.
     for flags in [&["-Os", "-static"][..], &["-Os"]] {
         let built = Command::new("gcc")
             .args(flags)
@@ -121,13 +120,13 @@ fn launcher() -> Result<PathBuf> {
     anyhow::bail!("{} does not build", source.display())
 }
 
-/// The median; 0 of nothing.
+/// The median; 0 for an empty list.
 pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The value below which a share of `values` lies, between two of them in
-/// proportion; 0 of nothing.
+/// The value below which a share of `values` lies, interpolated between two of them; 0 for an empty
+/// list.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! `overhead`: what `detect` at its default settings costs. Native and observed
-//! runs take turns, so that a slow phase of the machine hits both.
+//! `overhead`: the cost of `detect` at its default settings. Native and observed runs take turns,
+//! so that a slow phase of the machine affects both.
 
 use crate::measure::{Measurement, median, quantile, run as measure};
 use crate::record::Record;
@@ -7,10 +7,10 @@ use crate::{Options, programs};
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 
-/// What is said of one program.
+/// The measurements of one program.
 struct Row {
-    /// Ratios of each pair of runs, one after the other: wall time, the program's
-    /// own CPU time, and CPU time with the tool's.
+    /// Ratios of each pair of runs, in order: wall time, the program's own CPU time, and CPU time
+    /// with the tool's.
     wall: Vec<f64>,
     own: Vec<f64>,
     cpu: Vec<f64>,
@@ -125,7 +125,7 @@ pub fn run(options: &Options, seconds: Option<f64>) -> Result<()> {
     ))
 }
 
-/// How far runs differ between which nothing differs.
+/// The spread of runs of the same program without any difference between them.
 fn noise_of(ratios: &[f64]) -> String {
     if ratios.is_empty() {
         return String::new();
@@ -139,7 +139,7 @@ fn noise_of(ratios: &[f64]) -> String {
     )
 }
 
-/// Makes `target` take about `wanted` seconds; how many times as much it does.
+/// Makes `target` take about `wanted` seconds; the factor by which its work grows.
 ///
 /// # Errors
 /// If it can't be run.
@@ -153,22 +153,21 @@ pub fn lengthen(target: &mut programs::Target, wanted: f64) -> Result<u64> {
     Ok(times)
 }
 
-/// How many times the size the probing run has.
+/// The factor of the probing run's size.
 const PROBE: u64 = 3;
 
-/// How many times as much a program has to do to take `wanted` seconds if it takes
-/// `once` and, for [`PROBE`] times the size, `probed`: time grows as a power of
-/// the size, with the product of two matrices as the cube.
+/// By which factor the work must grow so that a program takes `wanted` seconds, if it takes `once`
+/// now and `probed` for [`PROBE`] times the size. Time is taken to grow as a power of the size, as
+/// for the product of two matrices by the cube.
 fn times_for(wanted: f64, once: f64, probed: f64) -> u64 {
     let growth = (probed / once.max(1e-3)).ln() / (PROBE as f64).ln();
-    // One that prepares much and does little seems not to grow at all.
+    // A program that prepares much and works little seems not to grow at all.
     let growth = growth.clamp(1.0, 4.0);
     let times = PROBE as f64 * (wanted / probed.max(1e-3)).powf(1.0 / growth);
     times.round().clamp(1.0, 1000.0) as u64
 }
 
-/// What the command takes for a program that does nothing: part of every short
-/// run.
+/// The time of the command for a program that does nothing, which is part of every short run.
 fn start_up(sunder: &std::path::Path, options: &Options) -> Result<String> {
     let nothing = || std::process::Command::new("true");
     let mut walls = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! What is run: the `sunder` of this workspace, the workloads at the size of a
-//! benchmark, and two programs that do little but allocate.
+//! The programs of the benchmarks: the `sunder` of this workspace, the workloads at a benchmark's
+//! size, and two programs that do little but allocate.
 
 use crate::Options;
 use anyhow::{Context, Result, ensure};
@@ -21,10 +21,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// The same program with `times` as much to do: the size is its last argument.
+    /// Gives the program `times` as much work: the size is its last argument.
     ///
     /// # Errors
-    /// If that is no number, or becomes too large.
+    /// If the last argument is no number, or becomes too large.
     pub fn longer(&mut self, times: u64) -> Result<()> {
         let size = self.arguments.last_mut().context("it has no size")?;
         let longer = size.parse::<u64>()?.checked_mul(times);
@@ -39,7 +39,7 @@ impl Target {
         command
     }
 
-    /// The command that runs it after the words of another, if any.
+    /// The command that runs it, with the words of another command before it, if there are any.
     pub fn after(&self, before: &[OsString]) -> Command {
         let mut words = before.iter().cloned().chain([self.program.clone().into()]);
         let mut command = Command::new(words.next().unwrap_or_default());
@@ -85,7 +85,7 @@ pub fn sunder() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// All workloads that `options` leave, in both variants, built.
+/// All workloads that `options` do not exclude, in both variants, built.
 ///
 /// # Errors
 /// If one does not build.
@@ -111,8 +111,8 @@ pub fn workloads(options: &Options) -> Result<Vec<(Workload, Variant, Target)>> 
     Ok(all)
 }
 
-/// Programs that do little but allocate, in two threads: as fast as they can, and
-/// about 20 million pairs a second. With them how many pairs they make.
+/// Programs that do little but allocate, in two threads: as fast as they can, and at about 20
+/// million pairs a second. Each with the number of its pairs.
 ///
 /// # Errors
 /// If one does not build.
@@ -127,7 +127,7 @@ pub fn allocating(options: &Options) -> Result<Vec<(Target, u64)>> {
         .collect()
 }
 
-/// `eval/programs/NAME.c` with two threads, each of which does `count` things.
+/// `eval/programs/NAME.c` with two threads, each of which does `count` operations.
 fn own_program(name: &str, count: u64) -> Result<Target> {
     Ok(Target {
         name: name.into(),

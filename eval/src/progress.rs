@@ -1,6 +1,6 @@
-//! `repair-progress`: Plastic's Figure 9 (how far a program is over time, with the
-//! moments of detection and remapping, beside the one that was fixed by hand) and the
-//! thesis' Figure 5.4 (the same program with more and more threads).
+//! `repair-progress`: Plastic's Figure 9 (a program's progress over time, with the moments of
+//! detection and remapping, beside the one fixed by hand) and the thesis' Figure 5.4 (the same
+//! program with more and more threads).
 
 use crate::Options;
 use crate::measure::median;
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use sunder_findings::Findings;
 
-/// Points between two stamps of a thread: `CHUNK` of the program.
+/// Points between two time stamps of a thread: `CHUNK` in the program.
 const CHUNK: f64 = 262_144.0;
 /// Points of a run at scale 1.
 const POINTS: u64 = 100_000_000;
-/// Milliseconds of a row of the figure.
+/// Time span of a row of the figure, in milliseconds.
 const STEP: f64 = 50.0;
 
-/// How the program is run.
+/// The way in which the program is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Native,
@@ -29,14 +29,14 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Native, Way::Repaired, Way::ByHand];
 
-/// What one run told.
+/// The output and the report of one run.
 struct Run {
-    /// Seconds since the program's beginning, ascending: at each it had done another
+    /// Seconds since the program's start, ascending: at each of these a thread had finished a
     /// chunk.
     stamps: Vec<f64>,
-    /// Sums, which are the same in every run.
+    /// The printed sums, which are the same in every run.
     output: String,
-    /// What `sunder repair` reported.
+    /// The report of `sunder repair`.
     result: Option<Findings>,
 }
 
@@ -45,7 +45,7 @@ impl Run {
         self.stamps.last().copied().unwrap_or(0.0)
     }
 
-    /// Millions of points a second between two moments.
+    /// Millions of points per second between two moments.
     fn rate(&self, from: f64, to: f64) -> f64 {
         let within = |s: &&f64| (from..to).contains(*s);
         let chunks = self.stamps.iter().filter(within).count();
@@ -106,7 +106,7 @@ pub fn run(options: &Options, threads: usize) -> Result<()> {
     record.finish(&format!("{summary}\n{speeds}"))
 }
 
-/// One run of each, bucket by bucket.
+/// One run of each way, in time spans of [`STEP`].
 fn figure(
     sunder: &Path,
     program: &Path,
@@ -127,10 +127,10 @@ fn figure(
     for moved in moved {
         let from = moved.at_seconds;
         let back = moved.rolled_back.as_ref();
-        // At its end the program adds up and prints, which takes the bytes back.
+        // At its end the program adds up and prints, for which the bytes go back.
         let end = repaired.seconds();
         let to = back.map_or(end, |b| b.at_seconds.min(end));
-        // In between copies of code are made; the paper's figure shows that too.
+        // Copies of code are made in this span; the paper's figure shows that, too.
         let from = from + 0.02;
         writeln!(
             text,

@@ -1,7 +1,7 @@
-//! `protect`: SHERIFF's Table 3, Table 4 and Figures 7 and 8 for our workloads. Every
-//! workload as it is, fixed by hand, under `protect` with nothing named beforehand and
-//! with a saved result, and under `detect --observer isolate`; and the fixed one under
-//! `protect`, which must not notice. Runs take turns.
+//! `protect`: SHERIFF's Table 3, Table 4 and Figures 7 and 8 for our workloads. Every workload runs
+//! as it is, fixed by hand, under `protect` without a saved result and with one, and under `detect
+//! --observer isolate`. The fixed variant also runs under `protect`, which must not slow it down.
+//! Runs take turns.
 
 use crate::measure::{Measurement, median, quantile, run as measure};
 use crate::programs::Target;
@@ -29,7 +29,7 @@ const COLUMNS: [&str; 13] = [
     "said_saved",
 ];
 
-/// A workload's medians.
+/// The medians of a workload.
 struct Row {
     name: String,
     native: f64,
@@ -37,10 +37,10 @@ struct Row {
     live: f64,
     saved: f64,
     detect: f64,
-    /// The fixed variant under `protect`, to its native time.
+    /// Time of the fixed variant under `protect`, as a ratio to its native time.
     unneeded: f64,
     more_kib: f64,
-    /// Interleaved accesses of the dearest finding, at most.
+    /// The greatest number of interleavings of the costliest finding.
     interleavings: f64,
     said: String,
     said_saved: String,

@@ -1,7 +1,6 @@
-//! `real`: unmodified programs of the distribution, natively and under `detect`
-//! in turn: is their output the same, what does it cost, and what is found? The
-//! findings are judged by a person, beside the record; nothing here says what
-//! ought to be found.
+//! `real`: unmodified programs of the distribution, natively and under `detect` in turn: is their
+//! output the same, what does it cost, and what is found? A person judges the findings, in notes
+//! beside the record; nothing here says what should be found.
 
 pub mod input;
 pub mod servers;
@@ -23,19 +22,20 @@ pub struct Case {
     pub name: &'static str,
     program: &'static str,
     arguments: &'static [&'static str],
-    /// What `detect` is told beside.
+    /// Additional options of `detect`.
     pub options: &'static [&'static str],
-    /// A file that it writes, compared beside its output.
+    /// A file that it writes, which is compared as well as its output.
     pub writes: Option<&'static str>,
 }
 
 impl Case {
-    /// Whether it can be run here.
+    /// Whether the program is installed.
     pub fn is_installed(&self) -> bool {
         !self.program.starts_with('/') || Path::new(self.program).exists()
     }
 
-    /// The command that runs it in `folder`, with the words of another before it, if any.
+    /// The command that runs it in `folder`, with the words of another command before it, if there
+    /// are any.
     pub fn command(&self, before: &[OsString], folder: &Path) -> Command {
         let mut words = before.iter().cloned().chain([self.program.into()]);
         let mut command = Command::new(words.next().unwrap_or_default());
@@ -71,7 +71,7 @@ const LINK: &[&str] = &[
     "part3.c",
 ];
 
-/// All programs that are no servers.
+/// All programs other than servers.
 pub const CASES: [Case; 15] = [
     case("pigz", "/usr/bin/pigz", &["-p", "4", "-n", "-c", "text"]),
     case("pbzip2", "/usr/bin/pbzip2", &["-p2", "-c", "text"]),
@@ -237,7 +237,7 @@ pub fn run(options: &Options) -> Result<()> {
                 record.row(&row(server.name, detect, i, &m, output))?;
                 seen.add(detect, &m, output);
             }
-            // The server's figures under observation from outside.
+            // The measurements of the server while `attach` observes it.
             let attached = servers::attach_result(&result);
             let (m, output) = server.run(&[], Some((&sunder, &attached)), folder)?;
             let name = format!("{}+attach", server.name);
@@ -252,7 +252,7 @@ pub fn run(options: &Options) -> Result<()> {
     record.finish(&report.summary())
 }
 
-/// The words of Sunder's that come before a program.
+/// The words of Sunder's command line before a program.
 fn under(sunder: &Path, name: &str, result: &Path, options: &[&str]) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec![sunder.into()];
     words.extend([name, "--quiet", "--format", "json", "-o"].map(OsString::from));
@@ -274,7 +274,7 @@ fn row(name: &str, detect: bool, run: u32, m: &Measurement, output: u64) -> Vec<
     ]
 }
 
-/// FNV-1a: only to compare outputs of two runs.
+/// FNV-1a, to compare the outputs of two runs.
 pub fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -304,7 +304,7 @@ impl Pair {
     }
 }
 
-/// The tables.
+/// The tables of the report.
 struct Report {
     table: String,
     findings: String,
@@ -354,8 +354,8 @@ impl Report {
         Ok(())
     }
 
-    /// Lists a result's findings; how many are significant false or mixed
-    /// sharing, how many true, and the samples.
+    /// Lists a result's findings. Returns the numbers of significant findings of false or mixed
+    /// sharing, of true sharing, and of samples.
     fn list(&mut self, name: &str, result: &Path) -> Result<(usize, usize, u64)> {
         let all = Findings::open(result).with_context(|| format!("the result of {name}"))?;
         let (mut falsely, mut truly) = (0, 0);
@@ -403,7 +403,7 @@ impl Report {
     }
 }
 
-/// A field for a table of commas.
+/// A field of a CSV file.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "'"))
 }

@@ -1,7 +1,7 @@
-//! Keeps the figures of a benchmark in `eval/runs/<date>-<machine>-<name>/`:
-//! a README that says how they came about, the raw rows, and a summary that is
-//! generated from the rows. Called by every benchmark. No record says in whose folder
-//! of which machine it was made: see [`without_places`].
+//! Keeps the figures of a benchmark in `eval/runs/<date>-<machine>-<name>/`: a README with the
+//! command and the machine, the raw rows, and a summary that is generated from the rows. Called by
+//! every benchmark. No record names a folder of the machine on which it was made: see
+//! [`without_places`].
 
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
@@ -9,15 +9,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One benchmark's folder.
+/// The folder of one benchmark.
 pub struct Record {
     folder: PathBuf,
     rows: String,
 }
 
 impl Record {
-    /// Makes the folder for the benchmark `name` and writes its README. `about`
-    /// says what is measured, `repetitions` how often.
+    /// Makes the folder for the benchmark `name` and writes its README. `about` describes the
+    /// measurement, `repetitions` the number of runs.
     ///
     /// # Errors
     /// If the folder can't be written.
@@ -49,8 +49,7 @@ impl Record {
         })
     }
 
-    /// Adds a row and saves what there is, so that a benchmark that is cut off
-    /// leaves its rows.
+    /// Adds a row and saves all rows so far, so that they are kept if the benchmark is interrupted.
     ///
     /// # Errors
     /// If the file can't be written.
@@ -81,18 +80,18 @@ impl Record {
     }
 }
 
-/// Where every distribution has the same files.
+/// Folders with the same files on every distribution.
 const SYSTEM: [&str; 9] = [
     "/bin/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/", "/sys/", "/usr/",
 ];
 
-/// What stands beside a path in running text.
+/// Characters that separate a path from the text around it.
 fn parts_words(c: char) -> bool {
     c.is_whitespace() || "\"'`,;:|()<>=".contains(c)
 }
 
-/// The text with only the names of files that lie in folders of this machine (a home, a
-/// working folder): where these are is nobody's business, and differs.
+/// The text with paths of this machine (a home, a working folder) replaced by the names of their
+/// files: the folders differ between machines and are private.
 fn without_places(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for piece in text.split_inclusive(parts_words) {
@@ -118,7 +117,7 @@ fn today() -> String {
     output("date", &["+%Y-%m-%d"])
 }
 
-/// CPUs and whether it is virtual: enough to tell two machines of ours apart.
+/// Number of CPUs and whether the machine is virtual: enough to tell our machines apart.
 fn machine() -> String {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let kind = if cpu_field("flags").contains("hypervisor") {

@@ -1,11 +1,11 @@
-//! `repair`: every workload as it is, fixed by hand, and with what Sunder does about it
-//! while it runs; and the fixed ones under the same command, which must not notice.
+//! `repair`: every workload as it is, fixed by hand, and under `sunder repair`; and the fixed
+//! variants under the same command, which must not slow them down.
 //!
-//! How fast a program is after its bytes were moved is told by two sizes of it: what the
-//! larger takes more, fixed by hand and under the command, has nothing in it of the start,
-//! of the time before the move, or of the end. CPU time of the program's own threads is
-//! compared, not time that passes: what once was moved does not contend any more, so it is
-//! the same whoever else uses the CPUs. It says nothing of threads that wait for each other.
+//! The speed of a program after its bytes were moved is computed from runs of two sizes: the
+//! difference between their times, fixed by hand and under the command, is free of the start, of
+//! the time before the move, and of the end. CPU times of the program's own threads are compared,
+//! not wall times: bytes that were moved do not contend any more, so CPU time does not depend on
+//! other programs. It says nothing about threads that wait for each other.
 
 use crate::measure::{Measurement, median, quantile, run as measure};
 use crate::overhead::lengthen;
@@ -19,8 +19,8 @@ use std::process::Command;
 use sunder_findings::{Findings, Repair};
 use sunder_workloads::{Variant, Workload};
 
-/// How many times the size the larger program has. When its bytes are moved differs by some
-/// tens of milliseconds from run to run: that must be little beside what it takes more.
+/// The factor of the larger size. The moment of the move differs by some tens of milliseconds from
+/// run to run: this must be little in comparison with the difference of the times.
 const LARGER: u64 = 5;
 
 const COLUMNS: [&str; 15] = [
@@ -41,10 +41,10 @@ const COLUMNS: [&str; 15] = [
     "said",
 ];
 
-/// How the code that uses moved bytes was made to.
+/// How the code that uses moved bytes was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// By other displacements alone, in loops.
+    /// With other displacements alone, in loops.
     Invariant,
     /// With guards, or with checks of pointers from memory.
     Guarded,
@@ -55,12 +55,12 @@ enum Kind {
 }
 
 impl Kind {
-    /// What the report says of the code.
+    /// The kind of the copies, from the report.
     fn of(repair: Option<&Repair>) -> Self {
         let moved = || repair.into_iter().flat_map(|r| &r.moved);
         let code = || moved().flat_map(|m| &m.code);
         let loops = code().any(|code| code.loops > 0);
-        // Time passes in loops: what is beside them does not matter.
+        // Time is spent in loops: code outside of them does not matter.
         let mut hot = code().filter(|code| code.loops > 0 || !loops);
         if moved().next().is_none() {
             Self::None
@@ -83,7 +83,7 @@ impl Kind {
     }
 }
 
-/// A workload's medians.
+/// The medians of a workload.
 struct Row {
     name: String,
     native: f64,
@@ -91,12 +91,12 @@ struct Row {
     remedied: f64,
     /// The fixed variant under the command.
     unneeded: f64,
-    /// Of the tool's own process, mostly.
+    /// Additional memory, mostly of the tool's own process.
     more_kib: f64,
-    /// What came into the program; none if nothing did, or it ended too early.
+    /// Memory added to the program; `None` if nothing was moved, or if it ended too early.
     inside_kib: Option<u64>,
-    /// The speed after the move, of the one fixed by hand, in each repetition; none if nothing
-    /// was moved.
+    /// The speed after the move, relative to the variant fixed by hand, in each repetition; `None`
+    /// if nothing was moved.
     after: Vec<f64>,
     kind: Kind,
     said: String,
@@ -124,8 +124,8 @@ pub fn run(options: &Options, seconds: f64) -> Result<()> {
     record.finish(&summary(&rows))
 }
 
-/// Calls `act` with every workload that has both variants, as it is and fixed by hand,
-/// both made as much longer as the first takes to work for about `seconds`.
+/// Calls `act` with every workload that has both variants, as it is and fixed by hand. Both are
+/// made longer by the factor with which the first takes about `seconds`.
 ///
 /// # Errors
 /// If a program does not build or can't be measured, or `act` fails.
@@ -134,7 +134,7 @@ pub fn each_pair<R>(
     seconds: f64,
     mut act: impl FnMut(&Workload, [&Target; 2]) -> Result<R>,
 ) -> Result<Vec<R>> {
-    // How long they work is told by `seconds`.
+    // `seconds` decides their length, not the scale.
     let all = programs::workloads(&Options {
         scale: 1,
         ..options.clone()
@@ -242,14 +242,14 @@ fn compare(
     })
 }
 
-/// The speed of the second program of that of the first, from the CPU seconds that each takes
-/// for a size and for a larger one; none if the larger did not take longer.
+/// The speed of the second program relative to the first, from the CPU seconds of each for a size
+/// and for a larger one; `None` if the larger one did not take longer.
 fn speed(first: [f64; 2], second: [f64; 2]) -> Option<f64> {
     let more = |[small, large]: [f64; 2]| Some(large - small).filter(|m| *m > 0.0);
     Some(more(first)? / more(second)?)
 }
 
-/// The median of the repetitions, and between which they lie.
+/// The median of the repetitions, and their range.
 fn spread(after: &[f64]) -> String {
     if after.is_empty() {
         return String::new();
@@ -258,8 +258,7 @@ fn spread(after: &[f64]) -> String {
     format!("{:.2} ({low:.2} to {high:.2})", median(after))
 }
 
-/// What it says at its end, what its report says of code, and the KiB that it put into the
-/// program.
+/// The tool's last line, the kind of its copies, and the KiB that it added to the program.
 fn told(sunder: &Path, program: &Target) -> Result<(String, Kind, Option<u64>)> {
     let name = format!("sunder-eval-repair-{}.json", std::process::id());
     let report = std::env::temp_dir().join(name);
@@ -271,7 +270,7 @@ fn told(sunder: &Path, program: &Target) -> Result<(String, Kind, Option<u64>)> 
     Ok((first_line(&said), Kind::of(result.repair.as_ref()), inside))
 }
 
-/// The first line of what it says at the end, without our name before it.
+/// The first line of the tool's final message, without the tool's name before it.
 pub fn said(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     Ok(first_line(&String::from_utf8_lossy(&output.stderr)))
@@ -378,8 +377,8 @@ mod tests {
 
     #[test]
     fn the_speed_after_the_move_has_nothing_of_what_came_before() {
-        // By hand 1 s of work in each of two sizes; the other takes 2 s for it after half
-        // a second of start and contention.
+        // Fixed by hand, the sizes differ by 1 s of work; for the other variant this takes 2 s,
+        // after half a second of start and contention.
         assert_eq!(speed([1.0, 2.0], [2.5, 4.5]), Some(0.5));
         assert_eq!(speed([1.0, 2.0], [1.0, 0.9]), None);
     }

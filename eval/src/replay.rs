@@ -1,5 +1,5 @@
-//! `replay`: how fast traces are replayed, and how the time grows with the length of
-//! the trace, the number of nodes and the lines that are touched.
+//! `replay`: the speed of replaying traces, and how the time grows with the length of the trace,
+//! the number of nodes and the accessed lines.
 
 use crate::measure::{median, run as measure};
 use crate::record::Record;
@@ -14,14 +14,14 @@ use sunder_workloads::default_out_dir;
 /// One trace and the machine that it is replayed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Case {
-    /// What grows in this row.
+    /// The parameter that grows in this row.
     grows: &'static str,
     threads: u64,
     lines: u64,
-    /// Accesses, in thousands.
+    /// The number of accesses, in thousands.
     thousands: u64,
-    /// Whether the first thread prepares the memory, so that all lines move between
-    /// nodes and not just one.
+    /// Whether the first thread writes the memory first, so that all lines move between nodes and
+    /// not just one.
     handed: bool,
 }
 
@@ -33,7 +33,7 @@ const BASE: Case = Case {
     handed: false,
 };
 
-/// The rows: from the base one thing grows, the others stay.
+/// The rows: one parameter grows from the base case, the others stay.
 fn cases(scale: u64) -> Vec<Case> {
     let base = Case {
         thousands: BASE.thousands * scale,
@@ -113,7 +113,7 @@ pub fn run(options: &Options) -> Result<()> {
     ))
 }
 
-/// Medians of one case.
+/// The medians of one case.
 struct Row {
     accesses: u64,
     wall: f64,

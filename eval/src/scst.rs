@@ -1,10 +1,10 @@
-//! `scst`: the SCSTallocator paper's Tables 1 to 3 for our versions of its
-//! programs. Each is compiled for tracing, recorded once a repetition, and its
-//! trace is replayed on as many nodes as it has threads under each placement, with
-//! pages as the paper's shared memory has them and with the lines of a CPU cache.
+//! `scst`: the SCSTallocator paper's Tables 1 to 3 for our versions of its programs. Each is
+//! compiled for tracing and recorded once per repetition. Its trace is replayed under each
+//! placement on as many nodes as it has threads, with the pages of the paper's shared memory and
+//! with the lines of a CPU cache.
 //!
-//! Whether equation (5) holds is checked here: a placement that takes more additional
-//! pages than it has buckets fails the command, after the record is written.
+//! Equation (5) is checked here: if a placement takes more additional pages than it has buckets,
+//! the command fails after the record is written.
 
 mod paper;
 mod tables;
@@ -19,20 +19,20 @@ use sunder_findings::{Findings, Simulation};
 use sunder_workloads::{PARALLEL, Parallel, default_out_dir};
 use tables::Tables;
 
-/// In the order of the tables; the first is what the others are compared with, the
-/// second what the paper compares with.
+/// In the order of the tables. The others are compared with the first, in the paper with the
+/// second.
 pub const POLICIES: [&str; 4] = ["general", "sized", "call-site", "sized-call-site"];
 
-/// A machine: bytes of a granule and protocol.
+/// A machine: size of its granule and protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Bytes that are kept coherent as a whole.
+    /// The size of the granule in bytes.
     pub granule: u64,
-    /// As `sunder simulate --protocol` takes it.
+    /// The name for `sunder simulate --protocol`.
     protocol: &'static str,
 }
 
-/// The paper's: a shared memory of pages, where a copy is readable or writable.
+/// The paper's machine: a shared memory of pages, in which a copy is readable or writable.
 pub const PAGES: Machine = Machine {
     granule: 4096,
     protocol: "msi",
@@ -44,14 +44,14 @@ pub const LINES: Machine = Machine {
     protocol: "mesi",
 };
 
-/// What one replay gave.
+/// The result of one replay.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// Which recording, from 0.
+    /// The number of the recording, from 0.
     pub run: u32,
-    /// Bytes of a granule.
+    /// The size of the granule in bytes.
     pub granule: u64,
-    /// Of [`POLICIES`].
+    /// One of [`POLICIES`].
     pub policy: &'static str,
     /// The counts.
     pub seen: Simulation,
@@ -134,7 +134,7 @@ impl Built {
         })
     }
 
-    /// Records a run, whose output must be that of a run that is not recorded.
+    /// Records a run, whose output must equal that of a run that is not recorded.
     fn record(&self, sunder: &Path, threads: u32) -> Result<PathBuf> {
         let arguments = [threads.to_string(), self.program.size.to_string()];
         let trace = self.native.with_extension("trace");
@@ -164,8 +164,8 @@ fn output(command: &mut Command) -> Result<Vec<u8>> {
     Ok(done.stdout)
 }
 
-/// Replays `trace` under every policy on both machines, as many at a time as there
-/// are processors: they don't disturb each other, for nothing here is timed.
+/// Replays `trace` under every policy on both machines, as many at a time as there are CPUs:
+/// nothing here is timed.
 fn replays(sunder: &Path, trace: &Path, nodes: u32, run: u32) -> Result<Vec<Replay>> {
     let jobs: Vec<(Machine, &'static str)> = [PAGES, LINES]
         .into_iter()

@@ -1,7 +1,7 @@
-//! `simulate-real`: unmodified programs of the distribution, recorded under the emulator,
-//! replayed on lines and on pages, and asked "what if". Is the output the same, what do
-//! recording and replaying take, and what is found first? The findings are there to be
-//! judged by a person; nothing here says what ought to be found.
+//! `simulate-real`: unmodified programs of the distribution, recorded under the emulator, replayed
+//! on lines and on pages, and analysed by `what-if`. Is the output the same, what do recording and
+//! replaying cost, and what is found first? A person judges the findings; nothing here says what
+//! should be found.
 
 use crate::measure::{Measurement, median, run as measure};
 use crate::record::Record;
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use sunder_findings::{Finding, Findings};
 
-/// A program and how to run it in the folder of inputs. Inputs are small: a trace has
-/// every access.
+/// A program and how to run it in the folder of inputs. Inputs are small, because a trace has every
+/// access.
 struct Case {
     name: &'static str,
     program: &'static str,
@@ -194,7 +194,7 @@ fn film(text: &str) -> Vec<u8> {
     all
 }
 
-/// What one run of a program gave.
+/// The results for one program.
 struct Seen {
     native: f64,
     recorded: f64,
@@ -292,7 +292,7 @@ fn done(command: &mut Command) -> Result<Measurement> {
     Ok(measured)
 }
 
-/// What a command of ours makes of the trace, and the seconds that it takes.
+/// The result of one of our commands for the trace, and the seconds that it takes.
 fn result(sunder: &Path, arguments: &[&str], trace: &Path) -> Result<(f64, Findings)> {
     let file = trace.with_extension("json");
     let mut command = Command::new(sunder);
@@ -311,7 +311,7 @@ fn misses(found: &Findings) -> (u64, u64) {
     totals.map_or((0, 0), |t| (t.false_sharing, t.true_sharing))
 }
 
-/// The tables.
+/// The tables of the report.
 #[derive(Default)]
 struct Report {
     table: String,
@@ -405,7 +405,7 @@ fn told(finding: &Finding) -> String {
     )
 }
 
-/// A field for a table of commas.
+/// A field of a CSV file.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "'"))
 }

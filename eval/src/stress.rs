@@ -1,7 +1,6 @@
-//! `stress`: programs that lock, allocate, make many threads and end them at random, run
-//! again and again under `sunder protect` in each of its ways. Each run must end, leave
-//! nobody behind and be right; how often threads really were isolated is counted, for
-//! where nobody was nothing is proved.
+//! `stress`: programs that lock, allocate, make many threads and end them at random, run again and
+//! again under `sunder protect` in each of its ways. Each run must end, leave no process behind and
+//! be right. Counts how often threads really were isolated: a run without isolation proves nothing.
 
 use crate::limited::{Folder, Ran, run as run_limited};
 use crate::record::Record;
@@ -16,18 +15,18 @@ use std::process::Command;
 use std::time::Duration;
 use sunder_findings::{Findings, Sharing};
 
-/// A run takes a third of a second: this is for what hangs.
+/// A run takes a third of a second; one that takes longer than this hangs.
 const HANGS: Duration = Duration::from_secs(60);
-/// Those that are not run in every round are in one of so many.
+/// Cases that do not run in every round run in one round of so many.
 const SELDOM: u32 = 20;
 
-/// What the program is told to do.
+/// One case of the program.
 struct Case {
     name: &'static str,
     arguments: &'static [&'static str],
-    /// The same for longer, to be looked at by `detect`.
+    /// Arguments of a longer run of the same case, for `detect`.
     longer: &'static [&'static str],
-    /// In every round, or in one of [`SELDOM`].
+    /// Whether it runs in every round, or in one of [`SELDOM`].
     always: bool,
 }
 
@@ -64,7 +63,7 @@ const CASES: [Case; 5] = [
     },
 ];
 
-/// How it is run.
+/// The command around the program.
 #[derive(Clone)]
 struct Way {
     name: &'static str,
@@ -75,7 +74,7 @@ const COLUMNS: [&str; 10] = [
     "case", "way", "run", "verdict", "status", "wall_s", "episodes", "commits", "bytes", "ended",
 ];
 
-/// The runs of one case in one way.
+/// The runs of one case under one command.
 #[derive(Default)]
 struct Row {
     runs: u32,
@@ -85,14 +84,14 @@ struct Row {
     commits: u64,
     bytes: u64,
     walls: Vec<f64>,
-    /// What was said where nobody was isolated, and how often.
+    /// Messages of runs in which no thread was isolated, with their counts.
     natively: BTreeMap<String, u32>,
 }
 
-/// Runs the benchmark, with so many runs of the first two cases each.
+/// Runs the benchmark; the first two cases run as often as there are repetitions.
 ///
 /// # Errors
-/// If a run was not right, after all are recorded; or if nothing can be run or recorded.
+/// If a run was wrong, after all runs are recorded; or if nothing can be run or recorded.
 pub fn run(options: &Options) -> Result<()> {
     let sunder = programs::sunder()?;
     let program = program()?;
@@ -172,7 +171,7 @@ fn program() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// All ways; the one with a result only if there is one.
+/// All commands; the one with a saved result only if there is one.
 fn ways(saved: Option<PathBuf>) -> Vec<Way> {
     let way = |name, words: &[&str]| Way {
         name,
@@ -195,8 +194,8 @@ fn ways(saved: Option<PathBuf>) -> Vec<Way> {
     all
 }
 
-/// A result that names something falsely shared; none if the machine is too busy for its
-/// threads to meet.
+/// A saved result with a falsely shared object; `None` if the machine is too busy for its threads
+/// to contend.
 fn saved_result(
     sunder: &Path,
     program: &Path,
@@ -222,7 +221,7 @@ fn saved_result(
     Ok(None)
 }
 
-/// What the report says, which is gone afterwards.
+/// Reads the report and removes its file.
 fn told(report: &Path) -> Value {
     let text = std::fs::read_to_string(report).unwrap_or_default();
     let _ = std::fs::remove_file(report);
@@ -327,7 +326,7 @@ mod tests {
         assert_eq!(row.natively["nobody was isolated: why"], 1);
         row.add(&native, Some("hung"), &serde_json::json!({"episodes": 2}));
         assert_eq!((row.runs, row.isolated, row.wrong), (2, 1, 1));
-        // Without a report nothing is known, and nothing is counted.
+        // Without a report nothing is counted.
         row.add(&native, None, &Value::Null);
         assert_eq!((row.runs, row.isolated, row.episodes), (3, 1, 2));
     }

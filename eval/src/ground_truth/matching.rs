@@ -1,35 +1,33 @@
-//! When two findings are about the same thing, and how two results compare. Pure.
+//! Which findings match, and how two results compare. Pure.
 //!
-//! What counts as a match was settled before any figure was seen: two findings match
-//! if they have an object in common, and two objects are the same if they are of one
-//! kind and have
-//! - heap objects: the same function and source line of the allocation, as the innermost
-//!   frame of the program's own tells it: addresses differ between builds, types may be
-//!   unknown in one of them;
+//! The definition of a match was fixed before any figure was seen. Two findings match if they have
+//! an object in common. Two objects are the same if they are of one kind and have
+//! - heap objects: the same function and source line of the allocation, in the innermost frame of
+//!   the program's own: addresses differ between builds, and types may be unknown in one of them;
 //! - variables: the same name;
-//! - others, and what has neither: the same kind and the same name, if any.
+//! - others, and those without these: the same kind and the same name, if any.
 //!
-//! One object is enough because of two neighbours on a line either may come first, and
-//! which neighbour there is depends on the layout of a build. Several objects of one
-//! key (blocks from one loop, say) count once.
+//! One object is enough, because either of two neighbours on a line may come first, and the
+//! neighbour depends on the layout of a build. Several objects with the same key (blocks from one
+//! loop, say) count once.
 
 use std::collections::BTreeSet;
 use sunder_findings::{Finding, Findings, Object, ObjectKind, Sharing, Standing, file_name};
 
-/// Everything that a result says of one thing.
+/// All findings of a result about the same objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     /// The keys of its objects.
     pub keys: BTreeSet<String>,
-    /// Kind, standing and cost of its dearest finding.
+    /// The kind of sharing of its costliest finding.
     pub sharing: Sharing,
-    /// As reports treat it.
+    /// The standing of that finding in reports.
     pub standing: Standing,
-    /// In percent of the time of those who take part; of the false part.
+    /// The cost of its false sharing, in percent of the time of the threads that take part.
     pub cost: f64,
 }
 
-/// The subjects of a result, the dearest first; those that are latent are left out.
+/// The subjects of a result, the costliest first, without latent ones.
 pub fn subjects(result: &Findings, threshold: f64) -> Vec<Subject> {
     let mut all: Vec<Subject> = Vec::new();
     for finding in result.findings.iter().filter(|f| !f.latent) {
@@ -39,7 +37,7 @@ pub fn subjects(result: &Findings, threshold: f64) -> Vec<Subject> {
             standing: finding.standing(threshold),
             cost: finding.false_cost_percent(),
         };
-        // What is in common with several makes them one.
+        // An object in common with several of them makes them one subject.
         let (same, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|s| s.is_about(&new));
         all = others;
         for old in same {
@@ -52,7 +50,7 @@ pub fn subjects(result: &Findings, threshold: f64) -> Vec<Subject> {
 }
 
 impl Subject {
-    /// Whether they have an object in common.
+    /// Whether the two have an object in common.
     pub fn is_about(&self, other: &Self) -> bool {
         !self.keys.is_disjoint(&other.keys)
     }
@@ -68,7 +66,7 @@ impl Subject {
         self
     }
 
-    /// In a few words.
+    /// A short name.
     pub fn name(&self) -> String {
         let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
         keys.join(" and ")
@@ -95,25 +93,25 @@ fn key(object: &Object) -> String {
     }
 }
 
-/// What became of one subject.
+/// The outcome for one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// Significant in both.
     Found,
-    /// Significant in the truth only; what the detector said.
+    /// Significant in the truth only; with the detector's result instead.
     Missed(Instead),
-    /// Significant in the detector's result only; what the truth says.
+    /// Significant in the detector's result only; with the truth instead.
     FalseAlarm(Instead),
 }
 
-/// What the other result has in its place.
+/// The other result's finding of the same subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instead {
     /// False or mixed sharing that costs less than the threshold.
     BelowThreshold,
     /// True sharing.
     TrueSharing,
-    /// Nothing about it.
+    /// No finding.
     Nothing,
 }
 
@@ -137,16 +135,16 @@ impl Outcome {
 /// One subject in both results.
 #[derive(Clone, Debug)]
 pub struct Match {
-    /// What became of it.
+    /// The outcome for it.
     pub outcome: Outcome,
-    /// What the truth says, if anything.
+    /// The subject in the truth, if it is there.
     pub truth: Option<Subject>,
-    /// What the detector says, if anything.
+    /// The subject in the detector's result, if it is there.
     pub detected: Option<Subject>,
 }
 
-/// Holds what was detected against the truth. Subjects that are significant in
-/// neither are left out.
+/// Compares the detector's subjects with the truth. Subjects that are significant in neither are
+/// left out.
 pub fn compare(truth: &[Subject], detected: &[Subject]) -> Vec<Match> {
     let significant = |s: &&Subject| s.standing == Standing::Significant;
     let mut all = Vec::new();
@@ -176,7 +174,7 @@ pub fn compare(truth: &[Subject], detected: &[Subject]) -> Vec<Match> {
     all
 }
 
-/// The subject about the same, a significant one if there is one, else the dearest.
+/// The matching subject: a significant one if there is one, else the costliest.
 fn best<'a>(wanted: &Subject, among: &'a [Subject]) -> Option<&'a Subject> {
     let mut about = among.iter().filter(|s| s.is_about(wanted));
     let first = about.clone().next();

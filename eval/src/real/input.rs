@@ -1,5 +1,5 @@
-//! The inputs of the real programs, the same on every machine: text, a film, a
-//! query, sources. Made anew for every benchmark.
+//! The inputs of the real programs, the same on every machine: text, a film, a query, sources. Made
+//! anew for every benchmark.
 
 use crate::limited::Folder;
 use anyhow::{Context, Result, ensure};

@@ -1,5 +1,5 @@
-//! Servers under a bounded load over the loopback: started alone, under a
-//! command, or alone with `attach` looking on; stopped as their manuals say.
+//! Servers under a bounded load over the loopback interface: started alone, under a command, or
+//! alone with `attach` observing; stopped as their manuals say.
 
 use super::hash;
 use crate::limited;
@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What hangs is ended after so long.
+/// A server that takes longer hangs, and is killed.
 const HANGS: Duration = Duration::from_secs(120);
 
 /// One server.
@@ -24,9 +24,9 @@ pub struct Server {
     pub name: &'static str,
     program: &'static str,
     arguments: fn(&str) -> Vec<String>,
-    /// Loads it; the bytes that must be the same in every run.
+    /// Sends the load; the bytes that must be the same in every run.
     load: fn(u16) -> Result<Vec<u8>>,
-    /// Ends it; `false` to send SIGTERM.
+    /// Stops the server; `false` to send SIGTERM instead.
     stop: fn(u16) -> bool,
 }
 
@@ -71,20 +71,20 @@ pub const ALL: [Server; 2] = [
     },
 ];
 
-/// Where the result of `attach` lies, beside that of `detect`.
+/// The path of the result of `attach`, beside that of `detect`.
 pub fn attach_result(result: &Path) -> PathBuf {
     result.with_extension("attach.json")
 }
 
 impl Server {
-    /// Whether it can be run here.
+    /// Whether the server is installed.
     pub fn is_installed(&self) -> bool {
         Path::new(self.program).exists()
     }
 
-    /// Starts it with the words of a command before it, if any, loads and stops it; its
-    /// figures, and a hash of the answers. `looking` is the Sunder that attaches to it under
-    /// load, and where its result goes.
+    /// Starts the server with the words of a command before it, if there are any, sends the load
+    /// and stops the server; its measurements, and a hash of the answers. `looking` is the Sunder
+    /// that attaches to it under load, and the path of its result.
     ///
     /// # Errors
     /// If it does not start, answer or stop.
@@ -156,8 +156,8 @@ impl Server {
     }
 }
 
-/// Ends a server, all that is in its process group, if it hangs, so that whoever waits for its
-/// answers or its end gets an error.
+/// Kills a server that hangs, with its process group, so that waiting for its answers or its end
+/// fails.
 struct Watchdog(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Watchdog {
@@ -181,8 +181,8 @@ impl Drop for Watchdog {
     }
 }
 
-/// Eight clients; each sends fifty requests at a time, so that the workers are
-/// busy rather than the sockets.
+/// Eight clients; each sends fifty requests at a time, so that the workers are busy rather than the
+/// sockets.
 fn use_memcached(port: u16) -> Result<Vec<u8>> {
     const ROUNDS: u32 = 1200;
     const BATCH: u32 = 50;
@@ -218,7 +218,7 @@ fn use_memcached(port: u16) -> Result<Vec<u8>> {
     })
 }
 
-/// Redis' own benchmark; what is compared is the counter that it leaves.
+/// Redis' own benchmark; the compared value is the counter in the end.
 fn use_redis(port: u16) -> Result<Vec<u8>> {
     let load = Command::new("redis-benchmark")
         .args(["-p", &port.to_string(), "-t", "set,get,incr"])

@@ -3,7 +3,7 @@
 /// One program.
 #[derive(Clone, Copy, Debug)]
 pub struct Paper {
-    /// As we call ours.
+    /// Its name in our tables.
     pub name: &'static str,
     /// Table 1: memory references in millions.
     pub references: f64,
@@ -11,18 +11,18 @@ pub struct Paper {
     pub working_set: f64,
     /// Table 3: pages under the general allocator.
     pub pages: u64,
-    /// Tables 2 and 3, by policy: buckets, which are also the additional pages there,
-    /// and false-sharing misses.
+    /// Tables 2 and 3, by policy: the number of buckets, which is also that of additional pages
+    /// there, and false-sharing misses.
     rows: [(&'static str, u64, u64); 3],
 }
 
 impl Paper {
-    /// What it has of the program of this name.
+    /// The paper's figures for the program of this name.
     pub fn of(name: &str) -> Option<&'static Self> {
         PAPER.iter().find(|program| program.name == name)
     }
 
-    /// Buckets and false-sharing misses under a policy, if it has them.
+    /// Buckets and false-sharing misses under a policy, if the paper has them.
     pub fn row(&self, policy: &str) -> Option<(u64, u64)> {
         let found = self.rows.iter().find(|row| row.0 == policy)?;
         Some((found.1, found.2))

@@ -1,5 +1,5 @@
-//! The tables of `scst`, from replays: ours beside the paper's. Medians of the
-//! recordings. Runs nothing.
+//! The tables of `scst`, from replays: our figures beside the paper's. Medians of the recordings.
+//! Runs nothing.
 
 use super::paper::Paper;
 use super::{LINES, Machine, PAGES, POLICIES, Replay};
@@ -12,10 +12,10 @@ use sunder_workloads::Parallel;
 /// The policies that have buckets.
 const WITH_BUCKETS: [&str; 3] = [POLICIES[1], POLICIES[2], POLICIES[3]];
 
-/// What a replay's placement took.
+/// The pages and buckets of a replay's placement.
 ///
 /// # Errors
-/// If it had none.
+/// If the replay had no placement.
 pub fn space(replay: &Replay) -> Result<&Placement> {
     replay
         .seen
@@ -24,15 +24,15 @@ pub fn space(replay: &Replay) -> Result<&Placement> {
         .context("a replay without a placement")
 }
 
-/// The text so far.
+/// The tables so far, as text.
 pub struct Tables {
     first: String,
     second: String,
     third: String,
     lines: String,
-    /// Where equation (5) does not hold.
+    /// Cases in which equation (5) does not hold.
     broken: Vec<String>,
-    /// Where the order of the three is not the paper's.
+    /// Cases in which the order of the three policies is not the paper's.
     reversed: Vec<String>,
 }
 
@@ -177,12 +177,12 @@ impl Tables {
         Ok(())
     }
 
-    /// Where equation (5) does not hold; empty if it does.
+    /// The cases in which equation (5) does not hold; empty if it holds.
     pub fn broken(&self) -> String {
         self.broken.join("; ")
     }
 
-    /// All tables with what is to be said of them.
+    /// All tables with their remarks.
     pub fn summary(&self) -> String {
         let order = if self.reversed.is_empty() {
             "sized, call-site, sized-call-site, from the most misses to the fewest, in every program"
@@ -249,7 +249,7 @@ impl Misses {
     }
 }
 
-/// How much less than `before`, in percent; 0 of nothing.
+/// The reduction from `before` to `after`, in percent; 0 if `before` is 0.
 fn saved(before: f64, after: f64) -> f64 {
     if before == 0.0 {
         return 0.0;
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use sunder_findings::{Simulated, Simulation};
 
-    /// Replays with these false-sharing misses by policy, and one page more a bucket.
+    /// Replays with these false-sharing misses by policy, and `additional` more pages per bucket.
     fn replays(misses: [u64; 4], additional: u64) -> Vec<Replay> {
         let mut all = Vec::new();
         for machine in [PAGES, LINES] {

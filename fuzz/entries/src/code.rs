@@ -1,4 +1,4 @@
-//! The decoder of samples, on code and registers that nobody made for it.
+//! The decoder of samples, for arbitrary code and registers.
 
 use crate::input::Input;
 use std::sync::Arc;
@@ -14,11 +14,10 @@ impl CodeSource for Fixed {
     }
 }
 
-/// Decodes a sample somewhere in or beside arbitrary code, at an arbitrary place of the
-/// address space, twice.
+/// Decodes a sample somewhere in or beside arbitrary code, at an arbitrary address, twice.
 ///
 /// # Panics
-/// If the parts of the answer do not fit together, or the second answer differs.
+/// If the parts of the answer contradict each other, or the second answer differs.
 pub fn code(bytes: &[u8]) {
     let mut input = Input(bytes);
     let flags = input.byte();

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use tempfile::NamedTempFile;
 
-/// A file that holds `bytes`, in memory where the system has such a folder.
+/// A file with the contents `bytes`, in memory where the system has a folder there.
 ///
 /// # Panics
 /// If no file can be written: nothing would be tested.

@@ -1,10 +1,10 @@
-//! Arbitrary bytes, taken apart from the front. Where they end, zeroes follow.
+//! Arbitrary bytes, read from the front. After their end, zeroes follow.
 
-/// What is left of an input.
+/// The rest of an input.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
-    /// Whether nothing is left.
+    /// Whether the input has ended.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

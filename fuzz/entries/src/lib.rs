@@ -1,8 +1,7 @@
-//! One function for each thing that Sunder reads and did not write itself: it gives
-//! arbitrary bytes to the reader and panics if an answer breaks a promise. Called by
-//! the fuzz targets (`fuzz/fuzz_targets`) and, over the files of `fuzz/corpus` and
-//! random bytes, by this package's tests. Must promise nothing about which errors
-//! come, only that nothing worse does.
+//! One function for each reader of data that Sunder did not write itself: it passes arbitrary bytes
+//! to the reader and panics if an answer breaks a guarantee. Called by the fuzz targets
+//! (`fuzz/fuzz_targets`) and, for the files of `fuzz/corpus` and random bytes, by this package's
+//! tests. Any error of a reader is right; only a panic, a hang or a wrong answer is not.
 #![forbid(unsafe_code)]
 
 mod code;

@@ -1,6 +1,6 @@
-//! A processor for a few dozen instructions, in safe code: what the rewriter's entry
-//! runs original code and copies on. It need not be right in every flag that nobody
-//! defines, since both run on it.
+//! An interpreter of a few dozen instructions, in safe code. The rewriter's entry executes original
+//! code and copies with it. Flags that the processor leaves undefined may have any value, because
+//! both run here.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
@@ -8,16 +8,16 @@ use std::collections::HashMap;
 /// Registers and memory.
 #[derive(Clone)]
 pub struct Machine {
-    /// By number.
+    /// The general registers, by encoding number.
     pub general: [u64; 16],
-    /// The next instruction.
+    /// The address of the next instruction.
     pub ip: u64,
-    /// What was written; the rest is a function of the address.
+    /// Written bytes; all others are a function of their address.
     pub memory: HashMap<u64, u8>,
     pub flags: Flags,
 }
 
-/// The flags that conditions look at.
+/// The flags that conditions depend on.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Flags {
     pub carry: bool,
@@ -30,17 +30,17 @@ pub struct Flags {
 /// Why an instruction was not executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// Memory at this address may not be used.
+    /// Memory at this address may not be accessed.
     Fault(u64),
-    /// Not one of those that are known here.
+    /// The interpreter does not have the instruction.
     Unknown,
 }
 
 type Done<T> = Result<T, Stop>;
 
 impl Machine {
-    /// Executes `i`, which lies at `ip`. `allowed` says whether so many bytes at an
-    /// address may be used; if not, nothing has changed.
+    /// Executes `i`, whose address is `ip`. `allowed` says whether so many bytes at an address may
+    /// be accessed; if not, nothing changes.
     pub fn execute(&mut self, i: &Instruction, allowed: &dyn Fn(u64, u64) -> bool) -> Done<()> {
         let before = (self.general, self.flags);
         let mut run = Run {
@@ -66,7 +66,7 @@ impl Machine {
     }
 }
 
-/// The instruction in `code`, which lies at `start`.
+/// The instruction at `ip` in `code`, whose first byte is at `start`.
 pub fn decode(code: &[u8], start: u64, ip: u64) -> Option<Instruction> {
     let at = usize::try_from(ip.checked_sub(start)?).ok()?;
     let mut decoder = Decoder::with_ip(64, code.get(at..)?, ip, DecoderOptions::NONE);
@@ -74,7 +74,7 @@ pub fn decode(code: &[u8], start: u64, ip: u64) -> Option<Instruction> {
     (!i.is_invalid()).then_some(i)
 }
 
-/// What memory holds that nobody has written.
+/// The content of memory that has not been written.
 pub fn fill(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 & 0x3f
 }
@@ -98,7 +98,7 @@ const fn sign(value: u64, width: u64) -> bool {
 }
 
 impl Run<'_> {
-    /// Where control goes, if not to the next instruction.
+    /// The target of a jump; `None` for the next instruction.
     fn step(&mut self) -> Done<Option<u64>> {
         let i = self.i;
         let m = i.mnemonic();
@@ -120,7 +120,7 @@ impl Run<'_> {
                 self.push(i.next_ip())?;
                 return Ok(Some(to));
             }
-            // One that tells the same each time.
+            // A call whose result is always the same.
             Mnemonic::Syscall => {
                 let general = &mut self.machine.general;
                 (general[0], general[1], general[11]) = (0x1267, i.next_ip(), 0);
@@ -158,7 +158,7 @@ impl Run<'_> {
             Mnemonic::Xadd => {
                 let (a, b) = (self.read(0)?, self.read(1)?);
                 let sum = self.add(a, b, 0);
-                // To memory first, which may fault.
+                // Memory comes first, because it may fault.
                 self.write(0, sum)?;
                 self.write(1, a)?;
                 if i.op0_kind() == OpKind::Register {
@@ -170,8 +170,7 @@ impl Run<'_> {
                 let all = u128::from(a) * u128::from(b);
                 (self.machine.general[0], self.machine.general[2]) =
                     (all as u64, (all >> 64) as u64);
-                // Flags that are undefined must not be what they were: a copy may have
-                // used them.
+                // Undefined flags must change: a copy may have used them.
                 self.result(all as u64, 8);
                 self.machine.flags.carry = all >> 64 != 0;
                 self.machine.flags.overflow = all >> 64 != 0;
@@ -346,7 +345,7 @@ impl Run<'_> {
             OpKind::Register => {
                 let register = self.i.op_register(number);
                 let to = &mut self.machine.general[register.full_register().number() & 15];
-                // 32 bits make the upper ones zero, fewer leave them.
+                // A write of 32 bits clears the upper ones, a smaller one keeps them.
                 let kept = if width < 4 { *to & !mask(width) } else { 0 };
                 *to = kept | value & mask(width);
                 Ok(())

@@ -1,4 +1,4 @@
-//! Executables and their debug information, from which data and code are named.
+//! Executables and their debug information, from which data and code get their names.
 
 use crate::file::holding;
 use std::os::unix::fs::MetadataExt;
@@ -11,8 +11,8 @@ const START: u64 = 0x5000_0000;
 const LENGTH: u64 = 1 << 20;
 const THREAD: ThreadId = ThreadId(7);
 
-/// Takes arbitrary bytes for a program that is mapped, and asks for the names of
-/// places all over it: code, variables, stacks, thread-local storage, allocations.
+/// Maps arbitrary bytes as a program, and queries the names of addresses in all of it: code,
+/// variables, stacks, thread-local storage, allocations.
 pub fn program(bytes: &[u8]) {
     let file = holding(bytes);
     let path = file.path();
@@ -57,14 +57,14 @@ pub fn program(bytes: &[u8]) {
     names.limits();
 }
 
-/// Dense at the beginning of the file, then ever wider.
+/// Addresses: dense at the beginning of the file, then ever farther apart.
 fn places(length: u64) -> impl Iterator<Item = u64> {
     let dense = (0..8).map(|i| 0x1000 + i * 7);
     let wide = (0..24).map(move |i| i * length.min(LENGTH) / 24);
     dense.chain(wide)
 }
 
-/// All that could lead from an address into debug information.
+/// A context with everything that could lead from an address into debug information.
 fn context(code: CodeAddress) -> ObjectContext {
     ObjectContext {
         heap: Some(HeapBlock {

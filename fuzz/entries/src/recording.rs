@@ -6,7 +6,7 @@ use sunder_observe::{Event, import};
 /// Imports arbitrary bytes.
 ///
 /// # Panics
-/// If a recording that was read has other events than it says.
+/// If the events of a recording are not those that its summary counts.
 pub fn recording(bytes: &[u8]) {
     let file = holding(bytes);
     let (mut samples, mut accesses) = (0, 0);

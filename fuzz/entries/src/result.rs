@@ -6,7 +6,7 @@ use sunder_report::{TextOptions, comparison_text, html, sarif, text};
 /// Reads arbitrary bytes as a result, writes it again and renders it in every form.
 ///
 /// # Panics
-/// If what is written does not come back as it was.
+/// If a written result is read back as another one.
 pub fn result(bytes: &[u8]) {
     let Ok(read) = Findings::read(bytes) else {
         return;

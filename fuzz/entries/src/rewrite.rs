@@ -1,9 +1,8 @@
-//! Copies of random loops, held to the original: a page's bytes have moved, each
-//! access to it faults and is answered by the rewriter, and in the end registers,
-//! flags and memory must be those of a run in which nothing had moved. Now and then
-//! the thread is thrown back into the original code, as a signal does. The loop calls
-//! functions directly, through pointers that may change, through a linker's stub and as
-//! the last thing that a function does.
+//! Copies of random loops, compared with the original. The bytes of a page have moved; each access
+//! to it faults, and the rewriter answers the fault. In the end registers, flags and memory must be
+//! those of a run without a move. Now and then the thread is put back into the original code, as by
+//! a signal. The loop calls functions directly, through pointers that may change, through a
+//! linker's stub, and by a jump at the end of a function.
 
 mod generate;
 
@@ -20,7 +19,7 @@ use sunder_rewrite::{
     return_slot, specialise,
 };
 
-/// Instructions that are executed at most.
+/// The most instructions that are executed.
 const MOST_STEPS: usize = 4000;
 const MOST_FAULTS: usize = 200;
 
@@ -28,14 +27,14 @@ const MOST_FAULTS: usize = 200;
 const STATUS: u32 =
     RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::CF | RflagsBits::PF;
 
-/// How a run ended: the machine, and flags that may be any.
+/// The end of a run: the machine, and the flags that may have any value.
 struct Ended {
     machine: Machine,
     unknown: u32,
 }
 
 impl Ended {
-    /// Its flags, those that may be any the same in all.
+    /// The flags, with those that may have any value set to the same in all runs.
     fn flags(&self, of: Flags) -> Flags {
         let known = |bit: u32, flag: bool| self.unknown & bit == 0 && flag;
         Flags {
@@ -48,10 +47,10 @@ impl Ended {
     }
 }
 
-/// Makes a loop of the bytes, runs it as it is and with the page moved, and compares.
+/// Makes a loop of the bytes, runs it without a move and with one, and compares.
 ///
 /// # Panics
-/// If the results differ, or a copy breaks a promise.
+/// If the results differ, or a copy breaks a guarantee.
 pub fn rewrite(bytes: &[u8]) {
     let mut input = Input(bytes);
     let rounds = input.byte() % 8 + 1;
@@ -98,7 +97,7 @@ pub fn rewrite(bytes: &[u8]) {
     }
 }
 
-/// Where a byte of the page is when the page has moved.
+/// The address of a byte of the page after the move.
 fn place(at: u64) -> u64 {
     match at.wrapping_sub(PAGE) {
         offset @ GROUP..0x60 => POOL + offset,
@@ -107,7 +106,7 @@ fn place(at: u64) -> u64 {
     }
 }
 
-/// Where a byte was before.
+/// The address of a byte before the move.
 fn home(at: u64) -> u64 {
     let offset = at & 0xfff;
     match at & !0xfff {
@@ -120,15 +119,14 @@ fn moved_fill(at: u64) -> u8 {
     fill(home(at))
 }
 
-/// Memory that only exists for the copies.
+/// Whether the memory exists for the copies only.
 fn is_ours(at: u64) -> bool {
     (CACHE..PAGE).contains(&at) || (UNDERLAY..POOL + 0x1000).contains(&at)
 }
 
-/// The machine at the end; none if it does not come there, or if a function returns
-/// elsewhere than to its call: flags are nothing that survives a return, and the copy
-/// of one compares. Nor do they survive a call through a pointer, which copies compare
-/// too: what looks at them behind one is no case.
+/// The machine at the end. `None` if the run does not end, or if a function does not return to its
+/// call. Flags do not survive a return, because its copy compares, nor a call through a pointer,
+/// whose copy compares, too; so `None` as well if code depends on them after one.
 fn run_as_it_is(program: &Program, mut machine: Machine) -> Option<Ended> {
     let mut calls = vec![END];
     let mut unknown = 0;
@@ -160,7 +158,7 @@ fn run_as_it_is(program: &Program, mut machine: Machine) -> Option<Ended> {
     None
 }
 
-/// The program with the page moved.
+/// The program after the move.
 struct Moved<'a> {
     program: &'a Program,
     moved: MovedPage,
@@ -200,14 +198,14 @@ impl<'a> Moved<'a> {
         }
     }
 
-    /// The machine at the end; none if something could not be redirected, or if it
-    /// takes too long.
+    /// The machine at the end; `None` if an access could not be redirected, or if the run takes too
+    /// long.
     fn run(mut self, mut machine: Machine) -> Option<Machine> {
         for at in PAGE..PAGE + 4096 {
             machine.memory.insert(place(at), fill(at));
         }
         let mut faults = 0;
-        // A copy executes more than what it stands for.
+        // A copy has more instructions than the original.
         for number in 0..8 * MOST_STEPS {
             if machine.ip == END {
                 return Some(machine);
@@ -247,7 +245,7 @@ impl<'a> Moved<'a> {
         self.blocks.iter().find(holds)
     }
 
-    /// Where a thread in a copy is in the original.
+    /// The address in the original code for a thread in a copy.
     fn original(&self, ip: u64) -> u64 {
         let Some((at, block)) = self.block(ip) else {
             return ip;
@@ -256,7 +254,7 @@ impl<'a> Moved<'a> {
         here.expect("a thread is at an instruction").original.0
     }
 
-    /// Where it goes on.
+    /// The address at which the thread goes on.
     fn answer(&mut self, machine: &mut Machine) -> Option<u64> {
         let copied = self.block(machine.ip).is_some();
         let ip = self.original(machine.ip);
@@ -291,7 +289,7 @@ impl<'a> Moved<'a> {
             memory: Memory(&read),
             at: CodeAddress(self.next),
         };
-        // Whatever is said of pointers, the tool may ask.
+        // The tool may ask for more targets, whatever the request says about pointers.
         let _ = more_targets(&request);
         let block = specialise(&request).ok()?;
         let at = self.next;
@@ -305,7 +303,7 @@ impl<'a> Moved<'a> {
         Some(entry)
     }
 
-    /// The frames around `own`, as far as they are known: the tool looks at three.
+    /// The stack frames around `own`, as far as they are known: the tool looks at three.
     fn callers(
         &self,
         own: Frame<'a>,
@@ -330,7 +328,7 @@ impl<'a> Moved<'a> {
         callers
     }
 
-    /// A known way in that lets this thread in, the newest first.
+    /// The newest known entry that this thread may take.
     fn enter(&self, machine: &Machine, ip: u64, only_alone: bool) -> Option<u64> {
         let lets_in = |conditions: &[Condition]| {
             conditions.iter().all(|condition| match *condition {

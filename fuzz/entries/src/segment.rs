@@ -8,7 +8,7 @@ use sunder_access::Address;
 use sunder_wire::layout;
 use sunder_wire::{Segment, SegmentOptions};
 
-/// Where the runtime writes. All of a region's beginning can be reached by an input.
+/// Offsets to which the runtime writes. An input can reach all of the beginning of each region.
 const REGIONS: [usize; 12] = [
     layout::CONTROL,
     layout::STATUS,
@@ -27,10 +27,10 @@ const REGIONS: [usize; 12] = [
 /// The shadow of the first chunk that may be used.
 const SHADOW: usize = layout::SHADOW + layout::CHUNK_BYTES;
 
-/// Writes arbitrary pieces all over a segment and reads all that it tells.
+/// Writes arbitrary bytes into all parts of a segment and reads everything from it.
 ///
 /// # Panics
-/// If there is no segment to be had: nothing would be tested.
+/// If no segment can be made: nothing would be tested.
 pub fn segment(bytes: &[u8]) {
     let segment = Segment::create(&SegmentOptions::default()).expect("a segment");
     let file = File::options().write(true).open(segment.fd_path());
@@ -47,7 +47,7 @@ pub fn segment(bytes: &[u8]) {
             .expect("space in the segment");
         last = offset as u64 * 32;
     }
-    // The first time takes out of the rings what is in them.
+    // The first reading empties the rings.
     read(&segment, last);
     read(&segment, 0);
 }

@@ -1,5 +1,5 @@
-//! Traces. Their blocks have checksums, which arbitrary bytes do not; so there is a
-//! second entry, whose input is what the blocks hold.
+//! Traces. Their blocks have checksums, which arbitrary bytes do not match. So there is a second
+//! entry, whose input is the contents of the blocks.
 
 use crate::file::holding;
 use crate::input::Input;
@@ -7,7 +7,7 @@ use sunder_trace::block::{BlockHeader, Kind};
 use sunder_trace::meta::Progress;
 use sunder_trace::{Filter, Trace};
 
-/// Events that are read of a trace. A few bytes may stand for a great many equal ones.
+/// How many events of a trace are read: a few bytes may stand for a great many equal ones.
 const MOST: usize = 1 << 16;
 
 const KINDS: [Kind; 5] = [
@@ -18,10 +18,10 @@ const KINDS: [Kind; 5] = [
     Kind::End,
 ];
 
-/// Takes arbitrary bytes for a trace and reads all of it.
+/// Reads arbitrary bytes as a trace.
 ///
 /// # Panics
-/// If events do not come in order, or more come than the trace says.
+/// If events are not in order, or are more than the trace says.
 pub fn trace(bytes: &[u8]) {
     let file = holding(bytes);
     let Ok(trace) = Trace::open(file.path()) else {
@@ -42,8 +42,7 @@ pub fn trace(bytes: &[u8]) {
     trace.modules();
 }
 
-/// Makes a trace of blocks with arbitrary headers and payloads and sound checksums,
-/// and reads it.
+/// Makes a trace of blocks with arbitrary headers and payloads and valid checksums, and reads it.
 pub fn blocks(bytes: &[u8]) {
     trace(&written(bytes));
 }

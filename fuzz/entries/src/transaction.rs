@@ -1,14 +1,13 @@
-//! Commits of pages, held to the loop over bytes that they stand for.
+//! Commits of pages, compared with a loop over their bytes.
 
 use crate::input::Input;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sunder_transaction::{Page, Shared, WORDS, commit, refresh};
 
-/// Takes the bytes for edits of a page by its owner and by others, commits and
-/// refreshes.
+/// Reads the bytes as edits of a page by its owner and by others, commits and refreshes.
 ///
 /// # Panics
-/// If the result is not what writing byte by byte gives.
+/// If the result is not that of writing byte by byte.
 pub fn transaction(bytes: &[u8]) {
     let mut input = Input(bytes);
     let fill = input.byte();

@@ -1,7 +1,6 @@
-//! The fuzz targets' entries on the files of `fuzz/corpus`, on these with bytes
-//! changed, and on random bytes: what a stable toolchain can do of fuzzing. A file
-//! that a fuzz target crashed on is added to the corpus when that is mended.
-
+//! The fuzz targets' entries with the files of `fuzz/corpus`, with damaged copies of these, and
+//! with random bytes: the part of fuzzing that a stable toolchain can do. A file that crashed a
+//! fuzz target is added to the corpus when the error is fixed.
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
@@ -9,10 +8,10 @@ use std::fs;
 use std::path::Path;
 use sunder_entries::{ALL, Entry};
 
-/// Random inputs of each sort.
+/// How many random inputs of each sort are tried.
 const CASES: u32 = 64;
 
-/// Random bytes of an input at most.
+/// The most bytes of a random input.
 const LONGEST: usize = 512;
 
 fn corpus(name: &str) -> Vec<Vec<u8>> {
@@ -45,7 +44,7 @@ fn on_random_bytes(entry: Entry) {
     tried.unwrap();
 }
 
-/// Sound files with a few bytes replaced, then cut off.
+/// Valid files with a few bytes replaced, then cut off.
 fn on_damaged(entry: Entry, sound: &[Vec<u8>]) {
     let change = (any::<Index>(), any::<u8>());
     let changes = prop::collection::vec(change, 0..8);

@@ -1,5 +1,5 @@
-//! The loops and functions that an input stands for, where everything lies, and the machine
-//! that runs them first. Knows nothing of copies.
+//! The loops and functions of an input, their addresses, and the machine at the start. Does not
+//! know copies.
 
 use crate::input::Input;
 use crate::machine::{Flags, Machine, decode};
@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use sunder_access::CodeAddress;
 
 pub const TEXT: u64 = 0x40_0000;
-/// The function that the loop may call lies so far behind it, and so do the next ones:
-/// one that either may call, and the linker's stub for the first.
+/// Distance from the loop to the function that it may call, and on to the next ones: a function
+/// that both may call, and the linker's stub for the first.
 pub const INNER: u64 = 0x1000;
 const OTHER: u64 = 2 * INNER;
 const STUB: u64 = 3 * INNER;
@@ -25,21 +25,21 @@ pub const UNDERLAY: u64 = 0x70_0000;
 pub const POOL: u64 = 0x70_1000;
 const PRIVATE: u64 = 0x80_0000;
 const STACK: u64 = 0x90_0000;
-/// From rbp as it is at first: slots that lead to the first function and to the other, and
-/// a table with the first function.
+/// Offsets from the initial rbp: slots with the address of the first function and of the other, and
+/// a table with that of the first.
 const SLOTS: [i64; 2] = [-72, -80];
 const TABLE: i64 = -128;
 const IN_TABLE: i64 = 16;
 const FRAME: u64 = PRIVATE + 0x200;
-/// The loop returns to here, and that is the end.
+/// The loop's return address, at which the run ends.
 pub const END: u64 = 0x1234_5678_9abc;
 
 const MOST_INSTRUCTIONS: usize = 40;
 
-/// All but rsp, the ones that begin as pointers to the group twice as likely.
+/// All registers but rsp; those that begin as pointers to the group are twice as likely.
 const GENERAL: [u8; 16] = [0, 1, 2, 3, 7, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 12];
 
-/// Functions, each behind the last.
+/// The functions' code, in the order of their addresses.
 pub struct Program(pub [Vec<u8>; FUNCTIONS]);
 
 impl Program {
@@ -53,7 +53,7 @@ impl Program {
         })
     }
 
-    /// What stands there.
+    /// The instruction at `ip`.
     pub fn instruction(&self, ip: u64) -> Option<Instruction> {
         let code = self.of(ip)?;
         decode(code.bytes, code.start.0, ip)
@@ -114,7 +114,7 @@ pub fn machine(input: &mut Input<'_>, rounds: u8) -> Machine {
     machine
 }
 
-/// The loop and what it calls. `ends` says how the function that it calls does: by a return,
+/// The loop and the functions that it calls. `ends` says how the first function ends: by a return,
 /// or by a jump to the other, directly or through its slot.
 pub fn program([outer, inner, other]: [Input<'_>; 3], ends: u8) -> Option<Program> {
     let mut body = steps(outer, Place::Loop)?;
@@ -141,7 +141,7 @@ pub fn program([outer, inner, other]: [Input<'_>; 3], ends: u8) -> Option<Progra
     ]))
 }
 
-/// As many as the input has, but for the end.
+/// As many instructions as the input has bytes for, without those of the end.
 fn steps(mut input: Input<'_>, place: Place) -> Option<Body> {
     let mut body = Vec::new();
     while !input.is_empty() && body.len() < MOST_INSTRUCTIONS {
@@ -150,13 +150,13 @@ fn steps(mut input: Input<'_>, place: Place) -> Option<Body> {
     Some(body)
 }
 
-/// One of the slots, as a linker's are reached.
+/// One of the slots, addressed as linkers do.
 fn slot(number: usize) -> MemoryOperand {
     let at = FRAME.wrapping_add_signed(SLOTS[number]);
     MemoryOperand::with_base_displ(Iced::RIP, at as i64)
 }
 
-/// Puts instructions together; branches have the number of their target.
+/// Encodes instructions; a branch has the index of its target.
 fn encode(start: u64, body: Vec<(Instruction, Option<usize>)>) -> Option<Vec<u8>> {
     let last = body.len() - 1;
     let place = |number: usize| 1 << 40 | number.min(last) as u64;
@@ -178,16 +178,16 @@ fn encode(start: u64, body: Vec<(Instruction, Option<usize>)>) -> Option<Vec<u8>
 
 type Body = Vec<(Instruction, Option<usize>)>;
 
-/// Where a step is.
+/// The function that a step belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Loop,
     Called,
-    /// Calls nothing.
+    /// The last function, which calls none.
     Last,
 }
 
-/// A call through a pointer, or what changes where pointers lead.
+/// A call through a pointer, or an instruction that changes where pointers lead.
 fn indirect(kind: u8, [a, b]: [u8; 2], place: Place, body: &mut Body) -> Option<()> {
     let number = usize::from(place == Place::Called);
     let register = Iced::RAX + u32::from(GENERAL[usize::from(a & 15)]);
@@ -210,7 +210,7 @@ fn indirect(kind: u8, [a, b]: [u8; 2], place: Place, body: &mut Body) -> Option<
                 MemoryOperand::with_base_displ(register, IN_TABLE),
             ),
         ],
-        // Two slots change places, or one leads where the other does.
+        // Exchanges two slots, or copies one to the other.
         4 => {
             let mut all = vec![Instruction::with2(
                 Code::Mov_r64_rm64,
@@ -237,7 +237,7 @@ fn indirect(kind: u8, [a, b]: [u8; 2], place: Place, body: &mut Body) -> Option<
             }
             all
         }
-        // A kernel call without pointers, after which nobody looks at what it leaves.
+        // A system call without pointers; the registers that it changes are not read after it.
         _ => vec![
             Instruction::with2(Code::Mov_r64_rm64, Iced::R13, Iced::RCX),
             Instruction::with2(Code::Mov_r32_imm32, Iced::EAX, 39),
@@ -252,7 +252,7 @@ fn indirect(kind: u8, [a, b]: [u8; 2], place: Place, body: &mut Body) -> Option<
     Some(())
 }
 
-/// One more instruction, or a few that belong together.
+/// Adds an instruction, or a few that belong together.
 fn step(input: &mut Input<'_>, body: &mut Body, place: Place) -> Option<()> {
     let kind = input.byte();
     let [a, b] = [input.byte(), input.byte()];
