@@ -1,6 +1,6 @@
-/* The usual allocator benchmarks, written afresh from their descriptions: each
- * is one loop that stresses one thing. `loops NAME THREADS ROUNDS` prints the
- * seconds that it took and the most memory that was resident, in KiB.
+/* The usual allocator benchmarks, written from their descriptions: each is one loop
+ * that stresses one property. `loops NAME THREADS ROUNDS` prints the seconds that it took
+ * and its greatest resident memory, in KiB.
  *
  * larson     threads replace random blocks of theirs; then they end, and new
  *            threads go on with the blocks (Larson and Krishnan, ISMM 1998)
@@ -31,7 +31,7 @@ static uint32_t next(uint32_t *state) {
     return *state ^= *state << 5;
 }
 
-/* Not by getrusage, which counts what the caller had before it executed us. */
+/* Not by getrusage, which includes the memory of the process before it executed this program. */
 static long most_resident(void) {
     char line[256];
     long kib = 0;

@@ -1,6 +1,6 @@
-/* Two unrelated global variables lie on one line: one thread counts what comes
- * in, another what goes out. After: SHERIFF section 4, the first type of false
- * sharing ("structurally-unrelated objects"). */
+/* Two unrelated global variables lie on one line: one thread counts incoming, another
+ * outgoing packets. After: SHERIFF section 4, the first type of false sharing
+ * ("structurally-unrelated objects"). */
 #include "workload.h"
 
 ON_LINE uint64_t packets_in;

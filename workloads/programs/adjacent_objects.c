@@ -1,5 +1,5 @@
-/* Two objects, allocated one after the other at different places of the program
- * and given to different threads, lie on one line.
+/* Two objects, allocated one after the other at two call sites and passed to
+ * different threads, lie on one line.
  * After: SHERIFF Table 1, "false sharing (adjacent objects)". */
 #include "workload.h"
 
@@ -29,12 +29,12 @@ static void work(struct part *part) {
     free(journal);
 }
 
-/* The compiler makes one function of two that are alike. */
+/* Keeps the compiler from merging two functions that are alike. */
 #define DISTINCT __attribute__((noipa))
 
-/* The stores after the allocation keep the compiler from jumping to malloc,
- * which would leave no frame of these functions on the stack; a memset would be
- * joined with malloc to calloc, which glibc serves from elsewhere. */
+/* The stores after the allocation keep the compiler from jumping to malloc, which
+ * would leave no stack frame of these functions; a memset would be merged with malloc
+ * to calloc, which glibc serves from other memory. */
 static DISTINCT struct account *new_customer(void) {
     struct account *new;
     if (IS_FIXED)

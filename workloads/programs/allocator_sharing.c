@@ -1,6 +1,6 @@
-/* Small blocks that one thread allocates and hands out: two threads get blocks
- * of one line. In the fixed variant each thread allocates its own, which glibc
- * takes from another arena. SHERIFF section 4.8, "heap-induced false sharing". */
+/* Small blocks that one thread allocates for the others: two threads get blocks of
+ * one line. In the fixed variant each thread allocates its own, which glibc takes
+ * from another arena. SHERIFF section 4.8, "heap-induced false sharing". */
 #include "workload.h"
 
 struct session {
@@ -10,9 +10,9 @@ struct session {
 
 static struct session *sessions[MAX_THREADS];
 
-/* The stores after the allocation keep the compiler from jumping to malloc,
- * which would leave no frame of this function on the stack; a memset would be
- * joined with malloc to calloc. */
+/* The stores after the allocation keep the compiler from jumping to malloc, which
+ * would leave no stack frame of this function; a memset would be merged with malloc
+ * to calloc. */
 static OPAQUE struct session *new_session(void) {
     struct session *new = malloc(sizeof *new); /* alloc: session */
     new->bytes = 0;
@@ -29,7 +29,7 @@ static OPAQUE void receive(struct session *s, uint64_t *journal, uint64_t length
 static void work(struct part *part) {
     if (IS_FIXED) {
         sessions[part->id] = new_session();
-        /* Who comes late would get the arena of one who is done. */
+        /* A thread that begins after another has ended would get its arena. */
         pthread_barrier_wait(part->start);
     }
     struct session *mine = sessions[part->id];

@@ -1,6 +1,6 @@
-/* Flags of different threads are bits of one byte: no two threads mean the same
- * flag, but all write the same byte, so it is true sharing, and moving bytes
- * does not cure it. The fixed variant has one byte a flag, on lines of their own.
+/* Flags of different threads are bits of one byte: no two threads use the same flag,
+ * but all write the same byte, so it is true sharing, and moving bytes does not help.
+ * The fixed variant has one byte for each flag, on a line of its own.
  * After: CCBench's bitmask, Plastic section 6.2 and Table 1. */
 #include "workload.h"
 

@@ -1,6 +1,6 @@
-/* Prices options by a formula; every thread fills its part of the array of
- * prices. Only where two parts meet do two threads write one line. The fixed
- * variant cuts the parts at lines.
+/* Prices options by a formula; every thread fills its part of the array of prices.
+ * Only at the border of two parts do two threads write one line. The fixed variant
+ * divides the array at lines.
  * After: PARSEC; SHERIFF Table 2 (no object). */
 #include "workload.h"
 #include <math.h>

@@ -1,8 +1,8 @@
-/* Elements swap their places at random, by atomic exchanges, as in simulated
- * annealing of a chip's layout. Neighbouring places share lines, but which line
- * is touched next is chance, and none is touched often. Where an element ends up
- * depends on the timing; that none is lost does not. The fixed variant gives
- * each place a line, which costs more memory than it saves.
+/* Elements swap their places at random, by atomic exchanges, as in simulated annealing
+ * of a chip's layout. Neighbouring places share lines, but the next line is chosen by
+ * chance, and none is used often. The final place of an element depends on the timing;
+ * that none is lost does not. The fixed variant gives each place a line, which costs
+ * more memory than it saves time.
  * After: PARSEC; SHERIFF section 6.1 (under 10 interleavings a line). */
 #include "workload.h"
 
@@ -10,7 +10,7 @@ enum { PLACES = 1 << 20, STRIDE = IS_FIXED ? LINE / sizeof(uint64_t) : 1 };
 
 static uint64_t *netlist;
 
-/* Takes the element away; 0 stands there meanwhile. */
+/* Takes the element away, leaving 0 in its place. */
 static OPAQUE uint64_t take(uint64_t *place) {
     uint64_t element;
     int spins = 0;
@@ -21,7 +21,7 @@ static OPAQUE uint64_t take(uint64_t *place) {
 
 static void swap(uint64_t a, uint64_t b) {
     if (a == b) return;
-    /* The lower place first, or two threads could wait for each other. */
+    /* The lower place first, so that two threads can't wait for each other. */
     uint64_t *first = &netlist[(a < b ? a : b) * STRIDE], *second = &netlist[(a < b ? b : a) * STRIDE];
     uint64_t one = take(first), other = take(second);
     __atomic_store_n(second, one, __ATOMIC_RELEASE); /* touch: put */

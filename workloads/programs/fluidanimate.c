@@ -1,7 +1,7 @@
-/* Particles in a grid of cells push each other; each cell has a lock of its own,
- * taken for every single update, so there are very many small locks and very
- * many lock operations. A thread works on a band of cells; only where two bands
- * meet are locks and cells of two threads on one line.
+/* Particles in a grid of cells push each other. Each cell has a lock of its own, taken
+ * for every single update, so there are very many small locks and very many lock
+ * operations. A thread works on a band of cells; only at the border of two bands do
+ * locks and cells of two threads lie on one line.
  * After: PARSEC; SHERIFF section 6.2 (16.7 million lock operations) and 6.1 (one
  * object, under 10 interleavings a line). */
 #include "workload.h"

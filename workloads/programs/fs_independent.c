@@ -1,5 +1,5 @@
-/* Threads read and write values of their own in one global array, as the bytes
- * in which a garbage collector notes dirty cards, or the locks of a pool.
+/* Threads read and write values of their own in one global array, such as the bytes
+ * in which a garbage collector marks dirty cards, or the locks of a pool.
  * After: CCBench's fs_independent, Plastic section 6.2 and Table 1. */
 #include "workload.h"
 

@@ -1,7 +1,7 @@
-/* A range that all only read lies beside a range that some of the threads read
- * and write together, as a device's settings beside its queues' counters: the
- * readers suffer from false, the writers from true sharing. The even threads
- * write, the odd ones read; the fixed variant frees the readers only.
+/* A range that is only read lies beside a range that some of the threads read and
+ * write together, as a device's settings beside its queues' counters: the readers
+ * suffer from false, the writers from true sharing. The even threads write, the odd
+ * ones read; the fixed variant separates the readers only.
  * After: CCBench's fs_mixed, Plastic section 6.2 and Table 1. */
 #include "workload.h"
 
@@ -26,8 +26,8 @@ static OPAQUE uint64_t route(const struct device *d, uint64_t *journal, uint64_t
     return d->flags & (length <= d->mtu); /* touch: settings */
 }
 
-/* Writers and readers each do all items, divided among their own kind; a
- * reader does twelve times as many, for it is quicker. */
+/* Writers divide all items among themselves, and so do readers; a reader has twelve
+ * times as many, because it is faster. */
 static void work(struct part *part) {
     uint64_t *journal = new_journal();
     long writers = (part->threads + 1) / 2, readers = part->threads / 2;

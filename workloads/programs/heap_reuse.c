@@ -1,6 +1,6 @@
-/* An address is used by one thread's object, freed, and then used by another
- * object that another thread works on, at another word. By addresses it looks
- * like false sharing; no object is shared.
+/* One thread's object is freed, and another thread's object, which uses another word,
+ * gets its address. By addresses alone it looks like false sharing; no object is
+ * shared.
  * After: SHERIFF Table 1, "heap reuse (no sharing)". */
 #include "workload.h"
 
@@ -39,8 +39,8 @@ static OPAQUE uint64_t *new_odd_block(void) {
     return calloc(WORDS, sizeof(uint64_t)); /* alloc: odd */
 }
 
-/* A thread beside the workers hands out a block for each round; the fixed
- * variant never reuses one. */
+/* A thread beside the workers allocates a block for each round; the fixed variant
+ * never reuses an address. */
 static void *hand_out(void *argument) {
     (void)argument;
     for (long round = 0; round < ROUNDS; round++) {

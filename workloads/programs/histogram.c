@@ -1,7 +1,7 @@
-/* Counts of the brightness of an image's pixels, by colour. Each thread's task
- * holds its counts; the tasks lie one after the other, so the counts of the
- * brightest reds of one share a line with the head of the next, which the other
- * thread reads for each pixel. The image is a bright evening sky.
+/* Counts the brightness of an image's pixels, by colour. Each thread's task holds its
+ * counts; the tasks lie one after the other, so the counts of the brightest reds of one
+ * share a line with the head of the next, which the other thread reads for each pixel.
+ * The image is a bright evening sky.
  * After: Phoenix; SHERIFF section 6.4 and Plastic section 6.2 (about 25%). */
 #include "workload.h"
 

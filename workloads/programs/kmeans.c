@@ -1,6 +1,6 @@
-/* Points are assigned to the nearest of some centres, and the centres move to
- * the middle of their points, a few times over; every round starts new threads.
- * The threads write neighbouring parts of one array and set one flag, seldom.
+/* Assigns points to the nearest of some centres and moves each centre to the mean of
+ * its points, a few times over; every round starts new threads. The threads write
+ * neighbouring parts of one array and set one flag, but seldom.
  * After: Phoenix; SHERIFF section 6.1 (two objects, below its threshold) and 6.4
  * (over 375 threads a second). */
 #include "workload.h"
@@ -38,7 +38,7 @@ static OPAQUE uint32_t find_nearest(const int32_t *point) {
 static void work(struct part *part) {
     struct sums *sums = aligned_alloc(LINE, (sizeof *sums + LINE - 1) / LINE * LINE);
     memset(sums, 0, sizeof *sums);
-    /* Whole lines in the fixed variant. */
+    /* The fixed variant divides the array at lines. */
     long grain = IS_FIXED ? LINE / (long)sizeof *nearest : 1;
     long begin = part->begin / grain * grain;
     long end = part->id + 1 == part->threads ? part->end : part->end / grain * grain;

@@ -1,6 +1,6 @@
-/* A line fitted through points: each thread adds up the sums of its points in
- * the structure that it got as its argument. The structures fill exactly a
- * line, but malloc does not put them at the start of one.
+/* Fits a line through points: each thread adds up the sums of its points in the
+ * structure that is its argument. The structures are exactly as large as a line, but
+ * malloc does not place them at the start of one.
  * After: Phoenix, as SHERIFF section 6.1 and Figure 5 describe it; 64 bytes and
  * misaligned as in Plastic section 2, Figure 1. */
 #include "workload.h"
@@ -20,7 +20,7 @@ static struct lreg_args *args;
 static struct point *points;
 enum { POINTS = 1 << 16 };
 
-/* Not inlined: the sums have to be in memory after each point. */
+/* Not inlined, so that the sums are in memory after each point. */
 static OPAQUE void add_point(struct lreg_args *a, struct point p) {
     a->n++;
     a->SX += p.x; /* touch: args */

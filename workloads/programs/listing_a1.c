@@ -1,6 +1,6 @@
 /* Five ways to write false sharing, by VARIANT:
  *   1  each thread increments a word of its own
- *   2  the same by way of a local variable
+ *   2  the same through a local variable
  *   3  each thread increments one byte of its word
  *   4  each thread reads and increments its word in turn
  *   5  of each pair of threads one reads and one increments the same word, which

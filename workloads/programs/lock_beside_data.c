@@ -1,6 +1,6 @@
-/* A spin lock beside the data that it guards: the thread that waits reads the
- * lock's bytes again and again and so takes away the line on which the holder
- * writes. Lock and data are also truly shared, so the line is mixed. */
+/* A spin lock beside the data that it guards: the waiting thread reads the lock's
+ * bytes again and again, and so takes the line away from the holder, which writes
+ * the data. Lock and data are also truly shared, so the line is mixed. */
 #include "workload.h"
 
 enum { BUCKETS = 5 };
@@ -19,7 +19,7 @@ static OPAQUE void acquire(uint32_t *lock) {
             be_patient(&spins);
 }
 
-/* Outside of the lock: about as long as what is done inside. */
+/* Work outside of the lock, about as long as that inside. */
 static OPAQUE void prepare(uint64_t *journal, uint64_t n) {
     for (int k = 0; k < JOURNAL; k++) journal[k] = scramble(n + (uint64_t)k);
 }

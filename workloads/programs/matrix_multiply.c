@@ -1,6 +1,6 @@
-/* The product of two matrices of SIZE rows and columns; each thread computes a
- * band of rows. Where two bands meet, a line is written by two threads, once
- * each in the whole run. The fixed variant starts each row of the result on a line.
+/* The product of two matrices of SIZE rows and columns; each thread computes a band of
+ * rows. At the border of two bands, a line is written by two threads, once each in the
+ * whole run. In the fixed variant each row of the result begins a line.
  * After: Phoenix; SHERIFF Table 2 (no object; PTU reported 468 lines). */
 #include "workload.h"
 

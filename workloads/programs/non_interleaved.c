@@ -1,6 +1,6 @@
-/* The threads use elements of one line one after the other, each for a long
- * turn; meanwhile the others work on their own memory. So the line moves as
- * often as there are turns, which costs nothing.
+/* The threads use elements of one line one after the other, each for a long turn;
+ * meanwhile the others work on their own memory. So the line moves only once a turn,
+ * which costs nothing.
  * After: SHERIFF Table 1, "non-interleaved false sharing". */
 #include "workload.h"
 

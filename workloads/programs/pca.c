@@ -1,7 +1,7 @@
-/* The covariance of the SIZE rows of a matrix, the heart of principal component
+/* The covariance of the SIZE rows of a matrix, the core of principal component
  * analysis. A thread takes the next row under a mutex, so neighbouring rows of
- * the result are written by different threads. The fixed variant starts each row
- * on a line.
+ * the result are written by different threads. In the fixed variant each row
+ * begins a line.
  * After: Phoenix; SHERIFF Table 2 (no object; PTU reported 45 lines). */
 #include "workload.h"
 

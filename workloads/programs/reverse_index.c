@@ -1,7 +1,7 @@
-/* From pages to the links in them, and back: which pages link to what. Each
- * thread scans its pages and adds the links to a list of its own; how long the
- * lists are stands in one array, written for each link found. Between two links
- * there is much to read, so it costs little.
+/* Inverts the links of pages: which pages link to a page. Each thread scans its pages
+ * and adds the links to a list of its own. The lengths of all lists are in one array,
+ * which is written for each link found. Between two links there is much to read, so the
+ * sharing costs little.
  * After: Phoenix; SHERIFF section 6.1, Figure 4, Table 3 (2.4%). */
 #include "workload.h"
 

@@ -1,6 +1,6 @@
 /* Queues of one producer and one consumer in a ring: the index that the producer
  * writes lies beside the one that the consumer writes. Each side keeps its last
- * view of the other's index and looks again only when the ring seems full or
+ * reading of the other's index and reads it again only when the ring seems full or
  * empty; then the sharing is true, otherwise false. Two threads a queue. */
 #include "workload.h"
 

@@ -1,6 +1,6 @@
-// Reference counts of shared pointers: each thread copies and drops pointers to
-// an object of its own; the control blocks that std::make_shared put one after
-// the other lie on one line.
+// Reference counts of shared pointers: each thread copies and drops pointers to an
+// object of its own. std::make_shared placed the control blocks one after the other,
+// so they lie on one line.
 #include "workload.h"
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@ struct OWN_LINE document {
 
 static std::vector<std::shared_ptr<const document>> documents;
 
-// By value, as an interface that keeps what it gets.
+// By value, as in an interface that keeps its argument.
 static OPAQUE std::uint64_t look_at(std::shared_ptr<const document> d) { return d->id; }
 
 static void work(struct part *part) {

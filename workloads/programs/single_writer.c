@@ -1,6 +1,6 @@
-/* One writer beside readers of other bytes: thread 0 publishes how far it is,
- * the others read the limits that lie beside it and never the progress. No byte
- * is touched by both. SHERIFF cannot see it (section 4.8, "single writer"). */
+/* One writer beside readers of other bytes: thread 0 publishes its progress, the others read the
+ * limits that lie beside it and never the progress. No byte is touched by both. SHERIFF cannot
+ * see it (section 4.8, "single writer"). */
 #include "workload.h"
 
 struct settings {

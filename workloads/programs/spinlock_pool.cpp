@@ -1,7 +1,7 @@
-// A pool of small spin locks, as boost's smart pointers use for what the CPU
-// can't do atomically: an object's address chooses the lock. Two threads take
-// locks for objects of their own, and never the same lock, but the locks lie on
-// one line. Named in Plastic section 2 as found in production software.
+// A pool of small spin locks, as boost's smart pointers use for operations that the
+// CPU can't do atomically: an object's address chooses the lock. Two threads take
+// locks for objects of their own, never the same lock, but the locks lie on one
+// line. Plastic section 2 names it as found in production software.
 #include "workload.h"
 #include <array>
 #include <atomic>
@@ -34,14 +34,14 @@ class spinlock_pool {
 
 spinlock_pool pool;
 
-// One on each line; neighbours get neighbouring locks.
+// One object on each line; neighbours get neighbouring locks.
 struct ON_LINE account {
     std::uint64_t balance = 0;
     std::uint64_t bookings = 0;
 };
 
-// Begins at an address whose lock is the first of the pool, so that the layout
-// does not depend on where the program is loaded.
+// The first object whose lock is the first of the pool, so that the layout does not
+// depend on the program's load address.
 static account *first_account(account *all, std::size_t count) {
     for (std::size_t i = 0; i < count; i++)
         if (reinterpret_cast<std::uintptr_t>(&all[i]) / LINE % 41 == 0) return &all[i];

@@ -1,5 +1,5 @@
-/* Results that the threads add up in an array on main's stack, handed to them by
- * pointer. */
+/* Results that the threads add up in an array on main's stack, to which they get
+ * pointers. */
 #include "workload.h"
 
 enum { STRIDE = IS_FIXED ? LINE / sizeof(uint64_t) : 1 };

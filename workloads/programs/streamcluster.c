@@ -1,6 +1,6 @@
-/* Points are weighed against open centres: for each point a thread adds to its
- * own row of a work area what opening another centre would save. The rows are
- * padded to 32 bytes, which the author took for a line, so two rows lie on one.
+/* Compares points with open centres: for each point, a thread adds the saving of
+ * opening another centre to its own row of a work area. The rows are padded to 32
+ * bytes, which the author took for the size of a line, so two rows lie on one.
  * After: PARSEC; SHERIFF section 6.1 and Table 3 (5.4%). Sums are whole numbers,
  * so they do not depend on the order. */
 #include "workload.h"

@@ -1,7 +1,7 @@
-/* Words are enciphered one by one into a buffer and compared with enciphered
- * keys. Each thread has a buffer of its own, which it allocates itself; the
- * fixed variant aligns it.
- * After: Phoenix; SHERIFF Table 2 (no object) and section 6.4 (whatever there is
+/* Enciphers words one by one into a buffer and compares them with enciphered keys.
+ * Each thread has a buffer of its own, which it allocates itself; the fixed variant
+ * aligns it.
+ * After: Phoenix; SHERIFF Table 2 (no object) and section 6.4 (all sharing there
  * comes from the allocator). */
 #include "workload.h"
 

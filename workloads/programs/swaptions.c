@@ -1,6 +1,6 @@
-/* Prices options on interest swaps by simulating the rates; each option has its
- * own row of random paths, and its result is written once. No sharing to speak
- * of; the fixed variant gives each result a line.
+/* Prices options on interest swaps by simulating the rates; each option has its own
+ * row of random paths, and its result is written once. Hardly any sharing; the fixed
+ * variant gives each result a line.
  * After: PARSEC; SHERIFF Table 2 (no object; PTU reported 196 lines). */
 #include "workload.h"
 #include <math.h>

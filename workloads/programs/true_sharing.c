@@ -1,5 +1,5 @@
-/* All threads count in the same word: true sharing, which no layout cures. The
- * fixed variant counts per thread.
+/* All threads count in the same word: true sharing, which no layout removes. The
+ * fixed variant has a count for each thread.
  * After: SHERIFF Table 1, "true sharing". */
 #include "workload.h"
 

@@ -1,6 +1,6 @@
-/* Counts the words of a text. Each thread has a sorted list of its words; how
- * long the lists are stands in one array, which a thread reads for each word and
- * writes for each new one. New words are rare, so it costs nothing.
+/* Counts the words of a text. Each thread has a sorted list of its words. The lengths of
+ * all lists are in one array, which a thread reads for each word and writes for each new
+ * one. New words are rare, so the sharing costs nothing.
  * After: Phoenix; SHERIFF sections 6.1 and 6.1.1, Table 3 (1%). */
 #include "workload.h"
 

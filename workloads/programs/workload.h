@@ -1,7 +1,7 @@
-/* What every workload shares: reading `THREADS SIZE`, starting threads at one
- * moment, the checksum, and a check of the memory layout. Included by the
- * workloads only, C and C++. Nothing here may be written by a running thread,
- * or it would add sharing of its own. */
+/* Shared by all workloads: reading `THREADS SIZE`, starting threads at one moment,
+ * the checksum, and a check of the memory layout. Included by the workloads only, C
+ * and C++. Nothing here may be written by a running thread, or it would add sharing
+ * of its own. */
 #ifndef WORKLOAD_H
 #define WORKLOAD_H
 
@@ -17,7 +17,7 @@
 
 enum { LINE = 64, MAX_THREADS = 64 };
 
-/* Data in the fixed variant get lines of their own. */
+/* In the fixed variant, such data have lines of their own. */
 #ifdef FIXED
 #define OWN_LINE __attribute__((aligned(64)))
 #define IS_FIXED 1
@@ -36,8 +36,8 @@ struct part {
     pthread_barrier_t *start;
 } ON_LINE;
 
-/* Where one thread does something of its own with all items: the part of
- * thread `id` when only the threads from 1 on divide them. */
+/* For workloads in which one thread handles all items in its own way: the part of
+ * thread `id` if the threads from 1 on divide the items. */
 static inline void divide_among_others(struct part *part) {
     long others = part->threads - 1, id = part->id - 1;
     part->begin = part->size * id / others;
@@ -102,8 +102,8 @@ static inline void print_checksum(uint64_t sum) {
     printf("checksum %016lx\n", (unsigned long)sum);
 }
 
-/* A private piece of memory that a thread writes beside the shared data, as
- * real code does: it is what makes the store buffer wait. */
+/* Private memory that a thread writes beside the shared data, as real code does:
+ * without such writes, the store buffer would hide the sharing. */
 enum { JOURNAL = 64 };
 
 static inline uint64_t *new_journal(void) {
@@ -113,8 +113,8 @@ static inline uint64_t *new_journal(void) {
     return journal;
 }
 
-/* Waits a little in a spin loop; gives the CPU away where the other thread may
- * have none. `spins` counts the waits so far. */
+/* Waits a little in a spin loop, and then yields the CPU, which the other thread may
+ * need. `spins` counts the waits so far. */
 static inline void be_patient(int *spins) {
     __builtin_ia32_pause();
     if (++*spins % 1024 == 0) sched_yield();
@@ -124,8 +124,8 @@ static inline int on_one_line(const void *a, const void *b) {
     return (uintptr_t)a / LINE == (uintptr_t)b / LINE;
 }
 
-/* Checks, if WORKLOAD_CHECK is set, that the layout is what the variant stands
- * for. Off by default: a remedy may change the layout and must not fail here. */
+/* Checks, if WORKLOAD_CHECK is set, that the layout is that of the variant. Off by
+ * default: a remedy may change the layout, and the program must not fail then. */
 static inline void check_layout(int as_wanted, const char *what) {
     if (!as_wanted && getenv("WORKLOAD_CHECK") != NULL) {
         fprintf(stderr, "layout: %s\n", what);
@@ -133,10 +133,10 @@ static inline void check_layout(int as_wanted, const char *what) {
     }
 }
 
-/* Leaves the heap such that the next `malloc(size)` returns an address that is
- * `offset` (a multiple of 16) into a line, where the allocator lets itself be
- * led: glibc puts blocks one after the other, each with 8 bytes before it and
- * rounded up to 16. */
+/* Prepares the heap so that the next `malloc(size)` returns an address `offset` (a
+ * multiple of 16) bytes into a line, if the allocator places blocks as glibc does:
+ * one after the other, each with 8 bytes before it, and their sum rounded up to
+ * 16. */
 static inline void lead_heap_to(size_t size, size_t offset) {
     for (int tries = 0; tries < 16; tries++) {
         void *volatile probe = malloc(size);
@@ -145,8 +145,8 @@ static inline void lead_heap_to(size_t size, size_t offset) {
             free(probe);
             return;
         }
-        /* The misfit is kept, or it would come again. A spacer of 32 to 80 bytes
-         * moves what follows to where it should be. */
+        /* The misplaced block is kept, or malloc would return it again. A spacer of 32
+         * to 80 bytes moves the next one to the wanted offset. */
         size_t next = at + (size + 8 + 15) / 16 * 16;
         size_t gap = (offset - next) % LINE;
         void *volatile spacer = malloc((gap < 32 ? gap + 64 : gap) - 8);

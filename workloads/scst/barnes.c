@@ -1,29 +1,29 @@
-/* Gravity among SIZE bodies by an octree (Barnes and Hut): in each step all threads
- * build one tree, under locks; sum up masses; divide the bodies among them by what
- * they cost in the step before, in the tree's order; compute forces; and move.
- * The variant `exact` looks at every pair of bodies.
+/* Gravity among SIZE bodies by an octree (Barnes and Hut). In each step all threads build
+ * one tree, under locks; sum up masses; divide the bodies in the tree's order, by their
+ * cost in the step before; compute forces; and move the bodies. The variant `exact`
+ * computes the force of every pair of bodies.
  *
- * A cube is divided if it holds more than LEAF bodies, so the tree is the same
- * whoever comes first, and bodies of a leaf are sorted before they are added: the
- * result is the same to the last bit whatever the number of threads. */
+ * A cube is divided if it holds more than LEAF bodies, so the tree does not depend on the
+ * order of insertion, and the bodies of a leaf are sorted before they are added: the
+ * result is the same to the last bit for any number of threads. */
 #include "shared.h"
 
 enum { STEPS = 3, LEAF = 8, LOCKS = 128 };
 
-/* A cube is seen as one mass from a distance of its width divided by this. Less than
- * the root of 1/3, so that a cube never pulls at what is in it. */
+/* A cube counts as one mass from a distance of its width divided by this. Less than the
+ * root of 1/3, so that a cube never attracts the bodies in it. */
 #define OPENING 0.55
 #define SOFTENING 0.05
 #define TIME_STEP 0.025
 
 struct body {
     double mass, at[3], speed[3], force[3];
-    /* Pairs that were looked at for it. */
+    /* How many pairs were computed for it. */
     int cost;
     int id;
 };
 
-/* A leaf, or a cell by the lowest bit; 0 for nothing. */
+/* A leaf, or a cell if the lowest bit is set; 0 for none. */
 typedef uintptr_t node;
 
 struct cell {
@@ -41,7 +41,7 @@ struct leaf {
     struct body *body[LEAF];
 };
 
-/* What one thread has to itself. */
+/* The data of one thread. */
 struct share {
     struct cell *cell;
     struct leaf *leaf;
@@ -51,12 +51,12 @@ struct share {
     int begin, end;
 };
 
-/* What one thread did. */
+/* The work of one thread. */
 struct tally {
     long bodies, pairs, far, near, opened, inserted, cells, leaves;
 };
 
-/* The present tree, its cube, and locks for its cells. */
+/* The current tree, its cube, and locks for its cells. */
 struct tree {
     struct cell *root;
     double middle[3], half;
@@ -92,7 +92,7 @@ static void set_child(struct cell *cell, int octant, node child) {
 
 /* --- Memory ----------------------------------------------------------------- */
 
-/* Two clouds that fall towards each other; on the whole they rest. */
+/* Two clouds that fall towards each other; their common centre rests. */
 static void start_body(struct body *body, int id) {
     double radius = 2;
     for (int try = 0; radius > 1; try++) {
@@ -123,7 +123,7 @@ static OPAQUE void make_bodies(void) {
     }
 }
 
-/* Memory that is 0. */
+/* Zeroed memory. */
 static OPAQUE void *zeroed(size_t bytes) {
     return memset(NEW(char, bytes), 0, bytes);
 }
@@ -201,7 +201,7 @@ static void find_box(struct share *own) {
     }
 }
 
-/* A cube around everything. */
+/* A cube around all bodies. */
 static void make_root(struct share *own) {
     struct tree *tree = space->tree;
     tree->half = 0;
@@ -224,7 +224,7 @@ static int octant_of(const struct cell *cell, const struct body *body) {
     return octant;
 }
 
-/* A cell in the place of a full leaf. */
+/* Puts a cell in the place of a full leaf. */
 static struct cell *divide(struct share *own, const struct cell *parent, int octant,
                            struct leaf *old) {
     double middle[3], half = parent->half / 2;
@@ -241,7 +241,7 @@ static struct cell *divide(struct share *own, const struct cell *parent, int oct
     return cell;
 }
 
-/* Puts a body below `cell` unless a full leaf is in its way, which is divided. */
+/* Puts a body below `cell`; divides a full leaf. */
 static int put(struct share *own, struct cell *cell, int octant, struct body *body) {
     node child = child_of(cell, octant);
     if (is_cell(child)) return 0;
@@ -296,7 +296,7 @@ static void sum_leaf(struct leaf *leaf) {
     for (int d = 0; d < 3; d++) leaf->at[d] /= leaf->mass;
 }
 
-/* Mass, centre and cost of `cell` and, unless `own_only`, of all below it before. */
+/* Sums mass, centre and cost of `cell`, and unless `own_only`, of all cells below it first. */
 static void sum_cell(struct cell *cell, int own_only) {
     cell->mass = 0;
     cell->cost = 0;
@@ -317,7 +317,7 @@ static void sum_cell(struct cell *cell, int own_only) {
     for (int d = 0; d < 3; d++) cell->at[d] /= cell->mass;
 }
 
-/* Everything below the root's children is dealt out, grandchild by grandchild. */
+/* The grandchildren of the root are divided among the threads, with everything below. */
 static void sum_part(int id) {
     for (int i = 0; i < 64; i++) {
         if (i % space->threads != id) continue;
@@ -344,10 +344,10 @@ static void sum_top(void) {
     sum_cell(space->tree->root, 1);
 }
 
-/* --- Who computes what ------------------------------------------------------ */
+/* --- Dividing the work ------------------------------------------------------ */
 
-/* Part of the tree's order: bodies whose cost, added up, begins from `from` up to
- * `to`. */
+/* A part of the tree's order: bodies at which the sum of costs is at least `from` and
+ * below `to`. */
 struct zone {
     long from, to;
     int begin, end;
@@ -457,7 +457,7 @@ static void compute_forces(const struct share *own, struct tally *tally) {
 }
 
 static void advance(const struct share *own) {
-    /* Masses are 1, and so that the clouds stay together whatever their number. */
+    /* Masses are 1. The step is such that the clouds stay together for any number of bodies. */
     double step = TIME_STEP / space->bodies;
     for (int i = own->begin; i < own->end; i++) {
         struct body *body = space->order[i];
@@ -506,8 +506,8 @@ static uint64_t checksum(void) {
     return sum;
 }
 
-/* Against the sum over all pairs: the error of the forces, as a part of the forces,
- * in the root of the mean square. */
+/* Compares the forces with the sums over all pairs: the relative error, as the root of the
+ * mean square. */
 static double force_error(void) {
     double error = 0, all = 0;
     for (int i = 0; i < space->bodies; i++) {

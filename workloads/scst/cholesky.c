@@ -1,15 +1,15 @@
 /* Sparse Cholesky factorisation L L' = A by panels of columns with equal structure
- * (supernodes). Panels are dealt out to the threads, each of which has a queue of its
- * own, those first that are deepest in the elimination tree; a panel waits for those
- * that update it, by a semaphore that each of them raises. A is the five-point Laplacian of a
- * SIZE by SIZE grid, ordered by nested dissection: the top separators give large
- * panels, the bottom of the tree many small tasks at once.
+ * (supernodes). Panels are divided among the threads, each of which has a queue of its
+ * own, deepest in the elimination tree first. A panel waits for those that update it, by
+ * a semaphore that each of them raises. A is the five-point Laplacian of a SIZE by SIZE
+ * grid, ordered by nested dissection: the top separators give large panels, the bottom of
+ * the tree many small tasks at once.
  *
- * Each entry gets its updates in the order of the panels, so L is the same to the
- * last bit whatever the number of threads. */
+ * Each entry gets its updates in the order of the panels, so L is the same to the last
+ * bit for any number of threads. */
 #include "shared.h"
 
-/* Columns of a panel at most. */
+/* The most columns of a panel. */
 enum { WIDEST = 16, MOST_ROWS = 4096 };
 
 /* The lower triangle by columns. */
@@ -24,26 +24,26 @@ struct panel {
     int first, width;
     /* Rows, its own columns among them: `rows[row_at ..]`. */
     int row_at, rows;
-    /* Panels that update it, and the most of them one after the other. */
+    /* How many panels update it, and the longest chain of updates before it. */
     int sources, level;
     int owner;
     /* Its columns one after the other, `rows` values each. */
     long value_at;
 };
 
-/* Panels of one owner, in an order that no two threads wait for each other in:
- * those that update a panel are on lower levels. */
+/* The panels of one owner, in an order without deadlock: those that update a panel are
+ * on lower levels. */
 struct queue {
     int *panel;
     int first, end;
 };
 
-/* What a thread did. */
+/* The work of a thread. */
 struct account {
     long tasks, updates, operations;
 };
 
-/* Lists of panels by panel. */
+/* A list of panels for each panel. */
 struct lists {
     int *start, *panel;
 };
@@ -59,12 +59,12 @@ struct problem {
     int *row;
     double *value;
     long values;
-    /* How many of its sources are done, by panel. */
+    /* By panel: raised by each source that is done. */
     sem_t *done;
-    /* How many panels are done, by level. */
+    /* By level: how many panels are done. */
     int *finished;
     int levels;
-    /* Who updates a panel, and whom it updates. */
+    /* The panels that update a panel, and those that it updates. */
     struct lists *sources, *targets;
     struct queue **queue;
     struct account **account;
@@ -72,7 +72,7 @@ struct problem {
 
 static struct problem *problem;
 
-/* Numbers that are 0. */
+/* Zeroed numbers. */
 static OPAQUE int *new_ints(long count) {
     int *ints = NEW(int, count);
     for (long i = 0; i < count; i++) ints[i] = 0;
@@ -81,7 +81,7 @@ static OPAQUE int *new_ints(long count) {
 
 /* --- The matrix ------------------------------------------------------------- */
 
-/* Numbers the points of a rectangle: both halves, then what separates them. */
+/* Numbers the points of a rectangle: both halves, then their separator. */
 static void dissect(int *place, int side, int x, int y, int w, int h, int *next) {
     if (w <= 0 || h <= 0) return;
     if (w <= 2 && h <= 2) {
@@ -136,14 +136,14 @@ static struct matrix *grid_matrix(int side, const int *place) {
     return matrix;
 }
 
-/* --- Which entries L has ---------------------------------------------------- */
+/* --- The structure of L ----------------------------------------------------- */
 
 static int ascending(const void *a, const void *b) {
     int x = *(const int *)a, y = *(const int *)b;
     return (x > y) - (x < y);
 }
 
-/* The structure of L, column by column: below the diagonal, those of A and of all
+/* The structure of L, column by column: below the diagonal, the rows of A and those of all
  * columns whose first entry below the diagonal is in this row. */
 struct structure {
     long *start;
@@ -192,7 +192,7 @@ static struct structure find_structure(const struct matrix *a) {
     return l;
 }
 
-/* Whether column j has the structure of the column before it, less its diagonal. */
+/* Whether column j has the structure of the column before it, without its diagonal. */
 static int continues(const struct structure *l, int j) {
     long before = l->start[j] - l->start[j - 1], own = l->start[j + 1] - l->start[j];
     return before == own + 1 && before > 1 && l->row[l->start[j - 1] + 1] == j;
@@ -237,7 +237,7 @@ static OPAQUE void make_panels(struct problem *p, const struct structure *l) {
     }
 }
 
-/* --- Who waits for whom ----------------------------------------------------- */
+/* --- Dependencies ----------------------------------------------------------- */
 
 static OPAQUE struct lists *new_lists(int panels, int entries) {
     struct lists *lists = NEW(struct lists, 1);
@@ -246,7 +246,7 @@ static OPAQUE struct lists *new_lists(int panels, int entries) {
     return lists;
 }
 
-/* The panels that `s` updates, ascending, into `found` if there is room for them. */
+/* The panels that `s` updates, ascending; stores them in `found` unless it is NULL. */
 static int targets_of(const struct problem *p, int s, int *found) {
     const struct panel *panel = &p->panel[s];
     int count = 0, last = s;
@@ -330,14 +330,14 @@ static OPAQUE void fill_values(struct problem *p) {
 
 /* --- The numbers ------------------------------------------------------------ */
 
-/* Subtracts from panel `to` what panel `from` contributes. */
+/* Subtracts the contribution of panel `from` from panel `to`. */
 static long update(struct problem *p, const struct panel *to, const struct panel *from) {
     int place[MOST_ROWS];
     const int *to_row = p->row + to->row_at, *from_row = p->row + from->row_at;
     int begin = from->width, end, at = 0;
     while (from_row[begin] < to->first) begin++;
     for (end = begin; end < from->rows && from_row[end] < to->first + to->width; end++) continue;
-    /* All rows of `from` from here on are rows of `to`. */
+    /* All further rows of `from` are rows of `to`. */
     for (int i = begin; i < from->rows; i++) {
         while (to_row[at] != from_row[i]) at++;
         place[i] = at;
@@ -355,7 +355,7 @@ static long update(struct problem *p, const struct panel *to, const struct panel
     return (long)(end - begin) * (from->rows - begin) * from->width;
 }
 
-/* Factors the columns of a panel that has had all its updates. */
+/* Factors the columns of a panel after all its updates. */
 static long factor(struct problem *p, const struct panel *panel) {
     double *value = p->value + panel->value_at;
     for (int c = 0; c < panel->width; c++) {
@@ -372,13 +372,13 @@ static long factor(struct problem *p, const struct panel *panel) {
     return (long)panel->width * panel->width * panel->rows / 2;
 }
 
-/* Waits for all that update panel `s`. */
+/* Waits for all panels that update panel `s`. */
 static void await_sources(struct problem *p, int s) {
     for (int i = 0; i < p->panel[s].sources; i++)
         while (sem_wait(&p->done[s]) != 0) continue;
 }
 
-/* Tells the panels that wait for `s` that it is done. */
+/* Raises the semaphores of the panels that wait for `s`. */
 static void announce(struct problem *p, int s) {
     for (int e = p->targets->start[s]; e < p->targets->start[s + 1]; e++)
         sem_post(&p->done[p->targets->panel[e]]);
@@ -444,7 +444,7 @@ static double residual(const struct problem *p) {
     return worst;
 }
 
-/* Of L in the order of its columns. */
+/* The checksum of L in the order of its columns. */
 static uint64_t checksum(const struct problem *p) {
     uint64_t sum = 0;
     for (long i = 0; i < p->values; i++) sum = mix(sum, bits_of(p->value[i]));

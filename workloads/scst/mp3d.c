@@ -1,36 +1,36 @@
-/* Rarefied gas in a box: SIZE particles fly, and those that meet in a cell of space
- * may collide. Particles are dealt to the threads in clumps, cell by cell of the
- * table and not by where they are; cells are divided by where they are. So whatever
- * a thread touches, others touch beside it.
+/* Rarefied gas in a box: SIZE particles fly, and those that meet in a cell of space may
+ * collide. Particles are divided among the threads in clumps, in the order of the table
+ * and not by position; cells are divided by position. So threads often use neighbouring
+ * data.
  *
- * Positions and velocities are whole numbers and collisions exchange components of
- * velocities, so number, momentum and energy are conserved exactly. Who collides
- * with whom depends on the particles in a cell and not on the order in which they
- * came, so the result is the same whatever the number of threads. */
+ * Positions and velocities are whole numbers, and collisions exchange components of
+ * velocities, so number, momentum and energy are conserved exactly. Collisions depend on
+ * the particles in a cell and not on the order in which they came, so the result is the
+ * same for any number of threads. */
 #include "shared.h"
 
 enum {
     STEPS = 5,
-    /* Particles of a clump. */
+    /* Particles in a clump. */
     CLUMP = 8,
-    /* Particles to a cell, on average. */
+    /* Particles in a cell, on average. */
     POPULATION = 8,
-    /* And at most. */
+    /* Particles in a cell, at most. */
     CROWD = 512,
-    /* A cell is this wide. */
+    /* The width of a cell. */
     CELL = 1 << 16,
     NOBODY = -1
 };
 
 struct particle {
     int32_t at[3], speed[3];
-    /* The next one in the same cell. */
+    /* The next particle in the same cell. */
     int32_t next;
     int32_t cell;
     int32_t collisions;
 };
 
-/* Particles that one thread moves. */
+/* The particles that one thread moves. */
 struct clump {
     struct particle *particle;
     int32_t count, walls;
@@ -47,12 +47,12 @@ struct flow {
     /* Cells in each direction. */
     int cells[3];
     struct clump **clump;
-    /* Cells by their first coordinate. */
+    /* The cells by their first coordinate. */
     struct cell **slab;
-    /* Where each slab begins, and the end of the last; particles that flew forwards into
-     * it; and collisions by the components that were exchanged. */
+    /* The start of each slab, and the end of the last; particles that flew forwards into
+     * it; and collisions by the exchanged components. */
     int64_t *border, *inflow, *kinds;
-    /* Which components a collision exchanges. */
+    /* The components that a collision exchanges. */
     uint8_t *exchange;
     pthread_barrier_t *barrier;
     pthread_mutex_t *lock;
@@ -72,7 +72,7 @@ static struct cell *cell_of(int number) {
 
 /* --- Memory ----------------------------------------------------------------- */
 
-/* Numbers that are 0. */
+/* Zeroed numbers. */
 static OPAQUE int64_t *new_column(int count) {
     int64_t *column = NEW(int64_t, count);
     for (int i = 0; i < count; i++) column[i] = 0;
@@ -80,7 +80,7 @@ static OPAQUE int64_t *new_column(int count) {
 }
 
 static OPAQUE void make_space(void) {
-    /* Twice as long as wide. */
+    /* The box is twice as long as it is wide. */
     int width = 1;
     while (2L * (width + 1) * (width + 1) * (width + 1) * POPULATION <= flow->particles) width++;
     flow->cells[0] = 2 * width;
@@ -146,7 +146,7 @@ static OPAQUE void make_flow(struct arguments a) {
 
 /* --- A step ----------------------------------------------------------------- */
 
-/* One step of one particle; what it gave the walls. */
+/* One step of one particle; the momentum that it gave to the walls. */
 static int64_t move(struct particle *particle, struct clump *clump) {
     int64_t impulse = 0;
     int cell = 0;
@@ -154,7 +154,7 @@ static int64_t move(struct particle *particle, struct clump *clump) {
         int32_t length = flow->cells[d] * CELL, at = particle->at[d] + particle->speed[d];
         clump->distance += abs(particle->speed[d]);
         if (d > 0) {
-            /* What leaves here comes in on the other side. */
+            /* A particle that leaves the box here enters it on the other side. */
             at = at < 0 ? at + length : at >= length ? at - length : at;
         } else if (at < 0 || at >= length) {
             at = at < 0 ? -1 - at : 2 * length - 1 - at;
@@ -195,8 +195,8 @@ static void move_all(int id) {
     pthread_mutex_unlock(flow->lock);
 }
 
-/* Two particles of one mass that meet exchange components of their velocities: what
- * an elastic collision does along the line of centres. */
+/* Two particles of equal mass exchange components of their velocities, as in an elastic
+ * collision along the line of their centres. */
 static int collide(struct particle *a, struct particle *b, uint64_t random) {
     int exchange = flow->exchange[random % 256];
     for (int d = 0; d < 3; d++) {

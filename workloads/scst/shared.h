@@ -1,7 +1,7 @@
-/* What the four programs of this folder share: arguments, memory that the first
- * thread allocates for all, workers, and facts that are printed. The first thread
- * is worker 0, as in the programs of the paper: it allocates everything before the
- * others start. Nothing here is written while workers run. */
+/* Shared by the four programs of this folder: arguments, memory that the first thread
+ * allocates for all, workers, and printed facts. The first thread is worker 0, as in
+ * the programs of the paper: it allocates everything before the others start. Nothing
+ * here is written while workers run. */
 #ifndef SHARED_H
 #define SHARED_H
 
@@ -35,14 +35,14 @@ static inline size_t bytes_of(long count, size_t each) {
     return (size_t)count * each;
 }
 
-/* Memory for `count` things. A macro, so that the call of malloc stands where the
- * memory is asked for: that place is the object's call site. */
+/* Memory for `count` elements. A macro, so that malloc is called in the code that needs
+ * the memory: that call is the object's call site. */
 #define NEW(type, count) ((type *)checked(malloc(bytes_of(count, sizeof(type)))))
 
 struct arguments {
     int threads;
     long size;
-    /* What else there is, or NULL. */
+    /* The variant's name, or NULL. */
     const char *variant;
 };
 
@@ -60,7 +60,7 @@ static inline struct arguments read_arguments(int argc, char **argv, long least,
     return a;
 }
 
-/* One worker of those that `run_workers` starts. */
+/* One worker of `run_workers`. */
 struct worker {
     void (*work)(int id);
     int id;
@@ -88,8 +88,8 @@ static inline void run_workers(int threads, void (*work)(int id)) {
     for (int i = 1; i < threads; i++) pthread_join(thread[i], NULL);
 }
 
-/* Between two tasks. Where there are fewer processors than workers, the first to
- * run would take all tasks; on as many processors all take some. */
+/* Called between two tasks. With fewer CPUs than workers, the first worker to run would
+ * otherwise take all tasks. */
 static inline void let_others_run(void) { sched_yield(); }
 
 /* A number that looks random and depends on `n` alone. */
@@ -115,13 +115,13 @@ static inline void print_checksum(uint64_t sum) {
     printf("checksum %016lx\n", (unsigned long)sum);
 }
 
-/* Something about the result that can be reasoned out. */
+/* A property of the result whose right value is known. */
 static inline void print_fact(const char *name, double value) {
     printf("%s %.12g\n", name, value);
 }
 
-/* Whether to look at the result beyond its checksum: it costs accesses that are
- * none of the algorithm's. */
+/* Whether to compute more of the result than its checksum: this costs accesses that are
+ * not the algorithm's. */
 static inline int wants_check(void) { return getenv("WORKLOAD_CHECK") != NULL; }
 
 #endif

@@ -1,10 +1,10 @@
-/* A volume of SIZE cubed voxels seen from a few sides: rays are cast in parallel
- * through each pixel, skip what is empty by an octree and end where it is opaque.
- * The image is divided into tiles; each thread has a queue of them and takes from
- * the others' when its own is empty. The variants `empty` and `full` fill the volume
- * with nothing or with what is opaque; the default is a few shells.
+/* A volume of SIZE cubed voxels seen from a few sides: rays are cast in parallel through
+ * each pixel, skip empty cubes by an octree, and end at opaque voxels. The image is
+ * divided into tiles; each thread has a queue of them and takes from the other queues
+ * when its own is empty. The variants `empty` and `full` have only transparent or only
+ * opaque voxels; the default is a few shells.
  *
- * A pixel is computed by itself, so the image is the same whoever computes it. */
+ * Each pixel is computed by itself, so the image does not depend on the threads. */
 #include "shared.h"
 
 enum {
@@ -13,17 +13,17 @@ enum {
     /* Levels of the octree at most; its leaves are cubes of four voxels a side. */
     LEVELS = 10,
     LEAF = 4,
-    /* Brightness of what has no surface. */
+    /* Brightness of voxels without a surface. */
     AMBIENT = 96
 };
 
-/* Of each cube of one size, the largest density in it. */
+/* The largest density in each cube of one size. */
 struct level {
     int side, width;
     uint8_t *largest;
 };
 
-/* Tiles of one thread. */
+/* The tiles of one thread. */
 struct queue {
     pthread_mutex_t lock;
     int next, end;
@@ -33,7 +33,7 @@ struct tally {
     long rays, hits, opaque, samples, skips, levels, tiles, taken, frames;
 };
 
-/* Where rays come from and go to. */
+/* The start and the direction of rays. */
 struct view {
     double ahead[3], right[3], down[3];
 };
@@ -41,7 +41,7 @@ struct view {
 struct scene {
     int threads, side, levels, width, tiles;
     uint8_t *density, *brightness;
-    /* By density: how much of the light is held back. */
+    /* By density: the part of the light that is absorbed. */
     float *opacity;
     struct level *level;
     uint8_t *image;
@@ -71,7 +71,7 @@ static uint8_t shells(int x, int y, int z) {
     return 0;
 }
 
-/* Bytes that are 0. */
+/* Zeroed bytes. */
 static OPAQUE uint8_t *new_bytes(long count) {
     uint8_t *bytes = NEW(uint8_t, count);
     for (long i = 0; i < count; i++) bytes[i] = 0;
@@ -106,7 +106,7 @@ static OPAQUE void make_octree(void) {
 }
 
 static OPAQUE void make_image(void) {
-    /* The volume's diagonal fits into it, whatever the side. */
+    /* Wide enough for the volume's diagonal, whatever the side. */
     scene->width = (2 * scene->side + TILE - 1) / TILE * TILE;
     int row = scene->width / TILE;
     scene->tiles = row * row;
@@ -130,11 +130,11 @@ static OPAQUE void make_queues(void) {
     pthread_barrier_init(scene->barrier, NULL, (unsigned)scene->threads);
 }
 
-/* --- What is made of the volume --------------------------------------------- */
+/* --- Derived from the volume ------------------------------------------------ */
 
 static int density_at(int x, int y, int z) {
     long side = scene->side;
-    /* Beyond the volume it goes on as at its end. */
+    /* Beyond its border, the volume continues with the values there. */
     int last = scene->side - 1;
     x = x < 0 ? 0 : x > last ? last : x;
     y = y < 0 ? 0 : y > last ? last : y;
@@ -142,7 +142,7 @@ static int density_at(int x, int y, int z) {
     return scene->density[(z * side + y) * side + x];
 }
 
-/* Surfaces are brighter the more they face upwards and forwards. */
+/* The more a surface faces upwards and forwards, the brighter it is. */
 static void shade(int z) {
     long side = scene->side;
     for (int y = 0; y < side; y++)
@@ -194,7 +194,7 @@ struct part {
     int begin, end;
 };
 
-/* What one thread does of `count` things. */
+/* One thread's part of `count` items. */
 static struct part part_of(int count, int id) {
     return (struct part){(int)((long)count * id / scene->threads),
                          (int)((long)count * (id + 1) / scene->threads)};
@@ -212,7 +212,7 @@ static void prepare(int id) {
 
 /* --- Rays ------------------------------------------------------------------- */
 
-/* Where the ray enters and leaves the cube from `low` to `high`; 0 if it misses. */
+/* The ray's distances into and out of the cube from `low` to `high`; 0 if it misses. */
 static int clip(const double *from, const double *ahead, const double *low, const double *high,
                 double *enter, double *leave) {
     for (int d = 0; d < 3; d++) {
@@ -227,7 +227,7 @@ static int clip(const double *from, const double *ahead, const double *low, cons
     return *enter < *leave;
 }
 
-/* The largest empty cube around a voxel, by its level; -1 if there is none. */
+/* The level of the largest empty cube around a voxel; -1 if there is none. */
 static int empty_around(const int *voxel) {
     int found = -1;
     for (int i = 0; i < scene->levels; i++) {
@@ -239,7 +239,7 @@ static int empty_around(const int *voxel) {
     return found;
 }
 
-/* How far along the ray the cube of a level around a voxel ends. */
+/* The distance along the ray at which it leaves a voxel's cube of this level. */
 static double end_of(int level, const int *voxel, const double *from, const double *ahead) {
     double low[3], high[3], enter = -INFINITY, leave = INFINITY;
     int width = scene->level[level].width;
@@ -250,7 +250,7 @@ static double end_of(int level, const int *voxel, const double *from, const doub
     return clip(from, ahead, low, high, &enter, &leave) ? leave : -INFINITY;
 }
 
-/* The light that comes along a ray. */
+/* The light along a ray. */
 static double cast(const double *from, const double *ahead, struct tally *tally) {
     double low[3] = {0, 0, 0}, side = scene->side, high[3] = {side, side, side};
     double at = 0, end = INFINITY, light = 0, clear = 1;
@@ -264,7 +264,7 @@ static double cast(const double *from, const double *ahead, struct tally *tally)
         }
         int level = empty_around(voxel);
         if (level >= 0) {
-            /* The next step of the ray beyond the cube. */
+            /* The ray's first step outside of the cube. */
             at += fmax(1, ceil(end_of(level, voxel, from, ahead) - at));
             tally->skips++;
             tally->levels += level + 1;
@@ -297,7 +297,7 @@ static struct tally draw_tile(int tile) {
     return tally;
 }
 
-/* --- Who draws what --------------------------------------------------------- */
+/* --- Dividing the work ------------------------------------------------------ */
 
 static int take(struct queue *queue) {
     pthread_mutex_lock(&queue->lock);
@@ -316,7 +316,7 @@ static int next_tile(int id, struct tally *tally) {
     return -1;
 }
 
-/* Half way round in all, the last frame from the front. */
+/* Half a turn in all frames; the last frame is seen from the front. */
 static void look(int frame) {
     double angle = (FRAMES - 1 - frame) * 0.7;
     struct view *view = scene->view;

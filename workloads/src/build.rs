@@ -1,6 +1,6 @@
-//! Compiles workloads. A binary's name carries a hash of all that it was made
-//! from, so a second build finds the first one's work, and builds at the same
-//! time can't disturb each other.
+//! Compiles workloads. A program's name contains a hash of everything that it is made from, so a
+//! second build finds the result of the first, and builds at the same time can't disturb each
+//! other.
 
 use crate::table::{Language, programs, read};
 use crate::{Error, Result, Variant, Workload};
@@ -25,10 +25,9 @@ pub fn default_out_dir() -> PathBuf {
 }
 
 impl Workload {
-    /// Builds `variant` in `out_dir`, which is created, and returns the
-    /// program's path. What was built before from the same sources, flags and
-    /// compiler name is returned as it is. Calls at the same time, also from
-    /// several processes, are safe.
+    /// Builds `variant` in `out_dir`, which is created, and returns the program's path. If the
+    /// program was built before from the same sources, flags and compiler name, returns that one.
+    /// Calls at the same time, also from several processes, are safe.
     ///
     /// # Errors
     /// If the compiler is missing or refuses the source, or on a file error.
@@ -53,7 +52,7 @@ impl Workload {
         let moved = built.and_then(|file| {
             std::fs::rename(&file, &program).map_err(|source| Error::File { path: file, source })
         });
-        // What is left there is in nobody's way.
+        // It does not matter if files are left there.
         let _ = std::fs::remove_dir_all(&scratch);
         moved.map(|()| program)
     }
@@ -130,8 +129,8 @@ impl Workload {
         Ok(file)
     }
 
-    /// Compiles `variant` to `program` with a compiler of one's own, which may have
-    /// arguments already, such as `cc` of `sunder cc`.
+    /// Compiles `variant` to `program` with another compiler, which may have arguments, such as
+    /// `cc` of `sunder cc`.
     ///
     /// # Errors
     /// If the compiler is missing or refuses the source.
@@ -146,7 +145,7 @@ impl Workload {
     }
 }
 
-/// Runs a compiler that has all its arguments.
+/// Runs a compiler command that is complete.
 pub(crate) fn finish(compiler: &mut Command, workload: &str) -> Result<()> {
     let output = compiler.output().map_err(|source| Error::NoCompiler {
         compiler: compiler.get_program().to_string_lossy().into_owned(),

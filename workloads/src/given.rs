@@ -1,5 +1,5 @@
-//! What programs of the distribution are given, by tests and benchmarks alike: made here,
-//! and the same on every machine. It writes no files.
+//! The inputs of the distribution's programs in tests and benchmarks: generated, and the same on
+//! every machine. Writes no files.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ pub fn text(bytes: usize) -> Vec<u8> {
     while all.len() < bytes {
         for _ in 0..8 {
             let number = next() % 5000;
-            // A string takes whatever is written to it.
+            // Writing to a string can't fail.
             let _ = write!(all, "{} ", number * number);
         }
         all.push('\n');
@@ -33,7 +33,7 @@ pub fn text(bytes: usize) -> Vec<u8> {
     all.into_bytes()
 }
 
-/// A film of so many frames of noise that moves (YUV4MPEG2).
+/// A film of so many frames of moving noise (YUV4MPEG2).
 #[must_use]
 pub fn film(frames: usize) -> Vec<u8> {
     let (width, height) = SIZE;
@@ -50,7 +50,7 @@ pub fn film(frames: usize) -> Vec<u8> {
     all
 }
 
-/// Python that computes outside its interpreter's lock in four threads, so many rounds
+/// A Python program that computes outside of the interpreter's lock in four threads, so many rounds
 /// each.
 #[must_use]
 pub fn python(rounds: u32) -> String {

@@ -1,11 +1,9 @@
-//! The workloads: programs with known sharing, each in a variant that shares
-//! and one that is fixed, and the one table of what a detector must say of
-//! them; and what other programs are given. The tests of every other room and the
-//! evaluation use this crate.
+//! The workloads: programs with known sharing, each in a variant that shares and one that is fixed,
+//! and the one table of the expected verdicts; and the inputs of other programs. The tests of every
+//! other room and the evaluation use this crate.
 //!
-//! It builds programs and tells what is expected of them; it must not judge,
-//! observe, or depend on any other crate of the project, or the table would be
-//! held against itself.
+//! It builds programs and returns expectations. It must not judge, observe, or depend on any other
+//! crate of the project, or the table would be checked against itself.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -22,12 +20,12 @@ pub use table::{
     Expected, Language, Need, Neighbour, ObjectKind, Position, Sharing, Table, Verdict, Workload,
 };
 
-/// Which of the two programs that one source makes.
+/// One of the two programs that are made from one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Variant {
     /// As it was written: with the sharing that the workload is about.
     Shared,
-    /// With that sharing taken apart.
+    /// Without that sharing.
     Fixed,
 }
 
@@ -44,16 +42,16 @@ impl Variant {
     }
 }
 
-/// What can go wrong with the table or with building a workload.
+/// Errors of the table and of building a workload.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file can't be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of reading or writing it.
         source: std::io::Error,
     },
     /// The table is not valid TOML or has an unknown key.
@@ -61,25 +59,25 @@ pub enum Error {
     Syntax {
         /// The table's file.
         path: PathBuf,
-        /// Where and what.
+        /// The error and its position.
         source: Box<toml::de::Error>,
     },
-    /// The table says something that can't be.
+    /// An entry of the table contradicts itself.
     #[error("workload {workload}: {what}")]
     Table {
-        /// Whose entry.
+        /// The name of the entry.
         workload: String,
-        /// What is wrong with it.
+        /// The contradiction, in words.
         what: String,
     },
-    /// A source has no such marker, or has it twice.
+    /// A source does not have the marker exactly once.
     #[error("{path}: the marker `{marker}` occurs {count} times, not once")]
     Marker {
         /// The source.
         path: PathBuf,
         /// The comment's text, such as `alloc: args`.
         marker: String,
-        /// How often it was found.
+        /// How often it occurs.
         count: usize,
     },
     /// The table has no workload of this name.
@@ -88,19 +86,19 @@ pub enum Error {
     /// The compiler can't be started.
     #[error("cannot run {compiler}: {source}; install it with setup/debian-packages")]
     NoCompiler {
-        /// The command.
+        /// The compiler's command.
         compiler: String,
-        /// Why not.
+        /// The error of starting it.
         source: std::io::Error,
     },
     /// The compiler refused the source.
     #[error("{workload} does not build:\n{command}\n{output}")]
     Compile {
-        /// Which workload.
+        /// The name of the workload.
         workload: String,
-        /// The whole command.
+        /// The whole command line.
         command: String,
-        /// What the compiler said.
+        /// The output of the compiler.
         output: String,
     },
 }

@@ -1,8 +1,7 @@
-//! The four parallel programs of `scst/`: our own small versions, written from the
-//! algorithms, of those in the SCSTallocator paper's evaluation. One thread
-//! allocates everything from several call sites in several sizes, then all work on
-//! it. They have no verdicts, so they are not in the table; the evaluation replays
-//! their traces under several placements.
+//! The four parallel programs of `scst/`: our own small versions, written from the algorithms, of
+//! those in the SCSTallocator paper's evaluation. One thread allocates everything from several call
+//! sites in several sizes, then all threads work on it. They have no verdicts, so they are not in
+//! the table; the evaluation replays their traces under several placements.
 
 use crate::Result;
 use crate::build::finish;
@@ -10,24 +9,24 @@ use crate::table::home;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One of the programs. It is called with THREADS, SIZE and possibly a variant, and
-/// prints a checksum; with `WORKLOAD_CHECK` set also facts, a name and a figure each.
+/// One of the programs. Its arguments are THREADS, SIZE and possibly a variant. It prints a
+/// checksum; with `WORKLOAD_CHECK` set also facts, each a name and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parallel {
-    /// Its name, also of its source without `.c`.
+    /// Its name; that of its source has `.c` after it.
     pub name: &'static str,
     /// What it computes.
     pub function: &'static str,
-    /// What SIZE counts.
+    /// The unit of SIZE.
     pub unit: &'static str,
     /// SIZE for tests: a few milliseconds.
     pub test_size: u64,
-    /// SIZE for the evaluation: about as many references as the paper's Table 1 has
-    /// for the program of this name.
+    /// SIZE for the evaluation: about as many references as the program of this name has in the
+    /// paper's Table 1.
     pub size: u64,
 }
 
-/// In the order of the paper's Table 1.
+/// The programs, in the order of the paper's Table 1.
 pub const PARALLEL: [Parallel; 4] = [
     Parallel {
         name: "cholesky",
@@ -72,11 +71,11 @@ impl Parallel {
         home().join("scst").join(self.name).with_extension("c")
     }
 
-    /// Compiles it to `program` with `compiler`, which may have arguments already,
-    /// such as `cc` of `sunder cc`.
+    /// Compiles it to `program` with `compiler`, which may have arguments, such as `cc` of
+    /// `sunder cc`.
     ///
     /// # Errors
-    /// If the compiler is missing or says anything: warnings are errors.
+    /// If the compiler is missing or prints anything: warnings are errors.
     pub fn compile(&self, compiler: &mut Command, program: &Path) -> Result<()> {
         compiler
             .args(["-std=gnu11", "-O2", "-g", "-pthread"])

@@ -1,5 +1,5 @@
-//! The table of expected verdicts, `expected.toml`, as typed values. Its own
-//! head explains its columns; tests read it through [`Table::load`].
+//! The table of expected verdicts, `expected.toml`, as typed values. The head of that file explains
+//! its columns; tests read it through [`Table::load`].
 
 use crate::{Error, Result, Variant, marker};
 use serde::Deserialize;
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// In words, the machine on which the ratios were measured.
+    /// The machine on which the ratios were measured, in words.
     pub measured_on: String,
-    /// In the table's order; names are unique.
+    /// The workloads, in the table's order; names are unique.
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
 }
@@ -20,11 +20,11 @@ pub struct Table {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// Unique.
+    /// Its unique name.
     pub name: String,
     /// File name in `workloads/programs`.
     pub source: String,
-    /// What it is written in; decides the compiler.
+    /// Its language, which decides the compiler.
     pub language: Language,
     /// Compiler flags beside those that every workload gets (`-g`, `-pthread`).
     pub flags: Vec<String>,
@@ -37,39 +37,39 @@ pub struct Workload {
     /// Thread counts with which it can be run.
     #[serde(default = "thread_counts")]
     pub thread_counts: Vec<u32>,
-    /// False if the checksum differs from run to run; `notes` say why.
+    /// False if the checksum differs from run to run; `notes` have the reason.
     #[serde(default = "yes")]
     pub deterministic: bool,
     /// Whether the checksum is the same for all `thread_counts`.
     #[serde(default = "yes")]
     pub checksum_ignores_threads: bool,
-    /// Whether the sharing slows the program down on the machine of
-    /// `measured_on` by more than a tenth or two: what does must be found. Of the
-    /// rest `shared` says whether it is surely above or below the threshold.
+    /// Whether the sharing slows the program down on the machine of `measured_on` by more than a
+    /// tenth or two: such sharing must be found. For all other sharing, `shared` says whether it is
+    /// certainly above or below the threshold.
     pub costs: bool,
     /// Time of the shared over the time of the fixed variant, at test size.
     pub ratio: f64,
-    /// What it follows: paper and section; empty for those of today.
+    /// Its origin: paper and section; empty for our own ones.
     #[serde(default)]
     pub paper: String,
-    /// What a reader of a failed test should know.
+    /// Notes for the reader of a failed test.
     #[serde(default)]
     pub notes: String,
-    /// What is expected of the shared variant.
+    /// The expected verdict of the shared variant.
     pub shared: Verdict,
-    /// What is expected of the fixed variant.
+    /// The expected verdict of the fixed variant.
     pub fixed: Verdict,
 }
 
-/// What a detector must say of one variant.
+/// The expected verdict of one variant.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
-    /// Whether there must be no finding of kind `false` or `mixed` at the
-    /// significance threshold, but for those in `findings` that may be.
+    /// Whether there must be no finding of kind `false` or `mixed` at the significance threshold,
+    /// except for those in `findings` that may be reported.
     pub clean: bool,
-    /// What must or may be found. Anything else of kind `false` or `mixed` is a
-    /// false positive. Findings of true sharing show with `--all` only.
+    /// Findings that must or may be reported. Any other of kind `false` or `mixed` is a false
+    /// positive. Findings of true sharing are reported with `--all` only.
     #[serde(default, rename = "finding")]
     pub findings: Vec<Expected>,
 }
@@ -78,38 +78,36 @@ pub struct Verdict {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
-    /// Any of these is right; the first is the most likely.
+    /// The kinds that are right answers, the likeliest first.
     pub sharing: Vec<Sharing>,
     /// Whether it is a miss not to report it.
     pub need: Need,
-    /// Where the object lives.
+    /// The storage of the object.
     pub object: ObjectKind,
-    /// The variable's name; for heap objects the pointer it was seen through,
-    /// which need not be known.
+    /// The variable's name; for heap objects the pointer by which it was accessed, which may be
+    /// unknown.
     pub name: Option<String>,
-    /// The type of the object or of its elements, as the language writes it
-    /// without `struct`.
+    /// The type of the object or of its elements, in the syntax of its language without `struct`.
     #[serde(rename = "type")]
     pub type_name: Option<String>,
-    /// Bytes of the object at test size, for heap objects and variables.
+    /// Size of the object at test size, in bytes, for heap objects and variables.
     pub size: Option<u64>,
-    /// Elements and fields that the threads touch. Those of the first two
-    /// threads: with more, there are more.
+    /// Elements and fields that the first two threads access; with more threads, there are more.
     #[serde(default)]
     pub fields: Vec<String>,
-    /// The other object on the line, where there are two.
+    /// The other object on the line, if there are two.
     pub neighbour: Option<Neighbour>,
-    /// Where it was allocated: some frame of the allocation's stack.
+    /// The line of the allocation: some frame of the allocation's call stack has it.
     pub allocation: Option<Position>,
-    /// Source lines that touch it, inlined library code counted as the line that
-    /// it was inlined into: at least one of them is reported.
+    /// Source lines that access it: at least one of them is reported. Inlined library code counts
+    /// as the line into which it was inlined.
     #[serde(default)]
     pub touched_at: Vec<Position>,
-    /// Whether an observer that sees writes only (twin and diff) can find it.
+    /// Whether an observer that sees only writes (twin and diff) can find it.
     #[serde(default = "yes")]
     pub visible_to_writes_only: bool,
-    /// Whether it is a miss if comparing pages of isolated threads does not find it: not
-    /// where the code that writes can't be executed in isolation, or not for long.
+    /// Whether the observer that compares pages of isolated threads must find it: not if the code
+    /// that writes can't be executed in isolation, or only for short times.
     #[serde(default = "yes")]
     pub visible_to_diffs: bool,
 }
@@ -120,7 +118,7 @@ pub struct Expected {
 pub struct Neighbour {
     /// The variable's name.
     pub name: Option<String>,
-    /// Where it was allocated.
+    /// The line of its allocation.
     pub allocation: Option<Position>,
 }
 
@@ -133,7 +131,7 @@ pub struct Position {
     pub function: String,
     /// The text of the comment at the end of the line.
     pub marker: String,
-    /// The line from 1, resolved by [`Table::load`].
+    /// The number of the line, from 1, set by [`Table::load`].
     #[serde(skip)]
     pub line: u32,
 }
@@ -142,16 +140,16 @@ pub struct Position {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
-    /// Threads touch disjoint bytes of one line.
+    /// Threads access disjoint bytes of one line.
     False,
-    /// Threads touch the same bytes.
+    /// Threads access the same bytes.
     True,
     /// Both on one line.
     Mixed,
 }
 
 impl Sharing {
-    /// As the findings write it.
+    /// The name in findings.
     pub const fn name(self) -> &'static str {
         match self {
             Self::False => "false",
@@ -161,7 +159,7 @@ impl Sharing {
     }
 }
 
-/// Where an object lives.
+/// The storage of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
@@ -176,7 +174,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// As the findings write it.
+    /// The name in findings.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Heap => "heap",
@@ -187,17 +185,17 @@ impl ObjectKind {
     }
 }
 
-/// Whether a finding is a duty.
+/// Whether a finding must be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
-    /// Not to report it is a miss.
+    /// It must be reported.
     Must,
-    /// It is true, but it costs too little to be missed.
+    /// It is true, but costs too little to be required.
     May,
 }
 
-/// What a workload is written in.
+/// The language of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Language {
@@ -209,8 +207,8 @@ pub enum Language {
     Rust,
 }
 
-/// From this ratio on the sharing is said to cost: measured ratios of variants
-/// that differ in nothing stray by up to a tenth.
+/// From this ratio on the sharing costs: measured ratios of identical variants differ from 1 by up
+/// to a tenth.
 const COSTS_FROM: f64 = 1.2;
 
 const fn two() -> u32 {
@@ -225,7 +223,7 @@ fn thread_counts() -> Vec<u32> {
     vec![1, 2, 4]
 }
 
-/// The folder of this crate, which the table and the sources lie in.
+/// The folder of this crate, with the table and the sources.
 pub(crate) fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -289,7 +287,7 @@ impl Workload {
         programs().join(&self.source)
     }
 
-    /// What is expected of `variant`.
+    /// The expected verdict of `variant`.
     #[must_use]
     pub const fn verdict(&self, variant: Variant) -> &Verdict {
         match variant {
@@ -338,7 +336,7 @@ impl Workload {
 }
 
 impl Verdict {
-    /// The findings that it is a miss not to make.
+    /// The findings that must be reported.
     pub fn must_find(&self) -> impl Iterator<Item = &Expected> {
         self.findings.iter().filter(|f| f.need == Need::Must)
     }
@@ -356,7 +354,7 @@ impl Verdict {
 }
 
 impl Expected {
-    /// Whether it is true sharing for sure, which is no fault of the layout.
+    /// Whether it can only be true sharing, which is no fault of the layout.
     #[must_use]
     pub fn is_true_sharing(&self) -> bool {
         self.sharing == [Sharing::True]

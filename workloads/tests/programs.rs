@@ -1,12 +1,11 @@
-//! Every workload builds without a warning, has the layout that its variant
-//! stands for, and computes the same in both variants; the table and the
-//! sources are the same set.
+//! Every workload builds without a warning, has the layout of its variant, and computes the same
+//! in both variants; the table and the sources have the same workloads.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
 use sunder_workloads::{Language, Table, Variant, Workload, default_out_dir};
 
-/// Small enough that all workloads in all ways take a few seconds.
+/// A size at which all workloads in all variants take a few seconds.
 const SMALL: u64 = 20;
 
 fn table() -> Table {

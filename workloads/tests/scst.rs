@@ -1,5 +1,5 @@
-//! The programs of `scst/` give right answers, known from reasoning, and the same
-//! ones with any number of threads; gcc's race detector finds nothing in them.
+//! The programs of `scst/` give right answers, known by reasoning, and the same ones with any
+//! number of threads; gcc's race detector finds nothing in them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use sunder_workloads::{PARALLEL, Parallel};
 
-/// A compiled program and the folder that it lives in.
+/// Compiles a program; its path.
 fn built(program: &Parallel) -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     static BUILT: OnceLock<BTreeMap<&str, PathBuf>> = OnceLock::new();
@@ -35,7 +35,7 @@ fn run(file: &Path, arguments: &[&str]) -> Output {
         .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// What a run of `program` prints: the checksum and the facts.
+/// The output of a run of `program`: the checksum and the facts.
 fn result(name: &str, threads: u32, size: u64, variant: Option<&str>) -> (String, Facts) {
     let program = Parallel::get(name).unwrap();
     let (threads, size) = (threads.to_string(), size.to_string());
@@ -94,8 +94,8 @@ fn wrong_arguments_are_refused() {
     }
 }
 
-/// The eigenvalues of the five-point Laplacian of a square grid are known, and the
-/// product of all is the determinant, which L has on its diagonal.
+/// The eigenvalues of the five-point Laplacian of a square grid are known. Their product is the
+/// determinant, which follows from the diagonal of L.
 #[test]
 fn the_factor_has_the_determinant_of_the_grid_and_multiplies_to_it() {
     for (threads, side) in [(1, 2), (3, 7), (16, 24), (4, 31)] {
@@ -109,7 +109,7 @@ fn the_factor_has_the_determinant_of_the_grid_and_multiplies_to_it() {
         }
         let found = facts["log_determinant"];
         assert!((found - wanted).abs() < 1e-9 * wanted, "{found} {wanted}");
-        // Entries of A and x are up to 4 and 1; about 50 terms are rounded.
+        // Entries of A and x are at most 4 and 1; about 50 terms are rounded.
         assert!(facts["residual"] < 1e-12, "{}", facts["residual"]);
         assert_eq!(facts["tasks"], facts["panels"]);
         assert_eq!(facts["finished"], facts["panels"]);
@@ -142,7 +142,7 @@ fn the_tree_holds_all_bodies_and_its_forces_are_nearly_right() {
     assert_eq!((facts["tree_mass"], facts["tree_count"]), (1000.0, 1000.0));
     // Three steps.
     assert_eq!((facts["bodies"], facts["inserted"]), (3000.0, 3000.0));
-    // It saves work, and pays with an error that is known to be below a percent or so.
+    // It saves work, at the price of an error that is known to be below a percent or so.
     assert!(facts["pairs"] < 1000.0 * 999.0 / 2.0, "{}", facts["pairs"]);
     assert!(facts["force_error"] < 0.02, "{}", facts["force_error"]);
     assert!(facts["force_error"] > 1e-6, "{}", facts["force_error"]);
@@ -152,7 +152,7 @@ fn the_tree_holds_all_bodies_and_its_forces_are_nearly_right() {
 fn all_pairs_give_exact_forces_and_keep_the_momentum() {
     let (_, facts) = result("barnes", 3, 200, Some("exact"));
     assert_eq!(facts["pairs"], 200.0 * 199.0);
-    // The tree adds in another order: rounding only.
+    // The tree adds in another order, so only the rounding differs.
     assert!(facts["force_error"] < 1e-13, "{}", facts["force_error"]);
     assert!(facts["momentum"] < 1e-13, "{}", facts["momentum"]);
 }
@@ -166,8 +166,8 @@ fn an_empty_volume_is_black_and_an_opaque_one_a_square() {
         let (_, empty) = result("volrend", 3, side, Some("empty"));
         assert_eq!((empty["lit"], empty["samples"]), (0.0, 0.0));
         let (_, full) = result("volrend", 3, side, Some("full"));
-        // The last frame looks straight at a face: a pixel for each voxel of it, with the
-        // brightness of what has no slope, which is 96.
+        // The last frame is seen straight from the front: one pixel for each voxel of the face,
+        // with the brightness of voxels without a slope, which is 96.
         let face = (side * side) as f64;
         assert_eq!((full["lit"], full["light"]), (face, 96.0 * face));
         for facts in [empty, full] {
@@ -186,7 +186,7 @@ fn no_races_are_found() {
             println!("SKIP: gcc's thread sanitizer is not here: {error}");
             return;
         }
-        // Without randomised addresses, which the sanitizer can't always bear.
+        // Without randomised addresses, with which the sanitizer sometimes fails.
         let output = Command::new("setarch")
             .args(["-R"])
             .arg(&file)

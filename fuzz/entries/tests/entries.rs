@@ -1,6 +1,7 @@
 //! The fuzz targets' entries with the files of `fuzz/corpus`, with damaged copies of these, and
 //! with random bytes: the part of fuzzing that a stable toolchain can do. A file that crashed a
 //! fuzz target is added to the corpus when the error is fixed.
+
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};

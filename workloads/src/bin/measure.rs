@@ -1,5 +1,5 @@
-//! Prints the table of ratios: each workload's two variants run in turn, and
-//! the medians of their times. It is what `ratio` in the table is filled from.
+//! Prints the table of ratios: runs each workload's two variants in turn and prints the medians of
+//! their times. The `ratio` values in the table come from it.
 //!
 //! usage: measure [RUNS] [NAME…]
 

@@ -95,7 +95,7 @@ impl Encoder {
 
     /// Packs `slots` into a block with its header, ready to be written. Empty slots are left out.
     /// The first slot that is not empty must be a stamp; otherwise the block begins at `of.end`.
-    /// `None` if there are more than [`SLOTS`] slots: then this block is lost, and no other.
+    /// `None` if there are more than `SLOTS` slots: then this block is lost, and no other.
     pub fn pack(&mut self, slots: &[Slot], of: &Of) -> Option<(&[u8], Counts)> {
         if slots.len() > SLOTS {
             return None;
