@@ -3,6 +3,7 @@
 //! taken out. The target is never ended by us. `repair` puts its library into a program that it
 //! started in the same way.
 
+mod calls_under_way;
 mod check;
 mod image;
 mod inject;
