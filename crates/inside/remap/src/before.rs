@@ -189,20 +189,39 @@ fn blocks(mask: u64) {
 /// The kernel finds who waits by the address, which stays what it was, wherever the bytes are; so
 /// only what it reads has to be in its place. Waking another's private waiters reads nothing.
 fn futex(call: &Call) {
-    const PRIVATE: i32 = libc::FUTEX_PRIVATE_FLAG;
     let [word, operation, _, time, other, _] = call.arguments.map(|a| a as u64);
-    let operation = operation as i32 & !libc::FUTEX_CLOCK_REALTIME;
-    if matches!(
-        operation & !PRIVATE,
-        libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET
-    ) && operation & PRIVATE != 0
-    {
+    let private = operation as i32 & libc::FUTEX_PRIVATE_FLAG != 0;
+    let operation = operation as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+    if private && matches!(operation, libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET) {
         return;
     }
+    let [has_time, has_other] = pointers_of_futex(operation);
     used(word, 4);
-    // What is no pointer is in no pages, or has bytes put back that need not be.
-    used(time, 16);
-    used(other, 4);
+    if has_time {
+        used(time, 16);
+    }
+    if has_other {
+        used(other, 4);
+    }
+}
+
+/// Whether the fourth and the fifth argument are pointers in this operation; see "futex(2)". What
+/// the registers of others hold means nothing. Of an operation that is not known both may be.
+const fn pointers_of_futex(operation: i32) -> [bool; 2] {
+    match operation {
+        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI | libc::FUTEX_LOCK_PI2 => {
+            [true, false]
+        }
+        libc::FUTEX_WAKE
+        | libc::FUTEX_WAKE_BITSET
+        | libc::FUTEX_UNLOCK_PI
+        | libc::FUTEX_TRYLOCK_PI => [false, false],
+        libc::FUTEX_REQUEUE
+        | libc::FUTEX_CMP_REQUEUE
+        | libc::FUTEX_CMP_REQUEUE_PI
+        | libc::FUTEX_WAKE_OP => [false, true],
+        _ => [true, true],
+    }
 }
 
 /// These bytes go to the kernel.
@@ -238,4 +257,18 @@ fn message(at: u64) {
     area::roll_back_in(part(0), part(1) & 0xffff_ffff, BY_KERNEL);
     all_used(part(2), part(3));
     area::roll_back_in(part(4), part(5), BY_KERNEL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pointers_of_futex;
+
+    #[test]
+    fn only_waits_have_a_time_and_only_those_for_two_a_second_word() {
+        assert_eq!(pointers_of_futex(libc::FUTEX_WAIT), [true, false]);
+        assert_eq!(pointers_of_futex(libc::FUTEX_WAKE), [false, false]);
+        assert_eq!(pointers_of_futex(libc::FUTEX_CMP_REQUEUE), [false, true]);
+        assert_eq!(pointers_of_futex(libc::FUTEX_WAIT_REQUEUE_PI), [true, true]);
+        assert_eq!(pointers_of_futex(77), [true, true]);
+    }
 }

@@ -303,7 +303,7 @@ impl KernelCall {
     fn number_in_code(&self, read: Read<'_>) -> Option<i64> {
         // `mov eax, number`, without a prefix that makes it another register's, and `syscall`.
         const LOADS: u8 = 0xb8;
-        const PREFIXES: std::ops::RangeInclusive<u8> = 0x40..=0x4f;
+        const PREFIXES: core::ops::RangeInclusive<u8> = 0x40..=0x4f;
         let mut code = [0; 2];
         if !read(self.after.wrapping_sub(2), &mut code) || code != [0x0f, 0x05] {
             return None;
