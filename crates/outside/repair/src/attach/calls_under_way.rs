@@ -96,7 +96,8 @@ enum Extent {
     Path,
 }
 
-/// An argument that is a pointer.
+/// An argument that is a pointer. Bytes that have moved can be neither read nor written where they
+/// were, so that here the direction makes no difference.
 #[derive(Clone, Copy, Debug)]
 enum Pointer {
     /// The kernel reads there.
