@@ -7,6 +7,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
+pub use sunder_x86::copies::CONDITIONS;
 
 /// The first eight bytes of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDMOVE");
@@ -24,8 +25,6 @@ pub const REQUESTS: usize = 32;
 pub const ENTRIES: usize = 4096;
 /// The number of lists of entries; see [`bucket`].
 pub const BUCKETS: usize = 1024;
-/// Conditions of one entry.
-pub const CONDITIONS: usize = 8;
 /// Groups of bytes of one area that move to lines of their own.
 pub const GROUPS: usize = 64;
 /// The most instructions in the copies of code of one area.

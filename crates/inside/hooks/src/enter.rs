@@ -1,9 +1,9 @@
 //! From a trampoline into a hook and back, with every register as it was.
 
 use crate::kernel;
-use crate::trampoline::Entries;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_x86::trampoline::Entries;
 
 /// A kernel call as a hook sees it, and may change it.
 #[repr(C)]

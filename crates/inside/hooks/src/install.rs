@@ -5,11 +5,12 @@ use crate::area;
 use crate::code::{Code, are};
 use crate::enter::{self, Hooks};
 use crate::kernel::protect;
-use crate::trampoline::{SIZE, Trampoline, jump, overwritten};
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use sunder_wire::sites::{COPIED, MappedPlan, Patch, Patches, Plan};
+use sunder_x86::jump::jump;
+use sunder_x86::trampoline::{SIZE, Trampoline, overwritten};
 
 const PAGE: usize = 4096;
 const RUN: i32 = libc::PROT_READ | libc::PROT_EXEC;

@@ -20,8 +20,6 @@ mod code;
 mod enter;
 mod install;
 mod kernel;
-mod trampoline;
 
 pub use enter::{Before, Call, ENTRIES, Hooks, lead_to};
 pub use install::{MOST_MODULES, Refusal, areas, install, note_modules, number_before, remember};
-pub use trampoline::{Entries, SIZE, Trampoline, jump, overwritten};

@@ -20,7 +20,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory};
-use sunder_wire::remap::CONDITIONS;
+use sunder_x86::copies::CONDITIONS;
 
 /// A loop of more instructions is left to the loops in it, if there are any.
 const MOST_COPIED: usize = 1200;

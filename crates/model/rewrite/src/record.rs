@@ -2,7 +2,7 @@
 //! a plan for hooks, and by their tests; decides nothing.
 
 use crate::sites::{Elsewhere, Number, Patch, Want};
-use sunder_wire::sites::{
+use sunder_x86::patch::{
     ANY_NUMBER, BEFORE, CALL, COPIED, DISTANCES, IN_REGISTER, Patch as Record, RETURNS, RUN,
 };
 

@@ -12,9 +12,7 @@ pub use crate::elsewhere::{Distance, Elsewhere};
 use crate::numbers;
 use alloc::vec::Vec;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
-
-/// Bytes of a near jump, the least that a patch overwrites.
-pub const JUMP: usize = 5;
+pub use sunder_x86::jump::LENGTH as JUMP;
 
 /// Bytes of a `syscall` instruction as everybody writes it.
 const ENTRY: usize = 2;

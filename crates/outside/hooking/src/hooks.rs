@@ -5,11 +5,11 @@
 use crate::calls::is_covered;
 use anyhow::{Context, Result, ensure};
 use sunder_access::{Mapping, Mappings};
-use sunder_hooks::overwritten;
 use sunder_observe::code::ModuleCode;
 use sunder_rewrite::is_harmless;
 use sunder_rewrite::sites::{self, Function, Number, Want};
 use sunder_wire::sites::{ModulePlan, Patch};
+use sunder_x86::trampoline::overwritten;
 
 /// Kernel calls that change the address space, or find what a remedy made of it: it is asked
 /// in their place.

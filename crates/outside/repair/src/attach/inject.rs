@@ -20,7 +20,6 @@ use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 use sunder_access::{Address, Mappings, ProcessId};
 use sunder_hooking::Calls;
-use sunder_hooks::{Entries, Trampoline, jump, overwritten};
 use sunder_observe::proc;
 use sunder_stop::{
     Borrowed, Collector, Gate, Memory, STUB, StopError, Stopped, World, set_mask, stands,
@@ -28,6 +27,8 @@ use sunder_stop::{
 use sunder_wire::attach::{Begin, Table};
 use sunder_wire::remap::{APPLYING, ROLLING_BACK, TOTAL};
 use sunder_wire::sites::{COPIED, Patch};
+use sunder_x86::jump::jump;
+use sunder_x86::trampoline::{Entries, Trampoline, overwritten};
 
 mod leave;
 

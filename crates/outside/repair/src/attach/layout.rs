@@ -6,8 +6,8 @@ use super::plan::Plan;
 use crate::place;
 use anyhow::{Context, Result};
 use sunder_access::Mappings;
-use sunder_hooks::SIZE;
 use sunder_stop::STUB;
+use sunder_x86::trampoline::SIZE;
 
 pub const PAGE: u64 = 4096;
 /// Bytes for what functions of the library get: a page and a place for each thread's

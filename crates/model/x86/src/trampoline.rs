@@ -1,7 +1,9 @@
-//! The code of one trampoline. Pure: also used by the tool, which writes those of a
-//! program that is running already.
+//! The code of one trampoline: what stood around a kernel call, with a call of a hook.
+//! Called by the library inside the target, and by the tool for a program that is running
+//! already. Must not know what the hooks do.
 
-use sunder_wire::sites::{BEFORE, CALL, Patch, RETURNS};
+use crate::jump::{LENGTH, jump};
+use crate::patch::{BEFORE, CALL, Patch, RETURNS};
 
 /// Bytes that a trampoline has at most.
 pub const SIZE: usize = 128;
@@ -9,6 +11,9 @@ pub const SIZE: usize = 128;
 /// Below the stack pointer lie up to 128 bytes of a function's own.
 const LEAVE_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80]; // lea rsp, [rsp-128]
 const BACK_OVER_RED_ZONE: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]; // lea rsp, [rsp+128]
+
+/// The kernel's error number for memory that it can't use.
+const EFAULT: u8 = 14;
 
 /// Where trampolines enter hooks, in the program's address space.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +67,7 @@ impl Trampoline {
 
     /// `rcx` is free behind a kernel call, and the flags are left alone.
     fn behind(&mut self, patch: &Patch, base: usize, next: usize, failed: usize) -> Option<()> {
-        self.put(&[0x48, 0x8d, 0x48, libc::EFAULT as u8])?; // lea rcx, [rax+EFAULT]
+        self.put(&[0x48, 0x8d, 0x48, EFAULT])?; // lea rcx, [rax+EFAULT]
         self.put(&[0xe3, 0])?; // jrcxz
         let branch = self.len;
         self.copy(patch, base, patch.tail())?;
@@ -131,14 +136,6 @@ impl Trampoline {
     }
 }
 
-/// A jump from `from` to `to`; `None` if that is too far.
-#[must_use]
-pub fn jump(from: usize, to: usize) -> Option<[u8; 5]> {
-    let distance = to.wrapping_sub(from.wrapping_add(5)) as isize;
-    let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
-    Some([0xe9, a, b, c, d])
-}
-
 /// First and last (exclusive) file address that `patch` overwrites; `None` if the
 /// patch contradicts itself.
 #[must_use]
@@ -152,5 +149,5 @@ pub fn overwritten(patch: &Patch) -> Option<(usize, usize)> {
         BEFORE if patch.tail().is_empty() => (entry.checked_sub(patch.head().len())?, entry),
         _ => return None,
     };
-    (patch.from == start as u64 && end - start >= 5).then_some((start, end))
+    (patch.from == start as u64 && end - start >= LENGTH).then_some((start, end))
 }
