@@ -1,6 +1,9 @@
 //! What x86-64 machine code does and how small pieces of it are encoded: the only place
 //! that answers "what does this instruction do", and the only place that makes a jump.
 //!
+//! - [`Manual`] says of an instruction what memory and registers it reads and writes
+//!   ([`Does`]), [`Flags::of`] which flags, [`values`] what registers hold behind it, and
+//!   [`Control::of`] where control goes. They come with the feature `decode`.
 //! - [`jump`] and [`trampoline`] encode; [`patch`] is the record from which a trampoline
 //!   is made, and [`copies`] are limits of copied code. Libraries inside a target and the
 //!   tool use them.
@@ -12,7 +15,30 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "decode")]
+mod control;
 pub mod copies;
+#[cfg(feature = "decode")]
+mod does;
+#[cfg(feature = "decode")]
+mod flags;
 pub mod jump;
+#[cfg(feature = "decode")]
+mod memory;
 pub mod patch;
+#[cfg(feature = "decode")]
+pub mod register;
 pub mod trampoline;
+#[cfg(feature = "decode")]
+mod value;
+
+#[cfg(feature = "decode")]
+pub use control::Control;
+#[cfg(feature = "decode")]
+pub use does::{Does, Manual, Registers};
+#[cfg(feature = "decode")]
+pub use flags::Flags;
+#[cfg(feature = "decode")]
+pub use memory::{Access, Action, Certainty, Index, Part, Place, Reach, Role, Segment};
+#[cfg(feature = "decode")]
+pub use value::{Rule, Source, Value, step_of_stack, values};

@@ -1,0 +1,51 @@
+//! Which flags an instruction reads and changes.
+
+use crate::memory::is_repeated;
+use iced_x86::{Instruction, Mnemonic, OpKind};
+
+/// Flags, as bits of [`iced_x86::RflagsBits`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// May be read.
+    pub read: u32,
+    /// May be changed, or have no defined value behind it.
+    pub changed: u32,
+    /// Of these, the ones that are set anew, or undefined, in any case.
+    pub replaced: u32,
+}
+
+impl Flags {
+    /// What `i` does to flags.
+    #[must_use]
+    pub fn of(i: &Instruction) -> Self {
+        let changed = i.rflags_modified();
+        Self {
+            read: i.rflags_read(),
+            changed,
+            replaced: if may_do_nothing(i) { 0 } else { changed },
+        }
+    }
+}
+
+/// Whether the count may be zero: then all flags stay as they were.
+fn may_do_nothing(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    match i.mnemonic() {
+        M::Shl
+        | M::Sal
+        | M::Shr
+        | M::Sar
+        | M::Rol
+        | M::Ror
+        | M::Rcl
+        | M::Rcr
+        | M::Shld
+        | M::Shrd => {
+            let last = i.op_count().saturating_sub(1);
+            i.op_kind(last) == OpKind::Register
+                || i.try_immediate(last)
+                    .is_ok_and(|n| n & 63 == 0 || n & 31 == 0)
+        }
+        _ => is_repeated(i),
+    }
+}

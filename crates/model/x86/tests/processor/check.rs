@@ -1,0 +1,653 @@
+//! Executes each form in several ways and compares with the answer.
+//!
+//! - What the answer does not say is read, is changed: nothing else may change by that.
+//! - What it does not say is written stays; what it says is certainly written does not keep
+//!   what was there.
+//! - Each access lies at one edge of a page beside which there is nothing, and then at the
+//!   other; without its page the instruction must fault, if the access is certain.
+//! - New values of registers are those that the answer computes.
+
+use super::place::{Edge, Placed, place};
+use super::sandbox::{CODE, End, FLAGS, PAGE, REGIONS, Sandbox, State};
+use iced_x86::{Mnemonic, Register, RflagsBits};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+use sunder_x86::{Action, Certainty, Control, Flags, Manual, Rule, Source, Value, values};
+
+const READ: i32 = libc::PROT_READ;
+const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// Numbers that look random and are always the same.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let a = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let b = (a ^ a >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        b ^ b >> 31
+    }
+
+    /// An address that no memory is at, if it is taken for one.
+    fn address(&mut self) -> u64 {
+        self.next() >> 18 | 0x0000_2000_0000_0000
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for eight in bytes.chunks_mut(8) {
+            let number = self.next().to_le_bytes();
+            eight.copy_from_slice(&number[..eight.len()]);
+        }
+    }
+}
+
+/// What came of one form.
+enum Outcome {
+    Passed,
+    Skipped(&'static str),
+    Failed(String),
+}
+
+/// Checks all forms in a child, and fails with what does not agree.
+pub fn all(forms: &[Vec<u8>]) {
+    let mut ends = [0; 2];
+    // SAFETY: two descriptors; the child does nothing but check, and never returns.
+    let (child, mut pipe) = unsafe {
+        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+        let child = libc::fork();
+        assert!(child >= 0, "no child");
+        if child == 0 {
+            libc::close(ends[0]);
+            let report = report(forms);
+            let mut out = std::fs::File::from_raw_fd(ends[1]);
+            let done = out.write_all(report.as_bytes()).is_ok();
+            libc::_exit(if done { 0 } else { 1 });
+        }
+        libc::close(ends[1]);
+        (child, std::fs::File::from_raw_fd(ends[0]))
+    };
+    let mut report = String::new();
+    pipe.read_to_string(&mut report).expect("a report");
+    let mut status = 0;
+    // SAFETY: our own child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    println!("{report}");
+    assert_eq!(status, 0, "the child did not come to its end");
+    let failed = report
+        .lines()
+        .filter(|line| line.starts_with("WRONG"))
+        .count();
+    assert_eq!(failed, 0, "{failed} forms differ from the answer");
+    let passed = report
+        .lines()
+        .find_map(|line| line.strip_suffix(" forms agree"));
+    let passed: usize = passed.and_then(|n| n.parse().ok()).expect("a count");
+    assert!(passed > 500, "only {passed} forms were compared");
+}
+
+fn report(forms: &[Vec<u8>]) -> String {
+    let mut sandbox = Sandbox::new();
+    let mut manual = Manual::new();
+    let mut skipped: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
+    let (mut passed, mut failed) = (0, String::new());
+    for bytes in forms {
+        let i = iced_x86::Decoder::with_ip(64, bytes, CODE, 0).decode();
+        match Check::new(&mut sandbox, &mut manual, bytes).run() {
+            Outcome::Passed => passed += 1,
+            Outcome::Skipped(why) => {
+                let (count, names) = skipped.entry(why).or_default();
+                *count += 1;
+                let name = format!("{:?}", i.mnemonic()).to_lowercase();
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            Outcome::Failed(how) => {
+                failed += &format!("WRONG {i} ({:?}) {bytes:02x?}: {how}\n", i.code());
+            }
+        }
+    }
+    let mut report = format!("{} forms\n{passed} forms agree\n", forms.len());
+    for (why, (count, names)) in skipped {
+        report += &format!("skipped {count}, {why}: {}\n", names.join(" "));
+    }
+    report + &failed
+}
+
+/// What memory and registers were, and are.
+struct Run {
+    before: (State, Vec<Vec<u8>>),
+    after: (State, Vec<Vec<u8>>),
+}
+
+struct Check<'a> {
+    sandbox: &'a mut Sandbox,
+    manual: &'a mut Manual,
+    bytes: &'a [u8],
+    numbers: Numbers,
+    /// Registers and memory hold small numbers.
+    small: bool,
+}
+
+impl<'a> Check<'a> {
+    fn new(sandbox: &'a mut Sandbox, manual: &'a mut Manual, bytes: &'a [u8]) -> Self {
+        Self {
+            sandbox,
+            manual,
+            bytes,
+            numbers: Numbers(1),
+            small: false,
+        }
+    }
+
+    fn run(mut self) -> Outcome {
+        use Mnemonic as M;
+        let i = iced_x86::Decoder::with_ip(64, self.bytes, CODE, 0).decode();
+        match Control::of(&i) {
+            Control::Next => {}
+            Control::Kernel => return Outcome::Skipped("enters the kernel"),
+            Control::Nowhere => return Outcome::Skipped("always faults"),
+            _ => return Outcome::Skipped("transfers control"),
+        }
+        if i.is_privileged() {
+            return Outcome::Skipped("only for kernels");
+        }
+        match i.mnemonic() {
+            M::Wrpkru | M::Wrfsbase | M::Wrgsbase | M::Xabort | M::Xend => {
+                return Outcome::Skipped("changes what the test itself needs");
+            }
+            M::Mov | M::Pop | M::Lfs | M::Lgs | M::Lss
+                if i.op0_register().is_segment_register()
+                    || i.op1_register().is_segment_register() =>
+            {
+                return Outcome::Skipped("uses a segment register");
+            }
+            _ => {}
+        }
+        match self.all() {
+            Outcome::Skipped("general protection" | "an arithmetic fault") => {
+                self.small = true;
+                self.all()
+            }
+            done => done,
+        }
+    }
+
+    fn all(&mut self) -> Outcome {
+        let placed = match place(self.bytes, Edge::Start, self.manual) {
+            Ok(placed) => placed,
+            Err(why) => return Outcome::Skipped(why),
+        };
+        match self.compare(&placed) {
+            Outcome::Passed => {}
+            other => return other,
+        }
+        match self.edges(&placed) {
+            Outcome::Passed => {}
+            other => return other,
+        }
+        match place(self.bytes, Edge::End, self.manual) {
+            Ok(placed) => {
+                let (state, memory) = self.input(&placed);
+                match self.execute(&placed, &state, &memory) {
+                    Ok(_) => Outcome::Passed,
+                    Err(Outcome::Failed(how)) => {
+                        Outcome::Failed(format!("before the end of a page: {how}"))
+                    }
+                    Err(other) => other,
+                }
+            }
+            Err(_) => Outcome::Passed,
+        }
+    }
+
+    /// Registers and memory to begin with.
+    fn input(&mut self, placed: &Placed) -> (State, Vec<Vec<u8>>) {
+        let mut x87 = vec![0; 6 + 128];
+        x87[..2].copy_from_slice(&0x37fu16.to_le_bytes());
+        let mut state = State {
+            general: [0; 16],
+            flags: self.numbers.next() & FLAGS,
+            vectors: [[0; 64]; 32],
+            masks: [u64::MAX; 8],
+            x87,
+        };
+        for (n, value) in state.general.iter_mut().enumerate() {
+            let any = if self.small {
+                [3, 0, 0, 5][n & 3]
+            } else {
+                self.numbers.address()
+            };
+            *value = placed.fixed[n].unwrap_or(any);
+        }
+        for vector in &mut state.vectors {
+            self.numbers.fill(vector);
+        }
+        self.prepare_elements(placed, &mut state);
+        let mut memory = Vec::new();
+        for _ in 0..REGIONS {
+            let mut page = vec![0; PAGE as usize];
+            if self.small {
+                page.iter_mut().step_by(8).for_each(|byte| *byte = 7);
+            } else {
+                self.numbers.fill(&mut page);
+            }
+            // No trap after the next instruction, and no check of alignment.
+            if matches!(
+                placed.instruction.mnemonic(),
+                Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq
+            ) {
+                for eight in page.chunks_mut(8) {
+                    eight.copy_from_slice(&0x8d7u64.to_le_bytes());
+                }
+            }
+            memory.push(page);
+        }
+        if !self.sandbox.has_wide() {
+            state.masks = [0; 8];
+            for (n, vector) in state.vectors.iter_mut().enumerate() {
+                let len = if n < 16 { 32 } else { 0 };
+                vector[len..].fill(0);
+            }
+        }
+        (state, memory)
+    }
+
+    /// Elements all lie where the base says, and none is masked.
+    fn prepare_elements(&self, placed: &Placed, state: &mut State) {
+        let i = &placed.instruction;
+        if !i.is_vsib() {
+            return;
+        }
+        let number = |register: Register| register.number() & 31;
+        if i.op_count() == 3 && i.op2_register().is_vector_register() {
+            state.vectors[number(i.op2_register())] = [0xff; 64];
+        }
+        state.vectors[number(i.memory_index())] = [0; 64];
+    }
+
+    /// Executes it with all pages there.
+    fn execute(
+        &mut self,
+        placed: &Placed,
+        state: &State,
+        memory: &[Vec<u8>],
+    ) -> Result<Run, Outcome> {
+        for (region, page) in memory.iter().enumerate() {
+            self.sandbox.allow(region, BOTH);
+            self.sandbox.put(region, page);
+            if region >= placed.ranges.len() {
+                self.sandbox.allow(region, libc::PROT_NONE);
+            }
+        }
+        let (end, output) = self.sandbox.run(&placed.bytes, state);
+        for region in 0..REGIONS {
+            self.sandbox.allow(region, READ);
+        }
+        let after = (0..REGIONS).map(|n| self.sandbox.bytes(n)).collect();
+        match end {
+            End::Done => Ok(Run {
+                before: (state.clone(), memory.to_vec()),
+                after: (output, after),
+            }),
+            End::Signal(libc::SIGILL, ..) => {
+                Err(Outcome::Skipped("this processor does not have it"))
+            }
+            End::Signal(libc::SIGFPE, ..) => Err(Outcome::Skipped("an arithmetic fault")),
+            End::Signal(libc::SIGSEGV, 0x80, _) => Err(Outcome::Skipped("general protection")),
+            other => Err(Outcome::Failed(format!("it ended with {other:?}"))),
+        }
+    }
+
+    /// Without the page of an access it faults, and without the right to write as well.
+    fn edges(&mut self, placed: &Placed) -> Outcome {
+        let is_perhaps = |certainty| certainty != Certainty::Always;
+        let counted = placed
+            .does
+            .accesses()
+            .any(|a| a.certainty == Certainty::Counted);
+        let (mut state, memory) = self.input(placed);
+        for (n, access) in placed.does.accesses().enumerate() {
+            if is_perhaps(access.certainty) || access.action == Action::Flush {
+                continue;
+            }
+            for rights in [libc::PROT_NONE, READ] {
+                if rights == READ && !access.action.writes() {
+                    continue;
+                }
+                for (region, page) in memory.iter().enumerate() {
+                    self.sandbox.allow(region, BOTH);
+                    self.sandbox.put(region, page);
+                }
+                self.sandbox.allow(n, rights);
+                let (end, _) = self.sandbox.run(&placed.bytes, &state);
+                let page = Sandbox::page(n)..Sandbox::page(n) + PAGE;
+                let faults = matches!(end, End::Signal(libc::SIGSEGV, _, at) if page.contains(&at));
+                if !faults {
+                    return Outcome::Failed(format!("access {n} does not happen: {end:?}"));
+                }
+            }
+        }
+        if counted {
+            state.general[1] = 0;
+            for region in 0..REGIONS {
+                self.sandbox.allow(region, libc::PROT_NONE);
+            }
+            let (end, _) = self.sandbox.run(&placed.bytes, &state);
+            if end != End::Done {
+                return Outcome::Failed(format!("no repetitions: {end:?}"));
+            }
+        }
+        Outcome::Passed
+    }
+
+    /// Two runs that differ in all that is not read.
+    fn compare(&mut self, placed: &Placed) -> Outcome {
+        let (state, memory) = self.input(placed);
+        let a = match self.execute(placed, &state, &memory) {
+            Ok(run) => run,
+            Err(outcome) => return outcome,
+        };
+        let (other, pages) = self.changed(placed, &state, &memory);
+        let b = match self.execute(placed, &other, &pages) {
+            Ok(run) => run,
+            Err(Outcome::Skipped(why)) => {
+                return Outcome::Failed(format!("what is not read makes it fault: {why}"));
+            }
+            Err(outcome) => return outcome,
+        };
+        let wrong = [
+            written(placed, &a),
+            written(placed, &b),
+            same(placed, &a, &b),
+            computed(placed, &a),
+            computed(placed, &b),
+        ];
+        match wrong.into_iter().flatten().next() {
+            Some(wrong) => Outcome::Failed(wrong),
+            None => Outcome::Passed,
+        }
+    }
+
+    /// Other values for all that is not read.
+    fn changed(
+        &mut self,
+        placed: &Placed,
+        state: &State,
+        memory: &[Vec<u8>],
+    ) -> (State, Vec<Vec<u8>>) {
+        let registers = placed.does.registers;
+        let mut other = state.clone();
+        for n in 0..16 {
+            if registers.read >> n & 1 == 0 && placed.fixed[n].is_none() {
+                other.general[n] = self.numbers.address();
+            }
+        }
+        let read = processors(Flags::of(&placed.instruction).read);
+        other.flags ^= FLAGS & !read;
+        for n in 0..32 {
+            if registers.vectors_read >> n & 1 == 0 && state.vectors[n] != [0; 64] {
+                self.numbers.fill(&mut other.vectors[n]);
+            }
+        }
+        if self.sandbox.has_wide() {
+            for n in 0..8 {
+                if registers.masks_read >> n & 1 == 0 {
+                    other.masks[n] = self.numbers.next();
+                }
+            }
+        } else {
+            for vector in other.vectors.iter_mut().take(16) {
+                vector[32..].fill(0);
+            }
+        }
+        let mut pages = memory.to_vec();
+        for (n, page) in pages.iter_mut().enumerate() {
+            let old = page.clone();
+            self.numbers.fill(page);
+            for (access, (region, range)) in placed.does.accesses().zip(&placed.ranges) {
+                if *region == n && access.action.reads() {
+                    page[range.clone()].copy_from_slice(&old[range.clone()]);
+                }
+            }
+        }
+        (other, pages)
+    }
+}
+
+/// Flags as iced numbers them, as the processor does.
+fn processors(flags: u32) -> u64 {
+    [
+        (RflagsBits::CF, 0x1),
+        (RflagsBits::PF, 0x4),
+        (RflagsBits::AF, 0x10),
+        (RflagsBits::ZF, 0x40),
+        (RflagsBits::SF, 0x80),
+        (RflagsBits::OF, 0x800),
+    ]
+    .iter()
+    .filter(|(bit, _)| flags & bit != 0)
+    .fold(0, |all, (_, bit)| all | bit)
+}
+
+/// What is written although the answer does not say so.
+fn written(placed: &Placed, run: &Run) -> Option<String> {
+    let registers = placed.does.registers;
+    let (before, after) = (&run.before.0, &run.after.0);
+    for n in 0..16 {
+        let (old, new) = (before.general[n], after.general[n]);
+        let bit = |mask: u16| mask >> n & 1 != 0;
+        if old != new && !bit(registers.written) {
+            return Some(format!("register {n} is written: {old:#x} {new:#x}"));
+        }
+        if bit(registers.cleared) && new >> 32 != 0 {
+            return Some(format!("register {n} is not cleared: {new:#x}"));
+        }
+        if bit(registers.kept) && old >> 16 != new >> 16
+            || bit(registers.bytes) && old >> 8 != new >> 8
+        {
+            return Some(format!("register {n} is not kept: {old:#x} {new:#x}"));
+        }
+    }
+    let changed = processors(Flags::of(&placed.instruction).changed);
+    if (before.flags ^ after.flags) & !changed != 0 {
+        return Some(format!("flags: {:#x} {:#x}", before.flags, after.flags));
+    }
+    for n in 0..32 {
+        if before.vectors[n] != after.vectors[n] && registers.vectors_written >> n & 1 == 0 {
+            return Some(format!("vector {n} is written"));
+        }
+    }
+    for n in 0..8 {
+        if before.masks[n] != after.masks[n] && registers.masks_written >> n & 1 == 0 {
+            return Some(format!("mask {n} is written"));
+        }
+    }
+    if before.x87 != after.x87 && !registers.others {
+        return Some("registers of the x87 unit are written".to_owned());
+    }
+    let may = |region: usize, at: usize| {
+        let mut all = placed.does.accesses().zip(&placed.ranges);
+        all.any(|(access, (of, range))| {
+            access.action.writes() && *of == region && range.contains(&at)
+        })
+    };
+    for (region, (old, new)) in run.before.1.iter().zip(&run.after.1).enumerate() {
+        let mut bytes = old.iter().zip(new).enumerate();
+        if let Some((at, _)) = bytes.find(|(at, (old, new))| old != new && !may(region, *at)) {
+            return Some(format!("byte {at} of page {region} is written"));
+        }
+    }
+    None
+}
+
+/// Instructions whose results differ from time to time.
+fn is_fickle(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Rdtsc
+            | M::Rdtscp
+            | M::Rdrand
+            | M::Rdseed
+            | M::Cpuid
+            | M::Rdpid
+            | M::Rdpru
+            | M::Xgetbv
+            | M::Xsave
+            | M::Xsave64
+            | M::Xsavec
+            | M::Xsavec64
+            | M::Xsaveopt
+            | M::Xsaveopt64
+    )
+}
+
+/// What depends on something that the answer says is not read, or is not written although
+/// it says so.
+fn same(placed: &Placed, a: &Run, b: &Run) -> Option<String> {
+    if is_fickle(placed.instruction.mnemonic()) {
+        return None;
+    }
+    let registers = placed.does.registers;
+    for n in 0..16 {
+        let new = (a.after.0.general[n], b.after.0.general[n]);
+        let old = (a.before.0.general[n], b.before.0.general[n]);
+        let may_stay = registers.replaced >> n & 1 == 0;
+        let both =
+            [(new.0, new.1), (old.0, old.1)].map(|(a, b)| (a.to_le_bytes(), b.to_le_bytes()));
+        if !alike(&both[0], &both[1], may_stay) {
+            return Some(format!("register {n}: {old:x?} become {new:x?}"));
+        }
+    }
+    for n in 0..32 {
+        let new = (a.after.0.vectors[n], b.after.0.vectors[n]);
+        let old = (a.before.0.vectors[n], b.before.0.vectors[n]);
+        if !alike(&new, &old, true) {
+            return Some(format!("vector {n} depends on what is not read"));
+        }
+    }
+    for n in 0..8 {
+        let new = (a.after.0.masks[n], b.after.0.masks[n]);
+        let old = (a.before.0.masks[n], b.before.0.masks[n]);
+        if new.0 != new.1 && new != old {
+            return Some(format!("mask {n} depends on what is not read"));
+        }
+    }
+    let undefined = processors(placed.instruction.rflags_undefined());
+    let flags = Flags::of(&placed.instruction);
+    let differ = (a.after.0.flags ^ b.after.0.flags) & !undefined;
+    let kept = !(a.before.0.flags ^ a.after.0.flags) & !(b.before.0.flags ^ b.after.0.flags);
+    let may_stay = kept & !processors(flags.replaced);
+    if differ & !may_stay != 0 {
+        return Some(format!("flags {differ:#x} depend on what is not read"));
+    }
+    for (access, (region, range)) in placed.does.accesses().zip(&placed.ranges) {
+        let certain = access.certainty == Certainty::Always && access.width <= 64;
+        if !access.action.writes() || access.width == 0 {
+            continue;
+        }
+        let slice = |pages: &[Vec<u8>]| pages[*region][range.clone()].to_vec();
+        let new = (slice(&a.after.1), slice(&b.after.1));
+        let old = (slice(&a.before.1), slice(&b.before.1));
+        if !alike(
+            &(&new.0[..], &new.1[..]),
+            &(&old.0[..], &old.1[..]),
+            !certain,
+        ) {
+            return Some(format!("page {region} depends on what is not read"));
+        }
+    }
+    None
+}
+
+/// Whether both new values are the same, or, byte by byte, both are the old ones.
+fn alike<T: AsRef<[u8]>>(new: &(T, T), old: &(T, T), may_stay: bool) -> bool {
+    let new = new.0.as_ref().iter().zip(new.1.as_ref());
+    let old = old.0.as_ref().iter().zip(old.1.as_ref());
+    new.zip(old)
+        .all(|(new, old)| new.0 == new.1 || may_stay && new == old)
+}
+
+/// Whether registers hold what the answer computes.
+fn computed(placed: &Placed, run: &Run) -> Option<String> {
+    let (before, after) = (&run.before.0.general, &run.after.0.general);
+    for value in values(&placed.instruction, &placed.does).iter().flatten() {
+        let new = after[usize::from(value.register)];
+        let expected = expected(value, placed, run);
+        if !expected.is_empty() && !expected.contains(&new) {
+            let old = before[usize::from(value.register)];
+            return Some(format!(
+                "{value:x?}: {old:#x} becomes {new:#x}, not {expected:x?}"
+            ));
+        }
+        if let Rule::Part(bits) = value.rule
+            && (before[usize::from(value.register)] ^ new) >> bits != 0
+        {
+            return Some(format!("{value:?}: {new:#x}"));
+        }
+    }
+    None
+}
+
+/// What the register may hold; empty for anything.
+fn expected(value: &Value, placed: &Placed, run: &Run) -> Vec<u64> {
+    let cut = |all: u64, bits: u32| all & u64::MAX >> (64 - bits);
+    let bits = value.bits;
+    let loaded = || {
+        let mut all = placed.does.accesses().zip(&placed.ranges);
+        let (access, (region, range)) = all.find(|(access, _)| access.action.reads())?;
+        let width = usize::from(access.width).min(8);
+        let bytes = run.before.1[*region][range.start..range.start + width].iter();
+        Some(bytes.rev().fold(0, |all, &b| all << 8 | u64::from(b)))
+    };
+    let whole = |source| match source {
+        Source::Register(n) => Some(run.before.0.general[usize::from(n)]),
+        Source::Constant(value) => Some(value),
+        Source::Memory => loaded(),
+        Source::Unknown => None,
+    };
+    let get = |source| whole(source).map(|all| cut(all, bits));
+    let two = |a, b, f: &dyn Fn(u64, u64) -> u64| Some(f(get(a)?, get(b)?));
+    let one = match value.rule {
+        Rule::Copy(a) => get(a),
+        Rule::Add(a, b) => two(a, b, &u64::wrapping_add),
+        Rule::Address {
+            base,
+            index,
+            displacement,
+        } => {
+            let register = |n: u8| run.before.0.general[usize::from(n)];
+            let index = index.map_or(0, |(n, scale)| register(n).wrapping_mul(scale.into()));
+            Some(
+                base.map_or(0, register)
+                    .wrapping_add(index)
+                    .wrapping_add(displacement),
+            )
+        }
+        Rule::Minus(a, b) => two(a, b, &u64::wrapping_sub),
+        Rule::And(a, b) => two(a, b, &|a, b| a & b),
+        Rule::Or(a, b) => two(a, b, &|a, b| a | b),
+        Rule::Xor(a, b) => two(a, b, &|a, b| a ^ b),
+        Rule::Not(a) => get(a).map(|a| !a),
+        Rule::Times(a, b) => two(a, b, &u64::wrapping_mul),
+        Rule::HighTimes(a, b) => two(a, b, &|a, b| ((u128::from(a) * u128::from(b)) >> 64) as u64),
+        Rule::Left(a, by) => get(a).map(|a| a << by),
+        Rule::Right(a, by) => get(a).map(|a| a >> by),
+        Rule::Arithmetic(a, by) => {
+            get(a).map(|a| ((a << (64 - bits)) as i64 >> (64 - bits + by)) as u64)
+        }
+        Rule::Low(Source::Unknown, 32) => {
+            let new = run.after.0.general[usize::from(value.register)];
+            Some(cut(new, 32))
+        }
+        Rule::Low(a, low) => whole(a).map(|a| cut(a, low)),
+        Rule::Signed(a, low) => whole(a).map(|a| ((a << (64 - low)) as i64 >> (64 - low)) as u64),
+        Rule::Either(a, b) => {
+            return [get(a), get(b)].into_iter().flatten().collect();
+        }
+        Rule::Part(_) => None,
+    };
+    one.map(|value| cut(value, bits)).into_iter().collect()
+}
