@@ -15,10 +15,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use iced_x86::{
-    Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
-    Mnemonic, OpAccess, OpKind, Register as Part,
+    Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
+    Register as Part,
 };
 use sunder_access::{Address, CodeAddress};
+use sunder_x86::{Action, Manual};
 
 /// Kernel calls without pointers, which change nothing but `rax` (and `rcx` and `r11`) and
 /// never wait for anybody: what a thread asks about itself, and giving the CPU away. Such
@@ -279,7 +280,7 @@ pub(crate) fn targets(request: &Request<'_>) -> Targets {
 /// Follows the thread from the fault on, as far as registers and memory tell.
 fn foresee(request: &Request<'_>, mut graph: Graph, at: usize, targets: &mut Targets) {
     graph.pass_calls();
-    let mut factory = InstructionInfoFactory::new();
+    let mut manual = Manual::new();
     let start = known(request);
     let mut met = BTreeSet::from([at]);
     let mut open = vec![(at, start)];
@@ -289,7 +290,7 @@ fn foresee(request: &Request<'_>, mut graph: Graph, at: usize, targets: &mut Tar
         if is_through(i)
             && !is_thread_local(i)
             && !graph.tables.contains_key(&n)
-            && let Some(target) = through(request, i, &state, &mut factory)
+            && let Some(target) = through(request, i, &state, &mut manual)
         {
             targets.insert(i.next_ip(), target);
         }
@@ -313,7 +314,7 @@ fn through(
     request: &Request<'_>,
     i: &Instruction,
     state: &State,
-    factory: &mut InstructionInfoFactory,
+    manual: &mut Manual,
 ) -> Option<u64> {
     if i.op0_kind() == OpKind::Register {
         return state[Register::whole(i.op0_register())?.index()]?.only();
@@ -322,9 +323,9 @@ fn through(
         return (request.memory.0)(slot, 8);
     }
     // A call writes its return address too.
-    let mut used = factory.info(i).used_memory().iter();
-    let read = used.find(|m| m.access() == OpAccess::Read)?;
-    let place = exact(read, state)?;
+    let does = manual.does(i);
+    let read = does.accesses().find(|a| a.action == Action::Read)?;
+    let place = exact(&read.place, state)?;
     let stays = request.moved.place(place, 8) == Place::Elsewhere;
     stays.then(|| (request.memory.0)(Address(place), 8))?
 }

@@ -3,7 +3,7 @@
 
 use crate::calls::{Around, is_harmless, is_through, number};
 use crate::effects::Effects;
-use crate::live::Flags;
+use crate::live::KERNEL_CALL;
 use crate::reach::has_register;
 use crate::request::{Code, Frame, Memory, Request};
 use crate::slots::Slots;
@@ -11,9 +11,8 @@ use crate::table::{Table, table};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use alloc::{collections::BTreeSet, vec};
-use iced_x86::{
-    Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
-};
+use iced_x86::{Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction};
+use sunder_x86::{Flags, Manual};
 
 /// Instructions beyond this are left out; threads leave the copy there.
 const MOST: usize = 8192;
@@ -250,7 +249,7 @@ impl Graph {
 
     /// Decodes what can be reached from the start of `code` and from `ip`.
     fn walk(&mut self, code: &Code<'_>, ip: u64, instance: u8, around: &Around<'_>) {
-        let mut factory = InstructionInfoFactory::new();
+        let mut manual = Manual::new();
         let mut decoder = Decoder::with_ip(64, code.bytes, code.start.0, DecoderOptions::NONE);
         // The code around `ip` matters most if there is too much.
         let mut open = vec![code.start.0, ip];
@@ -283,9 +282,9 @@ impl Graph {
             }
             self.index.insert((instance, ip), self.nodes.len());
             let (effects, flags) = if is_kernel_call(&instruction) {
-                (Effects::of_kernel_call(), Flags::of_kernel_call())
+                (Effects::of_kernel_call(), KERNEL_CALL)
             } else {
-                let effects = Effects::of(&instruction, &mut factory);
+                let effects = Effects::of(&instruction, &manual.does(&instruction));
                 (effects, Flags::of(&instruction))
             };
             self.nodes.push(Node {

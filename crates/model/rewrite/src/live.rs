@@ -3,7 +3,8 @@
 
 use crate::flow::Graph;
 use alloc::collections::{BTreeMap, BTreeSet};
-use iced_x86::{Instruction, Mnemonic, OpKind, RflagsBits};
+use iced_x86::RflagsBits;
+use sunder_x86::Flags;
 
 /// What a comparison changes.
 const COMPARED: u32 = RflagsBits::OF
@@ -13,45 +14,12 @@ const COMPARED: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// What an instruction does with flags.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Flags {
-    read: u32,
-    /// Certain to be set anew, or undefined from here on.
-    set: u32,
-}
-
-impl Flags {
-    /// A kernel call brings them all back.
-    pub(crate) const fn of_kernel_call() -> Self {
-        Self { read: 0, set: 0 }
-    }
-
-    pub(crate) fn of(i: &Instruction) -> Self {
-        // With a count of zero these leave the flags as they were.
-        let counted = match i.mnemonic() {
-            Mnemonic::Shl
-            | Mnemonic::Shr
-            | Mnemonic::Sar
-            | Mnemonic::Rol
-            | Mnemonic::Ror
-            | Mnemonic::Rcl
-            | Mnemonic::Rcr
-            | Mnemonic::Shld
-            | Mnemonic::Shrd => {
-                let last = i.op_count().saturating_sub(1);
-                i.op_kind(last) == OpKind::Register
-                    || i.try_immediate(last)
-                        .is_ok_and(|n| n & 63 == 0 || n & 31 == 0)
-            }
-            _ => i.has_rep_prefix() || i.has_repne_prefix(),
-        };
-        Self {
-            read: i.rflags_read(),
-            set: if counted { 0 } else { i.rflags_modified() },
-        }
-    }
-}
+/// What a kernel call does with flags: it brings them all back.
+pub(crate) const KERNEL_CALL: Flags = Flags {
+    read: 0,
+    changed: 0,
+    replaced: 0,
+};
 
 /// The instructions before which no comparison may stand. Looks at all that is known
 /// of the function: what a loop leaves behind is often not looked at either.
@@ -67,7 +35,7 @@ pub(crate) fn wanted(graph: &Graph) -> BTreeSet<usize> {
                 let next = node.next.iter().filter_map(|next| live.get(next));
                 next.fold(0, |all, &flags| all | flags)
             };
-            let before = (after & !node.flags.set | node.flags.read) & COMPARED;
+            let before = (after & !node.flags.replaced | node.flags.read) & COMPARED;
             changed |= live.insert(n, before) != Some(before);
         }
         if !changed {

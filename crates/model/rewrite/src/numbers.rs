@@ -7,19 +7,15 @@ use crate::sites::{Number, is_padding, target};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
-use iced_x86::{
-    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
-};
-
-/// General registers that a function called may change, by number.
-const CHANGED_BY_CALLS: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
-/// General registers that a kernel call changes.
-const CHANGED_BY_KERNEL: [usize; 3] = [0, 1, 11];
+use iced_x86::{Code, FlowControl, Instruction};
+use sunder_x86::register::{CHANGED_BY_KERNEL, KEPT_BY_CALLS, RAX, RSP};
+use sunder_x86::{Control, Does, Manual, Rule, Source, Value, values};
 
 /// What the straight line before entry `i` leaves in `eax`: a constant, or what another
 /// register has. `targets` are where branches lead, ascending.
 pub fn before(instructions: &[Instruction], i: usize, targets: &[u64]) -> Number {
     let is_target = |n: usize| targets.binary_search(&instructions[n].ip()).is_ok();
+    let mut manual = Manual::new();
     let mut next = i;
     while next > 0 && !is_target(next) {
         let before = &instructions[next - 1];
@@ -27,13 +23,17 @@ pub fn before(instructions: &[Instruction], i: usize, targets: &[u64]) -> Number
         {
             break;
         }
-        if let Some((Register::RAX, number)) = constant(before) {
-            return Number::Always(number);
-        }
-        if writes(before, Register::RAX) {
-            return match kept(before) {
-                Some(register) if !instructions[next..i].iter().any(|j| writes(j, register)) => {
-                    Number::In(register.number() as u8)
+        let does = manual.does(before);
+        if writes(&does, RAX) {
+            let mut between = instructions[next..i].iter();
+            return match moved_to_rax(before, &does) {
+                Some(Source::Constant(number)) => Number::Always(number as u32),
+                Some(Source::Register(register))
+                    if is_kept(register)
+                        && !writes(&does, register)
+                        && !between.any(|j| writes(&manual.does(j), register)) =>
+                {
+                    Number::In(register)
                 }
                 _ => Number::Any,
             };
@@ -172,81 +172,59 @@ fn meet(states: &mut [Option<State>], open: &mut Vec<usize>, n: usize, with: &St
 
 /// What the registers hold behind the instruction.
 fn apply(i: &Instruction, mut state: State) -> State {
-    let forget = |state: &mut State, registers: &[usize]| {
-        for &register in registers {
-            state[register] = None;
-        }
-    };
-    if i.code() == Code::Syscall {
-        forget(&mut state, &CHANGED_BY_KERNEL);
-        return state;
-    }
-    match i.flow_control() {
-        FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt => {
-            forget(&mut state, &CHANGED_BY_CALLS);
+    let written = match Control::of(i) {
+        // Another way than `syscall` into the kernel is taken for a call.
+        Control::Kernel if i.code() != Code::Syscall => !KEPT_BY_CALLS,
+        Control::Call(_) | Control::CallThrough => !KEPT_BY_CALLS,
+        _ => {
+            let does = Manual::new().does(i);
+            let before = state;
+            for (number, value) in state.iter_mut().enumerate() {
+                if does.registers.written >> number & 1 != 0 {
+                    *value = None;
+                }
+            }
+            for value in values(i, &does).iter().flatten() {
+                state[usize::from(value.register)] = match moved(value) {
+                    Some(Source::Constant(constant)) => Some(constant as u32),
+                    Some(Source::Register(from)) => before[usize::from(from)],
+                    _ => None,
+                };
+            }
             return state;
         }
-        _ => {}
-    }
-    if let Some((register, value)) = constant(i) {
-        state[register.number()] = Some(value);
-        return state;
-    }
-    let moved = copied(i).map(|from| state[from.number()]);
-    let mut factory = InstructionInfoFactory::new();
-    for used in factory.info(i).used_registers() {
-        let register = used.register().full_register();
-        let reads = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
-        if register.is_gpr64() && !reads {
-            state[register.number()] = None;
+    };
+    for (number, value) in state.iter_mut().enumerate() {
+        if written >> number & 1 != 0 {
+            *value = None;
         }
-    }
-    if let Some(value) = moved {
-        state[i.op0_register().full_register().number()] = value;
     }
     state
 }
 
-/// The register whose lower half the instruction moves to that of another.
-fn copied(i: &Instruction) -> Option<Register> {
-    let moves = matches!(
-        i.code(),
-        Code::Mov_r32_rm32 | Code::Mov_rm32_r32 | Code::Mov_r64_rm64 | Code::Mov_rm64_r64
-    );
-    let registers = i.op0_kind() == OpKind::Register && i.op1_kind() == OpKind::Register;
-    (moves && registers).then(|| i.op1_register().full_register())
-}
-
-/// The register to whose lower half the instruction moves a constant, and which.
-fn constant(instruction: &Instruction) -> Option<(Register, u32)> {
-    let to = instruction.op0_register();
-    if instruction.op0_kind() != OpKind::Register || !(to.is_gpr32() || to.is_gpr64()) {
-        return None;
+/// What the instruction moves to the register, if it computes nothing.
+const fn moved(value: &Value) -> Option<Source> {
+    match value.rule {
+        Rule::Copy(from) => Some(from),
+        _ => None,
     }
-    let value = match (instruction.mnemonic(), instruction.op1_kind()) {
-        (Mnemonic::Mov, OpKind::Immediate32 | OpKind::Immediate32to64) => instruction.immediate32(),
-        (Mnemonic::Xor, OpKind::Register) if instruction.op1_register() == to => 0,
-        _ => return None,
-    };
-    Some((to.full_register(), value))
 }
 
-/// The register whose lower half the instruction moves to `eax`, if a kernel call leaves it
-/// alone.
-fn kept(instruction: &Instruction) -> Option<Register> {
-    let to_eax = instruction.op0_register() == Register::EAX;
-    let from = copied(instruction).filter(|_| to_eax)?;
-    let changed = [Register::RAX, Register::RCX, Register::RSP, Register::R11];
-    (!changed.contains(&from)).then_some(from)
+/// What the instruction moves to `eax`, or what constant to `rax`. A register that is moved
+/// as a whole is left out: the hook gets the lower half only.
+fn moved_to_rax(instruction: &Instruction, does: &Does) -> Option<Source> {
+    let values = values(instruction, does);
+    let value = values.iter().flatten().find(|v| v.register == RAX)?;
+    moved(value).filter(|from| value.bits == 32 || matches!(from, Source::Constant(_)))
 }
 
-fn writes(instruction: &Instruction, register: Register) -> bool {
-    let mut factory = InstructionInfoFactory::new();
-    let info = factory.info(instruction);
-    info.used_registers().iter().any(|used| {
-        used.register().full_register() == register
-            && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead)
-    })
+/// Whether a kernel call, and what comes before it, leaves the register alone.
+const fn is_kept(register: u8) -> bool {
+    (CHANGED_BY_KERNEL | 1 << RSP) >> register & 1 == 0
+}
+
+fn writes(does: &Does, register: u8) -> bool {
+    does.registers.written >> register & 1 != 0
 }
 
 #[cfg(test)]
@@ -306,6 +284,24 @@ mod tests {
             RET,
         ]);
         assert_eq!(found, [Some(FUTEX), Some(FUTEX)]);
+    }
+
+    /// Before there was one answer to what an instruction does, this module knew fewer ways
+    /// to load a number: no `sub`, no 64-bit constant and no exchange.
+    #[test]
+    fn a_number_is_known_however_it_is_loaded() {
+        let mov_rax_imm64 = [0x48, 0xb8, 202, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(numbers(&[&mov_rax_imm64, SYSCALL, RET]), [Some(FUTEX)]);
+        let sub_eax_eax = [0x29, 0xc0];
+        assert_eq!(numbers(&[&sub_eax_eax, SYSCALL, RET]), [Some(0)]);
+        let xchg_eax_r13d = [0x41, 0x95];
+        let found = numbers(&[MOV_R13D_FUTEX, &xchg_eax_r13d, SYSCALL, RET]);
+        assert_eq!(found, [Some(FUTEX)]);
+        // The register that the number came from has another value then.
+        let code = [&xchg_eax_r13d[..], SYSCALL].concat();
+        let decoder = Decoder::with_ip(64, &code, AT, DecoderOptions::NONE);
+        let instructions: Vec<Instruction> = decoder.into_iter().collect();
+        assert_eq!(before(&instructions, 1, &[]), Number::Any);
     }
 
     #[test]

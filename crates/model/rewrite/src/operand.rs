@@ -3,9 +3,8 @@
 use crate::effects::State;
 use crate::registers::Register;
 use crate::values::Values;
-use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as Iced,
-};
+use iced_x86::{Code, FlowControl, Instruction, Register as Iced};
+use sunder_x86::{Manual, Role};
 
 /// No plain operand is wider (AVX-512); what is saves processor state.
 const WIDEST: u64 = 64;
@@ -24,39 +23,30 @@ pub(crate) struct Operand {
 
 impl Operand {
     /// None if the instruction has no such operand, or accesses more than it.
-    pub(crate) fn of(i: &Instruction, factory: &mut InstructionInfoFactory) -> Option<Self> {
-        let explicit = (0..i.op_count()).filter(|&n| i.op_kind(n) == OpKind::Memory);
-        if explicit.count() != 1
-            || !(i.flow_control() == FlowControl::Next || i.is_jmp_near_indirect())
-            || matches!(i.memory_segment(), Iced::FS | Iced::GS)
-            || reaches_beyond(i)
+    pub(crate) fn of(i: &Instruction, manual: &mut Manual) -> Option<Self> {
+        if !(i.flow_control() == FlowControl::Next || i.is_jmp_near_indirect())
+            || has_long_displacement(i)
         {
             return None;
         }
-        let [memory] = factory.info(i).used_memory() else {
-            return None;
-        };
-        if matches!(memory.access(), OpAccess::None | OpAccess::NoMemAccess) {
-            return None;
-        }
-        let width = memory.memory_size().size() as u64;
-        if width == 0 || width > WIDEST {
+        let does = manual.does(i);
+        let access = does.only_access().filter(|a| a.role == Role::Operand)?;
+        let width = u64::from(access.width);
+        // An address of 32 bits would have to move within these; one that a bit's number or
+        // a vector adds to is not one address.
+        if !access.place.is_plain() || width == 0 || width > WIDEST {
             return None;
         }
-        let part = |register: Iced| match register {
-            Iced::None => Some(None),
-            other => Register::whole(other).map(Some),
-        };
-        let relative = i.memory_base() == Iced::RIP;
+        let place = access.place;
+        let relative = i.is_ip_rel_memory_operand();
+        if relative && i.memory_base() == Iced::EIP {
+            return None;
+        }
         Some(Self {
-            base: if relative {
-                None
-            } else {
-                part(i.memory_base())?
-            },
-            index: part(i.memory_index())?,
+            base: place.base.map(|base| Register(base.register)),
+            index: place.index.map(|index| Register(index.part.register)),
             scale: u64::from(i.memory_index_scale()),
-            displacement: i.memory_displacement64(),
+            displacement: place.displacement,
             width,
             relative,
         })
@@ -97,25 +87,17 @@ impl Operand {
     }
 }
 
-/// A bit's number in a register selects another word; an address with its own
-/// size of registers, or several, is not one address.
-fn reaches_beyond(i: &Instruction) -> bool {
-    let bits = matches!(
-        i.mnemonic(),
-        Mnemonic::Bt | Mnemonic::Btc | Mnemonic::Btr | Mnemonic::Bts
-    );
-    let old_offset = matches!(
+/// A displacement of 8 bytes, which only these have.
+fn has_long_displacement(i: &Instruction) -> bool {
+    matches!(
         i.code(),
-        iced_x86::Code::Mov_AL_moffs8
-            | iced_x86::Code::Mov_AX_moffs16
-            | iced_x86::Code::Mov_EAX_moffs32
-            | iced_x86::Code::Mov_RAX_moffs64
-            | iced_x86::Code::Mov_moffs8_AL
-            | iced_x86::Code::Mov_moffs16_AX
-            | iced_x86::Code::Mov_moffs32_EAX
-            | iced_x86::Code::Mov_moffs64_RAX
-    );
-    let short = i.memory_base().is_gpr32() || i.memory_index().is_gpr32();
-    let short = short || i.memory_base() == Iced::EIP || i.is_vsib();
-    bits && i.op1_kind() == OpKind::Register || old_offset || short
+        Code::Mov_AL_moffs8
+            | Code::Mov_AX_moffs16
+            | Code::Mov_EAX_moffs32
+            | Code::Mov_RAX_moffs64
+            | Code::Mov_moffs8_AL
+            | Code::Mov_moffs16_AX
+            | Code::Mov_moffs32_EAX
+            | Code::Mov_moffs64_RAX
+    )
 }

@@ -19,7 +19,8 @@ use crate::varies::varies;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory};
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use sunder_x86::Manual;
 use sunder_x86::copies::CONDITIONS;
 
 /// A loop of more instructions is left to the loops in it, if there are any.
@@ -217,8 +218,8 @@ impl Planned {
 fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen, Refusal> {
     let ip = request.frame.ip;
     let instruction = &graph.nodes[at].instruction;
-    let mut factory = InstructionInfoFactory::new();
-    let operand = Operand::of(instruction, &mut factory).ok_or(Refusal::Operand(ip))?;
+    let mut manual = Manual::new();
+    let operand = Operand::of(instruction, &mut manual).ok_or(Refusal::Operand(ip))?;
     let state = known(request);
     let (Some(base), Some(index)) = operand.single(&state) else {
         return Err(Refusal::Operand(ip));
@@ -262,11 +263,11 @@ impl Planner<'_> {
     }
 
     fn plan(&self, body: &BTreeSet<usize>) -> Planned {
-        let mut factory = InstructionInfoFactory::new();
+        let mut manual = Manual::new();
         let operands: BTreeMap<usize, Operand> = body
             .iter()
             .filter_map(|&n| {
-                let operand = Operand::of(&self.graph.nodes[n].instruction, &mut factory)?;
+                let operand = Operand::of(&self.graph.nodes[n].instruction, &mut manual)?;
                 Some((n, operand))
             })
             .collect();
@@ -578,8 +579,8 @@ fn alone(
     at: usize,
 ) -> Result<(BTreeSet<usize>, Planned), Refusal> {
     let ip = request.frame.ip;
-    let mut factory = InstructionInfoFactory::new();
-    let operand = Operand::of(&graph.nodes[at].instruction, &mut factory);
+    let mut manual = Manual::new();
+    let operand = Operand::of(&graph.nodes[at].instruction, &mut manual);
     let operand = operand.ok_or(Refusal::Operand(ip))?;
     let unknown = UNKNOWN;
     let seen = seen_now(request, &operand);

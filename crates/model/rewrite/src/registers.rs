@@ -16,20 +16,17 @@ pub(crate) const FOLLOWED: usize = 16 + SLOTS;
 pub struct Register(pub u8);
 
 impl Register {
-    pub(crate) const RAX: Self = Self(0);
-    pub(crate) const RDX: Self = Self(2);
     pub(crate) const RSP: Self = Self(4);
     pub(crate) const RBP: Self = Self(5);
 
     /// The general register that `register` is a part of.
     pub(crate) fn of(register: iced::Register) -> Option<Self> {
-        let full = register.full_register();
-        full.is_gpr64().then(|| Self(full.number() as u8))
+        sunder_x86::register::general(register).map(Self)
     }
 
     /// The same if it is all 64 bits.
     pub(crate) fn whole(register: iced::Register) -> Option<Self> {
-        register.is_gpr64().then(|| Self(register.number() as u8))
+        sunder_x86::register::whole(register).map(Self)
     }
 
     pub(crate) fn iced(self) -> iced::Register {

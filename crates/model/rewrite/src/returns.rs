@@ -9,13 +9,11 @@
 
 use crate::effects::State;
 use crate::facts::Facts;
-use crate::flow::{Graph, is_plain_return};
+use crate::flow::{Graph, is_kernel_call, is_plain_return};
 use crate::registers::Register;
 use crate::values::Values;
 use alloc::collections::{BTreeMap, BTreeSet};
-use iced_x86::{
-    Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register as Iced, UsedMemory,
-};
+use sunder_x86::{Access, Certainty, Does, Manual, Part, Reach, Role};
 
 /// Bytes of a return address.
 const SLOT: u64 = 8;
@@ -71,23 +69,21 @@ fn stores_keep(
     instance: u8,
     slot: u64,
 ) -> Option<BTreeMap<usize, u32>> {
-    let mut factory = InstructionInfoFactory::new();
+    let mut manual = Manual::new();
     let mut used = BTreeMap::new();
     // What has no facts is never reached.
     let reached = body.iter().filter_map(|&n| Some((n, facts.get(&n)?)));
     for (n, state) in reached.filter(|(n, _)| is_within(graph, graph.nodes[*n].instance, instance))
     {
-        let i = &graph.nodes[n].instruction;
-        let info = factory.info(i);
-        let mut stores = info.used_memory().iter().filter(|m| is_store(m)).peekable();
-        if stores.peek().is_some() && is_unbounded(i) {
+        let does = manual.does(&graph.nodes[n].instruction);
+        if is_unbounded(&does) && !is_kernel_call(&graph.nodes[n].instruction) {
             return None;
         }
-        for memory in stores {
-            if !is_apart(memory, state, slot)? {
+        for store in does.accesses().filter(|access| access.action.writes()) {
+            if !is_apart(store, state, slot)? {
                 return None;
             }
-            *used.entry(n).or_insert(0) |= registers(memory);
+            *used.entry(n).or_insert(0) |= registers(store);
         }
     }
     Some(used)
@@ -105,42 +101,37 @@ fn is_within(graph: &Graph, mut inner: u8, outer: u8) -> bool {
     true
 }
 
-pub(crate) fn is_store(memory: &UsedMemory) -> bool {
-    !matches!(
-        memory.access(),
-        OpAccess::None | OpAccess::NoMemAccess | OpAccess::Read | OpAccess::CondRead
-    )
-}
-
-/// Whether it may write elsewhere than what is told of its operands.
-pub(crate) fn is_unbounded(i: &Instruction) -> bool {
-    i.has_rep_prefix()
-        || i.has_repne_prefix()
-        || i.is_string_instruction()
-        || matches!(i.mnemonic(), Mnemonic::Enter)
-        // A bit's number in a register selects another word.
-        || matches!(i.mnemonic(), Mnemonic::Btc | Mnemonic::Btr | Mnemonic::Bts)
+/// Whether an instruction may write elsewhere than its accesses say. Kernel calls may, but
+/// those that are made in a copy do not.
+pub(crate) fn is_unbounded(does: &Does) -> bool {
+    does.elsewhere
+        || does.accesses().any(|access| {
+            access.action.writes()
+                && (access.certainty == Certainty::Counted
+                    || access.role == Role::String
+                    || access.place.reach != Reach::There)
+        })
 }
 
 /// Whether a store lies beside `slot`; none if its place or its width are not known.
-pub(crate) fn is_apart(memory: &UsedMemory, state: &State, slot: u64) -> Option<bool> {
-    if matches!(memory.segment(), Iced::FS | Iced::GS) {
+pub(crate) fn is_apart(store: &Access, state: &State, slot: u64) -> Option<bool> {
+    let place = store.place;
+    if !place.is_plain() {
         return None;
     }
-    let width = memory.memory_size().size() as u64;
-    let part = |register: Iced| match register {
-        Iced::None | Iced::RIP => Some(Values::one(0)),
-        other => state[Register::whole(other)?.index()],
+    let width = u64::from(store.width);
+    let part = |part: Part| state[Register(part.register).index()];
+    let base = place.base.map_or(Some(Values::one(0)), part)?;
+    let index = match place.index {
+        Some(index) => part(index.part)?.times(index.scale.into())?,
+        None => Values::one(0),
     };
-    let scale = u64::from(memory.scale());
-    let all = part(memory.base())?
-        .plus(part(memory.index())?.times(scale)?)?
-        .plus(Values::one(memory.displacement()))?;
+    let all = base.plus(index)?.plus(Values::one(place.displacement))?;
     let end = all.high.checked_add(width).filter(|_| width > 0)?;
     Some(end <= slot || all.low >= slot.checked_add(SLOT)?)
 }
 
-pub(crate) fn registers(memory: &UsedMemory) -> u32 {
-    let bit = |register| Register::whole(register).map_or(0, Register::bit);
-    bit(memory.base()) | bit(memory.index())
+/// The general registers of an access's address, one bit each.
+pub(crate) fn registers(access: &Access) -> u32 {
+    access.place.registers().into()
 }

@@ -11,7 +11,8 @@ use crate::branches;
 pub use crate::elsewhere::{Distance, Elsewhere};
 use crate::numbers;
 use alloc::vec::Vec;
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use sunder_x86::Control;
 pub use sunder_x86::jump::LENGTH as JUMP;
 
 /// Bytes of a `syscall` instruction as everybody writes it.
@@ -259,11 +260,7 @@ fn apart(plan: &mut Plan) {
 
 /// Where a direct branch leads.
 pub(crate) fn target(instruction: &Instruction) -> Option<u64> {
-    let near = matches!(
-        instruction.op0_kind(),
-        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
-    );
-    (instruction.op_count() > 0 && near).then(|| instruction.near_branch_target())
+    Control::of(instruction).target()
 }
 
 #[derive(Clone, Copy)]

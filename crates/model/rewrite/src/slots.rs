@@ -12,17 +12,23 @@
 
 use crate::effects::State;
 use crate::facts::Facts;
-use crate::flow::{Graph, OUTER};
+use crate::flow::{Graph, OUTER, is_kernel_call};
 use crate::registers::{Register, SLOTS};
 use crate::request::{Code, Request};
-use crate::returns::{is_apart, is_store, is_unbounded, registers};
+use crate::returns::{is_apart, is_unbounded, registers};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
-    Register as Iced,
+    Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register as Iced,
 };
 use sunder_access::Address;
+use sunder_x86::{Manual, Part, Reach};
+
+/// What the frame's variables are counted from.
+const FRAME: Part = Part {
+    register: sunder_x86::register::RBP,
+    bits: 64,
+};
 
 /// Bytes of a slot.
 const WIDTH: u64 = 8;
@@ -46,17 +52,19 @@ impl Slots {
         if !body.iter().all(own) {
             return None;
         }
-        let mut factory = InstructionInfoFactory::new();
+        let mut manual = Manual::new();
         let mut used: BTreeMap<u64, u64> = BTreeMap::new();
         let mut loaded = BTreeSet::new();
         let mut split = BTreeSet::new();
         for n in body {
             let i = &graph.nodes[*n].instruction;
-            for memory in factory.info(i).used_memory() {
-                if memory.base() != Iced::RBP || memory.index() != Iced::None {
+            for access in manual.does(i).accesses() {
+                let place = access.place;
+                let is_scattered = place.reach == Reach::Elements;
+                if place.base != Some(FRAME) || place.index.is_some() || is_scattered {
                     continue;
                 }
-                let (at, width) = (memory.displacement(), memory.memory_size().size() as u64);
+                let (at, width) = (place.displacement, u64::from(access.width));
                 if width == 0 {
                     return None;
                 }
@@ -119,30 +127,29 @@ impl Slots {
         body: &BTreeSet<usize>,
         facts: &Facts,
     ) -> Option<BTreeMap<usize, u32>> {
-        let mut factory = InstructionInfoFactory::new();
+        let mut manual = Manual::new();
         let mut used = BTreeMap::new();
         // What has no facts is never reached.
         let reached = body.iter().filter_map(|&n| Some((n, facts.get(&n)?)));
         for (n, state) in reached {
             let i = &graph.nodes[n].instruction;
-            let mut stores = factory.info(i).used_memory().iter().filter(|m| is_store(m));
-            let mut stores = stores.by_ref().peekable();
-            if stores.peek().is_some() && is_unbounded(i) {
+            let does = manual.does(i);
+            if is_unbounded(&does) && !is_kernel_call(i) {
                 return None;
             }
-            for memory in stores {
-                let plain = !matches!(memory.segment(), Iced::FS | Iced::GS);
-                if memory.base() == Iced::RBP && memory.index() == Iced::None && plain {
+            for store in does.accesses().filter(|access| access.action.writes()) {
+                let place = store.place;
+                if place.base == Some(FRAME) && place.index.is_none() && place.is_plain() {
                     // A slot, or known to lie beside them.
                     continue;
                 }
                 let rbp = state[Register::RBP.index()]?.only()?;
                 for displacement in &self.displacements {
-                    if !is_apart(memory, state, rbp.wrapping_add(*displacement))? {
+                    if !is_apart(store, state, rbp.wrapping_add(*displacement))? {
                         return None;
                     }
                 }
-                *used.entry(n).or_insert(0) |= registers(memory) | Register::RBP.bit();
+                *used.entry(n).or_insert(0) |= registers(store) | Register::RBP.bit();
             }
         }
         Some(used)

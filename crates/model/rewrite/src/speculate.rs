@@ -8,16 +8,14 @@ use crate::facts::{Check, Checks, Facts, facts, needed};
 use crate::flow::Graph;
 use crate::operand::Operand;
 use crate::registers::Register;
-use crate::request::{Place, Request, Rule, Seen};
+use crate::request::{Place as Moved, Request, Rule, Seen};
 use crate::values::Values;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
-use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as Iced,
-    UsedMemory,
-};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
 use sunder_access::{Address, CodeAddress};
+use sunder_x86::{Manual, Place};
 
 /// Pointers to pointers are followed so far.
 const DEEPEST: usize = 4;
@@ -47,16 +45,16 @@ pub(crate) fn foresee(
     body: &BTreeSet<usize>,
     (at, start): (usize, State),
 ) -> Vec<Seen> {
-    let mut factory = InstructionInfoFactory::new();
+    let mut manual = Manual::new();
     let mut known = BTreeSet::from([at]);
     let mut open = vec![(at, start)];
     let mut seen = Vec::new();
     while let Some((n, state)) = open.pop() {
         let node = &graph.nodes[n];
         if n != at
-            && let Some(operand) = Operand::of(&node.instruction, &mut factory)
+            && let Some(operand) = Operand::of(&node.instruction, &mut manual)
             && let (Some(base), Some(index)) = operand.single(&state)
-            && let Place::In(_) = request
+            && let Moved::In(_) = request
                 .moved
                 .place(operand.address(base, index), operand.width)
         {
@@ -142,7 +140,7 @@ pub(crate) fn checks(
 fn is_settled(request: &Request<'_>, operand: &Operand, state: Option<&State>) -> bool {
     let addresses = state.and_then(|state| operand.addresses(state));
     addresses.is_some_and(|a| {
-        a.only().is_some() || request.moved.place_each(a, operand.width) != Place::Straddles
+        a.only().is_some() || request.moved.place_each(a, operand.width) != Moved::Straddles
     })
 }
 
@@ -172,13 +170,10 @@ fn load(i: &Instruction, state: &State) -> Option<Load> {
         }
         _ => return None,
     };
-    let mut factory = InstructionInfoFactory::new();
-    let [memory] = factory.info(i).used_memory() else {
-        return None;
-    };
+    let does = Manual::new().does(i);
     Some(Load {
         register,
-        address: exact(memory, state)?,
+        address: exact(&does.only_access()?.place, state)?,
         width: (1..=8).contains(&width).then_some(width)?,
         value,
         before,
@@ -196,20 +191,8 @@ pub(crate) fn loaded(
 }
 
 /// The address of an access, if it is known.
-pub(crate) fn exact(memory: &UsedMemory, state: &State) -> Option<u64> {
-    if matches!(memory.segment(), Iced::FS | Iced::GS) {
-        return None;
-    }
-    let part = |register: Iced| match register {
-        Iced::None | Iced::RIP => Some(0),
-        other => state[Register::whole(other)?.index()]?.only(),
-    };
-    let index = part(memory.index())?.wrapping_mul(memory.scale() as u64);
-    Some(
-        part(memory.base())?
-            .wrapping_add(index)
-            .wrapping_add(memory.displacement()),
-    )
+pub(crate) fn exact(place: &Place, state: &State) -> Option<u64> {
+    place.address(|number| state[Register(number).index()]?.only())
 }
 
 /// Bytes that the loop writes at an address that is known, and what, if that is.
@@ -220,20 +203,16 @@ struct Store {
 }
 
 fn stores(graph: &Graph, body: &BTreeSet<usize>, facts: &Facts) -> Vec<Store> {
-    let mut factory = InstructionInfoFactory::new();
+    let mut manual = Manual::new();
     let mut stores = Vec::new();
     for n in body {
         let Some(state) = facts.get(n) else { continue };
         let i = &graph.nodes[*n].instruction;
-        for memory in factory.info(i).used_memory() {
-            let reads = matches!(
-                memory.access(),
-                OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
-            );
-            if let (false, Some(address)) = (reads, exact(memory, state)) {
+        for access in manual.does(i).accesses() {
+            if let (true, Some(address)) = (access.action.writes(), exact(&access.place, state)) {
                 stores.push(Store {
                     address,
-                    width: memory.memory_size().size() as u64,
+                    width: access.width.into(),
                     value: stored(i, state),
                 });
             }
@@ -282,9 +261,9 @@ fn expected(request: &Request<'_>, load: &Load, stores: &[Store]) -> Option<u64>
         None => {
             let place = request.moved.place(load.address, load.width);
             let delta = match place {
-                Place::Elsewhere => 0,
-                Place::In(Rule { delta, .. }) => delta,
-                Place::Straddles => return None,
+                Moved::Elsewhere => 0,
+                Moved::In(Rule { delta, .. }) => delta,
+                Moved::Straddles => return None,
             };
             let address = Address(load.address.wrapping_add_signed(delta));
             (request.memory.0)(address, load.width)?

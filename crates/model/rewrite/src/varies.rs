@@ -6,7 +6,7 @@ use crate::flow::Graph;
 use crate::registers::Register;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use iced_x86::{InstructionInfoFactory, OpAccess};
+use sunder_x86::Manual;
 
 /// Instructions that a value is made by; where there are more nothing is said.
 const MOST: usize = 48;
@@ -15,7 +15,7 @@ const MOST: usize = 48;
 /// walks, or what is computed of them. What is loaded anew each round from places that
 /// stay is not: it mostly stays as well.
 pub(crate) fn varies(graph: &Graph, body: &BTreeSet<usize>, at: usize, register: Register) -> bool {
-    let mut factory = InstructionInfoFactory::new();
+    let mut manual = Manual::new();
     let mut made_by: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut open = writers(graph, body, at, register);
     while let Some(n) = open.pop() {
@@ -25,8 +25,7 @@ pub(crate) fn varies(graph: &Graph, body: &BTreeSet<usize>, at: usize, register:
         if made_by.len() >= MOST {
             return false;
         }
-        let sources = sources(graph, n, &mut factory);
-        let sources = sources.into_iter();
+        let sources = sources(graph, n, &mut manual);
         let from: Vec<usize> = sources.flat_map(|r| writers(graph, body, n, r)).collect();
         open.extend(&from);
         made_by.insert(n, from);
@@ -35,16 +34,11 @@ pub(crate) fn varies(graph: &Graph, body: &BTreeSet<usize>, at: usize, register:
 }
 
 /// The registers that an instruction reads, but for the stack pointer, which comes back.
-fn sources(graph: &Graph, n: usize, factory: &mut InstructionInfoFactory) -> Vec<Register> {
-    let info = factory.info(&graph.nodes[n].instruction);
-    let reads = info.used_registers().iter().filter(|used| {
-        matches!(
-            used.access(),
-            OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-        )
-    });
-    let registers = reads.filter_map(|used| Register::of(used.register()));
-    registers.filter(|r| *r != Register::RSP).collect()
+fn sources(graph: &Graph, n: usize, manual: &mut Manual) -> impl Iterator<Item = Register> {
+    let read = manual.does(&graph.nodes[n].instruction).registers.read;
+    (0..16)
+        .map(Register)
+        .filter(move |r| u32::from(read) & r.bit() != 0 && *r != Register::RSP)
 }
 
 /// The last instructions before `at` that write `register`, on each way.

@@ -41,4 +41,4 @@ pub use flags::Flags;
 #[cfg(feature = "decode")]
 pub use memory::{Access, Action, Certainty, Index, Part, Place, Reach, Role, Segment};
 #[cfg(feature = "decode")]
-pub use value::{Rule, Source, Value, step_of_stack, values};
+pub use value::{Rule, Source, Value, source, step_of_stack, values};

@@ -246,10 +246,10 @@ fn address(i: &Instruction, register: u8, bits: u32) -> Option<Value> {
 /// How the first operand gets its value.
 fn rule(i: &Instruction, bits: u32) -> Option<Rule> {
     use Mnemonic as M;
-    let own = || operand(i, 0);
+    let own = || source(i, 0);
     let other = || {
         if i.op_count() >= 2 {
-            operand(i, 1)
+            source(i, 1)
         } else {
             None
         }
@@ -268,7 +268,7 @@ fn rule(i: &Instruction, bits: u32) -> Option<Rule> {
         M::Not => Rule::Not(own()?),
         M::Neg => Rule::Minus(Source::Constant(0), own()?),
         M::Imul if i.op_count() == 2 => Rule::Times(own()?, other()?),
-        M::Imul if i.op_count() == 3 => Rule::Times(other()?, operand(i, 2)?),
+        M::Imul if i.op_count() == 3 => Rule::Times(other()?, source(i, 2)?),
         M::Shl | M::Sal => Rule::Left(own()?, count()?),
         M::Shr => Rule::Right(own()?, count()?),
         M::Sar => Rule::Arithmetic(own()?, count()?),
@@ -314,8 +314,9 @@ pub fn is_conditional_move(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// An operand of 32 or 64 bits, or a constant.
-fn operand(i: &Instruction, number: u32) -> Option<Source> {
+/// What operand `number` of `i` is: a register of 32 or 64 bits, memory, or a constant.
+#[must_use]
+pub fn source(i: &Instruction, number: u32) -> Option<Source> {
     match i.op_kind(number) {
         OpKind::Register => wide(i.op_register(number)).map(Source::Register),
         OpKind::Memory => Some(Source::Memory),
