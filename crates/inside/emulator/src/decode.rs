@@ -1,10 +1,9 @@
-//! What one instruction does to memory, as far as its bytes tell. Pure. Called
-//! once for each translation of an instruction.
+//! What one instruction does to memory, as the emulator's callbacks see it: the answer of
+//! [`sunder_x86`], in the few shapes for which there are callbacks. Pure. Called once for
+//! each translation of an instruction.
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind,
-};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
+use sunder_x86::{Certainty, Control, Manual};
 
 /// What one side of an instruction (its loads, or its stores) looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +57,7 @@ pub enum Effect {
 }
 
 /// What the instruction at `address` with these bytes does.
-pub fn effect(bytes: &[u8], address: u64, factory: &mut InstructionInfoFactory) -> Effect {
+pub fn effect(bytes: &[u8], address: u64, manual: &mut Manual) -> Effect {
     let instruction = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
     match instruction.mnemonic() {
         Mnemonic::INVALID => return Effect::Unknown,
@@ -68,32 +67,33 @@ pub fn effect(bytes: &[u8], address: u64, factory: &mut InstructionInfoFactory) 
     if let Some(effect) = flow(&instruction) {
         return effect;
     }
-    let info = factory.info(&instruction);
-    let (mut reads, mut writes, mut updates) = (Widths::default(), Widths::default(), false);
-    for memory in info.used_memory() {
-        let bytes = memory.memory_size().size();
-        let (read, write) = match memory.access() {
-            OpAccess::Read | OpAccess::CondRead => (true, false),
-            OpAccess::Write | OpAccess::CondWrite => (false, true),
-            OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
-            _ => (false, false),
-        };
+    let does = manual.does(&instruction);
+    let (mut reads, mut writes) = (Widths::default(), Widths::default());
+    let (mut updates, mut atomic) = (false, false);
+    for access in does.accesses() {
+        let (read, write) = (access.action.reads(), access.action.writes());
         updates |= read && write;
+        atomic |= access.atomic;
+        // How often the emulator accesses each element is not in the bytes.
+        let width = match access.certainty {
+            Certainty::Counted => 0,
+            _ => usize::from(access.width),
+        };
         if read {
-            reads.add(bytes);
+            reads.add(width);
         }
         if write {
-            writes.add(bytes);
+            writes.add(width);
         }
     }
-    if reads.mixed || writes.mixed {
+    if does.elsewhere || reads.mixed || writes.mixed {
         return Effect::Unknown;
     }
     if updates {
         let Some(bytes) = writes.bytes else {
             return Effect::Unknown;
         };
-        return match (is_locked(&instruction), Side::new(bytes)) {
+        return match (atomic, Side::new(bytes)) {
             (true, Side::Whole(bytes) | Side::Pieces(bytes)) => Effect::Atomic(bytes),
             (false, side) => Effect::Update(side),
         };
@@ -108,8 +108,8 @@ pub fn effect(bytes: &[u8], address: u64, factory: &mut InstructionInfoFactory) 
 }
 
 fn flow(instruction: &Instruction) -> Option<Effect> {
-    match instruction.flow_control() {
-        FlowControl::Call | FlowControl::IndirectCall
+    match Control::of(instruction) {
+        Control::Call(_) | Control::CallThrough
             if matches!(instruction.code(), Code::Call_rel32_64 | Code::Call_rm64) =>
         {
             Some(Effect::Call {
@@ -117,17 +117,14 @@ fn flow(instruction: &Instruction) -> Option<Effect> {
                 loads: instruction.op0_kind() == OpKind::Memory,
             })
         }
-        FlowControl::Return if matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16) => {
+        Control::Return if matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16) => {
             Some(Effect::Return)
         }
-        // System calls, traps and what only a kernel may do.
-        FlowControl::Interrupt | FlowControl::Exception => Some(Effect::None),
+        // The emulator carries out system calls and traps itself, and what only a kernel may
+        // do is done for no program.
+        Control::Kernel | Control::Nowhere => Some(Effect::None),
         _ => None,
     }
-}
-
-fn is_locked(instruction: &Instruction) -> bool {
-    instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg
 }
 
 /// The width that all accesses of one direction have in common.
@@ -149,7 +146,7 @@ mod tests {
     use super::*;
 
     fn of(bytes: &[u8]) -> Effect {
-        effect(bytes, 0x1000, &mut InstructionInfoFactory::new())
+        effect(bytes, 0x1000, &mut Manual::new())
     }
 
     const fn plain(read: Option<Side>, write: Option<Side>) -> Effect {
@@ -237,6 +234,12 @@ mod tests {
             ),
             ("jmp [rbx]", &[0xff, 0x23], plain(Some(Whole(8)), None)),
             ("fxsave [rbx]", &[0x0f, 0xae, 0x03], Effect::Unknown),
+            // Bounds of MPX: they do nothing, and were taken for loads and stores here.
+            ("bndmov bnd0,[rbx]", &[0x66, 0x0f, 0x1a, 0x03], Effect::None),
+            // It cleans a line and was taken for a load.
+            ("clflush [rbx]", &[0x0f, 0xae, 0x3b], Effect::None),
+            // More accesses than its bytes were looked at for.
+            ("enter 16,3", &[0xc8, 16, 0, 3], Effect::Unknown),
             ("no instruction", &[0x06], Effect::Unknown),
         ];
         for (text, bytes, expected) in cases {

@@ -6,11 +6,11 @@ use crate::api::{self, BOTH, Block, Functions, Id, Instruction, NO_REGISTERS};
 use crate::decode::{Effect, Side, effect};
 use crate::guest;
 use core::cell::RefCell;
-use iced_x86::InstructionInfoFactory;
 use sunder_trace::slot::{Key, tag};
+use sunder_x86::Manual;
 
 thread_local! {
-    static FACTORY: RefCell<InstructionInfoFactory> = RefCell::new(InstructionInfoFactory::new());
+    static MANUAL: RefCell<Manual> = RefCell::new(Manual::new());
 }
 
 /// A block is translated.
@@ -18,20 +18,20 @@ pub extern "C" fn block(_: Id, block: *mut Block) {
     let Some(emulator) = api::functions() else {
         return;
     };
-    FACTORY.with(|factory| {
-        let Ok(mut factory) = factory.try_borrow_mut() else {
+    MANUAL.with(|manual| {
+        let Ok(mut manual) = manual.try_borrow_mut() else {
             return;
         };
         for i in 0..(emulator.count)(block) {
             let instruction = (emulator.instruction)(block, i);
             if !instruction.is_null() {
-                one(emulator, instruction, &mut factory);
+                one(emulator, instruction, &mut manual);
             }
         }
     });
 }
 
-fn one(emulator: &Functions, instruction: *mut Instruction, factory: &mut InstructionInfoFactory) {
+fn one(emulator: &Functions, instruction: *mut Instruction, manual: &mut Manual) {
     let address = (emulator.address)(instruction);
     let (start, count) = ((emulator.bytes)(instruction), (emulator.size)(instruction));
     if start.is_null() {
@@ -52,7 +52,7 @@ fn one(emulator: &Functions, instruction: *mut Instruction, factory: &mut Instru
     if guest::is_announcer(address) {
         return;
     }
-    match effect(bytes, address, factory) {
+    match effect(bytes, address, manual) {
         Effect::None => {}
         Effect::Fence => of.before(accesses::fence),
         Effect::Atomic(bytes) => {
