@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use sunder_findings::{examples, json_schema};
 
 fn published() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../../docs/schema/sunder-findings-1.json")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/schema/sunder-findings-1.json")
 }
 
 fn validator() -> jsonschema::Validator {
