@@ -56,7 +56,7 @@ fn a_global_that_generated_code_shares_is_named() {
                 // No function or line of that code is known; only its address.
                 for site in &finding.sites {
                     assert!(site.line.is_none() && site.file.is_none(), "{site:?}");
-                    assert!(site.address.starts_with("0x"), "{site:?}");
+                    assert_ne!(site.address.0, 0, "{site:?}");
                 }
                 Ok(())
             });

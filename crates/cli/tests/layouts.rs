@@ -213,7 +213,7 @@ fn a_moved_block_is_named_as_it_was_recorded() {
     };
     assert_eq!(finding.simulated.map(|s| s.false_sharing), Some(FALSE));
     let neighbour = finding.neighbour.as_ref().expect("two blocks");
-    let mut starts = [&finding.object.address, &neighbour.address];
+    let mut starts = [finding.object.address, neighbour.address].map(|at| at.to_string());
     starts.sort();
     assert_eq!(starts, ["0x10010", "0x10030"]);
     assert_eq!(finding.object.size, Some(8));

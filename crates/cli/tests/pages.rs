@@ -71,7 +71,7 @@ fn the_two_that_meet_on_a_page_are_told_with_what_each_cost_the_other() {
     let [page] = &finding.lines[..] else {
         panic!("{:?}", finding.lines);
     };
-    assert_eq!(page.address, "0x10000");
+    assert_eq!(page.address.to_string(), "0x10000");
     let runs: Vec<_> = page.words.iter().map(|w| (w.offset, w.size)).collect();
     assert_eq!(runs, [(0x10, 8), (0x808, 8)]);
     let [site] = &finding.sites[..] else {

@@ -393,7 +393,7 @@ fn a_result_with_wrapped_allocations_is_not_refused() {
     let frame = |function: &str, offset: &str| sunder_findings::Frame {
         function: function.into(),
         module: Some(path.clone()),
-        offset: Some(offset.into()),
+        offset: Some(offset.parse().expect("an address")),
         ..sunder_findings::Frame::default()
     };
     let file = result("protect-wrapped.json", &program, &[&[1], &[2]]);

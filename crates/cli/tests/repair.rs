@@ -105,7 +105,7 @@ fn a_dry_run_only_says_what_would_be_moved() {
     assert!(repair.dry_run);
     let moved = repair.moved.first().expect("it would be moved");
     assert_eq!(moved.faults, 0);
-    assert!(moved.groups.iter().all(|g| g.to.is_empty()), "{moved:#?}");
+    assert!(moved.groups.iter().all(|g| g.to.is_none()), "{moved:#?}");
     assert!(run.stderr.contains("would have moved"), "{}", run.stderr);
 }
 

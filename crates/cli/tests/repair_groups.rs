@@ -4,7 +4,7 @@
 
 mod support;
 
-use sunder_findings::Moved;
+use sunder_findings::{Moved, MovedGroup};
 use support::repaired::{Run, repaired, strings, until_moved, workload};
 use support::targets;
 
@@ -54,11 +54,6 @@ const CASES: [Case; 5] = [
     },
 ];
 
-fn number(text: &str) -> u64 {
-    let digits = text.strip_prefix("0x").expect("an address");
-    u64::from_str_radix(digits, 16).expect("an address")
-}
-
 impl Case {
     fn run(&self, times: u64) -> Run {
         let (arguments, native) = workload(self.name, self.threads, 2 * times);
@@ -72,12 +67,13 @@ impl Case {
     /// Checks that the bytes are grouped by the threads that use them.
     fn check(&self, moved: &Moved) {
         for group in &moved.groups {
-            let from = number(&group.from) % 64;
+            let from = group.from.0 % 64;
             let stay = from >= self.stays.end || from + group.bytes <= self.stays.start;
             assert!(stay, "{}: {moved:#?}", self.name);
         }
         // No two groups on one line.
-        let mut lines: Vec<u64> = moved.groups.iter().map(|g| number(&g.to) / 64).collect();
+        let to = |group: &MovedGroup| group.to.expect("an address").0;
+        let mut lines: Vec<u64> = moved.groups.iter().map(|g| to(g) / 64).collect();
         lines.dedup();
         assert_eq!(lines.len(), moved.groups.len(), "{moved:#?}");
     }

@@ -14,14 +14,10 @@ const MOST_MISSED: u32 = 3;
 
 /// The byte range of each group of the first page that moved.
 fn groups(moved: &Moved) -> Vec<Range<u64>> {
-    let number = |text: &str| {
-        let digits = text.strip_prefix("0x").expect("an address");
-        u64::from_str_radix(digits, 16).expect("an address")
-    };
-    let page = number(&moved.address);
+    let page = moved.address.0;
     let groups = moved.groups.iter();
     groups
-        .map(|g| number(&g.from) - page..number(&g.from) - page + g.bytes)
+        .map(|g| g.from.0 - page..g.from.0 - page + g.bytes)
         .collect()
 }
 

@@ -45,7 +45,7 @@ fn result_with(name: &str, program: &Path, stack: &[(&str, &str)]) -> PathBuf {
     let allocation = stack.iter().map(|(function, offset)| Frame {
         function: (*function).into(),
         module: Some(path.clone()),
-        offset: Some((*offset).into()),
+        offset: Some(offset.parse().expect("an address")),
         ..Frame::default()
     });
     let findings = Findings {

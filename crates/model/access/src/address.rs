@@ -2,6 +2,7 @@
 //! of different spaces never share a type.
 
 use core::fmt;
+use core::str::FromStr;
 
 macro_rules! address_type {
     ($(#[$doc:meta])* $name:ident) => {
@@ -22,7 +23,37 @@ macro_rules! address_type {
                 write!(f, "{:#x}", self.0)
             }
         }
+
+        /// Reads what `Display` writes.
+        impl FromStr for $name {
+            type Err = NotAnAddress;
+
+            fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+                number(text).map(Self).ok_or(NotAnAddress)
+            }
+        }
     };
+}
+
+/// A text that is no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAnAddress;
+
+impl fmt::Display for NotAnAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an address is `0x` and at most 16 hexadecimal digits")
+    }
+}
+
+impl core::error::Error for NotAnAddress {}
+
+/// The number that is written as `0x` and hexadecimal digits.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x")?;
+    // `from_str_radix` takes a sign.
+    let is_plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = u64::from_str_radix(digits, 16).ok()?;
+    is_plain.then_some(number)
 }
 
 address_type! {
@@ -32,6 +63,10 @@ address_type! {
 address_type! {
     /// A virtual address of an instruction in the target.
     CodeAddress
+}
+address_type! {
+    /// An address as an ELF file has it, before loading adds the bias.
+    LinkAddress
 }
 
 /// A thread of the target, by its kernel thread id.
@@ -110,6 +145,29 @@ mod tests {
         assert!(!a.overlaps(Span::new(Address(72), 8)));
         assert!(!a.overlaps(Span::new(Address(64), 0)));
         assert!(a.contains(Address(71)) && !a.contains(Address(72)));
+    }
+
+    #[test]
+    fn an_address_is_read_as_it_is_written() {
+        use alloc::string::ToString;
+        for number in [0, 1, 0x55e3_0000_1040, u64::MAX] {
+            let address = Address(number);
+            assert_eq!(address.to_string().parse(), Ok(address));
+        }
+        for bad in [
+            "",
+            "0x",
+            "55e3",
+            "0X1",
+            "0x+1",
+            "0x 1",
+            "0x1g",
+            "-0x1",
+            "0x10000000000000000",
+            "\u{1b}[2J",
+        ] {
+            assert_eq!(bad.parse::<Address>(), Err(NotAnAddress), "{bad:?}");
+        }
     }
 
     #[test]

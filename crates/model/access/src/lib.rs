@@ -12,7 +12,9 @@ mod address;
 mod granule;
 mod mapping;
 
-pub use address::{Address, CodeAddress, ProcessId, Span, ThreadId, Time};
+pub use address::{
+    Address, CodeAddress, LinkAddress, NotAnAddress, ProcessId, Span, ThreadId, Time,
+};
 pub use granule::{ByteMask, Granule, InvalidGranule};
 pub use mapping::{Mapping, Mappings};
 

@@ -275,6 +275,69 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_is_none_is_refused_and_shown_harmlessly() {
+        let good = serde_json::to_value(examples::report()).expect("finite");
+        for place in [
+            "/findings/0/object/address",
+            "/findings/0/lines/0/address",
+            "/findings/0/sites/0/address",
+        ] {
+            let long = "x".repeat(1000);
+            for bad in ["", "55e3", "0x", "0x+1", "\u{1b}[2J</script>\n", &long] {
+                let mut value = good.clone();
+                *value.pointer_mut(place).expect("it is there") = Value::from(bad);
+                let said = error(&value.to_string());
+                assert!(said.contains("damaged: "), "{place} {bad:?}: {said}");
+                assert!(said.contains("is no address"), "{place} {bad:?}: {said}");
+                assert!(said.len() < 200, "{said}");
+                assert!(!said.contains(|c: char| c.is_control()), "{said:?}");
+            }
+            let mut value = good.clone();
+            *value.pointer_mut(place).expect("it is there") = Value::from(16);
+            assert!(error(&value.to_string()).contains("damaged: "), "{place}");
+        }
+    }
+
+    /// What no version wrote in another way reads back as the same bytes.
+    #[test]
+    fn addresses_that_are_missing_keep_their_text() {
+        let repair = crate::Repair {
+            moved: vec![crate::Moved {
+                address: crate::Address(0x7000),
+                groups: vec![crate::MovedGroup {
+                    from: crate::Address(0x7010),
+                    ..crate::MovedGroup::default()
+                }],
+                ..crate::Moved::default()
+            }],
+            refused: vec![crate::Unrepaired::default()],
+            ..crate::Repair::default()
+        };
+        let value = serde_json::to_value(&repair).expect("finite");
+        assert_eq!(value["moved"][0]["address"], "0x7000");
+        assert_eq!(value["moved"][0]["groups"][0]["from"], "0x7010");
+        assert_eq!(value["moved"][0]["groups"][0]["to"], "");
+        assert_eq!(value["refused"][0]["address"], "");
+        let read: crate::Repair = serde_json::from_value(value).expect("just written");
+        assert_eq!(read, repair);
+    }
+
+    #[test]
+    fn a_frame_may_have_no_offset() {
+        for (text, wanted) in [
+            ("", None),
+            (",\"offset\":null", None),
+            (",\"offset\":\"0x12f4\"", Some(crate::LinkAddress(0x12f4))),
+        ] {
+            let text = format!(
+                "{{\"function\":\"f\",\"file\":null,\"line\":null,\"inlined\":false,\"module\":null{text}}}"
+            );
+            let frame: crate::Frame = serde_json::from_str(&text).expect("a frame");
+            assert_eq!(frame.offset, wanted);
+        }
+    }
+
+    #[test]
     fn a_missing_file_is_named() {
         let said = Findings::open(Path::new("/nowhere/result.json"))
             .expect_err("it is not there")

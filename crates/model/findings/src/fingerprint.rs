@@ -92,6 +92,7 @@ fn digest(parts: &[String]) -> String {
 mod tests {
     use super::*;
     use crate::examples;
+    use sunder_access::Address;
 
     #[test]
     fn addresses_threads_and_ranks_do_not_matter() {
@@ -99,10 +100,10 @@ mod tests {
         let mut two = one.clone();
         two.rank = 9;
         two.cost_percent = 1.0;
-        two.object.address = "0x7000".into();
+        two.object.address = Address(0x7000);
         two.object.size = Some(9999);
         for line in &mut two.lines {
-            line.address = "0x7000".into();
+            line.address = Address(0x7000);
             for word in &mut line.words {
                 word.field = word
                     .field

@@ -7,6 +7,7 @@
 //! the target or at raw accesses.
 #![forbid(unsafe_code)]
 
+mod address;
 mod comparison;
 #[cfg(feature = "examples")]
 pub mod examples;
@@ -29,3 +30,4 @@ pub use repair::{
 pub use schema::*;
 pub use simulation::*;
 pub use subject::{file_name, normalized_field};
+pub use sunder_access::{Address, CodeAddress, LinkAddress};

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sunder_access::Address;
 
 /// What a live repair did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,7 +23,9 @@ pub struct Moved {
     /// The object on these pages that cost most.
     pub object: String,
     /// The first page, in hexadecimal.
-    pub address: String,
+    #[serde(with = "crate::address::known")]
+    #[schemars(with = "String")]
+    pub address: Address,
     /// Bytes of the pages.
     pub bytes: u64,
     /// The groups of bytes that were taken apart.
@@ -99,9 +102,13 @@ pub struct Move {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MovedGroup {
     /// Where they were, in hexadecimal.
-    pub from: String,
+    #[serde(with = "crate::address::known")]
+    #[schemars(with = "String")]
+    pub from: Address,
     /// Where they went; empty if they did not.
-    pub to: String,
+    #[serde(with = "crate::address::or_empty")]
+    #[schemars(with = "String")]
+    pub to: Option<Address>,
     /// How many.
     pub bytes: u64,
     /// The threads that use them, by number.
@@ -142,7 +149,9 @@ pub struct Unrepaired {
     /// The object.
     pub object: String,
     /// Its first contended line, in hexadecimal.
-    pub address: String,
+    #[serde(with = "crate::address::or_empty")]
+    #[schemars(with = "String")]
+    pub address: Option<Address>,
     /// Why.
     pub reason: String,
 }

@@ -8,6 +8,7 @@ use crate::simulation::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sunder_access::{Address, CodeAddress, LinkAddress};
 
 /// The name that every result file carries.
 pub const SCHEMA: &str = "sunder-findings";
@@ -259,7 +260,9 @@ pub struct Object {
     /// For arrays, the size of one element in bytes, where known.
     pub element_size: Option<u64>,
     /// Its first byte, `0x…`.
-    pub address: String,
+    #[serde(with = "crate::address::known")]
+    #[schemars(with = "String")]
+    pub address: Address,
     /// Where it was declared, for variables.
     pub declared: Option<Location>,
     /// For heap objects the call stack of the allocation, innermost first;
@@ -319,8 +322,13 @@ pub struct Frame {
     pub module: Option<String>,
     /// Where the call returns to, `0x…`: the address less what the loader added
     /// to the file's own; the same for functions inlined into each other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offset: Option<String>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "crate::address::or_null"
+    )]
+    #[schemars(with = "Option<String>")]
+    pub offset: Option<LinkAddress>,
 }
 
 /// A thread of the program.
@@ -347,7 +355,9 @@ pub struct ProcessName {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Line {
     /// Its first byte, `0x…`.
-    pub address: String,
+    #[serde(with = "crate::address::known")]
+    #[schemars(with = "String")]
+    pub address: Address,
     /// Position of the line's first byte relative to the object's first; negative
     /// if the object starts inside the line.
     pub object_offset: Option<i64>,
@@ -410,7 +420,9 @@ pub struct Site {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<String>,
     /// The instruction's address, `0x…`.
-    pub address: String,
+    #[serde(with = "crate::address::known")]
+    #[schemars(with = "String")]
+    pub address: CodeAddress,
     /// The file that holds the code.
     pub module: Option<String>,
     /// The fields that it touches; on pages, the objects.

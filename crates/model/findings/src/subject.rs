@@ -186,11 +186,6 @@ impl Object {
             .or(self.type_name.as_deref())
             .unwrap_or_else(|| self.kind.words())
     }
-
-    /// The first byte as a number; `None` for text that is no address.
-    pub fn start(&self) -> Option<u64> {
-        u64::from_str_radix(self.address.strip_prefix("0x")?, 16).ok()
-    }
 }
 
 impl ObjectKind {

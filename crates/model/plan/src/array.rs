@@ -72,12 +72,7 @@ impl<'a> Array<'a> {
     /// Phoenix's linear_regression (SHERIFF section 6.1).
     fn start_on_a_line(&self, element: u64) -> Advice {
         let line = self.layout.line_size;
-        let offset = self
-            .layout
-            .finding
-            .object
-            .start()
-            .map_or(0, |a| a % u64::from(line));
+        let offset = self.layout.finding.object.address.0 % u64::from(line);
         let start = if offset == 0 {
             "nothing makes the array start where a line does".to_owned()
         } else {

@@ -114,8 +114,9 @@ impl<'a> Layout<'a> {
             && self
                 .finding
                 .object
-                .start()
-                .is_some_and(|a| a % u64::from(self.line_size) == 0)
+                .address
+                .0
+                .is_multiple_of(u64::from(self.line_size))
     }
 
     /// Bytes from one element to the next: from naming, else from type and size, else from the

@@ -31,7 +31,7 @@ fn global(name: &str, of: &str, size: u64, file: &str, words: Vec<Word>) -> Find
         name: Some(name.into()),
         type_name: Some(of.into()),
         size: Some(size),
-        address: "0x1000".into(),
+        address: Address(0x1000),
         declared: Some(Location {
             file: file.into(),
             line: Some(5),
@@ -229,7 +229,7 @@ fn slices_of_an_array_are_rounded_to_lines() {
         "up to a line less one element"
     );
     assert!(!all[0].text.contains("To start it"), "it starts on a line");
-    finding.object.address = "0x1010".into();
+    finding.object.address = Address(0x1010);
     assert_says(
         &advise(&finding, 64)[0],
         &["To start it on a line, declare `cost` with `_Alignas(64)`"],
@@ -384,7 +384,7 @@ fn neighbouring_variables_are_both_aligned() {
     );
     let mut other = finding.object.clone();
     other.name = Some("consumed".into());
-    other.address = "0x1008".into();
+    other.address = Address(0x1008);
     finding.neighbour = Some(other);
     let all = advise(&finding, 64);
     assert_eq!(fixes(&all), [Fix::Align]);
@@ -500,7 +500,7 @@ fn latent_findings_say_when() {
     let mut moved = examples::linear_regression();
     moved.latent = true;
     moved.latent_on = Some(LatentOn::StartOffset(16));
-    moved.object.address = "0x1000".into();
+    moved.object.address = Address(0x1000);
     let all = advise(&moved, 64);
     assert_eq!(fixes(&all), [Fix::Allocate], "hoisting would win nothing");
     assert_says(&all[0], &["nothing guarantees", "at byte 16 of a line"]);

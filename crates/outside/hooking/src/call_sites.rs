@@ -6,7 +6,7 @@
 use crate::unwind::{Rule, Unwinder};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use sunder_findings::{Findings, Frame, Object, ObjectKind, Sharing};
+use sunder_findings::{Findings, Frame, LinkAddress, Object, ObjectKind, Sharing};
 
 /// Wrappers that are looked through.
 const MOST_WRAPPERS: usize = 24;
@@ -119,11 +119,7 @@ impl Place<'_> {
 fn places<'a>(object: &'a Object, program: Option<&str>) -> Vec<Place<'a>> {
     let mut places: Vec<Place<'a>> = Vec::new();
     for frame in &object.allocation {
-        let (Some(offset), Some(file)) = (&frame.offset, &frame.module) else {
-            break;
-        };
-        let digits = offset.strip_prefix("0x").unwrap_or(offset);
-        let Ok(offset) = u64::from_str_radix(digits, 16) else {
+        let (Some(LinkAddress(offset)), Some(file)) = (frame.offset, &frame.module) else {
             break;
         };
         // Such a name would be two in the list.
@@ -213,7 +209,7 @@ mod tests {
         Frame {
             function: function.into(),
             module: Some(PROGRAM.into()),
-            offset: offset.map(str::to_owned),
+            offset: offset.map(|text| text.parse().expect("an address")),
             ..Frame::default()
         }
     }

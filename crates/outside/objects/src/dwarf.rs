@@ -5,7 +5,7 @@
 
 use crate::debug_file::{self, Found};
 use crate::die::UnitIndex;
-use crate::image::{Elf, Image, LinkAddress, open_regular};
+use crate::image::{Elf, Image, open_regular};
 use crate::options::NameOptions;
 use crate::split::SplitFiles;
 use gimli::{
@@ -16,6 +16,7 @@ use object::{Object, ObjectSection, ReadCache};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use sunder_access::LinkAddress;
 
 /// How debug sections are read; the bytes are leaked, see the crate's header.
 pub(crate) type Bytes = EndianSlice<'static, LittleEndian>;

@@ -16,7 +16,7 @@ pub(crate) use takers::{Argument, Call};
 use crate::answer::Storage;
 use crate::blocks::{Block, blocks};
 use crate::die::StaticPlace;
-use crate::image::{Image, LinkAddress};
+use crate::image::Image;
 use crate::locals::{Local, Place};
 use crate::module::Debug;
 use crate::types::{Shape, TypeId};
@@ -26,6 +26,7 @@ use iced_x86::{
     Register,
 };
 use std::collections::{HashMap, HashSet};
+use sunder_access::LinkAddress;
 
 /// The registers that a call leaves alone (System V ABI): rbx, rsp, rbp, r12-15.
 const PRESERVED: [usize; 7] = [3, 4, 5, 12, 13, 14, 15];

@@ -7,14 +7,13 @@ use crate::answer::{
     CodeFrame, Declared, ObjectContext, ObjectKind, ObjectName, StackFrame, TypeHandle,
 };
 use crate::globals::declared;
-use crate::image::LinkAddress;
 use crate::locals::{Local, Place};
 use crate::module::Debug;
 use crate::names::Names;
 use crate::path;
 use crate::types::{TypeId, TypeTable};
 use std::collections::HashSet;
-use sunder_access::Address;
+use sunder_access::{Address, LinkAddress};
 
 /// The encoding numbers of the registers that a [`StackFrame`] has.
 const RSP: usize = 4;

@@ -12,13 +12,10 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use sunder_access::LinkAddress;
 
 /// An ELF file that is being read; sections are read when they are needed.
 pub(crate) type Elf<'a> = ElfFile64<'a, LittleEndian, &'a ReadCache<File>>;
-
-/// An address in the ELF file, before the loader adds the bias.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct LinkAddress(pub(crate) u64);
 
 /// Why a file gives no names.
 #[derive(Debug, thiserror::Error)]

@@ -6,13 +6,14 @@ use crate::die::StaticPlace;
 use crate::dwarf::{DebugInfo, DieRef};
 use crate::flow::{self, Answers, Call, Function};
 use crate::globals::{Globals, Variable};
-use crate::image::{Image, LinkAddress};
+use crate::image::Image;
 use crate::locals::{self, Local, Place};
 use crate::options::NameOptions;
 use crate::types::{TypeId, TypeTable};
 use crate::value::Touched;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use sunder_access::LinkAddress;
 
 /// Registers of the first two arguments (System V ABI), as x86-64 numbers them.
 const RDI: usize = 7;

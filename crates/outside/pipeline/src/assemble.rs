@@ -169,7 +169,7 @@ fn join_lines(
             shown.insert(
                 verdict.line.0,
                 findings::Line {
-                    address: verdict.line.to_string(),
+                    address: verdict.line,
                     object_offset,
                     interleavings_per_second: verdict.interleavings_per_second,
                     words: line.words,

@@ -62,7 +62,7 @@ pub fn predict(
         move_start(&process.judge, prediction, threshold);
     }
     let is_known = |o: &ObjectName| {
-        let start = o.start.to_string();
+        let start = o.start;
         known.iter().any(|f| {
             f.sharing != Sharing::True
                 && (f.object.address == start
@@ -134,7 +134,7 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
         lines
             .entry(base)
             .or_insert_with(|| findings::Line {
-                address: base.to_string(),
+                address: base,
                 object_offset: Some(base.0.wrapping_sub(object.start.0) as i64),
                 ..findings::Line::default()
             })

@@ -4,7 +4,7 @@
 
 use crate::process::Process;
 use std::collections::HashMap;
-use sunder_access::{Address, CodeAddress, Kind};
+use sunder_access::{Address, CodeAddress, Kind, LinkAddress};
 use sunder_findings as findings;
 use sunder_objects::{
     CodeFrame, ObjectContext, ObjectKind, ObjectName, Storage, TypeHandle, is_c_library,
@@ -348,7 +348,7 @@ fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) ->
         },
         threads: site.threads.iter().map(|t| t.0).collect(),
         accesses: site.count,
-        address: site.instruction.to_string(),
+        address: site.instruction,
         fields,
         ..at_frame(frame)
     }
@@ -400,7 +400,7 @@ fn lock_sites<'a>(
             sites.push(findings::Site {
                 kind: findings::AccessKind::Atomic,
                 calls: Some(call.callee),
-                address: call.code.to_string(),
+                address: call.code,
                 fields: word.field.clone().into_iter().collect(),
                 ..at_frame(frame)
             });
@@ -497,7 +497,7 @@ pub fn show_object(process: &Process, name: &ObjectName, seen: Option<&Seen>) ->
             .map(|s| s.size)
             .or(name.element_size)
             .filter(|&s| s > 0),
-        address: name.start.to_string(),
+        address: name.start,
         declared: name.declared.as_ref().map(|d| findings::Location {
             file: d.file.clone(),
             line: d.line,
@@ -511,7 +511,7 @@ pub fn show_object(process: &Process, name: &ObjectName, seen: Option<&Seen>) ->
                 line: f.line,
                 inlined: f.inlined,
                 module: f.module.clone(),
-                offset: f.offset.map(|offset| format!("{offset:#x}")),
+                offset: f.offset.map(LinkAddress),
             })
             .collect(),
         thread: name.thread.map(|t| process.threads.label(t)),

@@ -141,7 +141,7 @@ impl Shared {
         processes: &[Process],
         start: Time,
         end: Time,
-    ) -> (Assembled, HashSet<String>) {
+    ) -> (Assembled, HashSet<Address>) {
         for process in processes {
             self.space.threads.take_names(&process.threads);
         }
@@ -163,7 +163,7 @@ impl Shared {
             ids.len() > 1
         });
         let lines = all.findings.iter().flat_map(|f| &f.lines);
-        let lines = lines.map(|l| l.address.clone()).collect();
+        let lines = lines.map(|l| l.address).collect();
         (all, lines)
     }
 
@@ -173,15 +173,11 @@ impl Shared {
         &mut self,
         mappings: &Mappings,
         finding: &Finding,
-        told: &HashSet<String>,
+        told: &HashSet<Address>,
     ) -> bool {
         let is_told = |line: &findings::Line| {
-            let digits = line.address.trim_start_matches("0x");
-            let Ok(address) = u64::from_str_radix(digits, 16).map(Address) else {
-                return false;
-            };
-            let mapping = mappings.at(address).filter(|m| is_common(m));
-            mapping.is_some_and(|m| told.contains(&self.place(m, address).to_string()))
+            let mapping = mappings.at(line.address).filter(|m| is_common(m));
+            mapping.is_some_and(|m| told.contains(&self.place(m, line.address)))
         };
         !told.is_empty() && !finding.lines.is_empty() && finding.lines.iter().all(is_told)
     }

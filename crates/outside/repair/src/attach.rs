@@ -76,7 +76,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
     let looked = repairer
         .begins(process)
         .and_then(|()| look.go_on(options.duration, &mut |live| repairer.step(live)));
-    let mut repair = repairer.finish();
+    let mut repair = repairer.finish(&mut |_| None);
     let left = repairer.leave();
     looked?;
     let mut findings = look.finish();

@@ -48,10 +48,9 @@ impl Proposal {
             .collect()
     }
 
-    /// Whether an address, in hexadecimal, lies on its pages.
-    pub fn holds(&self, address: &str) -> bool {
-        let digits = address.strip_prefix("0x").unwrap_or_default();
-        u64::from_str_radix(digits, 16).is_ok_and(|at| at.wrapping_sub(self.page) < self.len)
+    /// Whether an address lies on its pages.
+    pub fn holds(&self, address: Address) -> bool {
+        address.0.wrapping_sub(self.page) < self.len
     }
 }
 
@@ -267,7 +266,7 @@ impl Chooser {
             }
             Err(reason) => Look::Leave(Unrepaired {
                 object: called(process, first),
-                address: format!("{line:#x}"),
+                address: Some(Address(line)),
                 reason,
             }),
         }

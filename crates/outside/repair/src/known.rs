@@ -150,7 +150,7 @@ impl Known {
         });
         absent.chain(left_out).map(|(object, reason)| Unrepaired {
             object,
-            address: String::new(),
+            address: None,
             reason,
         })
     }

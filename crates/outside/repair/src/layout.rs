@@ -18,10 +18,10 @@ pub fn groups_of(proposal: &Proposal, at: Option<u64>) -> Vec<MovedGroup> {
     let groups = proposal.groups.iter().enumerate();
     groups
         .map(|(n, group)| MovedGroup {
-            from: format!("{:#x}", proposal.page + group.offset),
+            from: Address(proposal.page + group.offset),
             to: match (at, layout.get(n)) {
-                (Some(at), Some(to)) => format!("{:#x}", at + to),
-                _ => String::new(),
+                (Some(at), Some(to)) => Some(Address(at + to)),
+                _ => None,
             },
             bytes: group.size,
             threads: group.threads.iter().copied().collect(),

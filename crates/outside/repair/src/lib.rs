@@ -48,7 +48,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
-use sunder_access::{Address, Mappings, ProcessId, Span, Time};
+use sunder_access::{Address, CodeAddress, Mappings, ProcessId, Span, Time};
 use sunder_findings::{Findings, MovedGroup, Repair, Unrepaired};
 use sunder_hooking::Calls;
 use sunder_live::{
@@ -143,11 +143,9 @@ pub fn run(options: &Options) -> Result<Outcome> {
         threshold: None,
     };
     let (mut findings, exit) = observe_with(&what, &mut repairer)?;
-    let mappings = repairer.mappings.clone();
-    let mut repair = repairer.finish();
-    if options.detail == Detail::Report {
-        tell::name_code(&mut repair, mappings);
-    }
+    let wanted = options.detail == Detail::Report;
+    let mut names = wanted.then(|| tell::code_names(repairer.mappings.clone()));
+    let mut repair = repairer.finish(&mut |at| names.as_mut().and_then(|name| name(at)));
     tell::name(&mut repair, &findings);
     let others = findings.limits.iter().any(|limit| limit == LEFT_OUT);
     let lines = tell::tell(&repair, others);
@@ -270,7 +268,8 @@ impl LiveRemedy for Repairer {
             }
             Look::Move(proposal) => {
                 // It was shared in another way when it was left alone.
-                self.refused.retain(|r| !proposal.holds(&r.address));
+                self.refused
+                    .retain(|r| !r.address.is_some_and(|at| proposal.holds(at)));
                 let before = std::mem::take(&mut self.gauge).end();
                 // As it was moved before, it is not moved any more.
                 let (page, end) = (proposal.page, proposal.page + proposal.len);
@@ -424,7 +423,7 @@ impl Repairer {
     fn begin(&mut self, proposal: Proposal, before: Windows) {
         let refuse = |proposal: &Proposal, reason: String| Unrepaired {
             object: proposal.object.clone(),
-            address: format!("{:#x}", proposal.page),
+            address: Some(Address(proposal.page)),
             reason,
         };
         let groups = groups_of(&proposal, None);
@@ -632,8 +631,8 @@ impl Repairer {
         }
     }
 
-    /// What was done.
-    fn finish(&mut self) -> Repair {
+    /// What was done. `function` names code that was copied.
+    fn finish(&mut self, function: &mut dyn FnMut(CodeAddress) -> Option<String>) -> Repair {
         let ready = self.file.control().ready.load(Acquire);
         let preloaded = matches!(self.entry, Entry::Preloaded(_));
         if preloaded && ready != READY && self.attempts.is_empty() {
@@ -659,7 +658,7 @@ impl Repairer {
             if let Some((_, area)) = area {
                 attempt.follow(area, now);
             }
-            match outcome(attempt, area, self.server.as_ref(), self.started) {
+            match outcome(attempt, area, self.server.as_ref(), self.started, function) {
                 Ok(moved) => repair.moved.push(moved),
                 Err(refused) => repair.refused.push(refused),
             }

@@ -3,13 +3,13 @@
 use super::attempt::{Attempt, Stay};
 use super::serve::Server;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use sunder_access::Time;
+use sunder_access::{Address, CodeAddress, Time};
 use sunder_findings::{Move, Moved, Progress, RolledBack, ThreadProgress, Unrepaired};
 use sunder_plan::progress::WORTH_KEEPING;
 use sunder_wire::remap::{self, Area, BY_INSTRUCTION, BY_TOOL, FREE, REFUSED, ROLLING_BACK};
 
 /// What became of an attempt; `area` is its area, none in a dry run. Times count from
-/// `started`.
+/// `started`. `function` names code that was copied.
 ///
 /// # Errors
 /// If it was never moved, why.
@@ -18,12 +18,13 @@ pub fn outcome(
     area: Option<(usize, &Area)>,
     server: Option<&Server>,
     started: Time,
+    function: &mut dyn FnMut(CodeAddress) -> Option<String>,
 ) -> Result<Moved, Unrepaired> {
     let proposal = &attempt.proposal;
     let seconds = |time: u64| Time(time).since(started) as f64 / 1e9;
     let mut moved = Moved {
         object: proposal.object.clone(),
-        address: format!("{:#x}", proposal.page),
+        address: Address(proposal.page),
         bytes: proposal.len,
         groups: attempt.groups.clone(),
         cost_percent: proposal.cost_share * 100.0,
@@ -37,7 +38,7 @@ pub fn outcome(
     if attempt.stays.is_empty() {
         return Err(Unrepaired {
             object: proposal.object.clone(),
-            address: moved.address,
+            address: Some(moved.address),
             reason: attempt
                 .hindrance
                 .clone()
@@ -48,7 +49,8 @@ pub fn outcome(
     moved.code = code
         .into_iter()
         .map(|(at, mut code)| {
-            code.function = format!("{at:#x}");
+            let at = CodeAddress(at);
+            code.function = function(at).unwrap_or_else(|| at.to_string());
             code
         })
         .collect();

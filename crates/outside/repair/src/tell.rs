@@ -11,14 +11,14 @@ use sunder_objects::{NameOptions, Names};
 pub fn name(repair: &mut Repair, findings: &Findings) {
     let on = |from: u64, to: u64| {
         let on = |f: &&Finding| {
-            let mut lines = f.lines.iter().filter_map(|l| number(&l.address));
-            lines.any(|line| (from..to).contains(&line))
+            let mut lines = f.lines.iter();
+            lines.any(|line| (from..to).contains(&line.address.0))
         };
         findings.findings.iter().find(on)
     };
     for moved in &mut repair.moved {
-        let first = number(&moved.address);
-        if let Some(finding) = first.and_then(|first| on(first, first + moved.bytes)) {
+        let first = moved.address.0;
+        if let Some(finding) = on(first, first + moved.bytes) {
             moved.object = finding.object.short_name().to_owned();
             moved.fix = finding.advice.first().map(|advice| advice.text.clone());
         }
@@ -31,26 +31,19 @@ pub fn name(repair: &mut Repair, findings: &Findings) {
     }
 }
 
-/// Gives functions whose code was copied their names, by where they lie.
-pub fn name_code(repair: &mut Repair, mappings: Mappings) {
+/// Names for the functions whose code was copied, by where they lie in a program with
+/// `mappings`.
+pub fn code_names(mappings: Mappings) -> impl FnMut(CodeAddress) -> Option<String> {
     let mut names = Names::new(NameOptions::default());
     names.set_mappings(mappings);
-    for code in repair.moved.iter_mut().flat_map(|moved| &mut moved.code) {
-        let frames = number(&code.function).map(|at| names.frames(CodeAddress(at)));
-        // The last is the one that others are inlined into.
-        let function = frames.and_then(|all| Some(all.last()?.function.clone()));
-        code.function = function.unwrap_or_else(|| code.function.clone());
-    }
+    // The last is the one that others are inlined into.
+    move |at| Some(names.frames(at).last()?.function.clone())
 }
 
 /// The line for whose sake something was left alone.
 pub fn line_of(left: &Unrepaired) -> Option<Span> {
-    let line = number(&left.address)? & !(LINE - 1);
+    let line = left.address?.0 & !(LINE - 1);
     Some(Span::new(Address(line), LINE))
-}
-
-fn number(text: &str) -> Option<u64> {
-    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 /// What was gained, moved, refused and put back, a line each at most. `others` says that the

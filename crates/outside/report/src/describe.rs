@@ -600,7 +600,7 @@ pub(crate) fn site_place(site: &Site) -> String {
     match site.line {
         Some(line) => line.to_string(),
         None if site.function.contains("+0x") => String::new(),
-        None => clean(&site.address),
+        None => site.address.to_string(),
     }
 }
 

@@ -21,7 +21,6 @@ fn hostile() -> Findings {
     let mut finding = examples::linear_regression();
     finding.object.name = Some(bad());
     finding.object.type_name = Some(bad());
-    finding.object.address = bad();
     for frame in &mut finding.object.allocation {
         frame.function = bad();
         frame.file = Some(bad());
@@ -36,10 +35,8 @@ fn hostile() -> Findings {
         }
         site.fields = vec![bad()];
         site.line = None;
-        site.address = bad();
     }
     for line in &mut finding.lines {
-        line.address = bad();
         for word in &mut line.words {
             word.field = Some(bad());
             word.threads[0].name = Some(bad());

@@ -54,7 +54,6 @@ fn hostile() -> Finding {
         word.field = Some(bad.into());
         word.threads[0].name = Some(bad.into());
     }
-    finding.lines[0].address = bad.into();
     finding
 }
 

@@ -425,12 +425,12 @@ pub fn latent() -> Finding {
 /// A heap block of a stripped program, whose only names are offsets.
 pub fn no_debug_info() -> Finding {
     let start = 0x7fff_f000_0d40_u64;
-    let at = |function: &str, address: &str, threads: &[u32]| Site {
+    let at = |function: &str, address: u64, threads: &[u32]| Site {
         function: function.to_owned(),
         kind: AccessKind::Update,
         threads: threads.to_vec(),
         accesses: 400,
-        address: address.to_owned(),
+        address: CodeAddress(address),
         module: Some("/usr/bin/mystery".to_owned()),
         ..Site::default()
     };
@@ -438,11 +438,11 @@ pub fn no_debug_info() -> Finding {
         rank: 1,
         object: Object {
             kind: ObjectKind::Unknown,
-            address: format!("{start:#x}"),
+            address: Address(start),
             ..Object::default()
         },
         lines: vec![Line {
-            address: format!("{start:#x}"),
+            address: Address(start),
             object_offset: None,
             interleavings_per_second: 61_000.0,
             words: vec![
@@ -451,8 +451,8 @@ pub fn no_debug_info() -> Finding {
             ],
         }],
         sites: vec![
-            at("mystery+0x12f4", "0x5555555562f4", &[4701]),
-            at("mystery+0x1388", "0x555555556388", &[4702]),
+            at("mystery+0x12f4", 0x5555_5555_62f4, &[4701]),
+            at("mystery+0x1388", 0x5555_5555_6388, &[4702]),
         ],
         interleavings_per_second: 61_000.0,
         false_share: 1.0,

@@ -1,6 +1,7 @@
 //! The parts of the examples.
 
 use crate::*;
+use sunder_access::{Address, CodeAddress};
 
 /// A thread's use of a word: `(thread, reads, writes, updates, atomics)`.
 pub type Use = (u32, u64, u64, u64, u64);
@@ -34,7 +35,7 @@ pub fn word(offset: u32, size: u32, field: &str, uses: &[Use]) -> Word {
 /// A line of an object.
 pub fn line(address: u64, object_offset: i64, rate: f64, words: Vec<Word>) -> Line {
     Line {
-        address: format!("{address:#x}"),
+        address: Address(address),
         object_offset: Some(object_offset),
         interleavings_per_second: rate,
         words,
@@ -71,7 +72,7 @@ pub fn site(
         threads: threads.to_vec(),
         accesses,
         calls: None,
-        address: format!("{:#x}", 0x5555_5555_5000_u64 + u64::from(at.1) * 16),
+        address: CodeAddress(0x5555_5555_5000 + u64::from(at.1) * 16),
         module: Some("/home/user/phoenix/linear_regression".to_owned()),
         misses: None,
         fields: fields.iter().map(|&f| f.to_owned()).collect(),
@@ -111,7 +112,7 @@ pub(super) fn global(
         name: Some(name.to_owned()),
         type_name: Some(of.to_owned()),
         size: Some(size),
-        address: format!("{address:#x}"),
+        address: Address(address),
         declared: Some(Location {
             file: declared.0.to_owned(),
             line: Some(declared.1),
@@ -126,7 +127,7 @@ pub(super) fn heap(of: Option<&str>, size: u64, address: u64, allocation: Vec<Fr
         kind: ObjectKind::Heap,
         type_name: of.map(str::to_owned),
         size: Some(size),
-        address: format!("{address:#x}"),
+        address: Address(address),
         allocation,
         thread: Some(Thread {
             id: 4700,

@@ -5,9 +5,9 @@
 use super::{Analysis, LOWEST_FIXED, PRESERVED, RAX, RBP, RSP, number};
 use crate::answer::Storage;
 use crate::die::StaticPlace;
-use crate::image::LinkAddress;
 use crate::value::{State, Value, join, unknown_of};
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpAccess, OpKind};
+use sunder_access::LinkAddress;
 
 impl Analysis<'_> {
     /// The effect of `instruction` on `state`.

@@ -5,10 +5,9 @@ use super::{Names, Placed};
 use crate::answer::TypeHandle;
 use crate::flow::Argument;
 use crate::fold;
-use crate::image::LinkAddress;
 use crate::module::CallResult;
 use crate::types::TypeId;
-use sunder_access::{Address, CodeAddress};
+use sunder_access::{Address, CodeAddress, LinkAddress};
 
 /// How many functions around an allocation (`operator new`, allocators, factories) may be wrappers
 /// of it.

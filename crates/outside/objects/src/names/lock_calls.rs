@@ -10,13 +10,12 @@
 use super::{Names, Placed, is_backed};
 use crate::answer::{ObjectKind, ObjectName, Storage, TypeHandle};
 use crate::fold;
-use crate::image::LinkAddress;
 use crate::module::{Debug, Limits, Module, Passed, is_system_library};
 use crate::options::NameOptions;
 use crate::path;
 use crate::types::{Shape, TypeId, TypeTable};
 use std::collections::{BTreeMap, HashMap};
-use sunder_access::{Address, CodeAddress, Mapping};
+use sunder_access::{Address, CodeAddress, LinkAddress, Mapping};
 
 /// How many functions with lock calls are analysed in one file; the others are skipped.
 const MAX_CALLS: usize = 2_000;

@@ -3,10 +3,10 @@
 //! All queries of [`Names`] use it.
 
 use super::Names;
-use crate::image::{Image, ImageError, LinkAddress};
+use crate::image::{Image, ImageError};
 use crate::module::Module;
 use std::path::{Path, PathBuf};
-use sunder_access::{Address, Mapping};
+use sunder_access::{Address, LinkAddress, Mapping};
 
 /// An address within a module.
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@ use anyhow::{bail, ensure};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
-use sunder_access::{Address, CodeAddress, Span};
+use sunder_access::{CodeAddress, Span};
 use sunder_findings::file_name;
 use sunder_objects::{CodeFrame, HeapBlock, NameOptions, Names, ObjectContext, ObjectName};
 use sunder_pipeline::Shape;
@@ -154,7 +154,7 @@ impl<'t> Program<'t> {
 
     /// The blocks, by call stack and size, that `object` of a finding is one of.
     pub fn blocks_of(&mut self, object: &sunder_findings::Object) -> Vec<(u32, u64)> {
-        let Some((start, size)) = object.start().zip(object.size) else {
+        let Some(size) = object.size else {
             return Vec::new();
         };
         let stacks: Vec<u32> = self
@@ -166,7 +166,7 @@ impl<'t> Program<'t> {
         let mut found = Vec::new();
         for stack in stacks {
             let block = HeapBlock {
-                span: Span::new(Address(start), size.max(1)),
+                span: Span::new(object.address, size.max(1)),
                 allocation: self.trace.stack(stack).unwrap_or_default().to_vec(),
                 thread: None,
                 freed: false,
@@ -175,7 +175,7 @@ impl<'t> Program<'t> {
                 heap: Some(block),
                 ..ObjectContext::default()
             };
-            let named = self.names.object_at(Address(start), &context);
+            let named = self.names.object_at(object.address, &context);
             let frames = named.allocation.iter().map(as_shown);
             let told = object
                 .allocation

@@ -144,7 +144,9 @@ fn name_of(object: &Object) -> Option<String> {
             let site = object.allocation_site()?;
             Some(match (&site.file, site.line) {
                 (Some(file), Some(line)) => format!("{}:{line}", file_name(file)),
-                _ => site.offset.clone().unwrap_or_else(|| site.function.clone()),
+                _ => site
+                    .offset
+                    .map_or_else(|| site.function.clone(), |offset| offset.to_string()),
             })
         }
         _ => None,

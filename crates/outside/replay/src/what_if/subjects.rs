@@ -5,7 +5,7 @@ use crate::simulate::layout::{Layout, Subject};
 use crate::simulate::resolve::Program;
 use std::collections::HashMap;
 use std::sync::Arc;
-use sunder_access::{Address, Span};
+use sunder_access::Span;
 use sunder_findings::{Finding, Object, ObjectKind};
 use sunder_pipeline::Shape;
 
@@ -34,8 +34,8 @@ impl Subjects {
             }
             let known = !subjects.is_empty();
             if !known {
-                for at in finding.lines.iter().filter_map(|l| number(&l.address)) {
-                    subjects.push(all.add_static(Span::new(Address(at), line)));
+                for at in finding.lines.iter().map(|l| l.address) {
+                    subjects.push(all.add_static(Span::new(at, line)));
                 }
             }
             subjects.sort_unstable();
@@ -65,10 +65,10 @@ impl Subjects {
                 vec![subject]
             }
             ObjectKind::Global | ObjectKind::Tls | ObjectKind::Stack => {
-                let Some((start, size)) = object.start().zip(object.size) else {
+                let Some(size) = object.size else {
                     return Vec::new();
                 };
-                vec![self.add_static(Span::new(Address(start), size.max(1)))]
+                vec![self.add_static(Span::new(object.address, size.max(1)))]
             }
             ObjectKind::Mapping | ObjectKind::Unknown => Vec::new(),
         }
@@ -126,8 +126,4 @@ impl Subjects {
         self.count_in(&mut layout);
         layout
     }
-}
-
-fn number(address: &str) -> Option<u64> {
-    u64::from_str_radix(address.strip_prefix("0x")?, 16).ok()
 }

@@ -63,7 +63,7 @@ fn page_tables(finding: &Finding) -> Vec<PageTable> {
         return Vec::new();
     }
     let table = |line: &Line| PageTable {
-        title: format!("Page {}", clean(&line.address)),
+        title: format!("Page {}", line.address),
         runs: on_pages::runs(line),
     };
     finding.lines.iter().take(MOST_PAGES).map(table).collect()

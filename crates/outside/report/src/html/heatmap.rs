@@ -90,7 +90,7 @@ impl Map {
         } else {
             format!("Line {} of {}", index + 1, finding.lines.len())
         };
-        let mut facts = vec![clean(&line.address)];
+        let mut facts = vec![line.address.to_string()];
         facts.extend(describe::line_position(line));
         if !finding.latent {
             let rate = short(line.interleavings_per_second);

@@ -128,13 +128,15 @@ fn finding(
     let lines = lines.filter(|(page, _)| counted.details.pages.contains(page));
     let mut lines: Vec<findings::Line> = lines
         .map(|(&at, misses)| findings::Line {
-            address: Address(at).to_string(),
+            address: Address(at),
             object_offset: None,
             interleavings_per_second: rate(misses.all()),
             words: runs(counted, parts, process, at),
         })
         .collect();
-    lines.sort_by(|a, b| a.address.cmp(&b.address));
+    // In the order of the text, as results always were: of addresses with unequally many
+    // digits it is not that of the numbers.
+    lines.sort_by_cached_key(|line| line.address.to_string());
     let (sites, threads) = sites(counted, process, &who);
     Finding {
         confirmed: true,
@@ -347,7 +349,7 @@ fn place(process: &mut Process, site: &Site, misses: SiteMisses, label: String) 
         },
         threads: vec![site.thread.0],
         accesses: site.accesses,
-        address: site.instruction.to_string(),
+        address: site.instruction,
         fields: vec![label],
         misses: Some(misses),
         ..at_frame(user_frame(&frames))
