@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use sunder_findings::{Findings, ObjectKind};
+use sunder_findings::{Findings, Limit, ObjectKind};
 use sunder_workloads::Variant;
 use support::targets::{
     as_expected, build, falsely_shared, global, names_fields, open, side_by_side,
@@ -45,7 +45,10 @@ fn a_global_is_found_with_its_fields() {
         let result = attach(&target, "1s", &folder.path().join("result.json"));
         drop(target);
         let result = result?;
-        let said = |l: &String| l.contains("attached process tells nothing of its heap");
+        let said = |l: &Limit| {
+            l.to_string()
+                .contains("attached process tells nothing of its heap")
+        };
         assert!(result.limits.iter().any(said), "{:#?}", result.limits);
         assert_eq!(result.program.exit, None);
         as_expected(falsely_shared(&result, global("stats"))?, "thread_stats")

@@ -36,7 +36,7 @@ fn forks() -> PathBuf {
 }
 
 fn says(result: &Findings, what: &str) -> bool {
-    result.limits.iter().any(|l| l.contains(what))
+    result.limits.iter().any(|l| l.to_string().contains(what))
 }
 
 fn nothing_found(result: &Findings) -> bool {

@@ -13,7 +13,7 @@ mod support;
 
 use std::path::Path;
 use std::process::{Command, Output};
-use sunder_findings::{Finding, Findings, ObjectKind};
+use sunder_findings::{Finding, Findings, Limit, ObjectKind};
 use sunder_workloads::{Expected, Table, Variant, Workload, default_out_dir};
 use support::cases::{self, CASES};
 use support::limited::{output, status};
@@ -32,8 +32,10 @@ fn observe(file: &Path, program: &Path, arguments: &[&str]) -> Output {
 }
 
 /// Whether threads can be stopped here; prints a notice if not.
-fn works(limits: &[String]) -> bool {
-    let refused = limits.iter().find(|l| l.contains("can't be stopped"));
+fn works(limits: &[Limit]) -> bool {
+    let refused = limits
+        .iter()
+        .find(|l| l.to_string().contains("can't be stopped"));
     if let Some(why) = refused {
         println!("SKIP: {why}");
     }

@@ -5,7 +5,7 @@ mod support;
 
 use std::path::Path;
 use std::sync::OnceLock;
-use sunder_findings::{Finding, Findings};
+use sunder_findings::{Finding, Findings, Limit};
 use support::targets::{falsely_shared, global, open, side_by_side};
 use support::{c_program, copy_program, plain_sunder};
 
@@ -87,7 +87,8 @@ fn a_program_whose_file_is_gone_is_named_or_the_report_says_why_not() {
             let finding = falsely_shared(&result, |_| true)?;
             let touched: Vec<u32> = bytes(finding).iter().map(|b| b.1).collect();
             assert_eq!(touched, [8, 8]);
-            let told = |l: &String| l.contains("deleted") && l.contains("no names");
+            let told =
+                |l: &Limit| l.to_string().contains("deleted") && l.to_string().contains("no names");
             assert!(
                 named(finding) || result.limits.iter().any(told),
                 "{:#?}",

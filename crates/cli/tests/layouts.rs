@@ -529,7 +529,10 @@ fn what_is_left_of_a_cut_trace_is_tried_and_said_to_be_partial() {
     std::fs::write(&cut, &bytes[..bytes.len() - 1]).expect("written");
     let result = what_if(&cut, &[]);
     assert!(
-        result.limits.iter().any(|l| l.contains("partial")),
+        result
+            .limits
+            .iter()
+            .any(|l| l.to_string().contains("partial")),
         "{:?}",
         result.limits
     );

@@ -4,7 +4,7 @@
 mod support;
 
 use std::process::{Command, Output};
-use sunder_findings::{Findings, ObjectKind};
+use sunder_findings::{Findings, Limit, ObjectKind};
 use sunder_workloads::Variant;
 use support::confine::refuse_perf;
 use support::plain_sunder;
@@ -46,7 +46,7 @@ fn detect(errno: i32, name: &str) -> Result<Findings, String> {
     // The kernel looks at such timers at its ticks, at most 1,000 a second.
     let (high, _) = result.run.frequency_hz.expect("it is known");
     assert!((100..=1000).contains(&high), "{high}");
-    let told = |l: &String| l.contains("timers") && l.contains("perf");
+    let told = |l: &Limit| l.to_string().contains("timers") && l.to_string().contains("perf");
     assert!(result.limits.iter().any(told), "{:#?}", result.limits);
     Ok(result)
 }

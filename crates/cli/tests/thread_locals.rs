@@ -5,7 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use sunder_findings::ObjectKind;
+use sunder_findings::{Limit, ObjectKind};
 use support::targets::{falsely_shared, names_fields, open, side_by_side};
 use support::{Ended, sunder};
 
@@ -117,7 +117,7 @@ fn one_of_a_library_that_was_removed_is_named_where_the_kernel_allows() {
         command.assert().success();
         assert!(!library.exists());
         let result = open(&file)?;
-        let refused = |l: &String| l.contains("CAP_CHECKPOINT_RESTORE");
+        let refused = |l: &Limit| l.to_string().contains("CAP_CHECKPOINT_RESTORE");
         let finding = falsely_shared(&result, |f| {
             f.object.kind == ObjectKind::Tls && f.object.name.as_deref() == Some("tally")
         });

@@ -6,7 +6,7 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use sunder_findings::{Findings, ObjectKind};
+use sunder_findings::{Findings, Limit, ObjectKind};
 use sunder_workloads::Variant;
 use support::confine::{as_nobody, is_root, refuse_perf};
 use support::targets::{as_expected, build, falsely_shared, global, open, side_by_side, workload};
@@ -101,7 +101,9 @@ fn own_programs_give_full_results() {
             let result = place.detect(name, None)?;
             assert_eq!(result.run.observer, "perf");
             assert_eq!(result.run.lost_samples, 0, "the rings are too small");
-            let refused = |l: &String| l.contains("Watchpoints") || l.contains("no names");
+            let refused = |l: &Limit| {
+                l.to_string().contains("Watchpoints") || l.to_string().contains("no names")
+            };
             assert!(!result.limits.iter().any(refused), "{:#?}", result.limits);
             let finding = falsely_shared(&result, |f| f.object.kind == kind)?;
             as_expected(finding, name)?;
@@ -158,7 +160,7 @@ fn at_level_3_timers_take_over() {
         // The answer of the patched kernels of Debian and Ubuntu.
         let result = place.detect("thread_stats", Some(libc::EACCES))?;
         assert_eq!(result.run.observer, "timer");
-        let told = |l: &String| l.contains("timers") && l.contains("perf");
+        let told = |l: &Limit| l.to_string().contains("timers") && l.to_string().contains("perf");
         assert!(result.limits.iter().any(told), "{:#?}", result.limits);
         as_expected(falsely_shared(&result, global("stats"))?, "thread_stats")
     });

@@ -13,6 +13,7 @@ mod comparison;
 pub mod examples;
 mod file;
 mod fingerprint;
+mod limit;
 mod ranking;
 mod repair;
 mod schema;
@@ -22,6 +23,7 @@ mod subject;
 pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, compare};
 pub use file::{FindingsError, LARGEST_FILE, json_schema};
 pub use fingerprint::fingerprint;
+pub use limit::Limit;
 pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};
 pub use repair::{
     Move, Moved, MovedGroup, Progress, Repair, RewrittenCode, RolledBack, ThreadProgress,

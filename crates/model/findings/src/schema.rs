@@ -2,10 +2,10 @@
 //! `schemars`: these comments are the descriptions there. A change that an older reader can't
 //! follow raises [`VERSION`].
 
-use crate::Repair;
 use crate::simulation::{
     LatentOn, OnPages, OnSmallerLines, Predicted, Simulated, Simulation, SiteMisses, WhatIf,
 };
+use crate::{Limit, Repair};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sunder_access::{Address, CodeAddress, LinkAddress};
@@ -42,7 +42,8 @@ pub struct Findings {
     /// The findings, ranked by cost, the highest first; latent ones after the present ones.
     pub findings: Vec<Finding>,
     /// What the run could not see, one sentence each.
-    pub limits: Vec<String>,
+    #[schemars(with = "Vec<String>")]
+    pub limits: Vec<Limit>,
     /// For a replayed trace, the machine that was simulated and what it counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulation: Option<Simulation>,

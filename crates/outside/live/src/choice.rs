@@ -6,6 +6,7 @@ use crate::timer::Timer;
 use anyhow::{Context, Result, bail};
 use std::time::Duration;
 use sunder_access::ProcessId;
+use sunder_findings::Limit;
 use sunder_observe::machine;
 use sunder_observe::perf::{FirstEvent, FrequencyPlan, PerfSampler};
 use sunder_observe::pmu::PmuSampler;
@@ -53,7 +54,7 @@ pub struct Chosen {
 ///
 /// # Errors
 /// If the wanted one is not to be had.
-pub fn choose(choice: ObserverChoice, limits: &mut Vec<String>) -> Result<Kind> {
+pub fn choose(choice: ObserverChoice, limits: &mut Vec<Limit>) -> Result<Kind> {
     // Each probe takes part of the program's time: only what is asked.
     match choice {
         ObserverChoice::Timer => Ok(Kind::Timer),
@@ -86,10 +87,9 @@ pub fn choose(choice: ObserverChoice, limits: &mut Vec<String>) -> Result<Kind> 
             if registers.available {
                 return Ok(Kind::Perf);
             }
-            limits.push(format!(
-                "Samples were taken by timers inside the program, because perf was refused: {}.",
-                registers.detail
-            ));
+            limits.push(Limit::TimersForPerf {
+                why: registers.detail,
+            });
             Ok(Kind::Timer)
         }
     }

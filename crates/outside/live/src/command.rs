@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_findings as findings;
-use sunder_findings::Findings;
+use sunder_findings::{Findings, Limit};
 use sunder_guests::MemoryFile;
 use sunder_observe::launch::{Child, Launch, Prepared};
 use sunder_observe::machine::{self, Machine};
@@ -127,10 +127,7 @@ pub fn observe_with(
         limits.extend(runtime_limits(&status, path.as_deref()));
         limits.extend(heap_limits(&live, pid));
         if !live.session.saw_allocations() && status.loaded.is_some() && status.refusal.is_none() {
-            limits.push(
-                "No heap object was seen: the program allocates none or brings its own malloc."
-                    .into(),
-            );
+            limits.push(Limit::NoHeapObject);
         }
     }
     let run = findings::Run {
@@ -168,7 +165,7 @@ pub fn observe_with(
 
 /// A program that was observed to its end.
 pub struct Accompanied {
-    limits: Vec<String>,
+    limits: Vec<Limit>,
     machine: Machine,
     line: u64,
     transfer: Option<f64>,
@@ -327,7 +324,7 @@ fn start(
     (wanted, first): (Kind, Option<FirstEvent>),
     library: &MemoryFile,
     remedy: &dyn LiveRemedy,
-    limits: &mut Vec<String>,
+    limits: &mut Vec<Limit>,
 ) -> Result<Started> {
     let (options, follow_children) = (&what.options, what.follow_children);
     let timer_hz = choice::timer_frequency(options.frequency);
@@ -343,9 +340,9 @@ fn start(
                 "isolate"
             }
         );
-        limits.push(format!(
-            "Heap objects have no names and call stacks: nothing was preloaded, because {why}."
-        ));
+        limits.push(Limit::NothingPreloaded {
+            why: why.to_string(),
+        });
     }
     let options_wanted = SegmentOptions {
         timer_hz: (wanted == Kind::Timer).then_some(timer_hz),
@@ -361,7 +358,9 @@ fn start(
         Ok(_) if hindrance.is_some() => None,
         Ok(registry) => Some(registry),
         Err(error) if wanted != Kind::Timer => {
-            limits.push(format!("Heap objects are not named: {error}."));
+            limits.push(Limit::NoSegment {
+                why: error.to_string(),
+            });
             None
         }
         Err(error) => return Err(error.into()),

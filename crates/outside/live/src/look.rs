@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_findings as findings;
-use sunder_findings::Findings;
+use sunder_findings::{Findings, Limit};
 use sunder_observe::machine::{self, Machine};
 use sunder_observe::monotonic_now;
 use sunder_observe::perf::{FrequencyPlan, PerfSampler};
@@ -161,13 +161,9 @@ impl Look {
         self.live.finish();
         let (start, end) = (self.live.start(), monotonic_now());
         let mut limits = self.live.observer_limits();
-        limits.push(
-            "An attached process tells nothing of its heap: heap objects are named by the types \
-             of the pointers that lead to them, without call stacks; `sunder detect` sees both."
-                .into(),
-        );
+        limits.push(Limit::Attached);
         if self.over {
-            limits.push("The process ended before the time was over.".into());
+            limits.push(Limit::EndedEarly);
         }
         limits.extend(self.live.watch_limit());
         let observed = Observed {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 use sunder_access::ProcessId;
+use sunder_findings::Limit;
 use sunder_observe::perf::Wait;
 use sunder_observe::{Event, ObserveError};
 use sunder_pipeline::Session;
@@ -26,8 +27,8 @@ pub trait Observer {
     /// time is over, and all that is left is handed over.
     fn drain(&mut self, intake: &mut Intake<'_>, last: bool);
 
-    /// What it could not see, a sentence each.
-    fn limits(&self) -> Vec<String> {
+    /// What it could not see.
+    fn limits(&self) -> Vec<Limit> {
         Vec::new()
     }
 

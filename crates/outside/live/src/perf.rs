@@ -4,6 +4,7 @@
 use crate::observer::{Attention, Intake, Observer};
 use std::time::Duration;
 use sunder_access::ProcessId;
+use sunder_findings::Limit;
 use sunder_observe::ObserveError;
 use sunder_observe::perf::{FirstEvent, FrequencyPlan, PerfSampler, Wait};
 use sunder_pipeline::Session;
@@ -71,25 +72,21 @@ impl Observer for Perf {
         }
     }
 
-    fn limits(&self) -> Vec<String> {
+    fn limits(&self) -> Vec<Limit> {
         let mut limits = Vec::new();
         match self {
             Self::Sampling(sampler) => {
                 if sampler.unobserved_threads() > 0 {
-                    limits.push(format!(
-                        "{} threads could not be observed for want of file descriptors; raise `ulimit -n`.",
-                        sampler.unobserved_threads()
-                    ));
+                    limits.push(Limit::UnobservedThreads(sampler.unobserved_threads()));
                 }
                 if sampler.samples_without_registers() > 0 {
-                    limits.push(format!(
-                        "{} samples were of 32-bit programs, which are not decoded.",
-                        sampler.samples_without_registers()
+                    limits.push(Limit::SamplesOf32BitPrograms(
+                        sampler.samples_without_registers(),
                     ));
                 }
             }
             Self::Coming(_) => {}
-            Self::Refused(why) => limits.push(format!("No samples were taken: {why}.")),
+            Self::Refused(why) => limits.push(Limit::NoSamples { why: why.clone() }),
         }
         limits
     }

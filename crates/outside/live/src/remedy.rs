@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 use sunder_access::ProcessId;
+use sunder_findings::Limit;
 use sunder_observe::ObserveError;
 use sunder_observe::launch::Child;
 use sunder_pipeline::Wanted;
@@ -53,7 +54,7 @@ pub trait LiveRemedy {
     /// Something may have been seen.
     fn step(&mut self, live: &mut Live);
     /// What the result must say of it.
-    fn limits(&self) -> Vec<String> {
+    fn limits(&self) -> Vec<Limit> {
         Vec::new()
     }
     /// How long the next step may be away, if that matters.

@@ -8,6 +8,7 @@ use crate::timer;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use sunder_access::{Address, ProcessId, ThreadId, Time};
+use sunder_findings::Limit;
 use sunder_observe::perf::Wait;
 use sunder_observe::watch::{Budget, BurstRequest, CodeDecoder, ProcessCode, WatchError, Watcher};
 use sunder_observe::{ObserveError, monotonic_now, proc};
@@ -180,19 +181,21 @@ impl Live {
     }
 
     /// What the observer says it could not see.
-    pub fn observer_limits(&self) -> Vec<String> {
+    pub fn observer_limits(&self) -> Vec<Limit> {
         let mut limits = self.observer.limits();
         limits.extend(self.session.memory_limit());
         limits
     }
 
     /// Why watchpoints did not confirm what they might have.
-    pub fn watch_limit(&self) -> Option<String> {
+    pub fn watch_limit(&self) -> Option<Limit> {
         if self.observer.confirms() {
             return None;
         }
         let why = self.watch_refused.as_ref()?;
-        Some(format!("Watchpoints confirmed nothing (more): {why}."))
+        Some(Limit::NoWatchpoints {
+            why: why.to_string(),
+        })
     }
 
     fn drain(&mut self, last: bool) {

@@ -6,7 +6,7 @@ use crate::session::{Follow, Session, judge_config};
 use std::path::Path;
 use sunder_access::{Granule, Time};
 use sunder_findings as findings;
-use sunder_findings::Findings;
+use sunder_findings::{Findings, Limit};
 use sunder_observe::Event;
 use sunder_observe::import::import as import_file;
 
@@ -39,16 +39,9 @@ pub fn import(
     let (start, end) = span.unwrap_or_default();
     let mut limits = Vec::new();
     if imported.unusable > 0 {
-        limits.push(format!(
-            "{} samples had been recorded without the fields that are needed.",
-            imported.unusable
-        ));
+        limits.push(Limit::SamplesWithoutFields(imported.unusable));
     }
-    limits.push(
-        "A recorded file tells nothing of the heap: heap objects are named by the types of the \
-         pointers that lead to them, without call stacks."
-            .into(),
-    );
+    limits.push(Limit::RecordedFile);
     let observed = Observed {
         program: findings::Program {
             command: vec![file.display().to_string()],

@@ -6,7 +6,7 @@ use crate::process::Process;
 use std::collections::HashSet;
 use sunder_access::{ProcessId, ThreadId};
 use sunder_findings as findings;
-use sunder_findings::{Findings, SCHEMA, VERSION};
+use sunder_findings::{Findings, Limit, SCHEMA, VERSION};
 use sunder_observe::machine::Machine;
 
 /// What the caller knows of the run before the findings are joined.
@@ -19,7 +19,7 @@ pub struct Observed {
     /// How. The counts are filled in here.
     pub run: findings::Run,
     /// What the observers could not see.
-    pub limits: Vec<String>,
+    pub limits: Vec<Limit>,
 }
 
 /// A result in the making.
@@ -74,7 +74,7 @@ impl Building {
         }
         self.weak += assembled.weak;
         self.findings.findings.extend(assembled.findings);
-        for limit in process.names.limits() {
+        for limit in process.names.limits().into_iter().map(Limit::Names) {
             if !self.findings.limits.contains(&limit) {
                 self.findings.limits.push(limit);
             }
@@ -102,40 +102,21 @@ impl Building {
         let run = &self.findings.run;
         let mut limits = Vec::new();
         if run.lost_samples > 0 {
-            let all = run.samples + run.lost_samples;
-            limits.push(format!(
-                "{} of {all} samples were lost; costs may be underestimated.",
-                run.lost_samples
-            ));
+            limits.push(Limit::LostSamples {
+                lost: run.lost_samples,
+                all: run.samples + run.lost_samples,
+            });
         }
         // A trace has all accesses and no samples.
         if run.samples < FEW_SAMPLES && run.threads > 1 && run.observer != "trace" {
-            let number = match run.samples {
-                0 => "No".to_owned(),
-                few => format!("Only {few}"),
-            };
-            limits.push(format!(
-                "{number} samples were taken; a longer run or a higher --frequency sees more."
-            ));
+            limits.push(Limit::FewSamples(run.samples));
         }
         if self.weak > 0 {
-            limits.push(match self.weak {
-                1 => "One more object was used by several threads so rarely that it may be \
-                      coincidence; it is left out."
-                    .into(),
-                count => format!(
-                    "{count} more objects were used by several threads so rarely that it may be \
-                     coincidence; they are left out."
-                ),
-            });
+            limits.push(Limit::Coincidences(self.weak));
         }
         let guessed = |f: &findings::Finding| !f.confirmed && !f.latent;
         if run.observer != "import" && self.findings.findings.iter().any(guessed) {
-            limits.push(
-                "Findings marked as not confirmed rest on samples alone: watchpoints were not \
-                 available, not needed, or out of budget."
-                    .into(),
-            );
+            limits.push(Limit::Unconfirmed);
         }
         self.findings.limits.extend(limits);
     }

@@ -13,7 +13,7 @@ use crate::slots::Held;
 use std::collections::HashMap;
 use std::rc::Rc;
 use sunder_access::{Address, Granule, Mappings, ProcessId, Span, Time};
-use sunder_findings::{Finding, Findings};
+use sunder_findings::{Finding, Findings, Limit};
 use sunder_objects::is_c_library;
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_observe::{Decoded, Decoder, Event, ProcessCode, RawSample};
@@ -381,7 +381,7 @@ impl Session {
     }
 
     /// What could not be read of the target's memory.
-    pub fn memory_limit(&self) -> Option<String> {
+    pub fn memory_limit(&self) -> Option<Limit> {
         self.held.as_ref()?.limit()
     }
 

@@ -3,6 +3,7 @@
 //! longer than until the observers have been drained.
 
 use sunder_access::{Access, ProcessId, Provenance, Time};
+use sunder_findings::Limit;
 use sunder_observe::{Decoded, RawSample, SlotReader};
 
 /// Samples held at most, whatever a drain brings; some 2 KiB each.
@@ -62,12 +63,11 @@ impl Held {
     }
 
     /// Why accesses through pointers in memory remained unknown.
-    pub fn limit(&self) -> Option<String> {
+    pub fn limit(&self) -> Option<Limit> {
         let why = self.reader.refusal()?;
-        Some(format!(
-            "Accesses through pointers that unoptimised code keeps in memory are missing, because \
-             the program's memory cannot be read: {why}."
-        ))
+        Some(Limit::UnreadMemory {
+            why: why.to_string(),
+        })
     }
 }
 

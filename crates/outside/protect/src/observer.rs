@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use sunder_access::ProcessId;
-use sunder_findings::Findings;
+use sunder_findings::{Findings, Limit};
 use sunder_guests::MemoryFile;
 use sunder_live::{
     Chosen, Live, LiveRemedy, Loaded, Observation, Observer, ObserverChoice, observe_with,
@@ -120,12 +120,8 @@ impl LiveRemedy for IsolateObserver {
         keeper.turn();
     }
 
-    fn limits(&self) -> Vec<String> {
-        let mut limits = vec![
-            "The isolate observer sees what threads write while they compute, not what they only \
-             read: one writer beside readers is not found."
-                .to_owned(),
-        ];
+    fn limits(&self) -> Vec<Limit> {
+        let mut limits = vec![Limit::WritesOnly];
         let Some(keeper) = &self.keeper else {
             return limits;
         };
@@ -139,25 +135,23 @@ impl LiveRemedy for IsolateObserver {
             .map(|(_, count)| count.load(Relaxed))
             .sum();
         match (keeper.refusal().or(closed), episodes) {
-            (Some(why), 0) => limits.push(format!("Nothing was observed: {why}.")),
-            (Some(why), _) => limits.push(format!("Observation ended early: {why}.")),
-            (None, 0) => limits.push(
-                "Nothing was observed: no two threads computed at once, for long, in code that can \
-                 be isolated."
-                    .into(),
-            ),
+            (Some(why), 0) => limits.push(Limit::NothingIsolated {
+                why: Some(why.to_string()),
+            }),
+            (Some(why), _) => limits.push(Limit::IsolationEnded {
+                why: why.to_string(),
+            }),
+            (None, 0) => limits.push(Limit::NothingIsolated { why: None }),
             (None, _) => {}
         }
         let tracking = &control.tracking;
         let left_out = tracking.left_out.load(Relaxed);
         if left_out > 0 {
-            limits.push(format!(
-                "{left_out} times a page had no room in the tables and stayed shared."
-            ));
+            limits.push(Limit::PagesBeyondTable(left_out));
         }
         let lost = tracking.lost.load(Relaxed);
         if lost > 0 {
-            limits.push(format!("{lost} changes came faster than they were taken."));
+            limits.push(Limit::ChangesLost(lost));
         }
         limits
     }

@@ -49,10 +49,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 use sunder_access::{Address, CodeAddress, Mappings, ProcessId, Span, Time};
-use sunder_findings::{Findings, MovedGroup, Repair, Unrepaired};
+use sunder_findings::{Findings, Limit, MovedGroup, Repair, Unrepaired};
 use sunder_hooking::Calls;
 use sunder_live::{
-    LEFT_OUT, Live, LiveRemedy, Loaded, Observation, ObserveOptions, ObserverChoice, observe_with,
+    Live, LiveRemedy, Loaded, Observation, ObserveOptions, ObserverChoice, observe_with,
 };
 use sunder_observe::ObserveError;
 use sunder_observe::launch::Child;
@@ -147,7 +147,8 @@ pub fn run(options: &Options) -> Result<Outcome> {
     let mut names = wanted.then(|| tell::code_names(repairer.mappings.clone()));
     let mut repair = repairer.finish(&mut |at| names.as_mut().and_then(|name| name(at)));
     tell::name(&mut repair, &findings);
-    let others = findings.limits.iter().any(|limit| limit == LEFT_OUT);
+    let mut limits = findings.limits.iter();
+    let others = limits.any(|limit| matches!(limit, Limit::ProcessesLeftOut));
     let lines = tell::tell(&repair, others);
     findings.repair = Some(repair);
     Ok(Outcome {

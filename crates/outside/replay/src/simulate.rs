@@ -31,6 +31,7 @@ use replay::{Replay, Replayed};
 use std::time::Instant;
 use sunder_coherence::Outcome;
 use sunder_findings as findings;
+use sunder_findings::Limit;
 use sunder_observe::machine as real;
 use sunder_pipeline::{Observed, show_machine};
 use sunder_trace::read::Trace;
@@ -140,9 +141,7 @@ pub fn join(
 }
 
 /// What to say of a trace that is not whole.
-fn partial(trace: &Trace, damaged: u64) -> Option<String> {
+fn partial(trace: &Trace, damaged: u64) -> Option<Limit> {
     let why = sunder_trace::why_partial(trace, damaged)?;
-    Some(format!(
-        "The trace is partial: {why}. What is there was replayed."
-    ))
+    Some(Limit::PartialTrace { why })
 }

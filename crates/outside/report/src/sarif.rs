@@ -134,7 +134,7 @@ fn invocation(all: &Findings) -> Value {
         "toolExecutionNotifications": all
             .limits
             .iter()
-            .map(|l| json!({"level": "note", "message": {"text": clean(l)}}))
+            .map(|l| json!({"level": "note", "message": {"text": clean(&l.to_string())}}))
             .collect::<Vec<_>>(),
     });
     let ended = match all.program.exit {

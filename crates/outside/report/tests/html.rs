@@ -2,7 +2,7 @@
 //! if there is one.
 
 use std::process::Command;
-use sunder_findings::{Finding, Findings, examples};
+use sunder_findings::{Finding, Findings, Limit, examples};
 use sunder_report::html;
 
 const HOSTILE: &str = "</script><script>alert(1)</script><b onclick='x'>\"&\u{202e}\u{7}";
@@ -49,7 +49,7 @@ fn hostile() -> Findings {
     all.machine.cpu = bad();
     all.machine.kernel = bad();
     all.run.observer = bad();
-    all.limits = vec![bad()];
+    all.limits = vec![Limit::Text(bad())];
     all
 }
 
@@ -65,7 +65,7 @@ fn everything() -> Findings {
         examples::no_debug_info(),
         examples::long_names(),
     ]);
-    all.limits.push("A second limit.".into());
+    all.limits.push(Limit::Text("A second limit.".into()));
     all
 }
 
@@ -177,7 +177,7 @@ fn lock_calls_stand_apart_from_what_was_sampled() {
 #[test]
 fn limits_show_code_and_a_folded_overview_has_no_head() {
     let mut all = advised(vec![examples::true_sharing()]);
-    all.limits = vec!["Build with `-g` for more.".into()];
+    all.limits = vec![Limit::Text("Build with `-g` for more.".into())];
     let page = html(&all);
     assert!(page.contains("Build with <code>-g</code> for more."));
     assert!(page.contains("class=\"overview folded\""));

@@ -1,7 +1,7 @@
 //! The text report: what it shows and leaves out, that it fits the width, and that it is safe
 //! to print. Whole reports are in `snapshots/`.
 
-use sunder_findings::{Finding, Findings, Sharing, examples};
+use sunder_findings::{Finding, Findings, Limit, Sharing, examples};
 use sunder_report::{TextOptions, comparison_text, text};
 use unicode_width::UnicodeWidthStr;
 
@@ -84,7 +84,7 @@ fn no_line_is_wider_than_the_terminal() {
 #[test]
 fn only_colour_adds_escapes_and_nothing_else() {
     let mut all = everything();
-    all.limits.push("\u{1b}[31mred".into());
+    all.limits.push(Limit::Text("\u{1b}[31mred".into()));
     all.program.command.push("\u{1b}]0;title\u{7}".into());
     let plain = text(
         &all,

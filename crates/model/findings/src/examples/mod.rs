@@ -46,9 +46,9 @@ pub fn result(findings: Vec<Finding>) -> Findings {
             program_cpu_seconds: Some(6.3),
         },
         findings,
-        limits: vec![
+        limits: vec![Limit::Text(
             "No PMU on this machine: costs rest on samples in time and on watchpoints.".to_owned(),
-        ],
+        )],
         ..Findings::default()
     };
     rank(&mut all);

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use sunder_access::{Access, Address, Granule, Mapping, Mappings, ProcessId, Span, ThreadId, Time};
 use sunder_coherence::{Counts, Outcome};
 use sunder_findings as findings;
-use sunder_findings::{Findings, Sharing};
+use sunder_findings::{Findings, Limit, Sharing};
 use sunder_observe::machine::TYPICAL_TRANSFER_NS;
 use sunder_pipeline::Moved as Placed;
 use sunder_pipeline::Process;
@@ -59,7 +59,7 @@ pub struct Shares {
     /// From the first to the last event.
     pub span: (Time, Time),
     /// What can't be said.
-    pub limits: Vec<String>,
+    pub limits: Vec<Limit>,
     /// Findings on pages, without costs.
     on_pages: Vec<findings::Finding>,
 }

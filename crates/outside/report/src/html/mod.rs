@@ -63,7 +63,11 @@ pub fn html(findings: &Findings) -> String {
         tried: describe::tried(findings),
         tried_of: describe::tried_of(findings),
         hidden: describe::hidden(counts, threshold),
-        limits: findings.limits.iter().map(|l| card::parts(l)).collect(),
+        limits: findings
+            .limits
+            .iter()
+            .map(|l| card::parts(&l.to_string()))
+            .collect(),
         machine: machine(findings),
     };
     // Writing to a string fails only if a field's `Display` fails, and all fields are strings

@@ -180,7 +180,7 @@ fn foot(page: &mut Page, all: &Findings, threshold: f64, counts: Counts, options
         page.blank();
         page.line(&[(Paint::Bold, "Limits of this run")]);
         for limit in &all.limits {
-            page.paragraph("  - ", "    ", Paint::Plain, limit);
+            page.paragraph("  - ", "    ", Paint::Plain, &limit.to_string());
         }
     }
 }

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use sunder_access::{Address, Kind, ThreadId};
 use sunder_findings as findings;
-use sunder_findings::{AccessKind, Finding, OnPages, PageCause, Simulated, SiteMisses};
+use sunder_findings::{AccessKind, Finding, Limit, OnPages, PageCause, Simulated, SiteMisses};
 use sunder_pipeline::Process;
 use sunder_pipeline::{at_frame, show_object, user_frame};
 
@@ -38,11 +38,7 @@ struct Pair {
 }
 
 /// Findings of what was counted, and what there is to say of those that are left out.
-pub fn findings(
-    counted: &Counted,
-    process: &mut Process,
-    page: u64,
-) -> (Vec<Finding>, Vec<String>) {
+pub fn findings(counted: &Counted, process: &mut Process, page: u64) -> (Vec<Finding>, Vec<Limit>) {
     let mut pairs: BTreeMap<(u32, u32), Pair> = BTreeMap::new();
     for (&(page, asked, written), &misses) in &counted.counting.pairs {
         let pair = pairs
@@ -56,22 +52,20 @@ pub fn findings(
     pairs.retain(|_, pair| pair.all.all() >= LEAST_MISSES);
     let mut limits = Vec::new();
     if pairs.len() < all {
-        limits.push(format!(
-            "{} objects and pairs of objects made nodes miss fewer than {LEAST_MISSES} times; they \
-             are left out.",
-            all - pairs.len()
-        ));
+        limits.push(Limit::FewMisses {
+            objects: all - pairs.len(),
+            least: LEAST_MISSES,
+        });
     }
     let mut pairs: Vec<_> = pairs.into_iter().collect();
     pairs.sort_by_key(|(who, pair)| (Reverse(pair.all.falsely), Reverse(pair.all.truly), *who));
     if pairs.len() > MOST_FINDINGS {
         let left = &pairs[MOST_FINDINGS..];
         let misses: u64 = left.iter().map(|(_, pair)| pair.all.falsely).sum();
-        limits.push(format!(
-            "{} more objects and pairs of objects shared pages; they are left out, with {misses} \
-             useless misses together.",
-            left.len()
-        ));
+        limits.push(Limit::MoreObjects {
+            objects: left.len(),
+            misses,
+        });
     }
     pairs.truncate(MOST_FINDINGS);
     let parts = Parts::of(counted);
