@@ -31,16 +31,16 @@ impl Footprint {
 pub(crate) struct Footprints(Vec<Footprint>);
 
 /// Most footprints of a line: enough for every byte in every kind.
-const MAX: usize = 1024;
+const MAX_FOOTPRINTS: usize = 1024;
 
 impl Footprints {
-    /// The index of `wanted`, which is added if it is new. If the line already has [`MAX`]
-    /// footprints, the index of the one that starts nearest.
+    /// The index of `wanted`, which is added if it is new. If the line already has
+    /// [`MAX_FOOTPRINTS`], the index of the one that starts nearest.
     pub fn intern(&mut self, wanted: Footprint) -> u16 {
         if let Some(i) = self.0.iter().position(|&f| f == wanted) {
             return i as u16;
         }
-        if self.0.len() < MAX {
+        if self.0.len() < MAX_FOOTPRINTS {
             self.0.push(wanted);
             return (self.0.len() - 1) as u16;
         }
@@ -50,7 +50,7 @@ impl Footprints {
                 f.start.abs_diff(wanted.start),
             )
         };
-        (0..MAX)
+        (0..MAX_FOOTPRINTS)
             .min_by_key(|&i| distance(&self.0[i]))
             .map_or(0, |i| i as u16)
     }

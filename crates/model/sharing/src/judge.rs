@@ -56,7 +56,7 @@ pub struct Counts {
 }
 
 /// The error of an access that arrives after its memory has changed owner.
-struct Late;
+struct LateAccess;
 
 /// Decides which lines are shared, how, and at what cost. See the crate's documentation.
 #[derive(Clone, Debug)]
@@ -324,7 +324,7 @@ impl Judge {
     /// The line as it would be if its open stretch ended now; `None` unless several threads
     /// were seen on it.
     fn shared(&self, line: &Line) -> Option<Line> {
-        let may_be = line.is_shared() || line.has_waiting();
+        let may_be = line.is_shared() || line.has_queued();
         let settled = may_be.then(|| line.settled(&self.scale));
         settled.filter(Line::is_shared)
     }
@@ -337,7 +337,7 @@ impl Judge {
 
     /// The same judge with all queued touches of its lines taken in.
     pub(crate) fn caught_up(&self) -> Cow<'_, Self> {
-        if self.lines.values().any(|line| line.has_waiting()) {
+        if self.lines.values().any(|line| line.has_queued()) {
             let mut judge = self.clone();
             judge.catch_up();
             Cow::Owned(judge)
@@ -459,7 +459,7 @@ impl Judge {
         };
         let serial = match self.put(base, &touch) {
             Ok(serial) => serial,
-            Err(Late) => {
+            Err(LateAccess) => {
                 self.counts.late += 1;
                 return;
             }
@@ -473,11 +473,11 @@ impl Judge {
 
     /// Passes a touch to its line if the line was touched before, else remembers it as the
     /// line's first. Returns the line's serial for touches of samples, else 0.
-    fn put(&mut self, base: Address, touch: &Touch) -> Result<u64, Late> {
+    fn put(&mut self, base: Address, touch: &Touch) -> Result<u64, LateAccess> {
         let scale = self.scale;
         if let Some(line) = self.lines.get_mut(&base) {
             if !line.touch(touch, &self.running, &scale) {
-                return Err(Late);
+                return Err(LateAccess);
             }
             // Only samples need the serial, and it lies in another cache line.
             let wanted = touch.class == Class::Timed;

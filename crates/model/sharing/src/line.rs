@@ -8,8 +8,8 @@ use crate::footprint::{Footprint, Footprints};
 use crate::pairs::Pairs;
 use crate::running::Running;
 use crate::stretch::{self, ANY_CPU, Class, Context, Entry};
-use crate::tally::{BurstTally, Tally, Use, add_use};
-use crate::touch::{Touch, Waiting};
+use crate::tally::{BurstTally, FootprintUse, Tally, add_use};
+use crate::touch::{QueuedTouch, Touch};
 use sunder_access::{ByteMask, CodeAddress, Kind, ThreadId, Time};
 
 /// Visits after which a stretch is closed. The bound of a thread's loss is a minimum of two
@@ -21,7 +21,7 @@ const STRETCH_VISITS: u32 = 256;
 const STRETCH_ENTRIES: usize = 512;
 
 /// The same limit for a line on which only one thread was seen, and which may never be shared.
-const LONELY_ENTRIES: usize = 16;
+const ONE_THREAD_ENTRIES: usize = 16;
 
 /// The most threads and instructions that are kept apart on a line.
 const MAX_USERS: usize = 256;
@@ -47,7 +47,7 @@ pub(crate) struct User {
     pub first: u64,
     pub last: u64,
     pub last_exact: Option<u64>,
-    pub uses: Vec<Use>,
+    pub uses: Vec<FootprintUse>,
     /// Whether it took part in the contention.
     pub involved: bool,
 }
@@ -64,7 +64,7 @@ pub(crate) struct SiteRecord {
 
 /// Touches of a complete stream that are queued and then taken in together. A line's record is
 /// spread over several cache lines, which would be fetched anew for each single touch.
-const WAITING: usize = 16;
+const QUEUE_LENGTH: usize = 16;
 
 /// What every line must know about the run.
 #[derive(Clone, Copy, Debug)]
@@ -94,11 +94,11 @@ impl Scale {
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Line {
-    waits: u8,
+    queued: u8,
     /// Bytes that changed owner, and the time at which they did.
     barred: Option<(Footprint, u64)>,
     /// The latest touches, which are queued and not yet part of any field below.
-    waiting: [Waiting; WAITING],
+    queue: [QueuedTouch; QUEUE_LENGTH],
     /// Changes when its memory changes owner.
     pub serial: u64,
     pub first: u64,
@@ -146,17 +146,17 @@ impl Line {
             log_gap: 0.0,
             gaps: 0,
             barred: None,
-            waiting: [Waiting::NONE; WAITING],
-            waits: 0,
+            queue: [QueuedTouch::NONE; QUEUE_LENGTH],
+            queued: 0,
         }
     }
 
     /// Takes in the queued touches. Every other access to the line's record must call this
     /// first, except [`Line::touch`].
     pub fn catch_up(&mut self, scale: &Scale) {
-        let waits = std::mem::take(&mut self.waits);
-        for place in 0..usize::from(waits) {
-            let touch = self.waiting[place].touch();
+        let queued = std::mem::take(&mut self.queued);
+        for place in 0..usize::from(queued) {
+            let touch = self.queue[place].touch();
             self.open_visit(touch.time, touch.class, scale);
             if let Some((thread, footprint)) = self.note(&touch, scale) {
                 self.enter(&touch, thread, footprint, 0.0);
@@ -165,8 +165,8 @@ impl Line {
     }
 
     /// Whether touches are queued.
-    pub const fn has_waiting(&self) -> bool {
-        self.waits > 0
+    pub const fn has_queued(&self) -> bool {
+        self.queued > 0
     }
 
     /// Whether a second thread was ever seen.
@@ -176,13 +176,13 @@ impl Line {
 
     /// Takes one touch. `false` if it is too late: its bytes have changed owner since.
     pub fn touch(&mut self, touch: &Touch, running: &Running, scale: &Scale) -> bool {
-        if let Some(waiting) = Waiting::of(touch) {
+        if let Some(queued) = QueuedTouch::of(touch) {
             if self.is_barred(touch) {
                 return false;
             }
-            self.waiting[usize::from(self.waits)] = waiting;
-            self.waits += 1;
-            if usize::from(self.waits) == WAITING {
+            self.queue[usize::from(self.queued)] = queued;
+            self.queued += 1;
+            if usize::from(self.queued) == QUEUE_LENGTH {
                 self.catch_up(scale);
             }
             return true;
@@ -281,7 +281,7 @@ impl Line {
         let may_be_long = gap > MIN_GAP_WINDOWS * scale.window_ns;
         if may_be_long && gap > self.longest_gap(scale) || full && self.is_shared() {
             self.settle(scale);
-        } else if self.open.len() >= LONELY_ENTRIES && !self.is_shared() {
+        } else if self.open.len() >= ONE_THREAD_ENTRIES && !self.is_shared() {
             // Only the last visit can be adjacent to another thread's.
             self.open.retain(|e| e.time >= self.last);
             self.open_visits = 1;
@@ -483,13 +483,14 @@ impl Line {
 
     /// Whether a thread touched any of `bytes`.
     pub fn uses(&self, bytes: Footprint) -> bool {
-        let touched = |u: &Use| self.footprints.get(u.footprint).overlaps(bytes);
+        let touched = |u: &FootprintUse| self.footprints.get(u.footprint).overlaps(bytes);
         self.users.iter().any(|u| u.uses.iter().any(touched))
     }
 
     /// Whether any of `bytes` took part in contention.
     pub fn is_contended_in(&self, bytes: Footprint) -> bool {
-        let touched = |u: &Use| u.shared > 0 && self.footprints.get(u.footprint).overlaps(bytes);
+        let touched =
+            |u: &FootprintUse| u.shared > 0 && self.footprints.get(u.footprint).overlaps(bytes);
         self.users.iter().any(|u| u.uses.iter().any(touched))
     }
 
@@ -528,7 +529,7 @@ impl Line {
     }
 
     pub fn check_invariants(&self, scale: &Scale) {
-        assert!(usize::from(self.waits) < WAITING);
+        assert!(usize::from(self.queued) < QUEUE_LENGTH);
         assert!(self.users.len() <= MAX_USERS);
         assert!(self.sites.len() <= MAX_SITES);
         assert!(self.tally.bytes.is_empty() || self.tally.bytes.len() == scale.granule);

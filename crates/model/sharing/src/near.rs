@@ -13,7 +13,7 @@ const HALVE_AT: u16 = 256;
 
 /// Guesses below this probability are ignored: such an instruction spreads its accesses over so
 /// many lines that none of them matters.
-const LEAST: f32 = 1.0 / 8.0;
+const LEAST_SHARE: f32 = 1.0 / 8.0;
 
 /// The most pairs of an instruction and a thread that are remembered.
 const MAX_SITES: usize = 1 << 16;
@@ -88,7 +88,7 @@ impl Near {
                     share: f32::from(s.count) / (f32::from(h.decodes) + 1.0),
                 })
             })
-            .filter(|g| g.share >= LEAST)
+            .filter(|g| g.share >= LEAST_SHARE)
     }
 }
 

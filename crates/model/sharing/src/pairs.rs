@@ -7,7 +7,7 @@ use sunder_access::ThreadId;
 
 /// The most pairs that are kept apart on a line; of changes between other pairs only the sum is
 /// known.
-const MOST: usize = 64;
+const MOST_PAIRS: usize = 64;
 
 /// What is known about two threads.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Pairs {
         let known = self.0.iter().position(|p| p.threads == threads);
         let place = match known {
             Some(place) => place,
-            None if self.0.len() < MOST => {
+            None if self.0.len() < MOST_PAIRS => {
                 self.0.push(Pair {
                     threads,
                     sampled: (0.0, 0.0),

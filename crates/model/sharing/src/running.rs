@@ -8,7 +8,7 @@ use sunder_access::{ThreadId, Time};
 
 /// A running thread is sampled once a period. A gap of up to this many periods is taken for
 /// lost or delayed samples, not for a pause of the thread.
-const PATIENCE: u64 = 4;
+const GAP_PERIODS: u64 = 4;
 
 /// The time until which each thread can be taken to run, by its latest sample.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Running(Map<ThreadId, Time>);
 impl Running {
     /// `thread` was sampled at `time`; samples of it are `period_ns` of its CPU time apart.
     pub fn sampled(&mut self, thread: ThreadId, time: Time, period_ns: u64) {
-        let until = Time(time.0.saturating_add(period_ns.saturating_mul(PATIENCE)));
+        let until = Time(time.0.saturating_add(period_ns.saturating_mul(GAP_PERIODS)));
         let known = self.0.entry(thread).or_insert(until);
         *known = (*known).max(until);
     }
@@ -40,10 +40,10 @@ mod tests {
         let mut running = Running::default();
         assert!(running.may_run(T, 0), "nothing is known of it");
         running.sampled(T, Time(1000), 10);
-        assert!(running.may_run(T, 1000 + 10 * PATIENCE));
-        assert!(!running.may_run(T, 1001 + 10 * PATIENCE));
+        assert!(running.may_run(T, 1000 + 10 * GAP_PERIODS));
+        assert!(!running.may_run(T, 1001 + 10 * GAP_PERIODS));
         // One that comes late changes nothing.
         running.sampled(T, Time(500), 10);
-        assert!(running.may_run(T, 1000 + 10 * PATIENCE));
+        assert!(running.may_run(T, 1000 + 10 * GAP_PERIODS));
     }
 }

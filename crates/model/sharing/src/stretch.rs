@@ -126,7 +126,7 @@ impl Context<'_> {
             return false;
         };
         let visits = |i: usize| account.threads[i].visits;
-        (a.1 < b.0 || b.1 < a.0) && chance_apart(visits(i), visits(j)) < CHANCE
+        (a.1 < b.0 || b.1 < a.0) && chance_apart(visits(i), visits(j)) < HIGHEST_CHANCE
     }
 }
 
@@ -277,7 +277,7 @@ const fn meet(a: &ThreadAccount, b: &ThreadAccount) -> bool {
 
 /// The highest probability at which two threads whose visits do not overlap still count as
 /// belonging to different steps, rather than as visits that happen to be in that order.
-const CHANCE: f64 = 0.001;
+const HIGHEST_CHANCE: f64 = 0.001;
 
 /// The probability that, with `a` visits of one thread and `b` of another in random order, all
 /// visits of one come before all visits of the other.
@@ -485,7 +485,7 @@ pub(crate) fn expected_changes(entries: &[Entry], context: &Context<'_>) -> Opti
 }
 
 /// A stay: consecutive touches of one thread in a complete sequence.
-struct Run {
+struct Stay {
     thread: u16,
     writes: bool,
     returning: bool,
@@ -503,33 +503,33 @@ fn account_exact(entries: &[Entry], context: &Context<'_>, account: &mut Account
     }
     let exact: Vec<&Entry> = index.iter().map(|&i| &entries[i]).collect();
     let returning = returning(&exact, context);
-    let line: Vec<Run> = runs(exact.iter().zip(&returning), context);
+    let line: Vec<Stay> = stays(exact.iter().zip(&returning), context);
     account.exact_changes = changes(&line);
     if account.exact_changes == 0 {
         return;
     }
     let mut position = 0;
-    for (k, run) in line.iter().enumerate() {
-        let before = k > 0 && is_change(&line[k - 1], run);
-        let after = line.get(k + 1).is_some_and(|next| is_change(run, next));
+    for (k, stay) in line.iter().enumerate() {
+        let before = k > 0 && is_change(&line[k - 1], stay);
+        let after = line.get(k + 1).is_some_and(|next| is_change(stay, next));
         if before || after {
-            account.threads[usize::from(run.thread)].conflicting = true;
-            for &i in &index[position..position + run.len] {
+            account.threads[usize::from(stay.thread)].conflicting = true;
+            for &i in &index[position..position + stay.len] {
                 account.active[i] = entries[i].class == Class::Exact;
             }
         }
-        position += run.len;
+        position += stay.len;
     }
     let used: Vec<u16> = exact.iter().map(|e| e.footprint).collect();
     let clusters = context.footprints.clusters(&used);
     let count = clusters.iter().max().map_or(0, |&c| c + 1);
     let mut pairs: Vec<PairChanges<u64>> = Vec::new();
     count_pairs(&line, &mut pairs, |pair| &mut pair.1);
-    let mut apart: Vec<Vec<Run>> = Vec::new();
+    let mut apart: Vec<Vec<Stay>> = Vec::new();
     apart.resize_with(usize::from(count), Vec::new);
     for (e, &returning) in exact.iter().zip(&returning) {
         let cluster = usize::from(clusters[usize::from(e.footprint)]);
-        run_on(&mut apart[cluster], e, returning, context);
+        add_to_stays(&mut apart[cluster], e, returning, context);
     }
     for apart in apart.into_iter().skip(1) {
         account.exact_separate += changes(&apart);
@@ -538,13 +538,13 @@ fn account_exact(entries: &[Entry], context: &Context<'_>, account: &mut Account
     account.exact_pairs = pairs;
 }
 
-/// For each change among `runs`, adds one to the number that `of` selects in its pair.
+/// For each change among `stays`, adds one to the number that `of` selects in its pair.
 fn count_pairs(
-    runs: &[Run],
+    stays: &[Stay],
     pairs: &mut Vec<PairChanges<u64>>,
     of: fn(&mut PairChanges<u64>) -> &mut u64,
 ) {
-    for w in runs.windows(2).filter(|w| is_change(&w[0], &w[1])) {
+    for w in stays.windows(2).filter(|w| is_change(&w[0], &w[1])) {
         let (a, b) = (w[0].thread, w[1].thread);
         let threads = (a.min(b), a.max(b));
         let known = pairs.iter().position(|p| p.0 == threads);
@@ -574,25 +574,25 @@ fn returning(exact: &[&Entry], context: &Context<'_>) -> Vec<bool> {
     flags
 }
 
-fn runs<'a>(
+fn stays<'a>(
     touches: impl Iterator<Item = (&'a &'a Entry, &'a bool)>,
     context: &Context<'_>,
-) -> Vec<Run> {
-    let mut all: Vec<Run> = Vec::new();
+) -> Vec<Stay> {
+    let mut all: Vec<Stay> = Vec::new();
     for (e, &returning) in touches {
-        run_on(&mut all, e, returning, context);
+        add_to_stays(&mut all, e, returning, context);
     }
     all
 }
 
 /// Adds a touch to the last stay if it is of the same thread, else begins a new stay.
-fn run_on(all: &mut Vec<Run>, e: &Entry, returning: bool, context: &Context<'_>) {
+fn add_to_stays(all: &mut Vec<Stay>, e: &Entry, returning: bool, context: &Context<'_>) {
     match all.last_mut() {
-        Some(run) if run.thread == e.thread => {
-            run.writes |= context.writes(e);
-            run.len += 1;
+        Some(stay) if stay.thread == e.thread => {
+            stay.writes |= context.writes(e);
+            stay.len += 1;
         }
-        _ => all.push(Run {
+        _ => all.push(Stay {
             thread: e.thread,
             writes: context.writes(e),
             returning,
@@ -601,12 +601,12 @@ fn run_on(all: &mut Vec<Run>, e: &Entry, returning: bool, context: &Context<'_>)
     }
 }
 
-const fn is_change(a: &Run, b: &Run) -> bool {
+const fn is_change(a: &Stay, b: &Stay) -> bool {
     b.returning && (a.writes || b.writes)
 }
 
-fn changes(runs: &[Run]) -> u64 {
-    runs.windows(2).filter(|w| is_change(&w[0], &w[1])).count() as u64
+fn changes(stays: &[Stay]) -> u64 {
+    stays.windows(2).filter(|w| is_change(&w[0], &w[1])).count() as u64
 }
 
 fn byte_states(entries: &[Entry], context: &Context<'_>, account: &Account) -> Vec<ByteState> {

@@ -8,7 +8,7 @@ use sunder_access::ByteMask;
 
 /// How often a thread used a footprint.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Use {
+pub(crate) struct FootprintUse {
     pub footprint: u16,
     /// All uses, and those of them while the line was contended.
     pub count: u32,
@@ -75,13 +75,13 @@ impl Tally {
     }
 }
 
-pub(crate) fn add_use(uses: &mut Vec<Use>, footprint: u16, count: u32, shared: u32) {
+pub(crate) fn add_use(uses: &mut Vec<FootprintUse>, footprint: u16, count: u32, shared: u32) {
     match uses.iter_mut().find(|u| u.footprint == footprint) {
         Some(found) => {
             found.count = found.count.saturating_add(count);
             found.shared = found.shared.saturating_add(shared);
         }
-        None => uses.push(Use {
+        None => uses.push(FootprintUse {
             footprint,
             count,
             shared,

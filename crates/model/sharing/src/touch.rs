@@ -22,7 +22,7 @@ pub(crate) struct Touch {
 
 /// A touch of a complete stream in compact form, while it is queued.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedTouch {
     time: u64,
     instruction: CodeAddress,
     thread: ThreadId,
@@ -31,7 +31,7 @@ pub(crate) struct Waiting {
     kind: Kind,
 }
 
-impl Waiting {
+impl QueuedTouch {
     pub const NONE: Self = Self {
         time: 0,
         instruction: CodeAddress(0),

@@ -6,7 +6,7 @@ use crate::bytes::ByteState;
 use crate::config::{CONFIRMING_CHANGES, MIN_EVIDENCE};
 use crate::false_share::FalseShare;
 use crate::line::{Line, User};
-use crate::tally::{BurstTally, Use, join};
+use crate::tally::{BurstTally, FootprintUse, join};
 use sunder_access::{Address, ByteMask, CodeAddress, Kind, ThreadId, Time};
 
 /// The kind of sharing.
@@ -357,7 +357,7 @@ fn threads(line: &Line, interleaved: f64) -> Vec<ThreadCost> {
 pub(crate) fn words(
     line: &Line,
     threads: impl Iterator<Item = ThreadId>,
-    count: fn(&Use) -> u32,
+    count: fn(&FootprintUse) -> u32,
 ) -> Vec<WordUse> {
     let used: Vec<(u16, ThreadUse)> = threads
         .filter_map(|t| line.users.iter().find(|u| u.thread == t))
