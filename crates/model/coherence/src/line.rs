@@ -8,7 +8,7 @@ use crate::config::Protocol;
 use crate::history::{History, Words};
 use crate::lookup::Free;
 use crate::observer::{MissKind, Source};
-use crate::places::Places;
+use crate::places::ReplicaSet;
 
 /// The state of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl<T: Copy> Replica<T> {
 }
 
 /// The value of `owner` or `forwarder` if there is none.
-pub(crate) const NOBODY: usize = usize::MAX;
+pub(crate) const NO_REPLICA: usize = usize::MAX;
 
 /// A granule that at least two nodes touched.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub(crate) struct Shared<T> {
     /// Nodes with their indices, ascending, once there are too many for a linear search.
     order: Vec<(u32, u32)>,
     /// The indices of valid replicas.
-    pub(crate) valid: Places,
+    pub(crate) valid: ReplicaSet,
     /// The index of the replica that is exclusive or modified.
     pub(crate) owner: usize,
     /// The index of the replica in forward state.
@@ -116,7 +116,7 @@ pub(crate) struct SharedTally {
 }
 
 /// The most replicas for which a linear search is used.
-const FEW: usize = 8;
+const LINEAR_SEARCH: usize = 8;
 
 impl<T: Copy> Shared<T> {
     /// `first` was the only node until now. Its past writes never matter: any later node begins
@@ -125,9 +125,9 @@ impl<T: Copy> Shared<T> {
         let mut shared = Self {
             replicas: Vec::with_capacity(2),
             order: Vec::new(),
-            valid: Places::default(),
-            owner: NOBODY,
-            forwarder: NOBODY,
+            valid: ReplicaSet::default(),
+            owner: NO_REPLICA,
+            forwarder: NO_REPLICA,
             time: 1,
             written: 0,
             history: History::new(narrow),
@@ -147,7 +147,7 @@ impl<T: Copy> Shared<T> {
 
     /// The index of `node`'s replica.
     pub(crate) fn place(&self, node: u32) -> Option<usize> {
-        if self.replicas.len() <= FEW {
+        if self.replicas.len() <= LINEAR_SEARCH {
             return self.replicas.iter().position(|r| r.node == node);
         }
         let found = self.order.binary_search_by_key(&node, |&(node, _)| node);
@@ -159,11 +159,11 @@ impl<T: Copy> Shared<T> {
         let place = self.replicas.len();
         let node = replica.node;
         self.replicas.push(replica);
-        if place == FEW {
+        if place == LINEAR_SEARCH {
             let nodes = self.replicas.iter().map(|replica| replica.node);
             self.order = nodes.zip(0..).collect();
             self.order.sort_unstable();
-        } else if place > FEW {
+        } else if place > LINEAR_SEARCH {
             let index = self.order.partition_point(|&(other, _)| other < node);
             self.order.insert(index, (node, place as u32));
         }
@@ -249,8 +249,8 @@ impl<T> Shared<T> {
         assert!(owners <= 1, "one owner at most");
         assert!(owners == 0 || valid == 1, "an owner is alone");
         assert!(forwarders <= usize::from(protocol == Protocol::Mesif));
-        assert_eq!(owners == 1, self.owner != NOBODY);
-        assert_eq!(forwarders == 1, self.forwarder != NOBODY);
+        assert_eq!(owners == 1, self.owner != NO_REPLICA);
+        assert_eq!(forwarders == 1, self.forwarder != NO_REPLICA);
         assert!(in_state(State::Exclusive) == 0 || protocol != Protocol::Msi);
         assert_eq!(self.valid.iter().count(), valid);
         for place in self.valid.iter() {

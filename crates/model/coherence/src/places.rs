@@ -3,12 +3,12 @@
 
 /// A growing bit set.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct ReplicaSet {
     first: u64,
     rest: Vec<u64>,
 }
 
-impl Places {
+impl ReplicaSet {
     pub(crate) fn insert(&mut self, place: usize) {
         if place < 64 {
             self.first |= 1 << place;
@@ -57,11 +57,11 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use super::Places;
+    use super::ReplicaSet;
 
     #[test]
     fn members_beyond_one_word_are_kept() {
-        let mut set = Places::default();
+        let mut set = ReplicaSet::default();
         for place in [5, 63, 64, 200, 1023] {
             set.insert(place);
         }

@@ -12,7 +12,7 @@ use crate::cache::PrivateCaches;
 use crate::config::Protocol;
 use crate::counts::Counts;
 use crate::history::{History, Words};
-use crate::line::{Body, Line, Lost, NOBODY, Replica, Shared, State, Tally};
+use crate::line::{Body, Line, Lost, NO_REPLICA, Replica, Shared, State, Tally};
 use crate::lookup::RecentTable;
 use crate::observer::{End, Invalidation, Miss, MissKind, Observer, Source, Upgrade};
 use sunder_access::Address;
@@ -131,10 +131,14 @@ impl<O: Observer> Bus<'_, O> {
         shared: &mut Shared<O::Tag>,
         request: &Request<O::Tag>,
     ) -> Source {
-        let owner = std::mem::replace(&mut shared.owner, NOBODY);
-        let forwarder = std::mem::replace(&mut shared.forwarder, NOBODY);
-        let holder = if owner == NOBODY { forwarder } else { owner };
-        if holder == NOBODY {
+        let owner = std::mem::replace(&mut shared.owner, NO_REPLICA);
+        let forwarder = std::mem::replace(&mut shared.forwarder, NO_REPLICA);
+        let holder = if owner == NO_REPLICA {
+            forwarder
+        } else {
+            owner
+        };
+        if holder == NO_REPLICA {
             return Source::Memory;
         }
         let replica = &mut shared.replicas[holder];
@@ -171,7 +175,7 @@ impl<O: Observer> Bus<'_, O> {
         self.count_upgrade(key, tally, request, invalidated);
         shared.time += 1;
         shared.owner = request.place;
-        shared.forwarder = NOBODY;
+        shared.forwarder = NO_REPLICA;
         shared.replicas[request.place].state = State::Modified;
     }
 
@@ -344,10 +348,10 @@ impl<O: Observer> Bus<'_, O> {
                         .record(std::mem::take(&mut shared.written), shared.time, node);
                 }
                 if shared.owner == place {
-                    shared.owner = NOBODY;
+                    shared.owner = NO_REPLICA;
                 }
                 if shared.forwarder == place {
-                    shared.forwarder = NOBODY;
+                    shared.forwarder = NO_REPLICA;
                 }
                 shared.valid.remove(place);
                 self.lose(key, &mut line.tally, shared, place, End::Replaced);
