@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a value is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum ValuePlace {
     /// A register, by its number.
     Register(u8),
     /// Bytes on the thread's stack, at this address.
@@ -34,27 +34,27 @@ pub struct Reading {
 pub struct Window {
     registers: Vec<(u64, [u64; 16])>,
     /// The bytes by the place at which they begin, each with the CPU time.
-    bytes: BTreeMap<Place, Vec<(u64, Vec<u8>)>>,
+    bytes: BTreeMap<ValuePlace, Vec<(u64, Vec<u8>)>>,
 }
 
 /// The number of intervals between readings that a clock needs: with fewer, words that change
 /// at random sometimes look as if they grew.
-const INTERVALS: usize = 8;
+const LEAST_INTERVALS: usize = 8;
 /// Of ten intervals, this many must have nearly the middle rate. The others may have been
 /// interrupted.
 const NEAR_OF_TEN: usize = 8;
 /// Nearly: at least this part of the middle rate, and at most its reciprocal. Contention comes
 /// and goes within a window, so rates vary even if the work does not.
-const NEAR: f64 = 0.4;
+const NEAR_RATE: f64 = 0.4;
 /// Readings that are closer together are ignored, in ns: a value is read a moment before or
 /// after its CPU time.
-const CLOSEST: u64 = 100_000;
+const CLOSEST_NS: u64 = 100_000;
 /// Ratios of rates that differ by at most this factor agree.
-const SAME: f64 = 1.05;
+const SAME_RATIO: f64 = 1.05;
 /// Rates of values that follow the time of day instead of the work, in units per ns.
-const TIMES: [f64; 3] = [1.0, 1e-3, 1e-6];
+const TIME_RATES: [f64; 3] = [1.0, 1e-3, 1e-6];
 /// A rate follows the time of day if it differs by less than this part from such a rate.
-const IS_TIME: f64 = 0.01;
+const TIME_TOLERANCE: f64 = 0.01;
 
 impl Window {
     /// Adds the thread's registers, by number.
@@ -65,7 +65,7 @@ impl Window {
     }
 
     /// Adds bytes, which begin at `place`.
-    pub fn bytes(&mut self, place: Place, cpu_ns: u64, bytes: Vec<u8>) {
+    pub fn bytes(&mut self, place: ValuePlace, cpu_ns: u64, bytes: Vec<u8>) {
         let all = self.bytes.entry(place).or_default();
         if is_later(all.last().map(|l| l.0), cpu_ns) {
             all.push((cpu_ns, bytes));
@@ -83,11 +83,11 @@ impl Window {
 
     /// The clocks of progress and their rates in units per ns, by the place and the form of the
     /// value.
-    fn clocks(&self) -> BTreeMap<(Place, Form), f64> {
+    fn clocks(&self) -> BTreeMap<(ValuePlace, Form), f64> {
         let mut clocks = BTreeMap::new();
         for number in 0..16 {
             let values = self.registers.iter().map(|r| (r.0, r.1[number]));
-            let place = Place::Register(number as u8);
+            let place = ValuePlace::Register(number as u8);
             let found = read(&track(values)).into_iter();
             clocks.extend(found.map(|(form, rate)| ((place, form), rate)));
         }
@@ -116,7 +116,7 @@ impl Window {
     }
 }
 
-impl Place {
+impl ValuePlace {
     /// Whether an 8-byte number could begin there.
     const fn is_aligned(self) -> bool {
         match self {
@@ -136,7 +136,7 @@ impl Place {
 
 /// Whether a reading is far enough from the one before to be used.
 fn is_later(last: Option<u64>, cpu_ns: u64) -> bool {
-    last.is_none_or(|last| last + CLOSEST <= cpu_ns)
+    last.is_none_or(|last| last + CLOSEST_NS <= cpu_ns)
 }
 
 /// The up to eight bytes at `offset`; bytes beyond the end are zero.
@@ -164,10 +164,10 @@ enum Form {
 }
 
 /// The range of the floating-point numbers that programs compute with, besides zero.
-const NUMBERS: std::ops::Range<f64> = 1e-12..1e18;
+const NUMBER_RANGE: std::ops::Range<f64> = 1e-12..1e18;
 
 fn is_number(value: f64) -> bool {
-    value == 0.0 || NUMBERS.contains(&value.abs())
+    value == 0.0 || NUMBER_RANGE.contains(&value.abs())
 }
 
 /// Whether the value is most likely a floating-point number of 64 bits. In an integer of that
@@ -251,7 +251,7 @@ fn scatter(rates: &[f64]) -> f64 {
 /// The rate of a value with these rates in its intervals, in units per ns; `None` if it does
 /// not grow or shrink steadily.
 fn steady(track: &[Reading], rates: &[f64]) -> Option<f64> {
-    if rates.len() < INTERVALS {
+    if rates.len() < LEAST_INTERVALS {
         return None;
     }
     let whole: f64 = {
@@ -264,13 +264,13 @@ fn steady(track: &[Reading], rates: &[f64]) -> Option<f64> {
     let mut rates = rates.to_vec();
     rates.sort_unstable_by(f64::total_cmp);
     let middle = rates[rates.len() / 2];
-    let near = |rate: &&f64| (NEAR..=1.0 / NEAR).contains(&(*rate / middle));
+    let near = |rate: &&f64| (NEAR_RATE..=1.0 / NEAR_RATE).contains(&(*rate / middle));
     let steady =
         middle != 0.0 && rates.iter().filter(near).count() * 10 >= rates.len() * NEAR_OF_TEN;
-    let is_time = TIMES
+    let is_time = TIME_RATES
         .iter()
-        .any(|t| (whole.abs() / t - 1.0).abs() < IS_TIME);
-    let alike = (NEAR..=1.0 / NEAR).contains(&(whole / middle));
+        .any(|t| (whole.abs() / t - 1.0).abs() < TIME_TOLERANCE);
+    let alike = (NEAR_RATE..=1.0 / NEAR_RATE).contains(&(whole / middle));
     (steady && alike && !is_time).then_some(whole)
 }
 
@@ -303,7 +303,7 @@ pub fn gain(before: &Window, after: &Window) -> Option<Gain> {
     all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let mut best: Option<(usize, usize)> = None;
     for (from, one) in all.iter().enumerate() {
-        let agree = all[from..].iter().take_while(|o| o.0 <= one.0 * SAME);
+        let agree = all[from..].iter().take_while(|o| o.0 <= one.0 * SAME_RATIO);
         let count = agree.count();
         if best.is_none_or(|b| count > b.1) {
             best = Some((from, count));
@@ -336,7 +336,7 @@ mod tests {
     const EACH: u64 = 1_000_000;
 
     /// Readings of a value that grows by `step` a millisecond.
-    fn window(all: &[(Place, &dyn Fn(u64) -> u64)]) -> Window {
+    fn window(all: &[(ValuePlace, &dyn Fn(u64) -> u64)]) -> Window {
         let mut window = Window::default();
         for n in 0..20 {
             for (place, value) in all {
@@ -348,8 +348,8 @@ mod tests {
 
     #[test]
     fn a_counter_that_runs_faster_is_a_gain() {
-        let before = window(&[(Place::Stack(64), &|n| 1000 + 70 * n)]);
-        let after = window(&[(Place::Stack(64), &|n| 9000 + 210 * n)]);
+        let before = window(&[(ValuePlace::Stack(64), &|n| 1000 + 70 * n)]);
+        let after = window(&[(ValuePlace::Stack(64), &|n| 9000 + 210 * n)]);
         let gained = gain(&before, &after).expect("there is a clock").ratio;
         assert!((gained - 3.0).abs() < 1e-9, "{gained}");
     }
@@ -359,8 +359,8 @@ mod tests {
         let down = |n: u64| u64::from(50u32.wrapping_sub(9 * n as u32));
         let faster = |n: u64| u64::from(20u32.wrapping_sub(18 * n as u32));
         let (before, after) = (
-            window(&[(Place::Stack(0x7000), &down)]),
-            window(&[(Place::Stack(0x7000), &faster)]),
+            window(&[(ValuePlace::Stack(0x7000), &down)]),
+            window(&[(ValuePlace::Stack(0x7000), &faster)]),
         );
         let gained = gain(&before, &after).expect("there is a clock").ratio;
         assert!((gained - 2.0).abs() < 1e-9, "{gained}");
@@ -378,17 +378,17 @@ mod tests {
         }
         let random = |n: u64| noise[n as usize];
         let inner = |n: u64| n * 70 % 100;
-        assert!(!window(&[(Place::Stack(0), &|_| 5)]).has_clock());
-        assert!(!window(&[(Place::Stack(0), &random)]).has_clock());
-        assert!(!window(&[(Place::Stack(0), &inner)]).has_clock());
+        assert!(!window(&[(ValuePlace::Stack(0), &|_| 5)]).has_clock());
+        assert!(!window(&[(ValuePlace::Stack(0), &random)]).has_clock());
+        assert!(!window(&[(ValuePlace::Stack(0), &inner)]).has_clock());
     }
 
     #[test]
     fn the_time_of_day_is_no_progress() {
         let seconds = |n: u64| 77 + n * EACH;
         let micro = |n: u64| 77 + n * EACH / 1000;
-        assert!(!window(&[(Place::Stack(8), &seconds)]).has_clock());
-        assert!(!window(&[(Place::Stack(8), &micro)]).has_clock());
+        assert!(!window(&[(ValuePlace::Stack(8), &seconds)]).has_clock());
+        assert!(!window(&[(ValuePlace::Stack(8), &micro)]).has_clock());
     }
 
     #[test]
@@ -397,14 +397,14 @@ mod tests {
         let sum = |n: u64| 1_000_000 + 90_000 * n;
         let steeper = |n: u64| 3_000_000 + 300_000 * n;
         let before = window(&[
-            (Place::Stack(64), &steady(1)),
-            (Place::Stack(128), &steady(8)),
-            (Place::Stack(192), &sum),
+            (ValuePlace::Stack(64), &steady(1)),
+            (ValuePlace::Stack(128), &steady(8)),
+            (ValuePlace::Stack(192), &sum),
         ]);
         let after = window(&[
-            (Place::Stack(64), &steady(2)),
-            (Place::Stack(128), &steady(16)),
-            (Place::Stack(192), &steeper),
+            (ValuePlace::Stack(64), &steady(2)),
+            (ValuePlace::Stack(128), &steady(16)),
+            (ValuePlace::Stack(192), &steeper),
         ]);
         let gained = gain(&before, &after).expect("there are clocks");
         assert!((gained.ratio - 2.0).abs() < 1e-9, "{gained:?}");
@@ -425,13 +425,13 @@ mod tests {
             [(&early as &dyn Fn(u64) -> u64), &late],
             [&early32, &late32],
         ] {
-            let [before, after] = all.map(|value| window(&[(Place::Moved(64), value)]));
+            let [before, after] = all.map(|value| window(&[(ValuePlace::Moved(64), value)]));
             if let Some(gained) = gain(&before, &after) {
                 assert!((gained.ratio - 1.2).abs() < 0.01, "{gained:?}");
             }
         }
         let [before, after] = [&early as &dyn Fn(u64) -> u64, &late]
-            .map(|value| window(&[(Place::Moved(64), value)]));
+            .map(|value| window(&[(ValuePlace::Moved(64), value)]));
         assert!(gain(&before, &after).is_some());
     }
 
@@ -441,7 +441,7 @@ mod tests {
         let before = |n: u64| 0x3f80_0000 + 9_000_000 * n;
         let after = |n: u64| 0x4f80_0000 + 18_000_000 * n;
         let [before, after] = [&before as &dyn Fn(u64) -> u64, &after]
-            .map(|value| window(&[(Place::Register(3), value)]));
+            .map(|value| window(&[(ValuePlace::Register(3), value)]));
         let gained = gain(&before, &after).expect("a clock");
         assert!((gained.ratio - 2.0).abs() < 0.01, "{gained:?}");
     }
@@ -450,12 +450,12 @@ mod tests {
     fn interrupted_intervals_do_not_matter() {
         // In every seventh interval the thread did something else.
         let odd = |n: u64| 1000 + 100 * n - if n % 7 == 3 { 200 } else { 0 };
-        let before = window(&[(Place::Stack(64), &|n| 100 * n)]);
-        let after = window(&[(Place::Stack(64), &odd)]);
+        let before = window(&[(ValuePlace::Stack(64), &|n| 100 * n)]);
+        let after = window(&[(ValuePlace::Stack(64), &odd)]);
         // Of 19 intervals, six are far from the middle rate: no clock.
         assert_eq!(gain(&before, &after), None);
         let seldom = |n: u64| 100 * n - if n == 9 { 70 } else { 0 };
-        let after = window(&[(Place::Stack(64), &seldom)]);
+        let after = window(&[(ValuePlace::Stack(64), &seldom)]);
         let gained = gain(&before, &after).expect("a clock").ratio;
         assert!((gained - 1.0).abs() < 1e-9);
     }

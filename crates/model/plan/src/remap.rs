@@ -10,9 +10,9 @@ pub use widen::{Extent, widen};
 
 /// Why moved bytes were put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum EndReason {
     /// Their threads made no faster progress.
-    Helpless,
+    NoGain,
     /// Something needed the bytes at their original place.
     Hindered,
     /// The bytes can't be moved at all.
@@ -31,7 +31,7 @@ pub struct Stay {
     /// The time that moving, putting back and faults took, in ns.
     pub cost_ns: u64,
     /// Why it ended.
-    pub ended: Ended,
+    pub ended: EndReason,
 }
 
 impl Stay {
@@ -47,13 +47,13 @@ const MOST_STAYS: usize = 16;
 /// After this many stays in a row that did not pay, the bytes are not moved again.
 const MOST_UNPAID: usize = 3;
 /// After this many stays that were measured to gain nothing, the bytes are not moved again.
-const MOST_HELPLESS: usize = 3;
+const MOST_WITHOUT_GAIN: usize = 3;
 /// The pause after bytes were needed at their original place, in ns; it doubles each time.
-const AFTER_HINDRANCE: u64 = 50_000_000;
+const AFTER_HINDRANCE_NS: u64 = 50_000_000;
 /// The pause after a stay that gained nothing, in ns; it doubles each time.
-const AFTER_HELPLESS: u64 = 5_000_000_000;
+const AFTER_NO_GAIN_NS: u64 = 5_000_000_000;
 /// The longest pause, in ns.
-const LONGEST_PAUSE: u64 = 60_000_000_000;
+const LONGEST_PAUSE_NS: u64 = 60_000_000_000;
 
 /// The pause after the last of `stays` before its bytes may be moved again, in ns; `None` if
 /// they may not.
@@ -65,19 +65,19 @@ pub fn pause(stays: &[Stay]) -> Option<u64> {
         return None;
     }
     let (first, times) = match last.ended {
-        Ended::Impossible => return None,
-        Ended::Helpless if count(Ended::Helpless) >= MOST_HELPLESS => return None,
-        Ended::Helpless => (AFTER_HELPLESS, count(Ended::Helpless)),
-        Ended::Hindered => (AFTER_HINDRANCE, count(Ended::Hindered)),
+        EndReason::Impossible => return None,
+        EndReason::NoGain if count(EndReason::NoGain) >= MOST_WITHOUT_GAIN => return None,
+        EndReason::NoGain => (AFTER_NO_GAIN_NS, count(EndReason::NoGain)),
+        EndReason::Hindered => (AFTER_HINDRANCE_NS, count(EndReason::Hindered)),
     };
-    Some((first << (times - 1)).min(LONGEST_PAUSE))
+    Some((first << (times - 1)).min(LONGEST_PAUSE_NS))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn stay(gain: Option<f64>, lasted_ns: u64, ended: Ended) -> Stay {
+    fn stay(gain: Option<f64>, lasted_ns: u64, ended: EndReason) -> Stay {
         Stay {
             threads: 2,
             gain,
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn pauses_double_while_staying_pays() {
         // Two threads save half a second each, far more than the cost of a millisecond.
-        let good = stay(Some(2.0), 1_000_000_000, Ended::Hindered);
+        let good = stay(Some(2.0), 1_000_000_000, EndReason::Hindered);
         let pauses: Vec<_> = (1..=4).map(|n| pause(&vec![good; n])).collect();
         let first = pauses[0].expect("it may");
         assert_eq!(pauses[1..], [2, 4, 8].map(|n| Some(n * first)));
@@ -100,9 +100,9 @@ mod tests {
     #[test]
     fn what_costs_more_than_it_gains_ends() {
         // Two threads save half of 0.1 ms each.
-        let short = stay(Some(2.0), 100_000, Ended::Hindered);
-        let unknown = stay(None, 1_000_000_000, Ended::Hindered);
-        let good = stay(Some(2.0), 1_000_000_000, Ended::Hindered);
+        let short = stay(Some(2.0), 100_000, EndReason::Hindered);
+        let unknown = stay(None, 1_000_000_000, EndReason::Hindered);
+        let good = stay(Some(2.0), 1_000_000_000, EndReason::Hindered);
         assert!(pause(&[short, short]).is_some());
         assert_eq!(pause(&[short, unknown, short]), None);
         assert!(pause(&[short, short, good]).is_some());
@@ -111,11 +111,11 @@ mod tests {
 
     #[test]
     fn what_does_not_help_rests_long_and_what_cannot_be_is_over() {
-        let bad = stay(Some(1.0), 50_000_000, Ended::Helpless);
-        let hindered = stay(Some(2.0), 1_000_000_000, Ended::Hindered);
+        let bad = stay(Some(1.0), 50_000_000, EndReason::NoGain);
+        let hindered = stay(Some(2.0), 1_000_000_000, EndReason::Hindered);
         assert!(pause(&[bad]) > pause(&[hindered]).map(|p| 50 * p));
         assert_eq!(
-            pause(&[hindered, stay(Some(2.0), 1, Ended::Impossible)]),
+            pause(&[hindered, stay(Some(2.0), 1, EndReason::Impossible)]),
             None
         );
         assert_eq!(pause(&[]), None);

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use sunder_access::{Mappings, ProcessId, ThreadId, Time};
 use sunder_findings::MovedGroup;
 use sunder_plan::progress::{Gain, WORTH_KEEPING};
-use sunder_plan::remap::{self as plan, Ended};
+use sunder_plan::remap::{self as plan, EndReason};
 use sunder_wire::remap::{
     ACTIVE, APPLY, APPLY_AGAIN, APPLYING, Area, BY_FAULTS, BY_FORK, BY_KERNEL, BY_MAPPING, BY_TOOL,
     FREE, NOTHING, REFUSED, ROLL_BACK, ROLLED_BACK,
@@ -339,9 +339,9 @@ impl Attempt {
             lasted_ns: at.saturating_sub(stay.applied),
             cost_ns: 2 * stay.took + stay.faults * FAULT,
             ended: match reason {
-                BY_TOOL => Ended::Helpless,
-                BY_KERNEL | BY_MAPPING | BY_FORK => Ended::Hindered,
-                _ => Ended::Impossible,
+                BY_TOOL => EndReason::NoGain,
+                BY_KERNEL | BY_MAPPING | BY_FORK => EndReason::Hindered,
+                _ => EndReason::Impossible,
             },
         })
         .collect()

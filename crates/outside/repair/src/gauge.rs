@@ -6,7 +6,7 @@ use super::code::TargetCode;
 use std::collections::BTreeMap;
 use sunder_access::{ProcessId, ThreadId};
 use sunder_observe::Pace;
-use sunder_plan::progress::{self, Gain, Place, Window};
+use sunder_plan::progress::{self, Gain, ValuePlace, Window};
 
 /// One sample of registers so many nanoseconds of a thread's CPU time.
 const EVERY: u64 = 1_000_000;
@@ -73,7 +73,7 @@ impl Gauge {
                 self.stacks.insert(thread, sample.registers.general[4]);
                 window.registers(sample.cpu_ns, sample.registers.general);
             }
-            let mut take = |at: u64, len: u64, place: Place| {
+            let mut take = |at: u64, len: u64, place: ValuePlace| {
                 let before = pace.cpu_ns();
                 let bytes = self.code.read(at, len as usize);
                 if let (Some(before), Some(bytes), Some(after)) = (before, bytes, pace.cpu_ns()) {
@@ -82,13 +82,13 @@ impl Gauge {
             };
             if let Some(&stack) = self.stacks.get(&thread) {
                 let from = stack.saturating_sub(RED_ZONE) & !7;
-                take(from, RED_ZONE + FRAMES, Place::Stack(from));
+                take(from, RED_ZONE + FRAMES, ValuePlace::Stack(from));
             }
             for bytes in moved.iter().filter(|b| b.thread == thread && b.len > 0) {
                 take(
                     bytes.at,
                     bytes.len.clamp(8, OF_GROUP),
-                    Place::Moved(bytes.original),
+                    ValuePlace::Moved(bytes.original),
                 );
             }
         }

@@ -203,7 +203,7 @@ fn most(all: impl Iterator<Item = (u32, u64)> + Clone) -> BTreeSet<u32> {
 }
 
 /// Adjacent bytes with one owner.
-struct Run {
+struct ByteRun {
     group: Group,
     role: Role,
 }
@@ -221,7 +221,7 @@ struct Run {
 pub fn groups(uses: &[Use], most: usize) -> Result<Grouping, Unmoved> {
     let mut uses: Vec<&Use> = uses.iter().collect();
     uses.sort_by_key(|u| (u.offset, u.size));
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<ByteRun> = Vec::new();
     // The index of each use's run.
     let mut of = Vec::with_capacity(uses.len());
     for (one, owner) in uses.iter().zip(owners(&uses)) {
@@ -230,7 +230,7 @@ pub fn groups(uses: &[Use], most: usize) -> Result<Grouping, Unmoved> {
             Some(last) if one.offset < last.group.offset + last.group.size => {
                 return Err(Unmoved::TooMany);
             }
-            _ => runs.push(Run {
+            _ => runs.push(ByteRun {
                 group: Group {
                     offset: one.offset,
                     size: one.size,
@@ -309,7 +309,7 @@ impl Owner {
     }
 }
 
-impl Run {
+impl ByteRun {
     /// The bytes of one thread are one group whether the thread reads or writes them. Bytes of
     /// unclear role go with their neighbours.
     fn is_of(&self, owner: &Owner) -> bool {

@@ -96,12 +96,12 @@ impl Gap<'_> {
         let mut start = self.from;
         for one in inside() {
             let users = one.users();
-            let (left, right) = (is_own(self.left, &users), is_own(self.right, &users));
+            let (left, right) = (used_by(self.left, &users), used_by(self.right, &users));
             // If both groups may have a use, it goes to the one with exactly the same threads.
             let (left, right) = match (left, right) {
-                (Own::Part, Own::All) => (false, true),
-                (Own::All, Own::Part) => (true, false),
-                (left, right) => (left != Own::No, right != Own::No),
+                (UsedBy::SomeOfGroup, UsedBy::AllOfGroup) => (false, true),
+                (UsedBy::AllOfGroup, UsedBy::SomeOfGroup) => (true, false),
+                (left, right) => (left != UsedBy::Others, right != UsedBy::Others),
             };
             if !left {
                 end = end.min(one.offset.max(self.from));
@@ -123,20 +123,20 @@ impl Gap<'_> {
 
 /// To whom bytes belong, as seen from a group beside them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Own {
+enum UsedBy {
     /// Threads outside the group use them.
-    No,
+    Others,
     /// Some of the group's threads use them, and no others.
-    Part,
+    SomeOfGroup,
     /// All of the group's threads use them, and no others.
-    All,
+    AllOfGroup,
 }
 
-fn is_own(group: Option<&BTreeSet<u32>>, users: &BTreeSet<u32>) -> Own {
+fn used_by(group: Option<&BTreeSet<u32>>, users: &BTreeSet<u32>) -> UsedBy {
     match group {
-        Some(threads) if threads == users => Own::All,
-        Some(threads) if users.is_subset(threads) => Own::Part,
-        _ => Own::No,
+        Some(threads) if threads == users => UsedBy::AllOfGroup,
+        Some(threads) if users.is_subset(threads) => UsedBy::SomeOfGroup,
+        _ => UsedBy::Others,
     }
 }
 

@@ -228,5 +228,5 @@ fn what_does_not_help_is_put_back() {
     assert_eq!(area.wanted.load(Relaxed), ROLL_BACK);
     put_back(&area, SECOND, BY_TOOL);
     attempt.follow(&area, SECOND);
-    assert_eq!(attempt.past()[0].ended, Ended::Helpless);
+    assert_eq!(attempt.past()[0].ended, EndReason::NoGain);
 }
