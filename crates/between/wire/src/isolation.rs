@@ -191,7 +191,7 @@ pub struct Slot {
 /// A page of which each isolated thread has a private copy.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Wanted {
+pub struct PrivatePage {
     /// Its address.
     pub address: AtomicU64,
     /// 0: the page is to be private. 1: bytes beside the named ones have changed, so it is
@@ -204,7 +204,7 @@ pub struct Wanted {
 /// A page of code of which isolated threads may execute a part.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Guarded {
+pub struct GuardedPage {
     /// Its address; 0 if its code may have been replaced since.
     pub address: AtomicU64,
     /// A bit for each byte of the page, set where an instruction begins that must end the
@@ -293,14 +293,14 @@ pub struct Control {
     /// The last error number of a system call that failed, as a negative number.
     pub error: AtomicI64,
     /// Pages.
-    pub pages: [Wanted; PAGES],
+    pub pages: [PrivatePage; PAGES],
     /// Starts and ends of code that isolated threads may execute, in whole pages. Zeroes where
     /// the code may have been replaced since.
     pub codes: [[AtomicU64; 2]; CODES],
     /// The number of entries of `guarded` in use, which never shrinks.
     pub guarded_count: AtomicU32,
     /// Pages of code of which isolated threads may execute a part.
-    pub guarded: [Guarded; GUARDED],
+    pub guarded: [GuardedPage; GUARDED],
     /// Starts and ends of memory that was made sharable.
     pub ranges: [[AtomicU64; 2]; RANGES],
     /// The number of entries of `ranges` in use.

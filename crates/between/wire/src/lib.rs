@@ -47,7 +47,7 @@ pub enum Error {
     Create(#[source] std::io::Error),
     /// All entries of the registry are in use.
     #[error("more processes at a time than can be recorded")]
-    NoPlace,
+    NoEntry,
     /// The file is not a segment, or is truncated.
     #[error("this file is not a sunder segment (wrong magic number or too short)")]
     NotASegment,

@@ -19,9 +19,9 @@ pub use images::{Claim, Origin, Registry};
 /// The first eight bytes of every registry. Version and size follow, as in a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDRREG");
 /// Entries for images; an entry is reused once the tool has dropped its segment.
-pub const PLACES: u32 = 1 << 12;
+pub const ENTRIES: u32 = 1 << 12;
 /// Bytes of a registry.
-pub const BYTES: usize = PAGE + PLACES as usize * size_of::<Place>();
+pub const BYTES: usize = PAGE + ENTRIES as usize * size_of::<RegistryEntry>();
 
 /// Option bit: children of the first process are followed.
 pub const OPTION_FOLLOW: u32 = 1;
@@ -55,7 +55,7 @@ pub struct Header {
 
 /// One segment that an image can claim.
 #[repr(C, align(64))]
-pub struct Place {
+pub struct RegistryEntry {
     /// The image's process; written last, 0 before that.
     pub process: AtomicU32,
     /// The tool's file descriptor of the segment.
@@ -96,11 +96,11 @@ impl RegistryView {
     }
 
     /// The entry with serial number `serial`.
-    pub const fn place(&self, serial: u32) -> &Place {
-        let offset = PAGE + (serial % PLACES) as usize * size_of::<Place>();
+    pub const fn entry(&self, serial: u32) -> &RegistryEntry {
+        let offset = PAGE + (serial % ENTRIES) as usize * size_of::<RegistryEntry>();
         // SAFETY: the remainder keeps it within the mapping; it consists of
         // atomics and the offset is a multiple of its size.
-        unsafe { self.0.byte_add(offset).cast::<Place>().as_ref() }
+        unsafe { self.0.byte_add(offset).cast::<RegistryEntry>().as_ref() }
     }
 
     /// Claims the next entry that is ready, and returns its serial number.

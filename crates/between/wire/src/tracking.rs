@@ -8,7 +8,7 @@ use crate::ring::{Ring, Space, space_words};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// The most pages whose writers are remembered.
-pub const OWNERS: usize = 1 << 15;
+pub const TRACKED_PAGES: usize = 1 << 15;
 /// The most pages that two threads have written.
 pub const SHARED: usize = 256;
 /// The most changed words that wait for the tool to read them.
@@ -22,7 +22,7 @@ pub const MOMENTS: u64 = 1 << 12;
 pub const MOMENT_WORDS: usize = crate::ring::SAMPLE_WORDS;
 
 /// The number of entries of the hash table that are probed for a page.
-const TRIES: usize = 16;
+const PROBES: usize = 16;
 const PAGE_BITS: u32 = 12;
 
 /// Which pages are private.
@@ -50,11 +50,11 @@ pub mod page {
 /// The writers of a page.
 #[derive(Debug, Default)]
 #[repr(C)]
-struct Owner {
+struct PageWriters {
     /// The page number plus one; 0 if the entry is not used.
     page: AtomicU64,
-    /// The packed [`Who`].
-    who: AtomicU64,
+    /// The writers, packed.
+    packed: AtomicU64,
 }
 
 /// A page that two threads write.
@@ -79,9 +79,9 @@ pub enum Writers {
 /// The writers of a page, packed. One writer: the index of the thread's slot and the thread's
 /// number. Several writers: the page's index in [`Tracking::shared`].
 #[derive(Clone, Copy)]
-struct Who(u64);
+struct PackedWriters(u64);
 
-impl Who {
+impl PackedWriters {
     const SEVERAL: u64 = 1 << 63;
     /// The page's index is not known yet, or the page has none.
     const NOWHERE: u64 = u32::MAX as u64;
@@ -118,7 +118,7 @@ pub struct Tracking {
     pub periods: AtomicU64,
     /// The number of entries of `shared` in use.
     pub shared_count: AtomicU32,
-    owners: [Owner; OWNERS],
+    writers: [PageWriters; TRACKED_PAGES],
     /// Pages that two threads have written.
     pub shared: [SharedPage; SHARED],
     changes: Space<{ space_words(CHANGES, CHANGE_WORDS) }>,
@@ -157,19 +157,19 @@ impl Tracking {
         thread: u32,
         lives: impl Fn(u32, u32) -> bool,
     ) -> Writers {
-        let Some(owner) = self.owner(address >> PAGE_BITS) else {
+        let Some(writers) = self.writers(address >> PAGE_BITS) else {
             self.left_out.fetch_add(1, Relaxed);
             return Writers::One;
         };
-        let me = Who::one(slot, thread);
-        let mut known = Who(owner.who.load(SeqCst));
+        let me = PackedWriters::one(slot, thread);
+        let mut known = PackedWriters(writers.packed.load(SeqCst));
         loop {
             if known.is_several() {
-                let place = known.0 & Who::NOWHERE;
-                return if place == Who::NOWHERE {
+                let index = known.0 & PackedWriters::NOWHERE;
+                return if index == PackedWriters::NOWHERE {
                     Writers::One
                 } else {
-                    Writers::Several(place as usize)
+                    Writers::Several(index as usize)
                 };
             }
             if known.0 == me.0 {
@@ -180,31 +180,34 @@ impl Tracking {
             let next = if alone {
                 me
             } else {
-                Who(Who::SEVERAL | Who::NOWHERE)
+                PackedWriters(PackedWriters::SEVERAL | PackedWriters::NOWHERE)
             };
-            match owner.who.compare_exchange(known.0, next.0, SeqCst, SeqCst) {
+            match writers
+                .packed
+                .compare_exchange(known.0, next.0, SeqCst, SeqCst)
+            {
                 Ok(_) if alone => return Writers::One,
-                Ok(_) => return self.add(owner, address),
-                Err(now) => known = Who(now),
+                Ok(_) => return self.add(writers, address),
+                Err(now) => known = PackedWriters(now),
             }
         }
     }
 
     /// The entry of a page, which is added if it is new; `None` if there is no room.
-    fn owner(&self, number: u64) -> Option<&Owner> {
+    fn writers(&self, number: u64) -> Option<&PageWriters> {
         let key = number + 1;
         // Multiplicative hashing: neighbouring pages are often used together.
         let first = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
-        for i in 0..TRIES {
-            let owner = self.owners.get((first + i) % OWNERS)?;
-            let found = owner.page.load(SeqCst);
+        for i in 0..PROBES {
+            let writers = self.writers.get((first + i) % TRACKED_PAGES)?;
+            let found = writers.page.load(SeqCst);
             if found == key {
-                return Some(owner);
+                return Some(writers);
             }
             if found == 0 {
-                match owner.page.compare_exchange(0, key, SeqCst, SeqCst) {
-                    Ok(_) => return Some(owner),
-                    Err(now) if now == key => return Some(owner),
+                match writers.page.compare_exchange(0, key, SeqCst, SeqCst) {
+                    Ok(_) => return Some(writers),
+                    Err(now) if now == key => return Some(writers),
                     Err(_) => {}
                 }
             }
@@ -213,9 +216,9 @@ impl Tracking {
     }
 
     /// Gives a page with a second writer an entry in `shared`, if there is room.
-    fn add(&self, owner: &Owner, address: u64) -> Writers {
-        let place = self.shared_count.fetch_add(1, SeqCst) as usize;
-        let Some(shared) = self.shared.get(place) else {
+    fn add(&self, writers: &PageWriters, address: u64) -> Writers {
+        let index = self.shared_count.fetch_add(1, SeqCst) as usize;
+        let Some(shared) = self.shared.get(index) else {
             self.shared_count.store(SHARED as u32, SeqCst);
             self.left_out.fetch_add(1, Relaxed);
             return Writers::One;
@@ -224,14 +227,16 @@ impl Tracking {
             shared.state.store(page::PRIVATE, SeqCst);
         }
         shared.address.store(address, SeqCst);
-        owner.who.store(Who::SEVERAL | place as u64, SeqCst);
+        writers
+            .packed
+            .store(PackedWriters::SEVERAL | index as u64, SeqCst);
         self.decided.fetch_add(1, SeqCst);
-        Writers::Several(place)
+        Writers::Several(index)
     }
 
-    /// Sets the state of the page at index `place` of `shared`.
-    pub fn decide(&self, place: usize, state: u32) {
-        if let Some(page) = self.shared.get(place) {
+    /// Sets the state of the page at index `index` of `shared`.
+    pub fn decide(&self, index: usize, state: u32) {
+        if let Some(page) = self.shared.get(index) {
             page.state.store(state, SeqCst);
             self.decided.fetch_add(1, SeqCst);
         }
@@ -306,10 +311,10 @@ mod tests {
         assert_eq!(tracking.left_out.load(Relaxed), 5);
         assert_eq!(tracking.shared_pages().count(), SHARED);
         // A table cannot hold twice as many pages as it has entries.
-        for page in 0..OWNERS as u64 * 2 {
+        for page in 0..TRACKED_PAGES as u64 * 2 {
             tracking.written((page + 1_000_000) << 12, 0, 10, ALL);
         }
-        assert!(tracking.left_out.load(Relaxed) >= OWNERS as u64);
+        assert!(tracking.left_out.load(Relaxed) >= TRACKED_PAGES as u64);
     }
 
     #[test]

@@ -5,11 +5,11 @@
 use crate::tool::{Committed, Page, Policy, Private, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction::Mask;
-use sunder_wire::isolation::{Control, PAGES, Wanted};
+use sunder_wire::isolation::{Control, PAGES, PrivatePage};
 
 /// See the module. The number of a page is its place in [`Control::pages`].
 pub struct Named<'a> {
-    pages: &'a [Wanted; PAGES],
+    pages: &'a [PrivatePage; PAGES],
     count: usize,
 }
 

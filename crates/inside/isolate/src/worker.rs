@@ -12,8 +12,8 @@ use crate::tool::{Chosen, Fault, Place};
 use crate::{control, enter, maps, system};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use sunder_wire::isolation::{
-    CODES, CONTROL_BYTES, Control, GUARDED, Guarded, ROOM_AT, Registers, SCRATCH, SUITCASE, Slot,
-    WORKER_STACK, state, why,
+    CODES, CONTROL_BYTES, Control, GUARDED, GuardedPage, ROOM_AT, Registers, SCRATCH, SUITCASE,
+    Slot, WORKER_STACK, state, why,
 };
 
 const PAGE: usize = 4096;
@@ -395,7 +395,7 @@ unsafe fn take_code_away(control: &Control, executable: &Executable) -> Option<(
 
 /// Lets a page be executed, but for the instructions that begin at its points: there is an
 /// `int3` in their place. What the kernel refuses leaves it without the right.
-unsafe fn guard(at: usize, page: &Guarded) {
+unsafe fn guard(at: usize, page: &GuardedPage) {
     const BREAKPOINT: u8 = 0xcc;
     // SAFETY: writing makes a copy of the page that only this process has; nothing of it
     // can be executed meanwhile.

@@ -102,7 +102,7 @@ fn claim(registry: RegistryView, origin: u32, epoch: u32) -> Option<View> {
         return None;
     }
     let image = registry.claim()?;
-    let place = registry.place(image);
+    let place = registry.entry(image);
     let tool = header.tool.load(Ordering::Relaxed);
     let path = descriptor_path(tool, place.descriptor.load(Ordering::Relaxed));
     // SAFETY: the path ends with a zero byte.

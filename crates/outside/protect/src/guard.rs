@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_access::{Mapping, ProcessId};
 use sunder_observe::proc;
 use sunder_rewrite::Function;
-use sunder_wire::isolation::{GUARDED, Guarded};
+use sunder_wire::isolation::{GUARDED, GuardedPage};
 use sunder_wire::tracking::mode;
 
 const PAGE: u64 = 4096;
@@ -97,7 +97,7 @@ impl Guards {
 pub fn is_open(shared: &Shared, address: u64) -> bool {
     let count = shared.guarded_count.load(Relaxed) as usize;
     let at = address % PAGE;
-    let open = |page: &Guarded| {
+    let open = |page: &GuardedPage| {
         let bits = page.points.get((at / 64) as usize);
         bits.is_some_and(|bits| bits.load(Relaxed) >> (at % 64) & 1 == 0)
     };

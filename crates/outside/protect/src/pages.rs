@@ -5,7 +5,7 @@
 use super::shared::Shared;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use sunder_wire::isolation::{PAGES, Wanted, state};
+use sunder_wire::isolation::{PAGES, PrivatePage, state};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -104,7 +104,7 @@ impl Pages {
     }
 }
 
-fn known(shared: &Shared) -> impl Iterator<Item = &Wanted> {
+fn known(shared: &Shared) -> impl Iterator<Item = &PrivatePage> {
     let count = shared.page_count.load(Relaxed) as usize;
     shared.pages.iter().take(count)
 }
@@ -194,7 +194,7 @@ mod tests {
 
     /// Pages in the table: address, why given up, bytes that are meant.
     fn table(shared: &Shared) -> Vec<(u64, u32, u32)> {
-        let bytes = |p: &Wanted| p.bytes.iter().map(|b| b.load(Relaxed).count_ones()).sum();
+        let bytes = |p: &PrivatePage| p.bytes.iter().map(|b| b.load(Relaxed).count_ones()).sum();
         known(shared)
             .map(|p| (p.address.load(Relaxed), p.given_up.load(Relaxed), bytes(p)))
             .collect()

@@ -1,7 +1,7 @@
 //! The tool's side of the registry: it keeps segments ready for new process images, and finds
 //! the images that have claimed one.
 
-use super::{BYTES, MAGIC, OPTION_FOLLOW, PLACES, Place, RegistryView};
+use super::{BYTES, ENTRIES, MAGIC, OPTION_FOLLOW, RegistryEntry, RegistryView};
 use crate::environment::{Change, changes};
 use crate::layout::VERSION;
 use crate::segment::{forbid_file_limit, memory_file};
@@ -85,9 +85,9 @@ impl Registry {
             // SAFETY: just mapped; unmapped only when the registry is dropped.
             view: unsafe { RegistryView::new(base) },
             options,
-            spare: spare.clamp(1, PLACES / 2),
+            spare: spare.clamp(1, ENTRIES / 2),
             waiting: Vec::new(),
-            held: (0..PLACES).map(|_| None).collect(),
+            held: (0..ENTRIES).map(|_| None).collect(),
             given: Vec::new(),
             published: 0,
         };
@@ -141,27 +141,27 @@ impl Registry {
         let view = self.view;
         let mut claims = Vec::new();
         self.waiting.retain(|published| {
-            let place = view.place(published.serial);
-            let process = place.process.load(Ordering::Acquire);
+            let entry = view.entry(published.serial);
+            let process = entry.process.load(Ordering::Acquire);
             if process == 0 {
                 return true;
             }
             // The image has mapped the segment, so the descriptor is not needed any more.
             published.segment.close_file();
-            claims.push(claim_of(place, published, process));
+            claims.push(claim_of(entry, published, process));
             false
         });
         claims.sort_by_key(|c| c.time);
         // This runs hundreds of times a second, so only the entries in use are looked at.
         let held = &mut self.held;
         self.given.retain(|&index| {
-            let Some(place) = held.get_mut(index) else {
+            let Some(entry) = held.get_mut(index) else {
                 return false;
             };
-            if place.as_ref().is_some_and(|s| Rc::strong_count(s) == 1) {
-                *place = None;
+            if entry.as_ref().is_some_and(|s| Rc::strong_count(s) == 1) {
+                *entry = None;
             }
-            place.is_some()
+            entry.is_some()
         });
         self.refill();
         claims
@@ -180,17 +180,17 @@ impl Registry {
 
     fn publish(&mut self) -> Result<()> {
         let serial = self.published;
-        let index = (serial % PLACES) as usize;
+        let index = (serial % ENTRIES) as usize;
         let Some(held @ None) = self.held.get_mut(index) else {
-            return Err(Error::NoPlace);
+            return Err(Error::NoEntry);
         };
         let segment = Rc::new(Segment::create(&self.options)?);
-        let place = self.view.place(serial);
-        place.process.store(0, Ordering::Relaxed);
-        place.refused.store(0, Ordering::Relaxed);
-        place.origin.store(0, Ordering::Relaxed);
+        let entry = self.view.entry(serial);
+        entry.process.store(0, Ordering::Relaxed);
+        entry.refused.store(0, Ordering::Relaxed);
+        entry.origin.store(0, Ordering::Relaxed);
         let descriptor = segment.descriptor().unwrap_or(0);
-        place.descriptor.store(descriptor, Ordering::Relaxed);
+        entry.descriptor.store(descriptor, Ordering::Relaxed);
         *held = Some(Rc::clone(&segment));
         self.given.push(index);
         self.waiting.push(Published { serial, segment });
@@ -209,22 +209,22 @@ impl Drop for Registry {
     }
 }
 
-fn claim_of(place: &Place, published: &Published, process: u32) -> Claim {
-    let origin = place.origin.load(Ordering::Relaxed);
+fn claim_of(entry: &RegistryEntry, published: &Published, process: u32) -> Claim {
+    let origin = entry.origin.load(Ordering::Relaxed);
     Claim {
         image: published.serial,
         process: ProcessId(process),
-        parent: ProcessId(place.parent.load(Ordering::Relaxed)),
-        time: Time(place.time.load(Ordering::Relaxed)),
+        parent: ProcessId(entry.parent.load(Ordering::Relaxed)),
+        time: Time(entry.time.load(Ordering::Relaxed)),
         origin: match origin.checked_sub(1) {
             Some(image) => Origin::Fork {
                 image,
-                epoch: place.epoch.load(Ordering::Relaxed),
+                epoch: entry.epoch.load(Ordering::Relaxed),
             },
             None => Origin::Program,
         },
         segment: Rc::clone(&published.segment),
-        refused: place.refused.load(Ordering::Relaxed) != 0,
+        refused: entry.refused.load(Ordering::Relaxed) != 0,
     }
 }
 
@@ -238,8 +238,8 @@ mod tests {
 
     fn take(registry: &Registry, process: u32) -> u32 {
         let serial = registry.view().claim().expect("ready");
-        let place = registry.view().place(serial);
-        place.process.store(process, Ordering::Release);
+        let entry = registry.view().entry(serial);
+        entry.process.store(process, Ordering::Release);
         serial
     }
 
@@ -273,14 +273,14 @@ mod tests {
     fn places_are_used_again_but_never_while_somebody_holds_the_segment() {
         let mut registry = registry(1);
         let mut kept = None;
-        for i in 0..2 * PLACES {
+        for i in 0..2 * ENTRIES {
             if registry.view().claim().is_none() {
                 // Its entry still holds the kept segment, so nothing more is published.
-                assert_eq!(i, PLACES + 1);
+                assert_eq!(i, ENTRIES + 1);
                 break;
             }
-            let place = registry.view().place(i);
-            place.process.store(1, Ordering::Release);
+            let entry = registry.view().entry(i);
+            entry.process.store(1, Ordering::Release);
             let mut claims = registry.poll();
             assert_eq!(claims.len(), 1);
             if i == 1 {
@@ -296,6 +296,6 @@ mod tests {
         let next = &registry.view().header().next;
         next.store(u32::MAX - 5, Ordering::Relaxed);
         registry.poll();
-        assert!(registry.published <= PLACES);
+        assert!(registry.published <= ENTRIES);
     }
 }
