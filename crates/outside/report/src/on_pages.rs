@@ -14,7 +14,7 @@ const NAMED: usize = 4;
 const CAUSES: usize = 4;
 
 /// A range of bytes of a page that is used alike.
-pub(crate) struct Run {
+pub(crate) struct PageRun {
     /// Its first and last byte.
     pub(crate) bytes: String,
     /// The object at these bytes.
@@ -24,13 +24,13 @@ pub(crate) struct Run {
 }
 
 /// The ranges of a page, in order of their bytes.
-pub(crate) fn runs(page: &Line) -> Vec<Run> {
-    page.words.iter().map(Run::new).collect()
+pub(crate) fn runs(page: &Line) -> Vec<PageRun> {
+    page.words.iter().map(PageRun::new).collect()
 }
 
 /// The ranges of the finding's own objects, and the number of ranges of other objects. If there
 /// are more than `most` of its own, adjacent ones of the same object are joined.
-pub(crate) fn own_runs(finding: &Finding, page: &Line, most: usize) -> (Vec<Run>, usize) {
+pub(crate) fn own_runs(finding: &Finding, page: &Line, most: usize) -> (Vec<PageRun>, usize) {
     let objects = std::iter::once(&finding.object).chain(&finding.neighbour);
     let labels: Vec<String> = objects.map(Object::label).collect();
     let is_own = |word: &&Word| word.field.as_ref().is_some_and(|f| labels.contains(f));
@@ -42,10 +42,10 @@ pub(crate) fn own_runs(finding: &Finding, page: &Line, most: usize) -> (Vec<Run>
             _ => words.push(word.clone()),
         }
     }
-    (words.iter().map(Run::new).collect(), others.len())
+    (words.iter().map(PageRun::new).collect(), others.len())
 }
 
-impl Run {
+impl PageRun {
     fn new(word: &Word) -> Self {
         Self {
             bytes: format!("{}-{}", word.offset, end(word) - 1),

@@ -80,22 +80,22 @@ impl Rule {
 /// those below the threshold, true sharing and latent ones are notes. A file with an absolute
 /// path has an absolute URI.
 pub fn sarif(findings: &Findings) -> String {
-    log(findings, &Places { root: None })
+    log(findings, &SourceUris { root: None })
 }
 
 /// As [`sarif`], but files below `source_root` (an absolute path, usually the current folder)
 /// have relative URIs with the base `SRCROOT`, as code-scanning services require.
 pub fn sarif_with_root(findings: &Findings, source_root: &Path) -> String {
     let root = source_root.is_absolute().then(|| normalized(source_root));
-    log(findings, &Places { root })
+    log(findings, &SourceUris { root })
 }
 
-fn log(findings: &Findings, places: &Places) -> String {
+fn log(findings: &Findings, uris: &SourceUris) -> String {
     let threshold = findings.run.threshold_percent;
     let results: Vec<Value> = findings
         .findings
         .iter()
-        .map(|f| result(findings, f, threshold, places))
+        .map(|f| result(findings, f, threshold, uris))
         .collect();
     let mut run = json!({
         "tool": {"driver": {
@@ -107,7 +107,7 @@ fn log(findings: &Findings, places: &Places) -> String {
         "columnKind": "unicodeCodePoints",
         "results": results,
     });
-    if let (Some(root), Some(run)) = (&places.root, run.as_object_mut()) {
+    if let (Some(root), Some(run)) = (&uris.root, run.as_object_mut()) {
         let mut uri = file_uri(root);
         if !uri.ends_with('/') {
             uri.push('/');
@@ -148,9 +148,9 @@ fn invocation(all: &Findings) -> Value {
     out
 }
 
-fn result(all: &Findings, finding: &Finding, threshold: f64, places: &Places) -> Value {
+fn result(all: &Findings, finding: &Finding, threshold: f64, uris: &SourceUris) -> Value {
     let rule = Rule::index_of(finding);
-    let (main, related) = locations(finding, places);
+    let (main, related) = locations(finding, uris);
     let mut out = json!({
         "ruleId": RULES[rule].id,
         "ruleIndex": rule,
@@ -220,7 +220,7 @@ fn message(all: &Findings, finding: &Finding) -> String {
 }
 
 /// The position to mark, and the others: allocation, declaration and more code.
-fn locations(finding: &Finding, places: &Places) -> (Option<Value>, Vec<Value>) {
+fn locations(finding: &Finding, uris: &SourceUris) -> (Option<Value>, Vec<Value>) {
     let writes_first = |s: &&Site| s.kind == AccessKind::Read;
     let mut sites: Vec<&Site> = finding.sites.iter().filter(|s| s.file.is_some()).collect();
     sites.sort_by_key(writes_first);
@@ -228,7 +228,7 @@ fn locations(finding: &Finding, places: &Places) -> (Option<Value>, Vec<Value>) 
     let objects = std::iter::once(&finding.object).chain(&finding.neighbour);
     for object in objects {
         if let Some(declared) = &object.declared {
-            let physical = places.physical(&declared.file, declared.line);
+            let physical = uris.physical(&declared.file, declared.line);
             related.push((
                 physical,
                 format!("{} is declared here", object.short_name()),
@@ -236,13 +236,13 @@ fn locations(finding: &Finding, places: &Places) -> (Option<Value>, Vec<Value>) 
             ));
         }
         if let Some(frame) = object.allocation_site() {
-            related.extend(allocation(frame, object.short_name(), places));
+            related.extend(allocation(frame, object.short_name(), uris));
         }
     }
     let mut rest = sites.iter();
     let main = match rest.next() {
         Some(site) => Some(json!({
-            "physicalLocation": places.physical(site.file.as_deref().unwrap_or_default(), site.line),
+            "physicalLocation": uris.physical(site.file.as_deref().unwrap_or_default(), site.line),
             "logicalLocations": [logical(&site.function)],
         })),
         None => related
@@ -254,7 +254,7 @@ fn locations(finding: &Finding, places: &Places) -> (Option<Value>, Vec<Value>) 
             }),
     };
     for site in rest {
-        let physical = places.physical(site.file.as_deref().unwrap_or_default(), site.line);
+        let physical = uris.physical(site.file.as_deref().unwrap_or_default(), site.line);
         let text = match site.kind {
             _ if site.calls.is_some() => "a lock on it is taken or given back here",
             AccessKind::Read => "also read here",
@@ -287,9 +287,9 @@ fn locations(finding: &Finding, places: &Places) -> (Option<Value>, Vec<Value>) 
 fn allocation<'a>(
     frame: &'a Frame,
     name: &str,
-    places: &Places,
+    uris: &SourceUris,
 ) -> Option<(Value, String, Option<&'a str>)> {
-    let physical = places.physical(frame.file.as_deref()?, frame.line);
+    let physical = uris.physical(frame.file.as_deref()?, frame.line);
     Some((
         physical,
         format!("{name} is allocated here"),
@@ -302,11 +302,11 @@ fn logical(function: &str) -> Value {
 }
 
 /// The folder against which paths become relative URIs.
-struct Places {
+struct SourceUris {
     root: Option<PathBuf>,
 }
 
-impl Places {
+impl SourceUris {
     fn physical(&self, file: &str, line: Option<u32>) -> Value {
         let mut place = Map::new();
         place.insert("artifactLocation".to_owned(), self.artifact(file));
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn files_below_the_root_are_relative_to_it() {
-        let places = Places {
+        let uris = SourceUris {
             root: Some(PathBuf::from("/home/user/app")),
         };
         for (file, wanted) in [
@@ -404,10 +404,10 @@ mod tests {
             ("../x.c", json!({"uri": "../x.c"})),
             ("C:evil", json!({"uri": "C%3Aevil", "uriBaseId": "SRCROOT"})),
         ] {
-            assert_eq!(places.artifact(file), wanted, "{file}");
+            assert_eq!(uris.artifact(file), wanted, "{file}");
         }
-        let nowhere = Places { root: None };
-        assert_eq!(nowhere.artifact("/a.c"), json!({"uri": "file:///a.c"}));
-        assert_eq!(nowhere.artifact("a.c"), json!({"uri": "a.c"}));
+        let without_root = SourceUris { root: None };
+        assert_eq!(without_root.artifact("/a.c"), json!({"uri": "file:///a.c"}));
+        assert_eq!(without_root.artifact("a.c"), json!({"uri": "a.c"}));
     }
 }

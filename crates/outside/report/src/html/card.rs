@@ -5,7 +5,7 @@ use super::timeline::Timeline;
 use crate::clean::clean;
 use crate::describe;
 use crate::figures::{counted, grouped, percent, short};
-use crate::on_pages::{self, Run};
+use crate::on_pages::{self, PageRun};
 use std::collections::BTreeMap;
 use sunder_findings::{
     Advice, Finding, Findings, Line, Object, Sharing, Site, Standing, file_name,
@@ -52,7 +52,7 @@ pub(super) struct Card {
 /// The objects on one page.
 pub(super) struct PageTable {
     pub(super) title: String,
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<PageRun>,
 }
 
 /// The most pages that are shown. A row of a table is a range of bytes.

@@ -141,7 +141,7 @@ fn page_tables(page: &mut Page, finding: &Finding, options: &TextOptions) {
             false => on_pages::own_runs(finding, line, rows),
         };
         let shown = &runs[..runs.len().min(rows)];
-        let width = |of: fn(&on_pages::Run) -> &str| {
+        let width = |of: fn(&on_pages::PageRun) -> &str| {
             shown.iter().map(|run| columns(of(run))).max().unwrap_or(0)
         };
         let (bytes, object) = (width(|run| &run.bytes), width(|run| &run.object));
