@@ -25,7 +25,7 @@ pub const REQUESTS: usize = 32;
 pub const ENTRIES: usize = 4096;
 /// The number of lists of entries; see [`bucket`].
 pub const BUCKETS: usize = 1024;
-/// Groups of bytes of one area that move to lines of their own.
+/// The most groups of bytes of one area that move to lines of their own.
 pub const GROUPS: usize = 64;
 /// The most instructions in the copies of code of one area.
 pub const RESUMES: usize = 16384;

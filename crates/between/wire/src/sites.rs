@@ -14,10 +14,10 @@ pub use sunder_x86::patch::{
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDSITE");
 /// The version of the format.
 pub const VERSION: u32 = 3;
-/// Most bytes of a build identifier.
+/// The most bytes of a build identifier.
 pub const BUILD_ID: usize = 32;
 
-/// The beginning of a plan.
+/// The header of a plan.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Header {
