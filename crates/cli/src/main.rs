@@ -1,5 +1,6 @@
 //! The `sunder` program: arguments become options of the library's rooms, and what these return is
-//! printed. This crate is the only place that prints and exits; it must not decide anything else.
+//! printed. Run by users and scripts; no other crate may use it. This crate is the only place
+//! that prints and exits; it must not decide anything else.
 
 mod args;
 mod attach;

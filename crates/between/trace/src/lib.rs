@@ -7,7 +7,9 @@
 //! [`read`] runs outside and trusts nothing in the file. Both use the parts in between: [`slot`],
 //! [`block`], the codec and [`meta`].
 //!
-//! This crate must not depend on which recorder writes a trace or on what a trace is read for.
+//! Used by the tracer and the emulator's plugin, which record, by the library that announces to
+//! the plugin, and by the tool, which replays. This crate must not depend on which recorder
+//! writes a trace or on what a trace is read for.
 
 pub mod announce;
 pub mod block;

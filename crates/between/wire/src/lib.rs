@@ -7,6 +7,9 @@
 //! system calls, and need no standard library). The tool's side is there with the feature
 //! `tool`, which those libraries leave out. Whatever the tool reads here was written by a
 //! program that may be broken or hostile: every number is checked before it is used.
+//!
+//! Used by the libraries inside a target and by the tool. It must not decide what is recorded,
+//! moved or isolated: it only defines how both sides say so.
 
 #![cfg_attr(not(feature = "tool"), no_std)]
 

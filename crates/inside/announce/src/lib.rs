@@ -3,8 +3,9 @@
 //! which the plugin can't see in instructions, by ringing the bell of
 //! `sunder_trace::announce`.
 //!
-//! It runs inside the program: each function calls the real one and changes
-//! neither its result nor `errno`. It never panics and never allocates.
+//! Loaded by the program's dynamic linker, because `sunder trace --via emulated` names it in
+//! the preload variable. It runs inside the program: each function calls the real one. It must
+//! not change its result or `errno`, panic, or allocate.
 //!
 //! - `heap`, `synchronise`: interposed functions
 //! - `real`: the functions behind ours

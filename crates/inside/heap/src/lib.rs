@@ -1,6 +1,6 @@
-//! The live heap: an allocator that is preloaded into unmodified programs and
-//! places objects by the policies of `sunder-placement`. Started by `sunder
-//! run`, which says through the environment what to do.
+//! The live heap: an allocator that is preloaded into unmodified programs by `sunder run`
+//! and places objects by the policies of `sunder-placement`. The environment says
+//! what to do.
 //!
 //! - [`entry`] is what the program calls; the paths that most calls take are
 //!   there and in [`span`].

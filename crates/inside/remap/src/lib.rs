@@ -1,9 +1,9 @@
-//! The library that `sunder repair` puts into programs, or preloads where it may not: moves the
-//! bytes of falsely shared
-//! pages to lines of their own while the program runs, and sends threads that
-//! reach for them to code that finds them there. What is moved, and which code
-//! replaces which, is decided outside; here it is carried out, and taken back
-//! whenever anything is in doubt.
+//! The remapping library: it moves the bytes of falsely shared pages to lines of their own
+//! while the program runs, and sends threads that use these bytes to copies of the code that
+//! find them there. Loaded by `sunder repair` and `sunder attach --repair`, which put it into a
+//! running program, or preloaded by `repair` where the kernel does not allow that. The tool
+//! decides what is moved and which code replaces which; this library carries it out, and
+//! takes it back when anything is in doubt.
 //!
 //! - [`area`] moves pages and puts them back; both can happen at any moment, since
 //!   every access to moved bytes then faults and waits.

@@ -1,6 +1,7 @@
-//! The library that is preloaded into the target. It records the live heap and
-//! the threads in the shared segment (`sunder-wire`) and samples registers by
-//! CPU-time timers; what any of it means is decided outside.
+//! The library that is preloaded into the target by `sunder detect` and the commands that
+//! observe like it. It records the live heap and the threads in the shared segment
+//! (`sunder-wire`) and samples registers by CPU-time timers; what any of it means
+//! is decided outside.
 //!
 //! It must never change what the target does: no result, no `errno`, no memory
 //! layout, no environment, no signal that the target uses. Where it cannot do

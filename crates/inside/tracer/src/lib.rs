@@ -3,10 +3,10 @@
 //! library's functions for threads, synchronisation and memory, all recorded
 //! through `sunder-trace` when `SUNDER_TRACE` names a file.
 //!
-//! It runs inside the program: it never panics, never allocates from the heap
-//! that it watches, leaves `errno` alone, and where it cannot record, the program
-//! goes on. A program that is not recorded pays one load and one branch for each
-//! access.
+//! Called by the program's own code, which `sunder cc`, `sunder c++` and `sunder cargo` link
+//! with it. It must not panic, allocate from the heap that it watches, or change `errno`;
+//! where it cannot record, the program goes on. A program that is not recorded pays one load
+//! and one branch for each access.
 //!
 //! - `hooks`: plain accesses, in assembly; `local`: what they keep for a thread
 //! - `atomics`: the compilers' atomic operations

@@ -1,8 +1,8 @@
 //! The vocabulary of Sunder: what an observed memory access is, and the
 //! arithmetic of coherence granules.
 //!
-//! Every room uses these types; this crate uses nothing. It must not read
-//! files, make system calls, or know who observes or judges.
+//! Used by every room; this crate uses nothing. It must not read files, make system
+//! calls, or know who observes or judges.
 #![no_std]
 #![forbid(unsafe_code)]
 

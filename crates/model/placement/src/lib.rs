@@ -8,6 +8,9 @@
 //!
 //! Source: Lee, Park and Yoon, "SCSTallocator", sections 2 to 4; for per-thread
 //! heaps Berger et al., "Hoard" (its reference 14).
+//!
+//! Called by the simulator and by the live heap. It must not touch the memory in which it
+//! places objects, make system calls, or read a clock.
 #![no_std]
 #![forbid(unsafe_code)]
 

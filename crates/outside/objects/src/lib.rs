@@ -2,8 +2,9 @@
 //!
 //! [`Names`] describes one process image. The caller sets its mappings ([`Names::set_mappings`])
 //! and then makes queries. Nothing is read before the first query that needs it, and each module's
-//! symbols and debug information are read once. This crate only reads files: it must not read
-//! `/proc`, attach to anything, print, or judge what an access means.
+//! symbols and debug information are read once. Called by the pipeline, for the lines that are
+//! reported, and by the remedies. This crate only reads files: it must not read `/proc`, attach
+//! to anything, print, or judge what an access means.
 //!
 //! The bytes of debug sections are leaked once per module ([`Box::leak`]): they are needed until
 //! the tool ends, and every table that borrows from them stays free of lifetimes.

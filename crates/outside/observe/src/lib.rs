@@ -1,7 +1,8 @@
 //! Observes the memory accesses of a program.
 //!
 //! Every observer produces [`Event`]s. One decoder makes accesses of samples, whichever observer
-//! took them. This crate must not judge or name what it observes, and must not change the target.
+//! took them. Called by the pipeline, live or on a recording, and by the remedies. This crate must
+//! not judge or name what it observes, and must not change the target.
 
 mod clock;
 pub mod code;
