@@ -110,7 +110,7 @@ pub fn values(i: &Instruction, does: &Does) -> [Option<Value>; 2] {
 pub fn step_of_stack(i: &Instruction) -> Option<i64> {
     use Mnemonic as M;
     let moves = match i.mnemonic() {
-        M::Push | M::Pushfq | M::Pushf | M::Popfq | M::Popf | M::Call => true,
+        M::Push | M::Pushfq | M::Pushf | M::Popfq | M::Popf | M::Call | M::Enter => true,
         M::Pop => i.op0_kind() != OpKind::Register || general(i.op0_register()) != Some(RSP),
         M::Ret => true,
         _ => false,

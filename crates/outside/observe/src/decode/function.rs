@@ -5,8 +5,8 @@ use super::CodeRange;
 use super::effect::{Effect, RBP, RSP};
 use super::instruction;
 use super::operand::{self, Operand, Operands, Site};
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
-use std::fmt;
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+use sunder_x86::Manual;
 
 /// One decoded instruction.
 #[derive(Clone, Debug)]
@@ -133,29 +133,13 @@ impl Function {
 }
 
 /// Decodes; keeps what can be reused.
+#[derive(Debug, Default)]
 pub(super) struct Builder {
-    factory: InstructionInfoFactory,
+    manual: Manual,
     collected: Operands,
     targets: Vec<u64>,
     /// Registers that hold what the block has loaded.
     loaded: u16,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        Self {
-            factory: InstructionInfoFactory::new(),
-            collected: Operands::default(),
-            targets: Vec::new(),
-            loaded: 0,
-        }
-    }
-}
-
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").finish_non_exhaustive()
-    }
 }
 
 impl Builder {
@@ -222,10 +206,10 @@ impl Builder {
             operands: 0,
         };
         if !step.invalid {
-            let info = self.factory.info(instruction);
-            step.writes = instruction::writes(info);
-            step.effect = instruction::effect(instruction);
-            operand::collect(instruction, info, &mut self.collected);
+            let does = self.manual.does(instruction);
+            step.writes = does.registers.written;
+            step.effect = instruction::effect(instruction, &does);
+            operand::collect(&does, &mut self.collected);
             step.operands = self.collected.known.len() as u8;
             step.segment_relative = self.collected.segment_relative;
             if let [operand] = self.collected.known.as_slice() {

@@ -1,11 +1,11 @@
 //! The memory operands of an instruction: which bytes, relative to which
 //! registers, and what is done to them. What is not said here is not claimed:
 //! stack accesses of push, pop, call and ret, gathers, scatters, masked vectors
-//! and saved states have no operand.
+//! and saved states have no operand, although [`sunder_x86`] knows of them.
 
 use super::effect::{Index, Known, RBP, RSP, Register, scaled};
-use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind};
 use sunder_access::{Address, Kind};
+use sunder_x86::{Access, Certainty, Does, Reach, Role};
 
 /// `rcx`, the count of a repeated string instruction.
 const RCX: Register = 1;
@@ -106,174 +106,42 @@ pub(super) struct Operands {
     pub segment_relative: u8,
 }
 
-/// Whether an instruction with a memory operand touches no memory by it, or not
-/// in a way that registers alone tell.
-fn is_left_out(instruction: &Instruction) -> bool {
-    use Mnemonic as M;
-    instruction.is_vsib()
-        || instruction.has_op_mask()
-        || matches!(
-            instruction.mnemonic(),
-            M::Lea
-                | M::Nop
-                | M::Reservednop
-                | M::Prefetch
-                | M::Prefetchw
-                | M::Prefetchwt1
-                | M::Prefetchnta
-                | M::Prefetcht0
-                | M::Prefetcht1
-                | M::Prefetcht2
-                | M::Prefetchit0
-                | M::Prefetchit1
-                | M::Clflush
-                | M::Clflushopt
-                | M::Clwb
-                | M::Cldemote
-                | M::Ud0
-                | M::Ud1
-                // Bounds checks: no-ops on today's CPUs.
-                | M::Bndmk
-                | M::Bndmov
-                | M::Bndldx
-                | M::Bndstx
-                | M::Bndcl
-                | M::Bndcu
-                | M::Bndcn
-                // Which bytes is decided by a mask register.
-                | M::Maskmovq
-                | M::Maskmovdqu
-                | M::Vmaskmovdqu
-                | M::Vmaskmovps
-                | M::Vmaskmovpd
-                | M::Vpmaskmovd
-                | M::Vpmaskmovq
-                // The destination is no operand that iced tells as memory.
-                | M::Movdir64b
-                | M::Enqcmd
-                | M::Enqcmds
-                // `pop [rsp+8]` computes its address after the pop.
-                | M::Pop
-        )
+/// Whether the access is claimed. Left out are those of which registers alone do not tell
+/// the bytes: elements of a mask's choice, and what only the processor's state decides. Also
+/// left out is what is written nowhere in the instruction, the stack above all: the code
+/// around it has little to say of what others do with these bytes.
+fn is_claimed(access: &Access) -> bool {
+    matches!(access.role, Role::Operand | Role::String)
+        && matches!(access.certainty, Certainty::Always | Certainty::Counted)
 }
 
-/// `bt [m], r` reaches far beyond its operand; `xlatb` adds a byte register.
-fn is_addressable(instruction: &Instruction) -> bool {
-    use Mnemonic as M;
-    match instruction.mnemonic() {
-        M::Bt | M::Bts | M::Btr | M::Btc => instruction.op1_kind() != OpKind::Register,
-        M::Xlatb => false,
-        _ => true,
-    }
-}
-
-/// Collects the operands of `instruction` into `out`.
-pub(super) fn collect(instruction: &Instruction, info: &InstructionInfo, out: &mut Operands) {
+/// Collects the operands of an instruction that does this into `out`.
+pub(super) fn collect(does: &Does, out: &mut Operands) {
     out.known.clear();
     out.segment_relative = 0;
-    if is_left_out(instruction) {
-        return;
-    }
-    // Widths beyond 64 bytes are saved states; zero is what iced cannot say.
-    let width = match instruction.memory_size().size() {
-        width @ 1..=64 => width as u8,
-        _ => return,
-    };
-    for number in 0..instruction.op_count() {
-        let Some(place) = place(instruction, number) else {
+    for access in does.accesses().filter(|access| is_claimed(access)) {
+        // Widths beyond 64 bytes are saved states, whose width is often not told at all.
+        let (Some(kind), width @ 1..=64) = (crate::watch::kind_of(access), access.width) else {
             continue;
         };
-        let Some(kind) = kind(instruction, info.op_access(number)) else {
-            continue;
-        };
-        if place.segment {
+        let place = access.place;
+        if place.segment.is_some() {
             out.segment_relative += 1;
             continue;
         }
         out.known.push(Operand {
-            base: place.base,
-            index: place.index,
+            base: place.base.map(|base| base.register),
+            index: place.index.map(|index| Index {
+                register: index.part.register,
+                scale: index.scale,
+            }),
             displacement: place.displacement,
-            width,
+            width: width as u8,
             kind,
-            narrow: place.narrow,
-            repeated: is_repeated(instruction),
-            addressable: place.addressable && is_addressable(instruction),
+            narrow: place.bits == 32,
+            repeated: access.certainty == Certainty::Counted,
+            addressable: place.reach == Reach::There
+                && place.index.is_none_or(|index| index.part.bits >= 32),
         });
-    }
-}
-
-fn is_repeated(instruction: &Instruction) -> bool {
-    instruction.is_string_instruction()
-        && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
-}
-
-fn kind(instruction: &Instruction, access: OpAccess) -> Option<Kind> {
-    if instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg {
-        return Some(Kind::Atomic);
-    }
-    match access {
-        // Conditional reads are those of cmov, which always loads, and of
-        // repeated string instructions, whose count decides.
-        OpAccess::Read | OpAccess::CondRead => Some(Kind::Read),
-        OpAccess::Write => Some(Kind::Write),
-        OpAccess::CondWrite if is_repeated(instruction) => Some(Kind::Write),
-        // A failed cmpxchg writes the old value back.
-        OpAccess::ReadWrite | OpAccess::ReadCondWrite => Some(Kind::Update),
-        _ => None,
-    }
-}
-
-struct Place {
-    base: Option<Register>,
-    index: Option<Index>,
-    displacement: u64,
-    narrow: bool,
-    segment: bool,
-    addressable: bool,
-}
-
-fn place(instruction: &Instruction, number: u32) -> Option<Place> {
-    let string = |register| Place {
-        base: Some(register),
-        index: None,
-        displacement: 0,
-        narrow: false,
-        segment: false,
-        addressable: true,
-    };
-    match instruction.op_kind(number) {
-        OpKind::Memory => Some(explicit(instruction)),
-        OpKind::MemorySegRSI => Some(Place {
-            segment: is_segment(instruction),
-            ..string(6)
-        }),
-        OpKind::MemoryESRDI => Some(string(7)),
-        _ => None,
-    }
-}
-
-fn is_segment(instruction: &Instruction) -> bool {
-    use iced_x86::Register as R;
-    matches!(instruction.memory_segment(), R::FS | R::GS)
-}
-
-fn explicit(instruction: &Instruction) -> Place {
-    use iced_x86::Register as R;
-    let (base, index) = (instruction.memory_base(), instruction.memory_index());
-    // iced adds rip itself: the displacement is the address.
-    let relative = matches!(base, R::RIP | R::EIP);
-    let general = |register| super::instruction::general(register);
-    Place {
-        base: general(base),
-        index: general(index).map(|register| Index {
-            register,
-            scale: instruction.memory_index_scale() as u8,
-        }),
-        displacement: instruction.memory_displacement64(),
-        narrow: base.is_gpr32() || index.is_gpr32() || base == R::EIP,
-        segment: is_segment(instruction),
-        addressable: (base == R::None || relative || general(base).is_some())
-            && (index == R::None || general(index).is_some()),
     }
 }

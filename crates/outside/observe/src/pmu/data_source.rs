@@ -91,7 +91,8 @@ pub(crate) fn access_of(sample: &Sample, period: u64) -> Option<(ProcessId, Acce
 /// `access.instruction` on. Leaves `access` as it is if no operand of the instruction does what the
 /// PMU recorded.
 pub fn refine(access: &mut Access, code: &[u8]) {
-    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+    use iced_x86::{Decoder, DecoderOptions};
+    use sunder_x86::{Certainty, Manual};
     let mut decoder = Decoder::with_ip(64, code, access.instruction.0, DecoderOptions::NONE);
     if !decoder.can_decode() {
         return;
@@ -100,14 +101,14 @@ pub fn refine(access: &mut Access, code: &[u8]) {
     if instruction.is_invalid() {
         return;
     }
-    let mut factory = InstructionInfoFactory::new();
-    let operand = factory
-        .info(&instruction)
-        .used_memory()
-        .iter()
-        .find_map(|memory| {
-            let kind = crate::watch::kind_of(&instruction, memory.access())?;
-            let width = u8::try_from(memory.memory_size().size()).ok()?;
+    let does = Manual::new().does(&instruction);
+    // Of repeated instructions it is not known how much is accessed at once.
+    let operand = does
+        .accesses()
+        .filter(|operand| operand.certainty != Certainty::Counted)
+        .find_map(|operand| {
+            let kind = crate::watch::kind_of(operand)?;
+            let width = u8::try_from(operand.width).ok()?;
             let fits =
                 (kind.reads() && access.kind.reads()) || (kind.writes() && access.kind.writes());
             (fits && (1..=64).contains(&width)).then_some((kind, width))

@@ -7,12 +7,11 @@
 //! does), and must mark bytes that are a guess.
 
 use crate::{CodeSource, Registers};
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    Register, UsedMemory,
-};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use std::collections::HashMap;
 use sunder_access::{Address, CodeAddress, Kind, ProcessId, Span, ThreadId};
+use sunder_x86::register::{RDI, RSI, RSP};
+use sunder_x86::{Access, Action, Certainty, Manual, Part, Place, Reach, step_of_stack};
 
 /// One hit of a watchpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +103,7 @@ const MAX_INSTRUCTION: usize = 15;
 /// [`HitDecoder`] from instruction bytes.
 pub struct CodeDecoder<C> {
     code: C,
-    info: InstructionInfoFactory,
+    manual: Manual,
     /// The candidates for a trap, by the instruction pointer after it. Bursts are short, and a loop
     /// traps at the same few addresses.
     known: HashMap<CodeAddress, Candidates>,
@@ -122,7 +121,7 @@ impl<C: CodeBefore> CodeDecoder<C> {
     pub fn new(code: C) -> Self {
         Self {
             code,
-            info: InstructionInfoFactory::new(),
+            manual: Manual::new(),
             known: HashMap::new(),
         }
     }
@@ -153,7 +152,7 @@ impl<C: CodeBefore> HitDecoder for CodeDecoder<C> {
         let accesses: Vec<TrappedAccess> = candidates
             .instructions
             .iter()
-            .filter_map(|instruction| access_of(&mut self.info, instruction, trap))
+            .filter_map(|instruction| access_of(&mut self.manual, instruction, trap))
             .collect();
         let exact = accesses.iter().find(|access| access.exact);
         let guessed = accesses.first().filter(|_| candidates.sure);
@@ -236,28 +235,18 @@ fn decode(bytes: &[u8], at: CodeAddress) -> Option<Instruction> {
 }
 
 /// The operand of `instruction` that touched the watched word.
-fn access_of(
-    info: &mut InstructionInfoFactory,
-    instruction: &Instruction,
-    trap: &Trap,
-) -> Option<TrappedAccess> {
-    let info = info.info(instruction);
+fn access_of(manual: &mut Manual, instruction: &Instruction, trap: &Trap) -> Option<TrappedAccess> {
+    let does = manual.does(instruction);
     let before = Before {
         instruction,
         after: &trap.registers,
-        written: info
-            .used_registers()
-            .iter()
-            .filter(|used| writes(used.access()))
-            .map(|used| used.register().full_register())
-            .collect(),
+        written: does.registers.written,
     };
-    let mut found: Vec<TrappedAccess> = info
-        .used_memory()
-        .iter()
-        .filter_map(|memory| {
-            let kind = kind_of(instruction, memory.access())?;
-            let (span, exact) = before.place(memory, trap.word)?;
+    let mut found: Vec<TrappedAccess> = does
+        .accesses()
+        .filter_map(|access| {
+            let kind = kind_of(access)?;
+            let (span, exact) = before.place(access, trap.word)?;
             Some(TrappedAccess {
                 instruction: CodeAddress(instruction.ip()),
                 address: span.start,
@@ -273,23 +262,16 @@ fn access_of(
     found.first().copied()
 }
 
-fn writes(access: OpAccess) -> bool {
-    matches!(
-        access,
-        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-    )
-}
-
-pub(crate) fn kind_of(instruction: &Instruction, access: OpAccess) -> Option<Kind> {
-    match access {
-        OpAccess::Read | OpAccess::CondRead => Some(Kind::Read),
-        OpAccess::Write | OpAccess::CondWrite => Some(Kind::Write),
-        OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
-            // `xchg` with memory is locked without a prefix (Intel SDM volume 2).
-            let atomic = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
-            Some(if atomic { Kind::Atomic } else { Kind::Update })
-        }
-        OpAccess::None | OpAccess::NoMemAccess => None,
+/// What an access does to data; `None` if it only cleans a line.
+pub(crate) const fn kind_of(access: &Access) -> Option<Kind> {
+    if access.atomic {
+        return Some(Kind::Atomic);
+    }
+    match access.action {
+        Action::Read => Some(Kind::Read),
+        Action::Write => Some(Kind::Write),
+        Action::Update => Some(Kind::Update),
+        Action::Flush => None,
     }
 }
 
@@ -297,75 +279,76 @@ pub(crate) fn kind_of(instruction: &Instruction, access: OpAccess) -> Option<Kin
 struct Before<'a> {
     instruction: &'a Instruction,
     after: &'a Registers,
-    written: Vec<Register>,
+    /// Those that the instruction may have written, one bit each.
+    written: u16,
 }
 
 impl Before<'_> {
-    /// The bytes of `memory`, and whether they are known exactly; `None` if they are not in `word`.
-    fn place(&self, memory: &UsedMemory, word: Address) -> Option<(Span, bool)> {
-        /// Larger operands (`xsave`) are no program data.
+    /// The bytes of `access` and whether they are exactly known; `None` if they
+    /// are not in `word`.
+    fn place(&self, access: &Access, word: Address) -> Option<(Span, bool)> {
+        /// Larger ones (`xsave`) are no data of a program.
         const MAX_WIDTH: u64 = 64;
-        // A repeated string instruction has no size as a whole; it traps after each element.
-        let width = match memory.memory_size().size() {
-            0 => self.instruction.memory_size().size() as u64,
-            size => size as u64,
-        };
+        // A repeated string instruction traps after each element.
+        let width = u64::from(access.width);
         let watched = Span::new(word, 8);
-        if width == 0 || width > MAX_WIDTH {
+        // A bit's number may lead to any word.
+        if width == 0 || width > MAX_WIDTH || matches!(access.place.reach, Reach::Bits(_)) {
             return Some((watched, false));
         }
-        let (known, complete) = self.sum(memory, width);
+        let (known, complete) = self.sum(&access.place, width);
         if complete {
             let span = Span::new(Address(known), width);
-            return span.overlaps(watched).then_some((span, true));
+            // Of the bytes of a mask's choice only those of the word are certain.
+            return span.overlaps(watched).then_some(match access.certainty {
+                Certainty::Masked => (watched, false),
+                _ => (span, true),
+            });
         }
         Some((Span::new(likely_place(word, width, known), width), false))
     }
 
-    /// The sum of the known parts of the address, and whether all parts are known.
-    fn sum(&self, memory: &UsedMemory, width: u64) -> (u64, bool) {
-        let mut complete = !matches!(memory.segment(), Register::FS | Register::GS);
-        let mut sum = memory.displacement();
-        for (register, scale) in [(memory.base(), 1), (memory.index(), memory.scale())] {
-            if register == Register::None {
-                continue;
-            }
-            match self.value(register, width) {
+    /// The sum of the parts of the address that are known, and whether these are
+    /// all.
+    fn sum(&self, place: &Place, width: u64) -> (u64, bool) {
+        let mut complete = place.segment.is_none() && place.reach == Reach::There;
+        let mut sum = place.displacement;
+        let base = place.base.map(|base| (base, 1));
+        let index = place.index.map(|index| (index.part, index.scale));
+        for (part, scale) in [base, index].into_iter().flatten() {
+            match self.value(part, width) {
                 Some(value) => sum = sum.wrapping_add(value.wrapping_mul(scale.into())),
                 None => complete = false,
             }
         }
+        let sum = if place.bits == 32 {
+            sum & 0xffff_ffff
+        } else {
+            sum
+        };
         (sum, complete)
     }
 
-    fn value(&self, register: Register, width: u64) -> Option<u64> {
-        let full = register.full_register();
-        if full == Register::RIP {
-            return Some(self.instruction.next_ip());
-        }
-        let after = full.is_gpr64().then(|| self.after.general[full.number()])?;
-        let before = if self.written.contains(&full) {
-            self.undo(full, after, width)?
+    fn value(&self, part: Part, width: u64) -> Option<u64> {
+        let register = part.register;
+        let after = self.after.general[usize::from(register)];
+        let before = if self.written >> register & 1 != 0 {
+            self.undo(register, after, width)?
         } else {
             after
         };
-        Some(if register.is_gpr32() {
-            before & 0xffff_ffff
-        } else {
-            before
-        })
+        Some(part.of(before))
     }
 
-    /// The value of a register before the instruction incremented or decremented it.
-    fn undo(&self, register: Register, after: u64, width: u64) -> Option<u64> {
-        if register == Register::RSP {
-            let step = self.instruction.stack_pointer_increment();
-            return (step != 0).then(|| after.wrapping_sub(i64::from(step) as u64));
+    /// The old value of a register that the instruction has stepped on.
+    fn undo(&self, register: u8, after: u64, width: u64) -> Option<u64> {
+        if register == RSP {
+            let step = step_of_stack(self.instruction)?;
+            return Some(after.wrapping_sub(step as u64));
         }
-        // String instructions count upwards: the calling convention keeps the direction flag clear
-        // (System V AMD64 ABI, 3.2.1).
-        let steps = self.instruction.is_string_instruction()
-            && matches!(register, Register::RSI | Register::RDI);
+        // String instructions step upwards: the direction flag is clear by the
+        // calling convention (System V AMD64 ABI, 3.2.1).
+        let steps = self.instruction.is_string_instruction() && matches!(register, RSI | RDI);
         steps.then(|| after.wrapping_sub(width))
     }
 }

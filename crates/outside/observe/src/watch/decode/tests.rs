@@ -241,3 +241,37 @@ fn code_comes_from_the_function_of_the_byte_before() {
     });
     assert_eq!(found, access(0x1000, 0x8000, 4, Kind::Write, true));
 }
+
+/// Each was answered wrongly here while this module had an answer of its own.
+#[test]
+fn addresses_are_what_the_processor_makes_of_them() {
+    // xlatb adds the lowest byte of rax, not all of it; rax has another one behind it.
+    assert_eq!(
+        decoded(&[0xd7], true, 0x1001, 0x8000, &[(3, 0x8000), (RAX, 0x55)]),
+        access(0x1000, 0x8000, 1, Kind::Read, false)
+    );
+    // bts [rdi],rax reaches the word that the bit's number says: 0x8008 for 70.
+    let code = [0x48, 0x0f, 0xab, 0x07];
+    assert_eq!(
+        decoded(&code, true, 0x1004, 0x8008, &[(RDI, 0x8000), (RAX, 70)]),
+        access(0x1000, 0x8008, 8, Kind::Update, false)
+    );
+    // mov [edi+ecx],al: the sum is cut off to 32 bits.
+    let code = [0x67, 0x88, 0x04, 0x0f];
+    let registers = [(RDI, 0xffff_ffff), (RCX, 0x8001)];
+    assert_eq!(
+        decoded(&code, true, 0x1004, 0x8000, &registers),
+        access(0x1000, 0x8000, 1, Kind::Write, true)
+    );
+    // pop rsp leaves what it loaded, from which nothing follows.
+    assert_eq!(
+        decoded(&[0x5c], true, 0x1001, 0x7000, &[(RSP, 0x7008)]),
+        access(0x1000, 0x7000, 8, Kind::Read, false)
+    );
+    // vmaskmovps [rdi],xmm1,xmm0 writes what the mask says, at least in this word.
+    let code = [0xc4, 0xe2, 0x71, 0x2e, 0x07];
+    assert_eq!(
+        decoded(&code, true, 0x1005, 0x8008, &[(RDI, 0x8000)]),
+        access(0x1000, 0x8008, 8, Kind::Write, false)
+    );
+}
