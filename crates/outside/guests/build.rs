@@ -33,8 +33,7 @@ fn main() {
         "model/transaction",
         "inside/remap",
         "inside/hooks",
-        "inside/kernel",
-        "inside/next",
+        "inside/guest",
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(part).display());
     }

@@ -1,5 +1,5 @@
 //! The functions that stand behind ours: the next ones in the dynamic linker's
-//! order.
+//! order, but for those of the allocator (`sunder_guest::allocator`).
 
 use core::ffi::{c_int, c_void};
 use libc::{
@@ -7,17 +7,7 @@ use libc::{
     pthread_spinlock_t, pthread_t, sem_t, timespec,
 };
 
-sunder_next::functions! {
-    malloc: fn(usize) -> *mut c_void;
-    calloc: fn(usize, usize) -> *mut c_void;
-    realloc: fn(*mut c_void, usize) -> *mut c_void;
-    reallocarray: fn(*mut c_void, usize, usize) -> *mut c_void;
-    free: fn(*mut c_void);
-    posix_memalign: fn(*mut *mut c_void, usize, usize) -> c_int;
-    aligned_alloc: fn(usize, usize) -> *mut c_void;
-    memalign: fn(usize, usize) -> *mut c_void;
-    valloc: fn(usize) -> *mut c_void;
-    pvalloc: fn(usize) -> *mut c_void;
+sunder_guest::functions! {
     pthread_join: fn(pthread_t, *mut *mut c_void) -> c_int;
     pthread_mutex_lock: fn(*mut pthread_mutex_t) -> c_int;
     pthread_mutex_trylock: fn(*mut pthread_mutex_t) -> c_int;

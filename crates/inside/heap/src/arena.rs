@@ -8,9 +8,10 @@
 
 use crate::heap::Heap;
 use crate::lock::Lock;
+use crate::memory;
 use crate::span::Span;
-use crate::system;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use sunder_guest::system;
 
 /// Bytes of a slice, the unit of spans.
 pub const SLICE: usize = 64 << 10;
@@ -141,10 +142,13 @@ impl Arena {
         }
         self.tried = true;
         // Half of a limited address space is left to the program's own mappings.
-        let most = system::address_limit().map_or(MOST, |limit| (limit / 2).min(MOST));
-        let mut bytes = most & !(SEGMENT - 1);
+        let limit = match system::limit(libc::RLIMIT_AS) {
+            0 | u64::MAX => MOST,
+            limit => (limit as usize / 2).min(MOST),
+        };
+        let mut bytes = limit & !(SEGMENT - 1);
         while bytes >= LEAST {
-            if let Some(start) = system::reserve(bytes) {
+            if let Some(start) = memory::reserve(bytes) {
                 let base = (start + SEGMENT - 1) & !(SEGMENT - 1);
                 BASE.store(base, Ordering::Relaxed);
                 self.limit = (start + bytes - base) / SEGMENT;
@@ -163,7 +167,7 @@ impl Arena {
         }
         let start = BASE.load(Ordering::Relaxed) + first * SEGMENT;
         // SAFETY: reserved by us, and not in use.
-        if !unsafe { system::commit(start, count * SEGMENT) } {
+        if !unsafe { memory::commit(start, count * SEGMENT) } {
             return None;
         }
         for segment in first..first + count {
@@ -414,7 +418,7 @@ fn discard(segment: usize, bits: u64) -> bool {
         let first = rest.trailing_zeros() as usize;
         let count = (rest >> first).trailing_ones() as usize;
         // SAFETY: free slices, claimed for this.
-        all &= unsafe { system::discard(base + first * SLICE, count * SLICE) };
+        all &= unsafe { memory::discard(base + first * SLICE, count * SLICE) };
         rest &= !mask(first, count);
     }
     all

@@ -1,20 +1,19 @@
-//! The functions that the program calls instead of the C library's.
-//!
-//! Those that may need to know their caller are three instructions: they hand
-//! stack and frame pointer at their entry on to the function of the same name
-//! in [`inner`] and leave no frame of their own.
+//! The functions that the program calls instead of the C library's. Those that may need to
+//! know their caller hand it on to the function of the same name in [`inner`]. Contexts:
+//! pre-init, normal, post-fork.
 
 use crate::arena;
 use crate::bin::Bin;
 use crate::fatal;
 use crate::heap::{BLOCK_MOST, DIRECT_MOST, Heap};
-use crate::site::{self, Caller};
+use crate::site;
 use crate::span::{self, Block};
 use crate::table::Key;
 use crate::{config, huge, large, local, pool, shared};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use sunder_access::ThreadId;
+use sunder_guest::allocator::{Caller, out_of_memory};
 use sunder_placement::{CallSite, Placement, Policy, Request, class};
 
 /// All blocks are aligned to this.
@@ -25,46 +24,26 @@ const PAGE: usize = 4096;
 #[cfg(not(test))]
 mod exported {
     use super::inner;
-    use core::arch::naked_asm;
     use core::ffi::{c_int, c_void};
 
-    macro_rules! forward {
-        ($sp:literal, $bp:literal, $($name:ident = $inner:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
-            /// Interposed; see the C library's manual.
-            ///
-            /// # Safety
-            /// As the C library demands.
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
-                naked_asm!(
-                    concat!("mov ", $sp, ", rsp"),
-                    concat!("mov ", $bp, ", rbp"),
-                    "jmp {}",
-                    sym inner::$inner,
-                )
-            }
-        )*};
-    }
-
-    forward! { "rdx", "rcx",
-        malloc = malloc(size: usize) -> *mut c_void;
+    sunder_guest::forward! { "rdx", "rcx";
+        malloc = inner::malloc where (size: usize) -> *mut c_void;
         // operator new(size_t): all others of the C++ library come through it.
-        _Znwm = new(size: usize) -> *mut c_void;
+        _Znwm = inner::new where (size: usize) -> *mut c_void;
     }
-    forward! { "rsi", "rdx",
-        valloc = valloc(size: usize) -> *mut c_void;
-        pvalloc = pvalloc(size: usize) -> *mut c_void;
+    sunder_guest::forward! { "rsi", "rdx";
+        valloc = inner::valloc where (size: usize) -> *mut c_void;
+        pvalloc = inner::pvalloc where (size: usize) -> *mut c_void;
     }
-    forward! { "rdx", "rcx",
-        calloc = calloc(count: usize, size: usize) -> *mut c_void;
-        realloc = realloc(block: *mut c_void, size: usize) -> *mut c_void;
-        aligned_alloc = aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
-        memalign = aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
+    sunder_guest::forward! { "rdx", "rcx";
+        calloc = inner::calloc where (count: usize, size: usize) -> *mut c_void;
+        realloc = inner::realloc where (block: *mut c_void, size: usize) -> *mut c_void;
+        aligned_alloc = inner::aligned_alloc where (alignment: usize, size: usize) -> *mut c_void;
+        memalign = inner::aligned_alloc where (alignment: usize, size: usize) -> *mut c_void;
     }
-    forward! { "rcx", "r8",
-        reallocarray = reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void;
-        posix_memalign = posix_memalign(block: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
+    sunder_guest::forward! { "rcx", "r8";
+        reallocarray = inner::reallocarray where (block: *mut c_void, count: usize, size: usize) -> *mut c_void;
+        posix_memalign = inner::posix_memalign where (block: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
     }
 
     macro_rules! frees {
@@ -121,12 +100,6 @@ mod exported {
     pub extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
         1
     }
-}
-
-fn out_of_memory() -> *mut c_void {
-    // SAFETY: the C library's thread-local errno.
-    unsafe { *libc::__errno_location() = libc::ENOMEM };
-    null_mut()
 }
 
 fn trim() -> c_int {
@@ -196,7 +169,7 @@ unsafe fn bucket_bin(
         padded: if config::pads() { &[LISTED] } else { &[] },
         line: config::line(),
     };
-    let address = caller.address();
+    let address = site::address(caller);
     let listed = config::pads() && site::is_listed(caller);
     let bucket = placement.bucket(&Request {
         // Heaps are threads' own, so the thread need not be told apart again.

@@ -1,7 +1,7 @@
 //! One line on standard error, then the end: what the program did to the heap
 //! can't be mended.
 
-use crate::system;
+use sunder_guest::system;
 
 /// Says what was wrong with `block`, and aborts.
 #[cold]
@@ -30,7 +30,7 @@ pub fn abort(what: &[u8], block: usize) -> ! {
         }]);
     }
     put(b"\n");
-    system::write(2, line.get(..len).unwrap_or_default());
+    system::write_all(2, line.get(..len).unwrap_or_default());
     // SAFETY: async-signal-safe and takes nothing.
     unsafe { libc::abort() }
 }

@@ -1,7 +1,7 @@
 //! Blocks that are mappings of their own, and the list of them.
 
 use crate::lock::Lock;
-use crate::system;
+use crate::memory;
 use core::ptr::null_mut;
 
 const PAGE: usize = 4096;
@@ -67,14 +67,14 @@ impl Blocks {
         if self.len == self.capacity {
             let capacity = (self.capacity * 2).max(PAGE / size_of::<Huge>());
             let bytes = capacity * size_of::<Huge>();
-            let entries = system::map_memory(bytes)? as *mut Huge;
+            let entries = memory::take(bytes)? as *mut Huge;
             // SAFETY: both tables hold `len` entries; the old one is not used
             // any more.
             unsafe {
                 if self.len > 0 {
                     entries.copy_from_nonoverlapping(self.entries, self.len);
                 }
-                system::unmap(self.entries as usize, self.capacity * size_of::<Huge>());
+                memory::give_back(self.entries as usize, self.capacity * size_of::<Huge>());
             }
             (self.entries, self.capacity) = (entries, capacity);
         }
@@ -97,12 +97,12 @@ pub fn allocate(size: usize, align: usize) -> *mut u8 {
 fn map(size: usize, align: usize) -> Option<*mut u8> {
     let bytes = pages(size)?;
     let slack = if align > PAGE { align } else { 0 };
-    let start = system::map_memory(bytes.checked_add(slack)?)?;
+    let start = memory::take(bytes.checked_add(slack)?)?;
     let address = (start + align.max(PAGE) - 1) & !(align.max(PAGE) - 1);
     // SAFETY: what lies before and behind the block is ours and unused.
     unsafe {
-        system::unmap(start, address - start);
-        system::unmap(address + bytes, start + slack - address);
+        memory::give_back(start, address - start);
+        memory::give_back(address + bytes, start + slack - address);
     }
     let new = Huge {
         address,
@@ -111,7 +111,7 @@ fn map(size: usize, align: usize) -> Option<*mut u8> {
     };
     if BLOCKS.lock().add(new).is_none() {
         // SAFETY: nobody knows the block.
-        unsafe { system::unmap(address, bytes) };
+        unsafe { memory::give_back(address, bytes) };
         return None;
     }
     Some(address as *mut u8)
@@ -145,7 +145,7 @@ pub fn free(address: usize) -> bool {
     );
     drop(blocks);
     // SAFETY: the block is the program's to free, and is in the list no more.
-    unsafe { system::unmap(start, bytes) };
+    unsafe { memory::give_back(start, bytes) };
     true
 }
 
@@ -159,7 +159,7 @@ pub unsafe fn resize(address: usize, size: usize) -> Option<*mut u8> {
     let mut blocks = BLOCKS.lock();
     let huge = blocks.find(address)?;
     // SAFETY: the mapping is the block's, whose owner waits for the new address.
-    let new = unsafe { system::remap(huge.start, huge.bytes, bytes)? };
+    let new = unsafe { memory::resize(huge.start, huge.bytes, bytes)? };
     *huge = Huge {
         address: new,
         start: new,

@@ -3,10 +3,10 @@
 //!
 //! Order: pool, shared heap, arena, huge blocks.
 
-use crate::system;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
+use sunder_guest::system::{Reach, wait, wake};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -66,7 +66,7 @@ impl<T> Lock<T> {
             core::hint::spin_loop();
         }
         while self.state.swap(AWAITED, Ordering::Acquire) != FREE {
-            system::wait(&self.state, AWAITED);
+            wait(&self.state, AWAITED, None, Reach::Process);
         }
     }
 
@@ -78,7 +78,7 @@ impl<T> Lock<T> {
     #[inline]
     pub unsafe fn release(&self) {
         if self.state.swap(FREE, Ordering::Release) == AWAITED {
-            system::wake(&self.state);
+            wake(&self.state, 1, Reach::Process);
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::heap::Heap;
 use crate::local::{self, local};
 use crate::lock::Lock;
-use crate::{arena, config, huge, shared, system};
+use crate::{arena, config, huge, memory, shared};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -118,7 +118,7 @@ fn take() -> *mut Heap {
 
 /// A heap of its own pages; null if there is no memory.
 fn new_heap() -> *mut Heap {
-    let Some(memory) = system::map_memory(size_of::<Heap>()) else {
+    let Some(memory) = memory::take(size_of::<Heap>()) else {
         return null_mut();
     };
     let heap = memory as *mut Heap;

@@ -28,7 +28,7 @@ pub unsafe fn after_fork() {
 pub fn with<T>(call: impl FnOnce(*mut Heap) -> T) -> Option<T> {
     let mut one = HEAP.lock();
     if one.0.is_null() {
-        let memory = crate::system::map_memory(size_of::<Heap>())?;
+        let memory = crate::memory::take(size_of::<Heap>())?;
         one.0 = memory as *mut Heap;
         // SAFETY: fresh zeroed pages.
         unsafe { Heap::set_up(one.0, false) };

@@ -14,26 +14,18 @@
 //! only these wrappers' frames are ever walked, each by one addition and one load.
 
 use crate::lock::Lock;
-use crate::system;
+use crate::memory;
 use core::ffi::c_void;
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sunder_guest::allocator::Caller;
+use sunder_guest::{maps, system};
 
-/// The registers of the caller of an allocation function at its entry.
-#[derive(Clone, Copy)]
-pub struct Caller {
-    /// Points to the return address.
-    pub sp: *const u64,
-    /// The frame pointer, if the caller uses one.
-    pub bp: u64,
-}
-
-impl Caller {
-    /// Where the call returns to.
-    #[inline]
-    pub fn address(self) -> u64 {
-        // SAFETY: our own return address.
-        unsafe { *self.sp }
-    }
+/// Where a call of an allocation function returns to.
+#[inline]
+pub fn address(caller: Caller) -> u64 {
+    // SAFETY: our own return address.
+    unsafe { *caller.sp }
 }
 
 /// How to find the caller of a function's frame.
@@ -103,12 +95,12 @@ static KNOWN_OBJECTS: Lock<[Object; OBJECTS]> = Lock::new(
 /// `path` is a C string.
 pub unsafe fn load(path: *const u8) -> bool {
     // SAFETY: by this function's contract.
-    let Some(fd) = (unsafe { system::open(path) }) else {
+    let Some(fd) = (unsafe { system::open(libc::AT_FDCWD, path, libc::O_RDONLY) }) else {
         return false;
     };
     let (Some(memory), Some(places)) = (
-        system::map_memory(MOST_BYTES),
-        system::map_memory(MOST_PLACES * size_of::<Place>()),
+        memory::take(MOST_BYTES),
+        memory::take(MOST_PLACES * size_of::<Place>()),
     ) else {
         system::close(fd);
         return false;
@@ -118,7 +110,7 @@ pub unsafe fn load(path: *const u8) -> bool {
         // SAFETY: the rest of the memory is ours.
         let rest =
             unsafe { core::slice::from_raw_parts_mut((memory + len) as *mut u8, MOST_BYTES - len) };
-        let read = system::read(fd, rest);
+        let read = usize::try_from(system::read(fd, rest)).unwrap_or(0);
         len += read;
         if read == 0 {
             break;
@@ -219,7 +211,7 @@ fn places() -> &'static [Place] {
 /// Whether the call of an allocation function is on the list.
 #[inline]
 pub fn is_listed(caller: Caller) -> bool {
-    let mut found = find(0, caller.address());
+    let mut found = find(0, address(caller));
     let (mut sp, mut bp) = (caller.sp as u64 + 8, caller.bp);
     while let Some(place) = usize::from(found)
         .checked_sub(1)
@@ -335,56 +327,26 @@ fn hexadecimal(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// The file that is mapped at `address`, from `/proc/self/maps`; its length,
-/// 0 if it is not known.
+/// The file that is mapped at `address`; its length, 0 if it is not known.
 fn path_of(address: u64, path: &mut [u8; 256]) -> usize {
-    // SAFETY: a C string.
-    let Some(fd) = (unsafe { system::open(c"/proc/self/maps".as_ptr().cast()) }) else {
+    let Some(fd) = maps::open(maps::OF_PROCESS) else {
         return 0;
     };
-    let mut buffer = [0; 1024];
-    let mut line = [0u8; 400];
-    let mut len = 0;
     let mut result = 0;
-    'all: loop {
-        let read = system::read(fd, &mut buffer);
-        if read == 0 {
-            break;
+    maps::stream(fd, &mut [0; 1024], |mapping| {
+        if !mapping.contains(address as usize) {
+            return ControlFlow::Continue(());
         }
-        for &byte in buffer.iter().take(read) {
-            if byte != b'\n' {
-                if let Some(place) = line.get_mut(len) {
-                    *place = byte;
-                    len += 1;
-                }
-                continue;
+        if mapping.is_of_file() {
+            for (to, from) in path.iter_mut().zip(mapping.name) {
+                *to = *from;
             }
-            let whole = line.get(..len).unwrap_or_default();
-            len = 0;
-            if let Some(found) = path_in(whole, address) {
-                for (to, from) in path.iter_mut().zip(found) {
-                    *to = *from;
-                }
-                result = found.len().min(path.len());
-                break 'all;
-            }
+            result = mapping.name.len().min(path.len());
         }
-    }
+        ControlFlow::Break(())
+    });
     system::close(fd);
     result
-}
-
-/// The path in a line of the maps, if the line is that of `address`.
-fn path_in(line: &[u8], address: u64) -> Option<&[u8]> {
-    let dash = line.iter().position(|&byte| byte == b'-')?;
-    let space = line.iter().position(|&byte| byte == b' ')?;
-    let start = hexadecimal(line.get(..dash)?)?;
-    let end = hexadecimal(line.get(dash + 1..space)?)?;
-    if !(start..end).contains(&address) {
-        return None;
-    }
-    let path = line.iter().position(|&byte| byte == b'/')?;
-    line.get(path..)
 }
 
 #[cfg(test)]
@@ -431,11 +393,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_maps_is_taken_apart() {
-        let line = b"7f10-7f20 r-xp 00000000 fe:01 123   /usr/lib/a b.so";
-        assert_eq!(path_in(line, 0x7f1f), Some(&b"/usr/lib/a b.so"[..]));
-        assert_eq!(path_in(line, 0x7f20), None);
-        assert_eq!(path_in(b"7f10-7f20 rw-p 00000000 00:00 0", 0x7f10), None);
+    fn the_file_of_a_function_is_found() {
+        let mut path = [0; 256];
+        let here = the_file_of_a_function_is_found as *const () as u64;
+        let length = path_of(here, &mut path);
+        let own = std::env::current_exe().expect("Linux knows it");
+        assert_eq!(&path[..length], own.as_os_str().as_encoded_bytes());
+        assert_eq!(path_of(&raw const path as u64, &mut [0; 256]), 0);
         assert_eq!(hexadecimal(b"0x1f"), Some(31));
     }
 }

@@ -2,7 +2,7 @@
 //! own. Bins are never taken out, so that spans may point to them.
 
 use crate::bin::Bin;
-use crate::system;
+use crate::memory;
 
 /// What the blocks of a bin have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Table {
 
     fn grow(&mut self) -> Option<()> {
         let capacity = (self.capacity * 2).max(FIRST_CAPACITY);
-        let new = system::map_memory(capacity * size_of::<Entry>())? as *mut Entry;
+        let new = memory::take(capacity * size_of::<Entry>())? as *mut Entry;
         let (old, old_capacity) = (self.entries, self.capacity);
         (self.entries, self.capacity) = (new, capacity);
         for i in 0..old_capacity {
@@ -99,14 +99,14 @@ impl Table {
         }
         if old_capacity > 0 {
             // SAFETY: nobody has a pointer into the old table.
-            unsafe { system::unmap(old as usize, old_capacity * size_of::<Entry>()) };
+            unsafe { memory::give_back(old as usize, old_capacity * size_of::<Entry>()) };
         }
         Some(())
     }
 
     fn new_bin(&mut self) -> Option<*mut Bin> {
         if self.spare_len == 0 {
-            self.spare = system::map_memory(CHUNK)? as *mut Bin;
+            self.spare = memory::take(CHUNK)? as *mut Bin;
             self.spare_len = CHUNK / size_of::<Bin>();
         }
         let bin = self.spare;

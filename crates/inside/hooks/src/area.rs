@@ -1,11 +1,12 @@
 //! Memory for trampolines, so near to a module that jumps reach it.
 
-use crate::kernel;
+use sunder_guest::system;
 
 /// Distances that are tried, in bytes.
 const STEP: usize = 1 << 20;
 /// Beyond this a jump may not reach from one end of a module to the other of the area.
 const FARTHEST: usize = 1 << 30;
+const NEW: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
 
 /// Fresh zeroed pages of `bytes` within reach of all code from `start` to `end`.
 pub fn near(start: usize, end: usize, bytes: usize) -> Option<usize> {
@@ -17,19 +18,7 @@ pub fn near(start: usize, end: usize, bytes: usize) -> Option<usize> {
     below.chain(above).find_map(|hint| {
         let wanted = hint & !4095;
         // SAFETY: new memory where nothing is.
-        let got = unsafe {
-            kernel::call(
-                libc::SYS_mmap,
-                [
-                    wanted,
-                    bytes,
-                    (libc::PROT_READ | libc::PROT_WRITE) as usize,
-                    (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as usize,
-                    usize::MAX,
-                    0,
-                ],
-            )
-        };
+        let got = unsafe { system::map(wanted, bytes, system::READ_WRITE, NEW, -1, 0) };
         if got > 0 && got as usize != wanted {
             // An old kernel took the address for a hint.
             // SAFETY: nobody knows of it yet.
@@ -44,5 +33,5 @@ pub fn near(start: usize, end: usize, bytes: usize) -> Option<usize> {
 /// Nobody uses what [`near`] gave any more.
 pub unsafe fn give_back(at: usize, bytes: usize) {
     // SAFETY: by the caller.
-    unsafe { kernel::call(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]) };
+    unsafe { system::unmap(at, bytes) };
 }

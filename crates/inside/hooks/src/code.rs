@@ -1,22 +1,19 @@
 //! Changing code that is mapped without the right to write.
 
-use crate::kernel::call;
+use sunder_guest::system;
 
 /// Our own memory as a file: writing there leaves the rights of the pages alone,
 /// and the pages are copied first, as if a debugger wrote.
 pub struct Code {
-    descriptor: usize,
+    descriptor: i32,
 }
 
 impl Code {
     /// `None` if the kernel does not allow it.
     pub fn open() -> Option<Self> {
-        let path = c"/proc/self/mem".as_ptr() as usize;
-        let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
-        let here = libc::AT_FDCWD as usize;
+        let path = c"/proc/self/mem".as_ptr().cast();
         // SAFETY: the path is a C string.
-        let descriptor = unsafe { call(libc::SYS_openat, [here, path, flags, 0, 0, 0]) };
-        let descriptor = usize::try_from(descriptor).ok()?;
+        let descriptor = unsafe { system::open(libc::AT_FDCWD, path, libc::O_RDWR) }?;
         Some(Self { descriptor })
     }
 
@@ -25,17 +22,15 @@ impl Code {
     /// # Safety
     /// Nothing runs there meanwhile, and what runs there later can bear it.
     pub unsafe fn write(&self, to: usize, bytes: &[u8]) -> bool {
-        let from = bytes.as_ptr() as usize;
-        let arguments = [self.descriptor, from, bytes.len(), to, 0, 0];
+        let (from, len) = (bytes.as_ptr() as usize, bytes.len());
         // SAFETY: the bytes are there; the caller vouches for the place.
-        unsafe { call(libc::SYS_pwrite64, arguments) == bytes.len() as isize }
+        unsafe { system::write_at(self.descriptor, from, len, to as u64) == len as isize }
     }
 }
 
 impl Drop for Code {
     fn drop(&mut self) {
-        // SAFETY: our own descriptor.
-        unsafe { call(libc::SYS_close, [self.descriptor, 0, 0, 0, 0, 0]) };
+        system::close(self.descriptor);
     }
 }
 

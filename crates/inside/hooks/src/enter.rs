@@ -1,6 +1,5 @@
 //! From a trampoline into a hook and back, with every register as it was.
 
-use crate::kernel;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_x86::trampoline::Entries;
@@ -24,7 +23,7 @@ impl Call {
     /// The program wanted it, with these arguments.
     pub unsafe fn make(&mut self) {
         // SAFETY: by the caller.
-        self.result = unsafe { kernel::call(self.number, self.arguments) };
+        self.result = unsafe { sunder_guest::system::call(self.number, self.arguments) };
     }
 }
 

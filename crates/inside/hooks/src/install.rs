@@ -4,10 +4,10 @@
 use crate::area;
 use crate::code::{Code, are};
 use crate::enter::{self, Hooks};
-use crate::kernel::protect;
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use sunder_guest::system::protect;
 use sunder_wire::sites::{COPIED, MappedPlan, Patch, Patches, Plan};
 use sunder_x86::jump::jump;
 use sunder_x86::trampoline::{SIZE, Trampoline, overwritten};
@@ -184,7 +184,7 @@ fn prepare(module: &Module) -> Result<(usize, usize), Refusal> {
         unsafe { (place as *mut [u8; SIZE]).write(trampoline.bytes) };
     }
     // SAFETY: our own pages, which nothing uses yet.
-    if unsafe { protect(at, at + bytes, RUN) } {
+    if unsafe { protect(at, bytes, RUN) } == 0 {
         Ok((at, bytes))
     } else {
         // SAFETY: nothing leads there.

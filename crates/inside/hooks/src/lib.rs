@@ -19,7 +19,6 @@ mod area;
 mod code;
 mod enter;
 mod install;
-mod kernel;
 
 pub use enter::{Before, Call, ENTRIES, Hooks, lead_to};
 pub use install::{MOST_MODULES, Refusal, areas, install, note_modules, number_before, remember};

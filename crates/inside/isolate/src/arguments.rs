@@ -3,7 +3,8 @@
 //! kernel is told of a copy. Contexts: a thread in [`crate::convert`], with everybody else
 //! stopped.
 
-use crate::system;
+use crate::files;
+use sunder_guest::system;
 
 const PAGE: usize = 4096;
 /// More is not copied: the kernel itself takes less as a rule.
@@ -107,10 +108,7 @@ pub fn keep(start: usize, end: usize) {
         let copy = copy as usize;
         core::ptr::copy_nonoverlapping(from as *const u8, (copy + within) as *mut u8, to - from);
         // What can't be written is never made sharable.
-        system::call(
-            libc::SYS_mprotect,
-            [copy, bytes, libc::PROT_READ as usize, 0, 0, 0],
-        );
+        system::protect(copy, bytes, libc::PROT_READ);
         let moved = ((copy + within) as u64).wrapping_sub(parts.arg_start);
         for place in [
             &mut parts.arg_start,
@@ -125,7 +123,7 @@ pub fn keep(start: usize, end: usize) {
         let at = &raw const parts as usize;
         let told = system::call(libc::SYS_prctl, [what, map, at, size_of::<Parts>(), 0, 0]);
         if told < 0 {
-            system::call(libc::SYS_munmap, [copy, bytes, 0, 0, 0, 0]);
+            system::unmap(copy, bytes);
         }
     }
 }
@@ -134,8 +132,8 @@ pub fn keep(start: usize, end: usize) {
 fn read() -> Option<Parts> {
     let mut buffer = [0u8; 1024];
     // SAFETY: a C string.
-    let fd = unsafe { system::open(c"/proc/thread-self/stat".as_ptr().cast(), false) }?;
-    let length = system::read(fd, &mut buffer);
+    let fd = unsafe { files::open(c"/proc/thread-self/stat".as_ptr().cast(), false) }?;
+    let length = usize::try_from(system::read(fd, &mut buffer)).unwrap_or(0);
     system::close(fd);
     Parts::parse(buffer.get(..length)?)
 }

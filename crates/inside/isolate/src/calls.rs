@@ -2,9 +2,10 @@
 //! gets private memory first. Changes of the address space are in [`crate::space`].
 //! Contexts: normal; also a child of `vfork`, which is another process and is left alone.
 
-use crate::{control, convert, enter, real, system};
+use crate::{control, convert, enter, real};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use sunder_guest::system;
 use sunder_wire::isolation::{Control, closed, state};
 
 /// While it lives, nobody begins to be isolated and no memory is made sharable.
@@ -61,7 +62,7 @@ fn recall_all(control: &Control) {
             if now == state::ISOLATED {
                 enter::remind(slot);
             }
-            system::wait(&slot.state, now, LOOK);
+            control::wait(&slot.state, now, LOOK);
         }
     }
 }
@@ -83,14 +84,14 @@ fn prepare_to_fork(hold: &Hold) -> bool {
     control.closed.store(closed::FORK, SeqCst);
     enter::collect_all(control);
     // A handler would run amid all that is copied, and might not come back.
-    let mask = system::block_signals();
-    let me = sunder_kernel::thread_id();
+    let signals = system::NoSignals::hold();
+    let me = system::thread_id();
     while control
         .stop
         .compare_exchange(0, me, SeqCst, SeqCst)
         .is_err()
     {
-        system::wait(&control.stop, control.stop.load(Relaxed), LOOK);
+        control::wait(&control.stop, control.stop.load(Relaxed), LOOK);
     }
     let mut done = control.conversions.load(SeqCst) == 0;
     if !done && all_stop(control) {
@@ -98,8 +99,8 @@ fn prepare_to_fork(hold: &Hold) -> bool {
     }
     control.stopped.store(0, SeqCst);
     control.stop.store(0, SeqCst);
-    system::wake(&control.stop);
-    system::set_signals(mask);
+    control::wake(&control.stop);
+    drop(signals);
     done
 }
 
@@ -111,7 +112,7 @@ fn all_stop(control: &Control) -> bool {
             0 => {}
             answer => return answer == 1,
         }
-        system::wait(&control.stopped, 0, LOOK);
+        control::wait(&control.stopped, 0, LOOK);
         if !tool_lives(control) {
             return control.stopped.load(Acquire) == 1;
         }
@@ -121,9 +122,7 @@ fn all_stop(control: &Control) -> bool {
 /// Whether the tool has not ended: it has started this process, which has another parent from
 /// then on, whoever gets the tool's number.
 fn tool_lives(control: &Control) -> bool {
-    // SAFETY: no arguments.
-    let parent = unsafe { system::call(libc::SYS_getppid, [0; 6]) };
-    parent as u32 == control.tool.load(Relaxed)
+    system::parent_id() == control.tool.load(Relaxed)
 }
 
 /// Runs what forks.

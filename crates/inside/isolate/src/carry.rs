@@ -2,10 +2,11 @@
 //! asked for by the library that stands before the exec functions. Contexts: pre-init,
 //! normal, post-fork; also in a vforked child, which has its parent's memory.
 
-use crate::{control, system};
+use crate::control;
 use core::ffi::c_char;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use sunder_guest::system;
 use sunder_wire::isolation::Control;
 
 const LONGEST: usize = 256;

@@ -1,6 +1,7 @@
 //! The control file, as this process has mapped it. Contexts: all.
 
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use sunder_guest::system::{self, Reach};
 use sunder_wire::isolation::{
     Control, REGISTERS, Registers, SLOTS, SUITCASE, SUITCASES_AT, Slot, VECTORS,
 };
@@ -31,6 +32,18 @@ pub fn set_library(from: usize, to: usize) {
     let [start, end] = &LIBRARY;
     start.store(from, Ordering::Relaxed);
     end.store(to, Ordering::Relaxed);
+}
+
+/// Waits while a word of the file is `value`, at most so many microseconds; may come back for
+/// no reason.
+pub fn wait(word: &AtomicU32, value: u32, microseconds: u32) {
+    let nanoseconds = u64::from(microseconds) * 1000;
+    system::wait(word, value, Some(nanoseconds), Reach::All);
+}
+
+/// Wakes all that wait on a word of the file.
+pub fn wake(word: &AtomicU32) {
+    system::wake(word, i32::MAX, Reach::All);
 }
 
 /// Which slot of the file it is.

@@ -6,8 +6,9 @@
 //! can meet, and a mapping that grows finds zeroes. It goes piece by piece, so that
 //! there is never much twice.
 
-use crate::{arguments, control, maps, system};
+use crate::{arguments, control, files, maps};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use sunder_guest::{bytes, system};
 use sunder_wire::isolation::{APART, CONTROL_BYTES, Control, RANGES, SCRATCH, SCRATCH_AT};
 
 const PAGE: usize = 4096;
@@ -60,11 +61,11 @@ pub fn install_hooks(control: &Control) -> bool {
 /// private memory and changes of the address space are followed.
 pub fn share(control: &Control) -> bool {
     // SAFETY: the path is a C string.
-    let Some(file) = (unsafe { system::open(crate::start::memory_path(), true) }) else {
+    let Some(file) = (unsafe { files::open(crate::start::memory_path(), true) }) else {
         return false;
     };
     // SAFETY: as above.
-    let presence = unsafe { system::open(c"/proc/thread-self/pagemap".as_ptr().cast(), false) };
+    let presence = unsafe { files::open(c"/proc/thread-self/pagemap".as_ptr().cast(), false) };
     let before = control.shared_bytes.load(Relaxed);
     let done = share_into(control, file, presence);
     system::close(file);
@@ -149,11 +150,7 @@ fn is_apart(control: &Control, mapping: &maps::Mapping<'_>) -> bool {
 /// Where the main thread's stack may grow to: a shared mapping does not grow.
 fn stack_start(end: usize, free_from: usize) -> Option<usize> {
     const GUARD: usize = 1 << 20;
-    let mut limit = [0u64; 2];
-    let (which, at) = (libc::RLIMIT_STACK as usize, limit.as_mut_ptr() as usize);
-    // SAFETY: a valid place for the limits.
-    unsafe { system::call(libc::SYS_prlimit64, [0, which, 0, at, 0, 0]) };
-    let bytes = usize::try_from(limit[0])
+    let bytes = usize::try_from(system::limit(libc::RLIMIT_STACK))
         .ok()
         .filter(|b| *b <= LARGEST_STACK)?;
     let start = end.checked_sub(bytes)? & !(PAGE - 1);
@@ -169,14 +166,8 @@ fn share_range(
     [start, from, end]: [usize; 3],
 ) -> bool {
     // Nothing of an earlier use of these addresses.
-    let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as usize;
     // SAFETY: the file holds nothing there that anybody needs.
-    let punched = unsafe {
-        system::call(
-            libc::SYS_fallocate,
-            [file as usize, punch, start, end - start, 0, 0],
-        )
-    };
+    let punched = unsafe { system::punch_hole(file, start, end - start) };
     if punched < 0 {
         return failed(control, punched);
     }
@@ -202,7 +193,7 @@ fn share_range(
             if start < at && at <= from {
                 // Room for a stack that stays as it is: the program has other use for it.
                 // SAFETY: nothing was there, and nothing is by now.
-                unsafe { system::call(libc::SYS_munmap, [start, at - start, 0, 0, 0, 0]) };
+                unsafe { system::unmap(start, at - start) };
                 high.store(start as u64, Relaxed);
                 control.shared_bytes.fetch_sub((at - start) as u64, Relaxed);
             }
@@ -236,15 +227,10 @@ fn copy(
     };
     present.fill(u64::MAX);
     if let Some(presence) = presence {
-        let (at, bytes) = (present.as_mut_ptr() as usize, pages * 8);
-        // SAFETY: the buffer is valid for its length.
-        let read = unsafe {
-            system::call(
-                libc::SYS_pread64,
-                [presence as usize, at, bytes, from / PAGE * 8, 0, 0],
-            )
-        };
-        if read != bytes as isize {
+        let at = present.as_mut_ptr().cast();
+        // SAFETY: the buffer is valid for its length, and any bytes are numbers.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(at, pages * 8) };
+        if system::read_at(presence, bytes, (from / PAGE * 8) as u64) != bytes.len() as isize {
             present.fill(u64::MAX);
         }
     }
@@ -269,8 +255,7 @@ fn copy(
 fn write(control: &Control, file: i32, mut at: usize, mut bytes: usize) -> bool {
     while bytes > 0 {
         // SAFETY: memory of the program that can be read.
-        let done =
-            unsafe { system::call(libc::SYS_pwrite64, [file as usize, at, bytes, at, 0, 0]) };
+        let done = unsafe { system::write_at(file, at, bytes, at as u64) };
         if done <= 0 {
             return failed(control, done);
         }
@@ -285,12 +270,12 @@ fn write(control: &Control, file: i32, mut at: usize, mut bytes: usize) -> bool 
 pub fn unshare(control: &Control) -> bool {
     // A program that has dropped its privileges can't open it any more.
     // SAFETY: the path is a C string.
-    let file = unsafe { system::open(crate::start::memory_path(), true) };
+    let file = unsafe { files::open(crate::start::memory_path(), true) };
     let (buffer, _) = scratch(control);
     let mut done = false;
     if let Some(text) = maps::read(buffer) {
         done = maps::all(text)
-            .filter(maps::Mapping::is_converted)
+            .filter(maps::is_converted)
             .all(|mapping| unshare_mapping(control, file, &mapping));
     }
     if let Some(file) = file {
@@ -336,7 +321,7 @@ fn unshare_piece(
     };
     if error < 0 {
         // SAFETY: the copy is ours.
-        unsafe { system::call(libc::SYS_munmap, [copy, bytes, 0, 0, 0, 0]) };
+        unsafe { system::unmap(copy, bytes) };
         return failed(control, error);
     }
     let bit = |i: usize, letter: u8, flag: i32| {
@@ -349,42 +334,30 @@ fn unshare_piece(
     let protection = bit(0, b'r', libc::PROT_READ)
         | bit(1, b'w', libc::PROT_WRITE)
         | bit(2, b'x', libc::PROT_EXEC);
-    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
-    let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as usize;
+    const OVER: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the copy takes the place of what it was made from; nobody else runs.
     unsafe {
         if protection != READ_WRITE {
-            system::call(
-                libc::SYS_mprotect,
-                [copy, bytes, protection as usize, 0, 0, 0],
-            );
+            system::protect(copy, bytes, protection);
         }
         // By which the file's memory can be given back without the file.
-        let again = [at, 0, bytes, libc::MREMAP_MAYMOVE as usize, 0, 0];
         let again = match file {
             Some(_) => 0,
-            None => system::call(libc::SYS_mremap, again),
+            None => system::remap(at, 0, bytes, libc::MREMAP_MAYMOVE, 0),
         };
-        let moved = system::call(libc::SYS_mremap, [copy, bytes, bytes, flags, at, 0]);
+        let moved = system::remap(copy, bytes, bytes, OVER, at);
         if let (Some(file), true) = (file, moved >= 0) {
-            system::call(
-                libc::SYS_fallocate,
-                [file as usize, punch, offset, bytes, 0, 0],
-            );
+            system::punch_hole(file, offset, bytes);
         }
         if again > 0 {
-            let remove = libc::MADV_REMOVE as usize;
             if moved >= 0 {
-                system::call(libc::SYS_madvise, [again as usize, bytes, remove, 0, 0, 0]);
+                system::advise(again as usize, bytes, libc::MADV_REMOVE);
             }
-            system::call(libc::SYS_munmap, [again as usize, bytes, 0, 0, 0, 0]);
+            system::unmap(again as usize, bytes);
         }
         if moved < 0 {
             // What was copied without the file has had its rights changed.
-            system::call(
-                libc::SYS_mprotect,
-                [at, bytes, protection as usize, 0, 0, 0],
-            );
+            system::protect(at, bytes, protection);
             return failed(control, moved);
         }
     }
@@ -415,10 +388,8 @@ fn read_back(file: i32, offset: usize, copy: usize, bytes: usize) -> isize {
             };
             done = data as usize - offset;
             let length = end - data as usize;
-            let read = system::call(
-                libc::SYS_pread64,
-                [file as usize, copy + done, length, data as usize, 0, 0],
-            );
+            let place = core::slice::from_raw_parts_mut((copy + done) as *mut u8, length);
+            let read = system::read_at(file, place, data as u64);
             if read <= 0 {
                 return read.min(-1);
             }
@@ -434,15 +405,14 @@ fn copy_back(at: usize, copy: usize, bytes: usize) -> isize {
     const WORD: usize = size_of::<u64>();
     // SAFETY: nobody else runs, and the copy is ours.
     unsafe {
-        let readable = [at, bytes, READ_WRITE as usize, 0, 0, 0];
-        let error = system::call(libc::SYS_mprotect, readable);
+        let error = system::protect(at, bytes, READ_WRITE);
         if error < 0 {
             return error;
         }
         for page in (0..bytes).step_by(PAGE) {
             let word = |i: usize| ((at + page + i * WORD) as *const u64).read();
             if (0..PAGE / WORD).any(|i| word(i) != 0) {
-                system::copy(at + page, copy + page, PAGE);
+                bytes::copy(at + page, copy + page, PAGE);
             }
         }
     }

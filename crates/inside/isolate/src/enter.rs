@@ -3,9 +3,10 @@
 //! stack in its suitcase with all signals blocked; the program's stack and signal
 //! handlers are not touched.
 
-use crate::{control, convert, system, worker};
+use crate::{control, convert, worker};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use sunder_guest::system;
 use sunder_wire::isolation::{
     Control, REGISTERS, Registers, SUITCASE, Slot, VECTORS, closed, order, state, why,
 };
@@ -116,7 +117,7 @@ const CLONE: i32 = libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_IO | libc::C
 
 unsafe extern "C" fn enter(slot: *const Slot) -> ! {
     // The tool has blocked all signals; not yet, if it was killed in the middle of sending us.
-    set_mask(u64::MAX);
+    system::set_mask(libc::SIG_SETMASK, u64::MAX);
     // SAFETY: the tool sends threads of a process with a control file, and passes a slot
     // of it.
     let (Some(control), Some(slot)) = (control::get(), unsafe { slot.as_ref() }) else {
@@ -141,15 +142,8 @@ unsafe extern "C" fn enter(slot: *const Slot) -> ! {
     slot.until.store(slot.since.load(Relaxed), Relaxed);
     slot.episodes.fetch_add(1, Relaxed);
     slot.state.store(state::HOME, Release);
-    system::wake(&slot.state);
+    control::wake(&slot.state);
     go_on(slot, suitcase)
-}
-
-/// Blocks these signals.
-fn set_mask(mask: u64) {
-    let (set, at) = (libc::SIG_SETMASK as usize, &raw const mask as usize);
-    // SAFETY: the mask is valid.
-    unsafe { system::call(libc::SYS_rt_sigprocmask, [set, at, 0, 8, 0, 0]) };
 }
 
 /// The thread goes on by itself where it was stopped. Signals are let in on its own stack:
@@ -193,7 +187,7 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
         if held || control.closed.load(SeqCst) != closed::OPEN {
             // Somebody is in the middle of a change of the address space, or of a fork.
             control.converted.store(3, Release);
-            system::wake(&control.converted);
+            control::wake(&control.converted);
             return false;
         }
         let hooked = convert::install_hooks(control);
@@ -207,7 +201,7 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
             control.closed.store(why, Release);
         }
         control.converted.store(if done { 1 } else { 2 }, Release);
-        system::wake(&control.converted);
+        control::wake(&control.converted);
     }
     control.held.load(SeqCst) == 0
         && control.closed.load(SeqCst) == closed::OPEN
@@ -259,7 +253,10 @@ fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
     slot.context.store(0, Relaxed);
     slot.written.store(0, Relaxed);
     slot.since.store(system::now(), Relaxed);
-    slot.spent.store(system::own_cpu_time(), Relaxed);
+    slot.spent.store(
+        system::clock_by_call(libc::CLOCK_THREAD_CPUTIME_ID),
+        Relaxed,
+    );
     // SAFETY: the new process has a stack of its own and shares what it must.
     let pid = unsafe { spawn(CLONE as usize, suitcase + SUITCASE, slot) };
     if pid <= 0 {
@@ -280,7 +277,7 @@ fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
             collect(slot, true);
             return Some(why::NO_WORKER);
         }
-        system::wait(&slot.state, now, tick);
+        control::wait(&slot.state, now, tick);
         if slot.state.load(Acquire) == now {
             tick_worker(control, slot);
         }
@@ -311,14 +308,7 @@ fn tick_worker(control: &Control, slot: &Slot) {
     if slot.state.load(Acquire) != state::ISOLATED {
         return;
     }
-    let mut pending: u64 = 0;
-    // SAFETY: a valid place for a signal set.
-    unsafe {
-        system::call(
-            libc::SYS_rt_sigpending,
-            [&raw mut pending as usize, 8, 0, 0, 0, 0],
-        )
-    };
+    let mut pending = system::pending();
     if let Some(ours) = control.our_signal.load(Relaxed).checked_sub(1) {
         pending &= !1u64.checked_shl(ours).unwrap_or(0);
     }
@@ -333,11 +323,10 @@ fn tick_worker(control: &Control, slot: &Slot) {
 
 /// Sends a worker its tick.
 pub fn remind(slot: &Slot) {
-    let pid = slot.worker.load(Acquire) as usize;
+    let pid = slot.worker.load(Acquire);
     if pid != 0 {
-        let signal = worker::TICK as usize;
-        // SAFETY: takes integers; the worker is our child and was not collected.
-        unsafe { system::call(libc::SYS_tgkill, [pid, pid, signal, 0, 0, 0]) };
+        // The worker is our child and was not collected.
+        system::send_to(pid, pid, worker::TICK);
     }
 }
 
@@ -357,21 +346,19 @@ fn ended(slot: &Slot) -> bool {
 /// Collects the worker if it has ended. If it was stopped, it goes on: its thread, which is
 /// here, is not stopped, or not any more.
 fn has_ended(pid: u32, options: i32) -> bool {
-    let pid = pid as usize;
     let mut status = 0i32;
     let at = &raw mut status as usize;
     let options = (libc::__WCLONE | libc::WUNTRACED | options) as usize;
     // SAFETY: a valid place for the status.
-    let result = unsafe { system::call(libc::SYS_wait4, [pid, at, options, 0, 0, 0]) };
+    let result = unsafe { system::call(libc::SYS_wait4, [pid as usize, at, options, 0, 0, 0]) };
     if result <= 0 {
         // Interrupted by a handler of the program's, it has to be asked again.
         return result < 0 && result != -(libc::EINTR as isize);
     }
     let stopped = libc::WIFSTOPPED(status);
     if stopped {
-        let signal = libc::SIGCONT as usize;
-        // SAFETY: integers; the worker is our child and was not collected.
-        unsafe { system::call(libc::SYS_kill, [pid, signal, 0, 0, 0, 0]) };
+        // The worker is our child and was not collected.
+        system::kill(pid, libc::SIGCONT);
     }
     !stopped
 }
@@ -390,9 +377,8 @@ fn collect(slot: &Slot, kill: bool) {
         return;
     }
     if kill {
-        let signal = libc::SIGKILL as usize;
-        // SAFETY: integers; the process is our child and was not collected.
-        unsafe { system::call(libc::SYS_kill, [pid as usize, signal, 0, 0, 0, 0]) };
+        // The process is our child and was not collected.
+        system::kill(pid, libc::SIGKILL);
     }
     while !has_ended(pid, 0) {}
 }
@@ -419,7 +405,7 @@ fn home(control: &Control, slot: &Slot) -> ! {
             .cast::<u64>()
             .write(slot.mask.load(Relaxed));
         slot.state.store(state::HOME, Release);
-        system::wake(&slot.state);
+        control::wake(&slot.state);
         go_home(context)
     }
 }
@@ -432,11 +418,9 @@ fn count(control: &Control, reason: u32) {
 
 /// Ends the program: it would go on with wrong data.
 fn die(line: &[u8]) -> ! {
-    system::say(line);
+    system::write(2, line);
     loop {
-        let pid = system::process_id() as usize;
-        // SAFETY: takes integers.
-        unsafe { system::call(libc::SYS_kill, [pid, libc::SIGKILL as usize, 0, 0, 0, 0]) };
+        system::kill(system::process_id(), libc::SIGKILL);
     }
 }
 

@@ -4,8 +4,8 @@
 //! it computes; the others in its signal handler, where no code of the C library may
 //! be executed.
 
+use crate::from_worker;
 use crate::memory::{Memory, Own};
-use crate::system;
 use crate::tool::{Committed, Fault, Page, Place, Policy, Private, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction as transaction;
@@ -76,7 +76,7 @@ impl<'a, T: Tool> Episode<'a, T> {
     /// commit, and the thread must write nothing more here. False if a page is not to be private
     /// any more.
     pub fn commit(&self, refresh: bool) -> bool {
-        let time = system::worker_clock(libc::CLOCK_MONOTONIC);
+        let time = from_worker::clock(libc::CLOCK_MONOTONIC);
         let (mut sound, mut bytes) = (true, 0);
         for own in self.memory.private() {
             let of = Private {

@@ -2,9 +2,10 @@
 //! thread that calls this is at home, since a worker can't execute it, and what it wrote
 //! is committed by then.
 
-use crate::{blocks, control, system};
+use crate::{blocks, control};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use sunder_guest::system;
 use sunder_wire::isolation::closed;
 
 /// The most bytes that are isolated by one call: what the tool takes for one object.

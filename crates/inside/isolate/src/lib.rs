@@ -14,6 +14,7 @@
 //! - [`tool`] is the interface between this framework and the tools on it: [`named`]
 //!   (pages that are named) and [`tracking`] (pages that several threads write).
 //!   [`episode`] asks and tells the tool, and [`memory`] is what a worker has for itself.
+//!   [`from_worker`] makes the system calls that its filter allows.
 //! - [`convert`] puts hooks into the C library, makes the program's memory sharable, and
 //!   turns that back before a fork; [`arguments`] stay where the kernel finds them.
 //! - [`blocks`] knows the heap objects that are to be isolated.
@@ -42,6 +43,8 @@ mod control;
 mod convert;
 mod enter;
 mod episode;
+mod files;
+mod from_worker;
 #[cfg(not(test))]
 mod interface;
 mod maps;
@@ -51,7 +54,6 @@ mod real;
 #[cfg(not(test))]
 mod space;
 mod start;
-mod system;
 #[cfg(test)]
 mod testing;
 mod tool;

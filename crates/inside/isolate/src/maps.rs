@@ -1,50 +1,15 @@
-//! The list of mappings, as the kernel writes it. Pure, but for [`read`]. Contexts:
+//! What the list of mappings says of the program's memory. Pure, but for [`read`]. Contexts:
 //! all, as long as the C library's code may be executed (slices are compared).
 
-use crate::system;
+use crate::files;
+pub use sunder_guest::maps::{Mapping, all};
+use sunder_guest::{maps, system};
 use sunder_wire::isolation::MEMORY_NAME;
 
-/// One mapping.
-#[derive(Clone, Copy, Debug)]
-pub struct Mapping<'a> {
-    /// First byte.
-    pub start: usize,
-    /// The byte after the last.
-    pub end: usize,
-    /// `rwxp`, as written.
-    pub mode: [u8; 4],
-    /// Where in the file it begins.
-    pub offset: usize,
-    /// The file's path or a name in brackets; empty for anonymous memory.
-    pub name: &'a [u8],
-}
-
-impl Mapping<'_> {
-    /// Whether it may be written.
-    pub const fn is_writable(&self) -> bool {
-        self.mode[1] == b'w'
-    }
-
-    /// Whether it may be executed.
-    pub const fn is_executable(&self) -> bool {
-        self.mode[2] == b'x'
-    }
-
-    /// Whether stores are private to the process.
-    pub const fn is_private(&self) -> bool {
-        self.mode[3] == b'p'
-    }
-
-    /// Whether it is the program's memory, made sharable.
-    pub fn is_converted(&self) -> bool {
-        let name = self.name.strip_prefix(b"/memfd:").unwrap_or_default();
-        !self.is_private() && name.starts_with(MEMORY_NAME.as_bytes())
-    }
-
-    /// Whether it is a file's.
-    pub fn is_of_file(&self) -> bool {
-        self.name.first() == Some(&b'/')
-    }
+/// Whether it is the program's memory, made sharable.
+pub fn is_converted(mapping: &Mapping<'_>) -> bool {
+    let name = mapping.name.strip_prefix(b"/memfd:").unwrap_or_default();
+    !mapping.is_private() && name.starts_with(MEMORY_NAME.as_bytes())
 }
 
 /// The parts of a range that lie in none of `kept`, from low to high: the kernel takes memory of the
@@ -66,46 +31,14 @@ pub fn outside(start: usize, end: usize, kept: &[[usize; 2]]) -> impl Iterator<I
     })
 }
 
-/// Reads the list (by way of the thread: the process's first one may have ended) into `buffer`; what of it, or `None` if it does not fit or can't be read to its end.
+/// Reads the list into `buffer`; what of it, or `None` if it does not fit or can't be read to
+/// its end.
 pub fn read(buffer: &mut [u8]) -> Option<&[u8]> {
     // SAFETY: a C string.
-    let fd = unsafe { system::open(c"/proc/thread-self/maps".as_ptr().cast(), false) }?;
-    let length = read_to_end(fd, buffer);
+    let fd = unsafe { files::open(maps::OF_THREAD.as_ptr().cast(), false) }?;
+    let length = maps::read_to_end(fd, buffer);
     system::close(fd);
     length.and_then(|length| buffer.get(..length))
-}
-
-/// How many bytes there are. An error is not their end: who takes half a list for all of it
-/// does not know what memory there is.
-fn read_to_end(fd: i32, buffer: &mut [u8]) -> Option<usize> {
-    let mut length = 0;
-    while let Some(rest) = buffer.get_mut(length..).filter(|r| !r.is_empty()) {
-        let arguments = [fd as usize, rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0];
-        // SAFETY: the buffer is valid for its length.
-        let more = unsafe { system::call(libc::SYS_read, arguments) };
-        match usize::try_from(more) {
-            Ok(0) => return (length > 0).then_some(length),
-            Ok(more) => length += more,
-            Err(_) => return None,
-        }
-    }
-    None
-}
-
-/// The mappings of such a list.
-pub fn all(text: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
-    let mut rest = text;
-    core::iter::from_fn(move || {
-        while !rest.is_empty() {
-            let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
-            let (line, more) = rest.split_at_checked(end)?;
-            rest = more.get(1..).unwrap_or_default();
-            if let Some(mapping) = parse(line) {
-                return Some(mapping);
-            }
-        }
-        None
-    })
 }
 
 /// What of a range is the program's memory, made sharable.
@@ -128,7 +61,7 @@ pub fn sharable(text: &[u8], start: usize, end: usize) -> Sharable {
         // Not the kernel's own pages either.
         let private =
             mapping.is_private() && !mapping.is_of_file() && !mapping.name.starts_with(b"[v");
-        if mapping.is_converted() {
+        if is_converted(&mapping) {
             found = Sharable::Memory;
         } else if !private {
             is_memory = false;
@@ -142,77 +75,19 @@ pub fn sharable(text: &[u8], start: usize, end: usize) -> Sharable {
     found
 }
 
-fn parse(line: &[u8]) -> Option<Mapping<'_>> {
-    let mut at = Cursor(line);
-    let start = at.hexadecimal()?;
-    at.expect(b'-')?;
-    let end = at.hexadecimal()?;
-    at.expect(b' ')?;
-    let mode: [u8; 4] = at.0.first_chunk().copied()?;
-    at.0 = at.0.get(5..)?;
-    let offset = at.hexadecimal()?;
-    at.expect(b' ')?;
-    // Device and inode.
-    for _ in 0..2 {
-        let space = at.0.iter().position(|b| *b == b' ').unwrap_or(at.0.len());
-        at.0 = at.0.get(space + 1..).unwrap_or_default();
-    }
-    let name = at.0.iter().position(|b| *b != b' ').unwrap_or(at.0.len());
-    Some(Mapping {
-        start,
-        end,
-        mode,
-        offset,
-        name: at.0.get(name..).unwrap_or_default(),
-    })
-}
-
-struct Cursor<'a>(&'a [u8]);
-
-impl Cursor<'_> {
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        (*first == byte).then_some(())
-    }
-
-    fn hexadecimal(&mut self) -> Option<usize> {
-        let mut value = 0usize;
-        let mut digits = 0;
-        while let Some((first, rest)) = self.0.split_first() {
-            let Some(digit) = (*first as char).to_digit(16) else {
-                break;
-            };
-            value = value << 4 | digit as usize;
-            digits += 1;
-            self.0 = rest;
-        }
-        (digits > 0).then_some(value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_every_kind_are_read() {
+    fn memory_that_was_made_sharable_is_known_by_its_name() {
         let text = b"00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/with space\n\
             7f0000000000-7f0000021000 rw-p 00000000 00:00 0 \n\
             7f1000000000-7f1000001000 rw-s 7f1000000000 00:01 42 /memfd:sunder-memory (deleted)\n\
+            7f1000001000-7f1000002000 rw-p 7f1000001000 00:01 42 /memfd:sunder-memory (deleted)\n\
             7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0   [stack]\n";
-        let all: Vec<Mapping<'_>> = all(text).collect();
-        assert_eq!(all.len(), 4);
-        assert_eq!(
-            (all[0].start, all[0].end, all[0].offset),
-            (0x40_0000, 0x45_2000, 0x1000)
-        );
-        assert_eq!(all[0].name, b"/usr/bin/with space");
-        assert!(all[0].is_executable() && !all[0].is_writable() && all[0].is_private());
-        assert!(all[1].name.is_empty() && all[1].is_writable());
-        assert!(all[2].is_converted() && all[2].offset == all[2].start);
-        assert_eq!(all[3].name, b"[stack]");
-        assert!(!all[3].is_converted() && !all[3].is_of_file());
+        let converted: Vec<bool> = all(text).map(|m| is_converted(&m)).collect();
+        assert_eq!(converted, [false, false, true, false, false]);
     }
 
     #[test]
@@ -265,27 +140,5 @@ mod tests {
         assert_eq!(parts(32, 50), [[45, 50]]);
         assert_eq!(parts(0, 100), [[0, 30], [45, 60], [70, 100]]);
         assert_eq!(parts(60, 70), [[0; 2]; 0]);
-    }
-
-    #[test]
-    fn a_list_that_ends_with_an_error_is_none() {
-        let mut ends = [0; 2];
-        // SAFETY: a valid place for two descriptors, which are closed below.
-        let made = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) };
-        assert_eq!(made, 0);
-        let [out, into] = ends;
-        let mut buffer = [0; 64];
-        let write = || {
-            // SAFETY: four bytes of a constant.
-            assert_eq!(unsafe { libc::write(into, c"line".as_ptr().cast(), 4) }, 4);
-        };
-        write();
-        // There are bytes, and then there may come more: EAGAIN.
-        assert_eq!(read_to_end(out, &mut buffer), None);
-        write();
-        system::close(into);
-        assert_eq!(read_to_end(out, &mut buffer), Some(4));
-        assert_eq!(read_to_end(out, &mut buffer), None, "nothing is no list");
-        system::close(out);
     }
 }

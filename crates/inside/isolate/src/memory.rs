@@ -4,7 +4,7 @@
 //! tells nothing. Contexts: a worker before it computes, and its signal handler, where
 //! no code of the C library may be executed.
 
-use crate::system;
+use crate::from_worker;
 use crate::tool::{Fault, Page};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
@@ -209,10 +209,10 @@ impl Memory {
             let map = |at: usize| {
                 let flags = (NEW | libc::MAP_FIXED) as usize;
                 let arguments = [at, PAGE, READ_WRITE as usize, flags, usize::MAX, 0];
-                system::worker_call(libc::SYS_mmap, arguments) == at as isize
+                from_worker::call(libc::SYS_mmap, arguments) == at as isize
             };
             let again = [at, 0, PAGE, flags, shared, 0];
-            let moved = system::worker_call(libc::SYS_mremap, again) == shared as isize;
+            let moved = from_worker::call(libc::SYS_mremap, again) == shared as isize;
             if !moved || !map(twin) || !map(at) {
                 return false;
             }
@@ -234,5 +234,5 @@ impl Memory {
 fn protect(start: usize, end: usize, protection: i32) -> bool {
     let arguments = [start, end - start, protection as usize, 0, 0, 0];
     // SAFETY: memory of the program, whose contents stay; a fault is ours to handle.
-    unsafe { system::worker_call(libc::SYS_mprotect, arguments) == 0 }
+    unsafe { from_worker::call(libc::SYS_mprotect, arguments) == 0 }
 }

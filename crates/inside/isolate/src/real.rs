@@ -5,7 +5,7 @@
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 
-sunder_next::functions! {
+sunder_guest::functions! {
     all look_all_up;
     /// See the manual, as all of these.
     fork: fn() -> c_int;

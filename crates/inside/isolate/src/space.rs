@@ -7,9 +7,10 @@
 
 use crate::calls::{self, Hold};
 use crate::maps::{self, Sharable};
-use crate::{code, system, tool};
+use crate::{code, files, tool};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use sunder_guest::{bytes, system};
 use sunder_hooks::{Call, Hooks};
 use sunder_wire::isolation::{Control, RANGES, SCRATCH};
 
@@ -134,9 +135,8 @@ fn is_whole(control: &Control, start: usize, bytes: usize) -> bool {
 /// Has sharable memory read as zeroes and gives it back; whether that worked. Of a file of the program's the
 /// same call would discard what is in it.
 fn remove(start: usize, bytes: usize) -> bool {
-    let advice = libc::MADV_REMOVE as usize;
     // SAFETY: the program said that it does not need what is there.
-    unsafe { system::call(libc::SYS_madvise, [start, bytes, advice, 0, 0, 0]) == 0 }
+    unsafe { system::advise(start, bytes, libc::MADV_REMOVE) == 0 }
 }
 
 /// Gives the sharable memory of a range back, which nothing in this process reaches any
@@ -147,14 +147,11 @@ fn forget(control: &Control, start: usize, bytes: usize) -> bool {
         return true;
     }
     // SAFETY: the path is a C string.
-    let Some(file) = (unsafe { system::open(crate::start::memory_path(), true) }) else {
+    let Some(file) = (unsafe { files::open(crate::start::memory_path(), true) }) else {
         return false;
     };
-    let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as usize;
-    let bytes = bytes.next_multiple_of(PAGE);
-    let arguments = [file as usize, punch, start, bytes, 0, 0];
     // SAFETY: nobody needs what is there.
-    let done = unsafe { system::call(libc::SYS_fallocate, arguments) };
+    let done = unsafe { system::punch_hole(file, start, bytes.next_multiple_of(PAGE)) };
     system::close(file);
     done == 0
 }
@@ -248,9 +245,8 @@ fn copied(control: &Control, [old, old_bytes]: [usize; 2], bytes: usize) -> Opti
         if new < 0 {
             return None;
         }
-        system::copy(old, new as usize, old_bytes);
-        let arguments = [old, old_bytes, 0, 0, 0, 0];
-        if system::call(libc::SYS_munmap, arguments) == 0 {
+        bytes::copy(old, new as usize, old_bytes);
+        if system::unmap(old, old_bytes) == 0 {
             forget(control, old, old_bytes);
         }
         Some(new)
@@ -286,7 +282,7 @@ fn sharable(start: usize, bytes: usize) -> Option<Sharable> {
 /// Calls `act` with the parts of a range that are sharable memory, by the kernel's list.
 fn for_converted(start: usize, bytes: usize, mut act: impl FnMut(usize, usize)) {
     with_list(|text| {
-        for mapping in maps::all(text).filter(maps::Mapping::is_converted) {
+        for mapping in maps::all(text).filter(maps::is_converted) {
             let from = mapping.start.max(start);
             let to = mapping.end.min(start.saturating_add(bytes));
             if from < to {
@@ -309,6 +305,6 @@ fn with_list(act: impl FnOnce(&[u8])) {
         if let Some(text) = maps::read(buffer) {
             act(text);
         }
-        system::call(libc::SYS_munmap, [at as usize, SCRATCH, 0, 0, 0, 0]);
+        system::unmap(at as usize, SCRATCH);
     }
 }

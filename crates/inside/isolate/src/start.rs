@@ -2,9 +2,10 @@
 //! us out of the environment, so that the program and its children see what they would
 //! without us. Contexts: pre-init.
 
-use crate::{carry, control, enter, real, system, worker};
+use crate::{carry, control, enter, files, real, worker};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_guest::system;
 use sunder_wire::isolation::{
     CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VARIABLE, ISOLATE_VERSION, closed, ready,
 };
@@ -159,7 +160,7 @@ unsafe fn begin(value: *mut u8) {
     }
     // SAFETY: a C string, since the array ends with zeroes; the file is ours to map.
     unsafe {
-        let Some(file) = system::open(path.as_ptr(), true) else {
+        let Some(file) = files::open(path.as_ptr(), true) else {
             return;
         };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -175,7 +176,7 @@ unsafe fn begin(value: *mut u8) {
             && find_library()
             && claim(&*control);
         if !meant {
-            system::call(libc::SYS_munmap, [at as usize, CONTROL_BYTES, 0, 0, 0, 0]);
+            system::unmap(at as usize, CONTROL_BYTES);
             return;
         }
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());

@@ -10,7 +10,7 @@
 //!
 //! Contexts: [`Tool::named`] and [`Tool::thread_start`] in a worker before it computes;
 //! all others in its signal handler, where no code of the C library may be executed: no
-//! allocation, no locks, no panics, system calls by [`crate::system::worker_call`] alone.
+//! allocation, no locks, no panics, system calls by [`crate::from_worker::call`] alone.
 //! What a tool keeps must lie in the control file, or in the worker's own memory, which
 //! ends with the episode. Tools are chosen by a `match` ([`Chosen`]), not by pointers to
 //! functions, which a broken program could have written to.

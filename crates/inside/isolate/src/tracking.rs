@@ -6,10 +6,11 @@
 //!
 //! Contexts: those of [`crate::tool`].
 
+use crate::control;
+use crate::from_worker;
 use crate::memory::Memory;
 use crate::named::Named;
 use crate::tool::{Committed, Fault, Page, Place, Policy, Private, Tool};
-use crate::{control, system};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use sunder_transaction::{Change, Mask};
@@ -126,9 +127,9 @@ impl<'a> Tracked<'a> {
     fn tell_moment(&self, place: &Place, period: u64) {
         let mut cpu = 0u32;
         // SAFETY: a valid place for the answer.
-        unsafe { system::worker_call(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
+        unsafe { from_worker::call(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
         let thread = u64::from(self.slot.thread.load(Relaxed)) | u64::from(cpu) << 32;
-        let time = system::worker_clock(libc::CLOCK_MONOTONIC);
+        let time = from_worker::clock(libc::CLOCK_MONOTONIC);
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = place.0;
         let record: [u64; MOMENT_WORDS] = [
             time, thread, period, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q,
@@ -140,7 +141,7 @@ impl<'a> Tracked<'a> {
 }
 
 fn worker_time() -> u64 {
-    system::worker_clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+    from_worker::clock(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 impl Tool for Tracked<'_> {

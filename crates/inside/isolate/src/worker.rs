@@ -9,8 +9,9 @@
 use crate::episode::Episode;
 use crate::memory::Memory;
 use crate::tool::{Chosen, Fault, Place};
-use crate::{control, enter, maps, system};
+use crate::{control, enter, from_worker, maps};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use sunder_guest::system::{self, Action};
 use sunder_wire::isolation::{
     CODES, CONTROL_BYTES, Control, GUARDED, GuardedPage, ROOM_AT, Registers, SCRATCH, SUITCASE,
     Slot, WORKER_STACK, state, why,
@@ -139,7 +140,7 @@ unsafe extern "C" fn compute(
 fn leave() -> ! {
     loop {
         // SAFETY: no pointer is passed.
-        unsafe { system::worker_call(libc::SYS_exit_group, [0; 6]) };
+        unsafe { from_worker::call(libc::SYS_exit_group, [0; 6]) };
     }
 }
 
@@ -158,7 +159,7 @@ unsafe impl Sync for Code {}
 static WITHOUT_C: [Code; 3] = [
     Code(on_event as *const ()),
     Code(compute as *const ()),
-    Code(system::restorer as *const ()),
+    Code(from_worker::restorer as *const ()),
 ];
 
 fn done(result: isize) -> Option<()> {
@@ -177,7 +178,7 @@ fn die_with_the_thread(control: &Control) -> Option<()> {
     // SAFETY: integers.
     unsafe {
         done(system::call(libc::SYS_prctl, [option, signal, 0, 0, 0, 0]))?;
-        let parent = system::call(libc::SYS_getppid, [0; 6]) as u32;
+        let parent = system::parent_id();
         (parent == control.process.load(Ordering::Relaxed)).then_some(())
     }
 }
@@ -297,7 +298,7 @@ unsafe fn take_memory_away(
         let named = !mapping.name.is_empty();
         let nothing = mapping.mode.starts_with(b"---");
         for [start, end] in maps::outside(mapping.start, mapping.end, &kept) {
-            if mapping.is_converted() {
+            if maps::is_converted(&mapping) {
                 if mapping.is_writable() && !episode.add(start, end, stack) {
                     return None;
                 }
@@ -308,8 +309,7 @@ unsafe fn take_memory_away(
                 }
             } else {
                 // SAFETY: a fault there brings the thread home.
-                let gone =
-                    unsafe { system::call(libc::SYS_munmap, [start, end - start, 0, 0, 0, 0]) };
+                let gone = unsafe { system::unmap(start, end - start) };
                 done(gone)?;
             }
         }
@@ -317,22 +317,13 @@ unsafe fn take_memory_away(
     Some(executable)
 }
 
-/// What the kernel takes for a signal's action.
-#[repr(C)]
-struct Action {
-    handler: usize,
-    flags: usize,
-    restorer: usize,
-    mask: u64,
-}
-
 unsafe fn handle_signals(control: &Control, suitcase: usize) -> Option<()> {
-    const SA_RESTORER: usize = 0x0400_0000;
+    const SA_RESTORER: u64 = 0x0400_0000;
     let stack = [suitcase + WORKER_STACK, 0, SUITCASE - WORKER_STACK];
     let action = Action {
         handler: on_event as *const () as usize,
-        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as usize | SA_RESTORER,
-        restorer: system::restorer as *const () as usize,
+        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER,
+        restorer: from_worker::restorer as *const () as usize,
         mask: u64::MAX,
     };
     let mut blocked = u64::MAX;
@@ -340,8 +331,7 @@ unsafe fn handle_signals(control: &Control, suitcase: usize) -> Option<()> {
     unsafe {
         for signal in EVENTS.into_iter().chain(STOPS).chain([TICK, ALONE]) {
             blocked &= !(1 << (signal - 1));
-            let arguments = [signal as usize, &raw const action as usize, 0, 8, 0, 0];
-            done(system::call(libc::SYS_rt_sigaction, arguments))?;
+            done(system::set_action(signal as usize, &action))?;
         }
         // We run on this very stack and leave it before a signal can come.
         let at = stack.as_ptr() as usize;
@@ -416,9 +406,8 @@ unsafe fn guard(at: usize, page: &GuardedPage) {
 }
 
 unsafe fn protect(from: usize, to: usize, protection: i32) -> Option<()> {
-    let arguments = [from, to - from, protection as usize, 0, 0, 0];
     // SAFETY: the caller's business.
-    done(unsafe { system::call(libc::SYS_mprotect, arguments) })
+    done(unsafe { system::protect(from, to - from, protection) })
 }
 
 #[repr(C)]
@@ -453,7 +442,7 @@ unsafe fn confine() -> Option<()> {
         no,
         value,
     };
-    let [one, two] = system::allowed_instructions();
+    let [one, two] = from_worker::allowed_instructions();
     let high = |address: usize| (address >> 32) as u32;
     if high(one) != high(two) {
         return None;
@@ -493,7 +482,7 @@ unsafe fn let_signals_in() {
     let mask = MASK.load(Ordering::Relaxed) as u64;
     let (how, at) = (libc::SIG_SETMASK as usize, &raw const mask as usize);
     // SAFETY: a valid mask; this call fails for no valid arguments.
-    unsafe { system::worker_call(libc::SYS_rt_sigprocmask, [how, at, 0, 8, 0, 0]) };
+    unsafe { from_worker::call(libc::SYS_rt_sigprocmask, [how, at, 0, 8, 0, 0]) };
 }
 
 /// Whether a fault was made by a write to memory that is there but may not be written.
@@ -595,6 +584,6 @@ unsafe extern "C" fn on_event(
     let word = slot.state.as_ptr() as usize;
     let (wake, all) = (libc::FUTEX_WAKE as usize, i32::MAX as usize);
     // SAFETY: wakes the thread, which owns all of this from here on.
-    unsafe { system::worker_call(libc::SYS_futex, [word, wake, all, 0, 0, 0]) };
+    unsafe { from_worker::call(libc::SYS_futex, [word, wake, all, 0, 0, 0]) };
     leave()
 }

@@ -9,16 +9,16 @@
 //! fault as well, and wait; then the groups are copied into the pages, at an address
 //! that no other code knows, and the pages move over their old place in one step.
 
-use crate::kernel::{self, map, protect, relocate, unmap};
-use crate::shared::{self, areas, control, is_held};
+use crate::pages::{self, map, protect, relocate, unmap};
+use crate::shared::{self, areas, control, is_held, wait, wake};
 use crate::{contexts, stacks};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use sunder_guest::system::{self, NoSignals, READ_WRITE};
 use sunder_wire::remap::{
     ACTIVE, APPLY_AGAIN, APPLYING, AREA_BYTES, Area, BYTES, CACHE, FREE, MOST_MOVED, NOTHING, POOL,
     POOL_BYTES, READY, REFUSED, ROLLED_BACK, ROLLING_BACK, SCRATCH, SCRATCH_POOL, UNDERLAY,
 };
 
-const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const NONE: i32 = libc::PROT_NONE;
 const PAGE: u64 = 4096;
 
@@ -47,7 +47,7 @@ pub fn apply(area: &Area, number: u64) {
     if is_held() || !ready || used || holds_stack(area) || meets_another(area) {
         return leave(area, before);
     }
-    let began = kernel::now();
+    let began = system::now();
     let error = if again {
         move_again(area)
     } else {
@@ -55,7 +55,7 @@ pub fn apply(area: &Area, number: u64) {
     };
     if error == 0 {
         area.applied.store(began, Relaxed);
-        area.took.store(kernel::now().wrapping_sub(began), Relaxed);
+        area.took.store(system::now().wrapping_sub(began), Relaxed);
         // What is wanted next is the tool's to say.
         let _ = area
             .wanted
@@ -89,7 +89,7 @@ fn meets_another(area: &Area) -> bool {
 /// It is no longer on its way, but in `state`.
 fn leave(area: &Area, state: u32) {
     area.state.store(state, Release);
-    kernel::wake(&area.state);
+    wake(&area.state);
 }
 
 /// Moves what has been moved before: its places are still there, and so are the copies
@@ -168,7 +168,7 @@ fn code(number: u64, at: u64) -> Option<i32> {
     let rights = libc::PROT_READ | libc::PROT_EXEC;
     // SAFETY: over our own reservation; nothing executes it yet.
     let mapped =
-        unsafe { kernel::duplicate(shared + offset, CACHE, at) && protect(at, CACHE, rights) };
+        unsafe { pages::duplicate(shared + offset, CACHE, at) && protect(at, CACHE, rights) };
     (!mapped).then_some(libc::EACCES)
 }
 
@@ -252,16 +252,16 @@ pub fn roll_back(area: &Area, reason: u32) {
         match state {
             ACTIVE => {
                 // Before anybody waits for us: a handler that came between would too.
-                let signals = Blocked::all();
+                let signals = NoSignals::hold();
                 let mine = area
                     .state
                     .compare_exchange(ACTIVE, ROLLING_BACK, AcqRel, Relaxed);
                 if mine.is_ok() {
                     area.reason.store(reason, Relaxed);
                     put_back(area);
-                    area.rolled_back.store(kernel::now(), Relaxed);
+                    area.rolled_back.store(system::now(), Relaxed);
                     area.state.store(ROLLED_BACK, Release);
-                    kernel::wake(&area.state);
+                    wake(&area.state);
                     drop(signals);
                     return;
                 }
@@ -292,7 +292,7 @@ pub fn roll_back_in(start: u64, len: u64, reason: u32) {
 
 /// Waits a moment for an area that is on its way.
 pub fn await_change(area: &Area, state: u32) {
-    kernel::wait(&area.state, state, 10_000_000, true);
+    wait(&area.state, state, 10_000_000);
 }
 
 fn put_back(area: &Area) {
@@ -328,42 +328,9 @@ fn must(mut work: impl FnMut() -> bool) {
         if work() {
             return;
         }
-        kernel::pause();
+        system::give_way();
     }
     crate::fault::end(b"sunder: moved bytes can't be put back\n");
-}
-
-/// All signals are blocked while it lives.
-struct Blocked(u64);
-
-impl Blocked {
-    fn all() -> Self {
-        let mut old = 0u64;
-        let all = u64::MAX;
-        set_mask(libc::SIG_BLOCK, &all, &mut old);
-        Self(old)
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        let mut ignored = 0;
-        set_mask(libc::SIG_SETMASK, &self.0, &mut ignored);
-    }
-}
-
-/// Changes the thread's mask of signals.
-pub fn set_mask(how: i32, new: &u64, old: &mut u64) {
-    let arguments = [
-        how as usize,
-        &raw const *new as usize,
-        &raw mut *old as usize,
-        8,
-        0,
-        0,
-    ];
-    // SAFETY: both are masks of the kernel's size.
-    unsafe { kernel::call(libc::SYS_rt_sigprocmask, arguments) };
 }
 
 /// Whether the area was ever moved.

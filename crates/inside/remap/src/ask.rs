@@ -1,8 +1,9 @@
 //! Asks the tool where a thread goes on. Contexts: signal, all signals blocked.
 
-use crate::kernel;
 use crate::lookup::General;
+use crate::shared;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use sunder_guest::system;
 use sunder_wire::remap::{Control, Request};
 
 /// How long a thread waits for an answer. A tool that is there answers in a fraction
@@ -22,11 +23,11 @@ pub enum Answer {
 
 /// Asks about the instruction at `ip`, which can't reach `address`.
 pub fn ask(control: &Control, area: u32, ip: u64, address: u64, general: &General) -> Answer {
-    let start = kernel::now();
+    let start = system::now();
     let Some(request) = take(control, start) else {
         return Answer::None;
     };
-    request.thread.store(kernel::thread(), Relaxed);
+    request.thread.store(system::thread_id(), Relaxed);
     request.area.store(area, Relaxed);
     request.ip.store(ip, Relaxed);
     request.address.store(address, Relaxed);
@@ -35,15 +36,15 @@ pub fn ask(control: &Control, area: u32, ip: u64, address: u64, general: &Genera
     }
     let asked = request.ask();
     control.bell.fetch_add(1, AcqRel);
-    kernel::wake(&control.bell);
+    shared::wake(&control.bell);
     while request.waits(asked) {
-        if kernel::now().wrapping_sub(start) > PATIENCE {
+        if system::now().wrapping_sub(start) > PATIENCE {
             if request.give_up(asked) {
                 return Answer::None;
             }
             break;
         }
-        kernel::wait(&request.state, asked, 50_000_000, true);
+        shared::wait(&request.state, asked, 50_000_000);
     }
     match request.take_answer(asked) {
         None => Answer::None,
@@ -58,9 +59,9 @@ fn take(control: &Control, start: u64) -> Option<&Request> {
         if free.is_some() {
             return free;
         }
-        if kernel::now().wrapping_sub(start) > PATIENCE {
+        if system::now().wrapping_sub(start) > PATIENCE {
             return None;
         }
-        kernel::pause();
+        system::give_way();
     }
 }

@@ -7,11 +7,12 @@
 //! meanwhile, the thread finishes what it was called for while the others run. Contexts: all.
 
 use crate::before::before;
-use crate::program::{self, Action, BIT};
+use crate::program::{self, BIT};
 use crate::shared::{control, set_alive, set_control, withdraw};
-use crate::{area, contexts, fault, handlers, hooks, kernel, peek, shared, stacks};
+use crate::{area, contexts, fault, handlers, hooks, peek, shared, stacks};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use sunder_guest::system::{self, Action};
 use sunder_hooks::{Call, ENTRIES, lead_to};
 use sunder_wire::attach::{Begin, MAGIC, Table};
 use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS, BY_TOOL, Control, READY};
@@ -75,7 +76,7 @@ unsafe extern "C" fn lead(with: &Begin) -> i64 {
 /// As [`lead`], which has come before.
 unsafe extern "C" fn begin(with: &Begin) -> i64 {
     let mapped = with.control;
-    let Some(own) = handlers::ask(libc::SIGSEGV as usize) else {
+    let Some(own) = system::action(libc::SIGSEGV as usize) else {
         return libc::EPERM.into();
     };
     program::set_kernels(&own);
@@ -83,7 +84,7 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
     // from here on.
     OURS.store(true, Ordering::SeqCst);
     for signal in handlers::all() {
-        let Some(action) = handlers::ask(signal) else {
+        let Some(action) = system::action(signal) else {
             continue;
         };
         if handlers::has_handler(&action) {
@@ -108,7 +109,7 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
         set_control(mapped);
         (*mapped)
             .process
-            .store(kernel::process(), Ordering::Relaxed);
+            .store(system::process_id(), Ordering::Relaxed);
         (*mapped).ready.store(READY, Ordering::Release);
     }
     0
@@ -116,7 +117,7 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
 
 /// The process that the library is in place in is this one.
 pub fn is_this() {
-    PROCESS.store(kernel::process(), Ordering::Relaxed);
+    PROCESS.store(system::process_id(), Ordering::Relaxed);
 }
 
 /// The kernel calls our handler of SIGSEGV.
@@ -146,12 +147,12 @@ unsafe extern "C" fn restore() {
 extern "C" fn end() {
     peek::close();
     for signal in handlers::all() {
-        if handlers::ask(signal).is_some_and(|a| handlers::is_ours(&a)) {
+        if system::action(signal).is_some_and(|a| handlers::is_ours(&a)) {
             handlers::tell(signal, &handlers::get(signal));
         }
     }
     let ours = fault::handler as *const () as usize;
-    if handlers::ask(libc::SIGSEGV as usize).is_some_and(|a| a.handler == ours) {
+    if system::action(libc::SIGSEGV as usize).is_some_and(|a| a.handler == ours) {
         loop {
             let wanted = program::get_kernels();
             handlers::tell(libc::SIGSEGV as usize, &wanted);
@@ -185,7 +186,7 @@ extern "C" fn roll_back(number: u64) {
 /// Whether this is another process in our memory for the moment, a `vfork`'s, which has
 /// actions of its own. A forked child is none: it has its own memory too.
 pub fn is_guest() -> bool {
-    is_here() && kernel::process() != PROCESS.load(Ordering::Relaxed)
+    is_here() && system::process_id() != PROCESS.load(Ordering::Relaxed)
 }
 
 /// Whether anything is asked of us, from before there is anything to move: not in forked

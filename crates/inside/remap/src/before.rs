@@ -5,7 +5,8 @@
 use crate::attached::{is_guest, word};
 use crate::program::BIT;
 use crate::shared::{control, withdraw};
-use crate::{area, cancel, hooks, kernel, shared};
+use crate::{area, cancel, hooks, shared};
+use sunder_guest::system;
 use sunder_hooks::Call;
 use sunder_wire::remap::{BY_CONFINEMENT, BY_DEATH, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
 
@@ -106,12 +107,8 @@ fn leaves_core(signal: u64) -> bool {
         libc::SIGFPE,
         libc::SIGSYS,
     ];
-    let mut action = [0u64; 4];
-    let arguments = [signal as usize, 0, &raw mut action as usize, 8, 0, 0];
-    // SAFETY: the kernel writes an action of its layout.
     ends.contains(&(signal as i32))
-        && unsafe { kernel::call(libc::SYS_rt_sigaction, arguments) } == 0
-        && action.first() == Some(&(libc::SIG_DFL as u64))
+        && system::action(signal as usize).is_some_and(|action| action.handler == libc::SIG_DFL)
 }
 
 /// Calls that only `syscall` and a few others make, whose code does not tell which.

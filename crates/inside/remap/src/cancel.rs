@@ -1,9 +1,10 @@
 //! Cancellation: the C library unwinds a thread from where its signal has found it, which
 //! must not be a copy of code. Contexts: all.
 
+use crate::area;
 use crate::shared::{control, is_confined, withdraw};
-use crate::{area, kernel};
 use core::sync::atomic::Ordering::Acquire;
+use sunder_guest::system;
 use sunder_wire::remap::{BELL, BY_SIGNALS, WITHDRAWN};
 
 /// The C library's signal for it.
@@ -26,10 +27,10 @@ pub fn begins(thread: u32) {
     let [signal, code, sender, value, ..] = &mut info;
     *signal = libc::SIGSEGV as u64;
     *code = u64::from(-1i32 as u32);
-    *sender = u64::from(kernel::process());
+    *sender = u64::from(system::process_id());
     *value = BELL;
     let arguments = [
-        kernel::process() as usize,
+        system::process_id() as usize,
         thread as usize,
         libc::SIGSEGV as usize,
         &raw const info as usize,
@@ -37,7 +38,7 @@ pub fn begins(thread: u32) {
         0,
     ];
     // SAFETY: the kernel reads what it takes for a `siginfo_t`, which is as long.
-    unsafe { kernel::call(libc::SYS_rt_tgsigqueueinfo, arguments) };
+    unsafe { system::call(libc::SYS_rt_tgsigqueueinfo, arguments) };
 }
 
 /// Whether a thread that is asked to look at what is wanted is to leave its copy.

@@ -4,10 +4,11 @@
 use crate::ask::{Answer, ask};
 use crate::lookup::{self, General};
 use crate::shared::{self, areas, control};
-use crate::{area, cancel, contexts, interrupted, kernel, peek, program};
+use crate::{area, cancel, contexts, interrupted, peek, program};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use sunder_guest::system;
 use sunder_wire::remap::{
     ACTIVE, APPLY, APPLY_AGAIN, APPLYING, AREA_BYTES, Area, BELL, BY_FAULTS, BY_INSTRUCTION,
     BY_SIGNALS, BY_SILENCE, BY_TOOL, Control, FREE, ROLL_BACK, ROLLED_BACK, ROLLING_BACK,
@@ -281,7 +282,7 @@ fn faulted_before(here: u64, address: u64, stack: u64) -> bool {
 }
 
 fn too_many(area: &Area) -> bool {
-    let now = kernel::now();
+    let now = system::now();
     let start = area.window.load(Relaxed);
     if now.wrapping_sub(start) > WINDOW {
         area.window.store(now, Relaxed);
@@ -293,14 +294,9 @@ fn too_many(area: &Area) -> bool {
 
 /// Says why and ends the program as an abort does.
 pub fn end(why: &[u8]) -> ! {
-    // SAFETY: a write of our own bytes, and signals to ourselves.
-    unsafe {
-        kernel::call(
-            libc::SYS_write,
-            [2, why.as_ptr() as usize, why.len(), 0, 0, 0],
-        );
-        libc::abort()
-    }
+    system::write(2, why);
+    // SAFETY: signals to ourselves.
+    unsafe { libc::abort() }
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! normal, signal. Fed by [`crate::attached`].
 
 use crate::fault::show_original;
-use crate::kernel;
-use crate::program::{Action, BIT};
+use crate::program::BIT;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
+use sunder_guest::system::{self, Action};
 
 const SIGNALS: usize = 65;
 
@@ -85,19 +85,10 @@ pub fn is_ours(action: &Action) -> bool {
     action.handler == show as *const () as usize
 }
 
-/// The kernel's action for a signal.
-pub fn ask(signal: usize) -> Option<Action> {
-    let mut action = Action::default();
-    let arguments = [signal, 0, &raw mut action as usize, 8, 0, 0];
-    // SAFETY: a valid place for the answer.
-    (unsafe { kernel::call(libc::SYS_rt_sigaction, arguments) } == 0).then_some(action)
-}
-
 /// Tells the kernel; whether it took it.
 pub fn tell(signal: usize, action: &Action) -> bool {
-    let arguments = [signal, &raw const *action as usize, 0, 8, 0, 0];
-    // SAFETY: an action of the kernel's layout; its handler is the program's or ours.
-    unsafe { kernel::call(libc::SYS_rt_sigaction, arguments) == 0 }
+    // SAFETY: its handler is the program's or ours.
+    unsafe { system::set_action(signal, action) == 0 }
 }
 
 /// Stands before the program's handlers, and leaves no frame.

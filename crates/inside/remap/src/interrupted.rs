@@ -4,9 +4,10 @@
 //! (`poll`, `nanosleep`). The program must not see that: these are begun anew here.
 //! Contexts: signal.
 
-use crate::{kernel, shared};
+use crate::shared;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use sunder_guest::system;
 
 /// Calls that a handler ends with `EINTR`, whatever was asked for ("signal(7)"), and
 /// which have done nothing then that they do not do again.
@@ -58,7 +59,7 @@ pub fn asked() -> u64 {
 /// The calling thread was asked.
 pub fn count() {
     let times = (ASKED.load(Relaxed) >> 32).wrapping_add(1);
-    ASKED.store(times << 32 | u64::from(kernel::thread()), Release);
+    ASKED.store(times << 32 | u64::from(system::thread_id()), Release);
 }
 
 /// Whether the call of this number, which the calling thread began when [`asked`] was
@@ -68,7 +69,7 @@ pub fn is_ended_by_us(number: i64, result: isize, before: u64) -> bool {
     result as i64 == ENDED
         && now != before
         && !shared::is_confined()
-        && now & THREAD == u64::from(kernel::thread())
+        && now & THREAD == u64::from(system::thread_id())
         && CALLS.contains(&number)
 }
 
@@ -91,7 +92,7 @@ pub fn begin_anew(state: &mut libc::ucontext_t, waiting: impl FnOnce(u64) -> boo
     };
     // SAFETY: a set of signals begins with the kernel's word.
     let mask = unsafe { (&raw const state.uc_sigmask).cast::<u64>().read_unaligned() };
-    if !CALLS.contains(&number.into()) || waiting(pending() & !mask) {
+    if !CALLS.contains(&number.into()) || waiting(system::pending() & !mask) {
         return;
     }
     // The kernel call's instruction has two bytes and left all arguments as they were.
@@ -103,13 +104,4 @@ pub fn begin_anew(state: &mut libc::ucontext_t, waiting: impl FnOnce(u64) -> boo
             *register = value;
         }
     }
-}
-
-/// Signals that have come and wait, while all are blocked.
-fn pending() -> u64 {
-    let mut set = 0u64;
-    let arguments = [&raw mut set as usize, 8, 0, 0, 0, 0];
-    // SAFETY: a place for the kernel's set.
-    unsafe { kernel::call(libc::SYS_rt_sigpending, arguments) };
-    set
 }

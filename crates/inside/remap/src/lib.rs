@@ -55,14 +55,12 @@ mod fault;
 mod handlers;
 mod hooks;
 mod interrupted;
-mod kernel;
 mod lookup;
+mod pages;
 mod peek;
 #[cfg(not(feature = "preloaded"))]
 mod plain;
 mod program;
-#[cfg(feature = "preloaded")]
-mod raw;
 #[cfg(feature = "preloaded")]
 mod real;
 mod shared;
@@ -73,5 +71,7 @@ mod spawn;
 mod stacks;
 #[cfg(feature = "preloaded")]
 mod start;
+#[cfg(feature = "preloaded")]
+mod syscall;
 #[cfg(feature = "preloaded")]
 mod takes;

@@ -3,9 +3,9 @@
 //! ([`close`]), by a fault, which costs nothing where there is none.
 
 use crate::fault::{go, ip};
-use crate::kernel;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicU32};
+use sunder_guest::system;
 
 /// SIGSEGV is about to be the program's again.
 static CLOSED: AtomicBool = AtomicBool::new(cfg!(not(test)));
@@ -46,7 +46,7 @@ pub fn close() {
         if LOOKING.load(SeqCst) == 0 {
             return;
         }
-        kernel::pause();
+        system::give_way();
     }
 }
 
@@ -70,11 +70,11 @@ fn by_fault<T>(by_fault: impl FnOnce() -> T, else_by: impl FnOnce() -> T) -> T {
 /// Has the kernel transfer a word between a place of ours and the program's; whether it did.
 fn transfer(number: i64, ours: *mut u64, at: u64) -> bool {
     let (own, its) = ([ours as usize, 8], [at as usize, 8]);
-    let process = kernel::process() as usize;
+    let process = system::process_id() as usize;
     let sides = (&raw const own as usize, &raw const its as usize);
     let arguments = [process, sides.0, 1, sides.1, 1, 0];
     // SAFETY: a place of ours, and one that the caller may ask about.
-    unsafe { kernel::call(number, arguments) == 8 }
+    unsafe { system::call(number, arguments) == 8 }
 }
 
 /// The word at `at`; none if it can't be read.

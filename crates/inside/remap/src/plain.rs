@@ -5,7 +5,7 @@
 
 #![cfg(not(test))]
 
-use crate::{area, kernel};
+use sunder_guest::system::{self, Action};
 
 /// No code of ours panics. If it did the program would end as it does where a function is
 /// missing.
@@ -88,19 +88,12 @@ pub unsafe extern "C" fn sunder_plain_bcmp(one: *const u8, other: *const u8, len
 /// here, which no code calls that is not broken.
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_plain_absent() -> ! {
-    // What the kernel calls `struct sigaction`: handler, flags, restorer, mask.
-    let default = [0u64; 4];
-    let action = &raw const default as usize;
-    let signal = libc::SIGABRT as usize;
-    let (process, thread) = (kernel::process() as usize, kernel::thread() as usize);
-    let mask = 1 << (libc::SIGABRT - 1);
-    // SAFETY: an action of the kernel's layout, and a signal to ourselves.
-    unsafe {
-        kernel::call(libc::SYS_rt_sigaction, [signal, action, 0, 8, 0, 0]);
-        area::set_mask(libc::SIG_UNBLOCK, &mask, &mut 0);
-        kernel::call(libc::SYS_tgkill, [process, thread, signal, 0, 0, 0]);
-        loop {
-            kernel::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
-        }
+    // SAFETY: the default.
+    unsafe { system::set_action(libc::SIGABRT as usize, &Action::default()) };
+    system::set_mask(libc::SIG_UNBLOCK, 1 << (libc::SIGABRT - 1));
+    system::send(libc::SIGABRT);
+    loop {
+        // SAFETY: takes a number.
+        unsafe { system::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };
     }
 }

@@ -1,11 +1,12 @@
 //! What the program wants done with SIGSEGV, while the signal's handler is ours.
 //! Contexts: normal, signal.
 
-use crate::area::{self, set_mask};
-use crate::{kernel, shared};
+use crate::area;
+use crate::shared;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use sunder_guest::system::{self, Action};
 use sunder_wire::remap::BY_DEATH;
 
 /// The program's action.
@@ -25,16 +26,6 @@ pub fn set(action: &libc::sigaction) {
         restorer: action.sa_restorer.map_or(0, |f| f as usize),
         mask: first_word(&action.sa_mask),
     });
-}
-
-/// An action as the kernel takes it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Action {
-    pub handler: usize,
-    pub flags: u64,
-    pub restorer: usize,
-    pub mask: u64,
 }
 
 /// The same, as the kernel is told.
@@ -104,7 +95,7 @@ pub unsafe fn deliver(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
             let during = (mask | MASK.load(Relaxed)) & !BIT;
             // In a program that confines itself all stay blocked, as in our handler.
             if !shared::is_confined() {
-                set_mask(libc::SIG_SETMASK, &during, &mut 0);
+                system::set_mask(libc::SIG_SETMASK, during);
             }
             handler
         }
@@ -122,18 +113,8 @@ fn end(signal: c_int, from_kernel: bool, state: &mut libc::ucontext_t) {
         unsafe { word.write_unaligned(word.read_unaligned() | BIT) };
         return;
     }
-    // What the kernel calls `struct sigaction`: handler, flags, restorer, mask.
-    let default = [0u64; 4];
-    let arguments = [signal as usize, &raw const default as usize, 0, 8, 0, 0];
-    // SAFETY: an action of the kernel's layout.
-    unsafe { kernel::call(libc::SYS_rt_sigaction, arguments) };
-    let (process, thread) = (kernel::process() as usize, kernel::thread() as usize);
+    // SAFETY: the default.
+    unsafe { system::set_action(signal as usize, &Action::default()) };
     // It is blocked until the handler returns.
-    // SAFETY: a signal to ourselves.
-    unsafe {
-        kernel::call(
-            libc::SYS_tgkill,
-            [process, thread, signal as usize, 0, 0, 0],
-        )
-    };
+    system::send(signal);
 }

@@ -12,7 +12,7 @@ type Set = *const libc::sigset_t;
 /// Arguments or an environment.
 type Strings = *const *mut c_char;
 
-sunder_next::functions! {
+sunder_guest::functions! {
     all find_all;
     sigaction: fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
     pthread_sigmask: fn(c_int, Set, *mut libc::sigset_t) -> c_int;

@@ -1,9 +1,9 @@
 //! The memory that the tool reads and writes, and whether it is used at all.
 //! Contexts: all.
 
-use crate::kernel;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use sunder_guest::system::{self, Reach};
 use sunder_wire::remap::{ACTIVE, APPLYING, Area, Control, FREE, ROLLING_BACK, WITHDRAWN};
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
@@ -23,6 +23,17 @@ pub fn control() -> Option<&'static Control> {
     }
     // SAFETY: null, or a mapping of the whole file that stays.
     unsafe { CONTROL.load(Ordering::Acquire).as_ref() }
+}
+
+/// Waits while a word of the shared file is `value`, at most so long; may come back for no
+/// reason.
+pub fn wait(word: &AtomicU32, value: u32, nanoseconds: u64) {
+    system::wait(word, value, Some(nanoseconds), Reach::All);
+}
+
+/// Wakes all who wait for a word of the shared file, in all processes.
+pub fn wake(word: &AtomicU32) {
+    system::wake(word, i32::MAX, Reach::All);
 }
 
 /// Whether this is the program that the tool knows, as far as [`set_alive`]'s word says.
@@ -123,7 +134,7 @@ pub fn end_hold() {
 fn await_moves() {
     for area in control().into_iter().flat_map(|c| c.areas.iter()) {
         while area.state.load(Ordering::SeqCst) == APPLYING {
-            kernel::wait(&area.state, APPLYING, 10_000_000, true);
+            wait(&area.state, APPLYING, 10_000_000);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The constructor. Context: normal, before `main`, one thread.
 
 use crate::shared::{Hold, control, set_control};
-use crate::{area, attached, environment, fault, hooks, kernel, peek, program, real};
+use crate::{area, attached, environment, fault, hooks, peek, program, real};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
+use sunder_guest::system;
 use sunder_wire::remap::{BY_FORK, Control, MAGIC, NO_HOOKS, NOT_LOADED, READY, TOTAL, VERSION};
 
 #[cfg(not(test))]
@@ -70,24 +71,23 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, strings: *mut *
 /// it, and its bytes. Later the program may have given up the right to open it.
 fn open(path: &[u8; LONGEST]) -> Option<(*mut Control, *const u8, usize)> {
     // SAFETY: a C string, by the caller.
-    let fd = unsafe { kernel::open(path.as_ptr()) }?;
-    let size = kernel::size(fd) as usize;
-    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let fd = unsafe { system::open(libc::AT_FDCWD, path.as_ptr(), libc::O_RDWR) }?;
+    let size = system::identity(fd).map_or(0, |file| file.size as usize);
     // SAFETY: new mappings where the kernel likes.
     let (at, plan) = unsafe {
         (
-            kernel::map(0, TOTAL as u64, rights, libc::MAP_SHARED, fd, 0),
-            kernel::map(
+            system::map(0, TOTAL, system::READ_WRITE, libc::MAP_SHARED, fd, 0),
+            system::map(
                 0,
-                size.checked_sub(TOTAL)? as u64,
+                size.checked_sub(TOTAL)?,
                 libc::PROT_READ,
                 libc::MAP_PRIVATE,
                 fd,
-                TOTAL as u64,
+                TOTAL,
             ),
         )
     };
-    kernel::close(fd);
+    system::close(fd);
     if at <= 0 || plan <= 0 {
         return None;
     }
@@ -109,7 +109,7 @@ fn open(path: &[u8; LONGEST]) -> Option<(*mut Control, *const u8, usize)> {
 fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
     // SAFETY: a mapping of the whole file, which stays.
     let shared = unsafe { &*mapped };
-    let process = kernel::process();
+    let process = system::process_id();
     let first =
         shared
             .ready
@@ -133,7 +133,7 @@ fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
     }
     peek::open();
     #[cfg(not(test))]
-    crate::raw::prepare();
+    crate::syscall::prepare();
     // SAFETY: functions of the demanded types, in a library that stays; the mapping
     // stays too.
     unsafe {
@@ -165,8 +165,7 @@ fn take_signal() -> bool {
     program::set(&old);
     OURS.store(true, Ordering::Release);
     // A signal that we were started with blocked would end a thread that faults.
-    let mut before = 0;
-    area::set_mask(libc::SIG_UNBLOCK, &program::BIT, &mut before);
+    system::set_mask(libc::SIG_UNBLOCK, program::BIT);
     true
 }
 

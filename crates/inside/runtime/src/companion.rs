@@ -4,9 +4,10 @@
 
 #![cfg(not(test))]
 
-use crate::{environment, system};
+use crate::environment;
 use core::ffi::{c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_guest::system;
 
 /// Its variable, with the equals sign.
 pub const VARIABLE: &[u8] = b"SUNDER_ISOLATE=";
@@ -52,7 +53,7 @@ pub fn get() -> Option<Companion> {
     };
     let library = value.rsplit(|byte| *byte == b',').next()?;
     // SAFETY: the library's path ends where the value does: with a zero byte.
-    let found = unsafe { system::open_to_read(library.as_ptr()) };
+    let found = unsafe { system::open(libc::AT_FDCWD, library.as_ptr(), libc::O_RDONLY) };
     found.map(system::close)?;
     Some(Companion { value, library })
 }

@@ -13,11 +13,12 @@
 
 use crate::companion::{self, Companion};
 use crate::program::Program;
-use crate::{environment, follow, program, real, system};
+use crate::{environment, follow, program, real};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
+use sunder_guest::system;
 
 /// An array of C strings that ends with null.
 pub type Strings = *const *mut c_char;
@@ -96,7 +97,7 @@ struct Extended {
 impl Drop for Extended {
     fn drop(&mut self) {
         // SAFETY: the memory is ours alone.
-        unsafe { system::unmap(self.memory, self.bytes) };
+        unsafe { system::unmap(self.memory.as_ptr() as usize, self.bytes) };
     }
 }
 
@@ -188,7 +189,7 @@ fn reachable() -> bool {
         .into_iter()
         .all(|path| {
             // SAFETY: both are C strings once they are valid.
-            let fd = unsafe { system::open_to_read(path.cast()) };
+            let fd = unsafe { system::open(libc::AT_FDCWD, path.cast(), libc::O_RDONLY) };
             fd.map(system::close).is_some()
         })
 }
@@ -240,7 +241,7 @@ unsafe fn with_beside(
         // SAFETY: as above.
         return unsafe { with_on_stack(strings, beside, bytes, execute) };
     }
-    let Some(memory) = system::map_anonymous(bytes) else {
+    let Some(memory) = system::map_anonymous(bytes, system::READ_WRITE, 0) else {
         return execute(strings);
     };
     let extended = Extended { memory, bytes };

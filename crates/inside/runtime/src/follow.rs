@@ -6,9 +6,10 @@
 //! more: a process that has confined itself (seccomp) is left alone, since a
 //! system call that its filter does not know may end it.
 
-use crate::{local, state, system, thread};
+use crate::{local, state, thread};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use sunder_guest::system;
 use sunder_wire::layout::View;
 use sunder_wire::registry::{BYTES, OPTION_FOLLOW, RegistryView};
 
@@ -74,7 +75,7 @@ pub fn passes_to_children() -> bool {
 
 /// Maps the registry in `fd`, and claims the segment of a new program.
 pub fn begin(fd: i32) -> Option<View> {
-    let base = system::map_shared(fd, BYTES)?;
+    let base = system::map_shared(fd, BYTES, libc::MAP_NORESERVE)?;
     REGISTRY.store(base.as_ptr(), Ordering::Release);
     let registry = registry()?;
     own();
@@ -97,7 +98,7 @@ pub fn prepare() {
 fn claim(registry: RegistryView, origin: u32, epoch: u32) -> Option<View> {
     let header = registry.header();
     let process = system::process_id();
-    if system::process_in_proc() != Some(process) {
+    if process_in_proc() != Some(process) {
         header.foreign.fetch_add(1, Ordering::Relaxed);
         return None;
     }
@@ -106,11 +107,12 @@ fn claim(registry: RegistryView, origin: u32, epoch: u32) -> Option<View> {
     let tool = header.tool.load(Ordering::Relaxed);
     let path = descriptor_path(tool, place.descriptor.load(Ordering::Relaxed));
     // SAFETY: the path ends with a zero byte.
-    let view = unsafe { system::open(path.as_ptr()) }.and_then(|fd| {
-        let view = crate::start::map_segment(fd);
-        system::close(fd);
-        view
-    });
+    let view =
+        unsafe { system::open(libc::AT_FDCWD, path.as_ptr(), libc::O_RDWR) }.and_then(|fd| {
+            let view = crate::start::map_segment(fd);
+            system::close(fd);
+            view
+        });
     place.origin.store(origin, Ordering::Relaxed);
     place.epoch.store(epoch, Ordering::Relaxed);
     place
@@ -125,9 +127,27 @@ fn claim(registry: RegistryView, origin: u32, epoch: u32) -> Option<View> {
     if follows(registry) {
         // A child that the C library does not know has nothing of it.
         // SAFETY: the mapping is ours, and its contents stay.
-        unsafe { system::advise(view.base(), sunder_wire::layout::TOTAL, libc::MADV_DONTFORK) };
+        unsafe {
+            system::advise(
+                view.base().as_ptr() as usize,
+                sunder_wire::layout::TOTAL,
+                libc::MADV_DONTFORK,
+            )
+        };
     }
     Some(view)
+}
+
+/// The number of the calling process as `/proc` has it, which is that of the
+/// namespace it was mounted for.
+fn process_in_proc() -> Option<u32> {
+    let mut name = [0u8; 12];
+    let length = system::read_link(c"/proc/self", &mut name);
+    let digits = name.get(..length).filter(|digits| !digits.is_empty())?;
+    digits.iter().try_fold(0u32, |number, &digit| {
+        let digit = (digit as char).to_digit(10)?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 /// Runs before a fork, on the forking thread.
@@ -143,7 +163,7 @@ extern "C" fn before_fork() {
 /// Runs in a forked child, on its only thread, before the program goes on.
 extern "C" fn in_child() {
     let was_recorded = PROCESS.swap(system::process_id(), Ordering::Relaxed) != 0;
-    sunder_next::forget_looking();
+    sunder_guest::next::forget_looking();
     thread::forget_others();
     let Some(registry) = registry().filter(|_| was_recorded) else {
         return;

@@ -3,10 +3,11 @@
 //! rule of each return address is looked up once and then remembered.
 
 use crate::cfi::{self, Rule};
-use crate::stack::Caller;
-use crate::{real, system};
+use crate::real;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use sunder_guest::allocator::Caller;
+use sunder_guest::system;
 use sunder_wire::stacks::MAX_FRAMES;
 
 /// A call stack and where on the stack its return addresses were found.
@@ -51,11 +52,17 @@ const OFFSET_MASK: u64 = 0xff_ffff;
 
 /// Makes room for the remembered rules. Without it the walk is slow but right.
 pub fn prepare() {
-    if let Some(memory) = system::map_anonymous(size_of::<Memo>()) {
+    if let Some(memory) = system::map_anonymous(size_of::<Memo>(), system::READ_WRITE, 0) {
         // As with all memory of ours, by which the tool knows that it is not the
         // program's: a forked child finds it empty, and remembers anew.
         // SAFETY: the memory is new.
-        unsafe { system::advise(memory, size_of::<Memo>(), libc::MADV_WIPEONFORK) };
+        unsafe {
+            system::advise(
+                memory.as_ptr() as usize,
+                size_of::<Memo>(),
+                libc::MADV_WIPEONFORK,
+            )
+        };
         MEMO.store(memory.as_ptr().cast(), Ordering::Release);
     }
     // Looked up here, so that no allocation has to.

@@ -3,66 +3,30 @@
 
 #![cfg(not(test))]
 
-use crate::{real, state, system};
+use crate::{real, state};
 use core::ffi::c_int;
+use core::ops::ControlFlow;
+use sunder_guest::{maps, system};
 use sunder_wire::layout::TOTAL;
-
-/// One line of `/proc/self/maps`, as far as it matters.
-#[derive(Clone, Copy, Default)]
-struct Line {
-    start: usize,
-    end: usize,
-    /// 0 in the start address, 1 in the end address, 2 in the permissions, 3
-    /// beyond.
-    field: u8,
-    accessible: bool,
-}
-
-impl Line {
-    /// Takes the next byte; the whole line at its end.
-    fn push(&mut self, byte: u8) -> Option<Self> {
-        let digit = (byte as char).to_digit(16).map_or(0, |d| d as usize);
-        match (self.field, byte) {
-            (_, b'\n') => return Some(core::mem::take(self)),
-            (0, b'-') => self.field = 1,
-            (1, b' ') => self.field = 2,
-            (0, _) => self.start = self.start << 4 | digit,
-            (1, _) => self.end = self.end << 4 | digit,
-            (2, b' ') => self.field = 3,
-            (2, b'r' | b'w' | b'x') => self.accessible = true,
-            _ => {}
-        }
-        None
-    }
-}
 
 /// Locks what is mapped now, except `ours`; an error number if that fails.
 fn lock_current(ours: (usize, usize), on_fault: bool) -> Result<(), c_int> {
-    // SAFETY: the path is a C string.
-    let fd = unsafe { system::open_to_read(c"/proc/self/maps".as_ptr().cast()) };
-    let fd = fd.ok_or(libc::EAGAIN)?;
-    let mut buffer = [0; 2048];
-    let mut line = Line::default();
+    let fd = maps::open(maps::OF_PROCESS).ok_or(libc::EAGAIN)?;
     let mut result = Ok(());
-    loop {
-        let read = system::read(fd, &mut buffer);
-        if read == 0 {
-            break;
-        }
-        for whole in buffer.iter().take(read).filter_map(|&byte| line.push(byte)) {
-            let is_ours = whole.start < ours.1 && ours.0 < whole.end;
-            // Beyond user space lies only the kernel's own page.
-            if is_ours || whole.start >> 47 != 0 {
-                continue;
-            }
-            let failed = system::lock(whole.start, whole.end - whole.start, on_fault);
+    maps::stream(fd, &mut [0; 2048], |mapping| {
+        let is_ours = mapping.start < ours.1 && ours.0 < mapping.end;
+        // Beyond user space lies only the kernel's own page.
+        if !is_ours && mapping.start >> 47 == 0 {
+            let bytes = mapping.end - mapping.start;
+            let failed = system::lock(mapping.start, bytes, on_fault);
             // What nobody may touch cannot be filled, which `mlockall` does
             // not mind either.
-            if failed != 0 && whole.accessible {
-                result = Err(failed);
+            if failed != 0 && mapping.is_accessible() {
+                result = Err(-failed as c_int);
             }
         }
-    }
+        ControlFlow::Continue(())
+    });
     system::close(fd);
     result
 }

@@ -5,8 +5,9 @@
 
 #![cfg(not(test))]
 
-use crate::{environment, system};
+use crate::environment;
 use core::ffi::{c_char, c_int};
+use sunder_guest::system;
 
 /// How an exec function names the program.
 #[derive(Clone, Copy)]
@@ -63,7 +64,7 @@ unsafe fn path_accepts(folder: c_int, path: *const u8, scripts: bool) -> bool {
     }
     // SAFETY: by this function's contract. What cannot be read may still be
     // executable; it is left alone.
-    let file = unsafe { system::open_at(folder, path) }.map(File);
+    let file = unsafe { system::open(folder, path, libc::O_RDONLY | libc::O_NONBLOCK) }.map(File);
     file.is_some_and(|file| file_accepts(file.0, scripts))
 }
 
@@ -94,7 +95,7 @@ unsafe fn search_accepts(name: *const u8, strings: *mut *mut c_char) -> bool {
             path.iter_mut()
                 .zip(parts)
                 .for_each(|(to, from)| *to = *from);
-            if system::is_executable(path.as_ptr()) {
+            if system::may_execute(libc::AT_FDCWD, path.as_ptr()) == 0 {
                 return path_accepts(libc::AT_FDCWD, path.as_ptr(), true);
             }
         }
@@ -104,7 +105,7 @@ unsafe fn search_accepts(name: *const u8, strings: *mut *mut c_char) -> bool {
 
 fn file_accepts(fd: c_int, scripts: bool) -> bool {
     let mut head = [0u8; 256];
-    let read = system::read_at(fd, &mut head, 0);
+    let read = usize::try_from(system::read_at(fd, &mut head, 0)).unwrap_or(0);
     if head.starts_with(b"#!") && scripts {
         let line = head.get_mut(2..read.min(255)).unwrap_or_default();
         let is_space = |byte: &u8| byte.is_ascii_whitespace();

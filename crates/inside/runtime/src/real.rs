@@ -1,5 +1,6 @@
 //! The functions that stand behind ours: the next ones in the dynamic linker's
-//! order, be they the C library's or those of a preloaded allocator. Contexts:
+//! order, but for those that
+//! `sunder_guest::allocator` looks up. Contexts:
 //! pre-init, normal.
 
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
@@ -12,17 +13,7 @@ type Action = libc::sigaction;
 /// A handler as `signal` takes and returns it.
 type Handler = libc::sighandler_t;
 
-sunder_next::functions! {
-    malloc: fn(usize) -> *mut c_void;
-    calloc: fn(usize, usize) -> *mut c_void;
-    realloc: fn(*mut c_void, usize) -> *mut c_void;
-    reallocarray: fn(*mut c_void, usize, usize) -> *mut c_void;
-    free: fn(*mut c_void) -> ();
-    posix_memalign: fn(*mut *mut c_void, usize, usize) -> c_int;
-    aligned_alloc: fn(usize, usize) -> *mut c_void;
-    memalign: fn(usize, usize) -> *mut c_void;
-    valloc: fn(usize) -> *mut c_void;
-    pvalloc: fn(usize) -> *mut c_void;
+sunder_guest::functions! {
     pthread_create: fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
     sigaction: fn(c_int, *const Action, *mut Action) -> c_int;
     signal: fn(c_int, Handler) -> Handler;

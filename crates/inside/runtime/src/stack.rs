@@ -12,6 +12,7 @@ use crate::frames::{self, Frames};
 use crate::local::Local;
 use crate::thread::Thread;
 use core::sync::atomic::Ordering;
+use sunder_guest::allocator::Caller;
 use sunder_wire::layout::View;
 use sunder_wire::stacks::MAX_FRAMES;
 
@@ -32,15 +33,6 @@ const SUMS: usize = 1024;
 const WALK_SHARE: u64 = 50;
 /// Cycles that a thread may save up for walks: some milliseconds.
 const MOST_CREDIT: u64 = 30_000_000;
-
-/// The registers of the caller of an allocation function at its entry.
-#[derive(Clone, Copy)]
-pub struct Caller {
-    /// Points to the return address.
-    pub sp: *const u64,
-    /// Its frame pointer, if it uses one.
-    pub bp: u64,
-}
 
 /// Where the return addresses lie under one stack pointer.
 #[derive(Clone, Copy)]

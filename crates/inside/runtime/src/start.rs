@@ -2,10 +2,11 @@
 //! environment. Context: normal, before `main`, one thread.
 
 use crate::local::local;
-use crate::{follow, frames, state, system, thread, timer};
+use crate::{follow, frames, state, thread, timer};
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
+use sunder_guest::system;
 use sunder_wire::layout::{
     LARGE, MAGIC, OPTION_HEAP, OPTION_KEEP_ENVIRONMENT, PAGE, Refusal, SAMPLES, THREADS, TOTAL,
     VERSION, View,
@@ -23,7 +24,7 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
         return;
     };
     // SAFETY: a value in the environment is a C string.
-    let mapped = unsafe { system::open(path) }.and_then(|fd| {
+    let mapped = unsafe { system::open(libc::AT_FDCWD, path, libc::O_RDWR) }.and_then(|fd| {
         // SAFETY: the environment, as above.
         #[cfg(not(test))]
         unsafe {
@@ -101,7 +102,7 @@ fn forget_last_program(view: View) {
             // Takes the pages out of the memory file; they read as zero again.
             // SAFETY: the range is the segment's, and its contents are no
             // longer wanted.
-            unsafe { system::advise(start, to - from, libc::MADV_REMOVE) };
+            unsafe { system::advise(start.as_ptr() as usize, to - from, libc::MADV_REMOVE) };
         }
     }
 }
@@ -122,7 +123,7 @@ fn map_file(fd: c_int) -> Option<(View, bool)> {
 
 fn head(fd: c_int) -> Option<[u8; 24]> {
     let mut head = [0; 24];
-    system::read_start(fd, &mut head).then_some(head)
+    (system::read_at(fd, &mut head, 0) == head.len() as isize).then_some(head)
 }
 
 /// Maps the segment in `fd`. If it is one that this runtime can't use, the
@@ -136,13 +137,13 @@ pub fn map_segment(fd: c_int) -> Option<View> {
         refuse(fd, Refusal::Version);
         return None;
     }
-    let Some(base) = system::map_shared(fd, TOTAL) else {
+    let Some(base) = system::map_shared(fd, TOTAL, libc::MAP_NORESERVE) else {
         refuse(fd, Refusal::AddressSpace);
         return None;
     };
     // SAFETY: the mapping is ours; a core file without it is what the program
     // would have left.
-    unsafe { system::advise(base, TOTAL, libc::MADV_DONTDUMP) };
+    unsafe { system::advise(base.as_ptr() as usize, TOTAL, libc::MADV_DONTDUMP) };
     // SAFETY: just mapped, and never unmapped.
     Some(unsafe { View::new(base) })
 }
@@ -155,7 +156,7 @@ fn words(head: &[u8; 24]) -> [u64; 3] {
 /// Says in the segment why the runtime stays passive. The first pages have had
 /// the same shape in all versions.
 fn refuse(fd: c_int, why: Refusal) {
-    if let Some(base) = system::map_shared(fd, 4 * PAGE) {
+    if let Some(base) = system::map_shared(fd, 4 * PAGE, libc::MAP_NORESERVE) {
         // SAFETY: the status page is the third; the view is used for nothing
         // else.
         let view = unsafe { View::new(base) };

@@ -7,6 +7,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use sunder_guest::system;
 use sunder_wire::layout::View;
 
 /// What the page holds; all zero means passive.
@@ -59,11 +60,11 @@ pub fn activate(view: View) -> bool {
         state().segment.store(base, Ordering::Release);
         return true;
     }
-    let Some(page) = crate::system::map_anonymous(PAGE) else {
+    let Some(page) = system::map_anonymous(PAGE, system::READ_WRITE, 0) else {
         return false;
     };
     // SAFETY: the page is new and holds nothing.
-    if !unsafe { crate::system::advise(page, PAGE, libc::MADV_WIPEONFORK) } {
+    if unsafe { system::advise(page.as_ptr() as usize, PAGE, libc::MADV_WIPEONFORK) } != 0 {
         return false;
     }
     let new = page.as_ptr().cast::<State>();

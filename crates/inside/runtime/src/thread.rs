@@ -5,12 +5,14 @@
 //! of thread-specific data, which also runs after `pthread_exit` and
 //! cancellation.
 
-use crate::local::{self, Busy, ENDED, Local, local};
-use crate::stack::{Cache, Caller};
-use crate::{frames, real, state, system, timer};
+use crate::local::{self, ENDED, Local, local};
+use crate::stack::Cache;
+use crate::{frames, real, state, timer};
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use sunder_guest::allocator::Caller;
+use sunder_guest::system;
 use sunder_wire::creation::CREATOR_FRAMES;
 use sunder_wire::layout::{Entry, MAX_THREADS, ThreadRecord, View};
 
@@ -109,9 +111,15 @@ fn new_tables() -> Option<NonNull<Thread>> {
         (unsafe { (*tables.as_ptr()).next }, Some(tables))
     });
     pooled.flatten().or_else(|| {
-        let memory = system::map_anonymous(size_of::<Thread>())?;
+        let memory = system::map_anonymous(size_of::<Thread>(), system::READ_WRITE, 0)?;
         // SAFETY: the memory is new.
-        unsafe { system::advise(memory, size_of::<Thread>(), libc::MADV_WIPEONFORK) };
+        unsafe {
+            system::advise(
+                memory.as_ptr() as usize,
+                size_of::<Thread>(),
+                libc::MADV_WIPEONFORK,
+            )
+        };
         Some(memory.cast())
     })
 }
@@ -156,7 +164,7 @@ pub fn register(view: View, local: *mut Local) -> bool {
     if unsafe { (*local).phase & ENDED != 0 } {
         return false;
     }
-    let Some(_busy) = Busy::enter() else {
+    let Some(_busy) = local::busy() else {
         return false;
     };
     let Some(tables) = new_tables() else {
@@ -215,7 +223,7 @@ fn describe(record: &ThreadRecord, low: u64, high: u64, start: u64) {
     record.stack_high.store(high, Ordering::Relaxed);
     record
         .fs_base
-        .store(system::thread_pointer(), Ordering::Relaxed);
+        .store(system::thread_pointer() as u64, Ordering::Relaxed);
     record.start_routine.store(start, Ordering::Relaxed);
     record.tid.store(system::thread_id(), Ordering::Release);
 }
@@ -303,7 +311,7 @@ unsafe extern "C-unwind" fn begin(tables: *mut Thread) -> Run {
             start: (*tables).start.unwrap_or(nothing),
             argument: (*tables).argument,
         };
-        if let (Some(view), Some(_busy)) = (state::segment(), Busy::enter()) {
+        if let (Some(view), Some(_busy)) = (state::segment(), local::busy()) {
             adopt(view, local(), tables, run.start as usize as u64);
         }
         run

@@ -6,10 +6,11 @@
 //! takes that signal after all, it gets it: the timers are deleted first.
 
 use crate::local::local;
-use crate::{real, state, system};
+use crate::{real, state};
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicI32, Ordering};
+use sunder_guest::system;
 use sunder_wire::layout::{ThreadRecord, View};
 
 /// Notify one thread (`SIGEV_THREAD_ID`).

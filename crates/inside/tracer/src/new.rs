@@ -9,6 +9,7 @@ use core::arch::global_asm;
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_guest::allocator;
 
 /// Bytes between the return addresses of `operator new` and of the `malloc` that it calls:
 /// its frame, and that of another `operator new` that called it.
@@ -94,7 +95,7 @@ unsafe extern "C" fn find(index: usize) -> *mut c_void {
     };
     // If the name is not found, the linker allocates a message and frees it at the next
     // look-up: that must not be the one of `free`.
-    let _ = (crate::real::malloc(), crate::real::free());
+    let _ = (allocator::real::malloc(), allocator::real::free());
     // SAFETY: the name is a C string.
     let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
     if found.is_null() {

@@ -1,5 +1,5 @@
 //! The functions that stand behind ours: the next ones in the dynamic linker's
-//! order.
+//! order, but for those of the allocator (`sunder_guest::allocator`).
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{
@@ -12,17 +12,7 @@ pub type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 /// What a C11 thread runs.
 pub type C11Start = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
-sunder_next::functions! {
-    malloc: fn(usize) -> *mut c_void;
-    calloc: fn(usize, usize) -> *mut c_void;
-    realloc: fn(*mut c_void, usize) -> *mut c_void;
-    reallocarray: fn(*mut c_void, usize, usize) -> *mut c_void;
-    free: fn(*mut c_void);
-    posix_memalign: fn(*mut *mut c_void, usize, usize) -> c_int;
-    aligned_alloc: fn(usize, usize) -> *mut c_void;
-    memalign: fn(usize, usize) -> *mut c_void;
-    valloc: fn(usize) -> *mut c_void;
-    pvalloc: fn(usize) -> *mut c_void;
+sunder_guest::functions! {
     pthread_create: fn(*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int;
     pthread_join: fn(pthread_t, *mut *mut c_void) -> c_int;
     pthread_tryjoin_np: fn(pthread_t, *mut *mut c_void) -> c_int;

@@ -82,7 +82,7 @@ pub fn start() {
 
 /// A forked child is not recorded.
 unsafe extern "C" fn in_child() {
-    sunder_next::forget_looking();
+    sunder_guest::next::forget_looking();
     RECORDER.forked();
     // SAFETY: the calling thread's own memory.
     unsafe { hooks::stop(local()) };

@@ -3,8 +3,8 @@
 //! Async-signal-safe throughout.
 
 use core::ptr::NonNull;
-use sunder_kernel::call;
-pub use sunder_kernel::{close, give_way, process_id, thread_id};
+use sunder_guest::system::call;
+pub use sunder_guest::system::{close, give_way, process_id, thread_id};
 
 /// Fresh zeroed memory at a multiple of `alignment` (a power of two, at least a
 /// page). A forked child finds it zeroed.

@@ -2,12 +2,8 @@
 //! they the C library's or those of a preloaded allocator. Used by every library that puts
 //! functions in front of a program's. Each is found at its first call, on which the linker
 //! may itself call what we stand in front of; memory that it asks for then comes from
-//! [`early`]. It must not allocate, panic or wait for a thread that does not look something
+//! [`early`](crate::early). It must not allocate, panic or wait for a thread that does not look something
 //! up. Contexts: pre-init, normal; in a handler only what was found before.
-
-#![cfg_attr(not(test), no_std)]
-
-pub mod early;
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
@@ -63,7 +59,7 @@ impl Place {
 /// Whether no thread has this number: it was of a process that forked in the middle.
 fn is_gone(thread: u32) -> bool {
     // SAFETY: signal 0 is sent to nobody.
-    let result = unsafe { sunder_kernel::call(libc::SYS_tkill, [thread as usize, 0, 0, 0, 0, 0]) };
+    let result = unsafe { crate::system::call(libc::SYS_tkill, [thread as usize, 0, 0, 0, 0, 0]) };
     result == -(libc::ESRCH as isize)
 }
 
@@ -77,7 +73,7 @@ fn begin(own: u32, slot: &Slot) -> &'static Place {
             place.slot.store(as_key(slot), Ordering::Relaxed);
             return place;
         }
-        sunder_kernel::give_way();
+        crate::system::give_way();
     }
 }
 
@@ -110,7 +106,7 @@ fn look_up_by(own: u32, slot: &Slot, find: impl FnOnce() -> *mut c_void) -> *mut
 #[cold]
 #[must_use]
 pub fn look_up(slot: &Slot, name: &CStr) -> *mut c_void {
-    look_up_by(sunder_kernel::thread_id(), slot, || {
+    look_up_by(crate::system::thread_id(), slot, || {
         // SAFETY: the name is a C string. Whose "next" it is, the linker knows by this
         // code's address, which is in the library that it is linked into.
         unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
@@ -147,12 +143,12 @@ macro_rules! functions {
         #[inline]
         #[allow(non_snake_case, reason = "the name of the C library's function")]
         pub fn $name() -> Option<unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?> {
-            static SLOT: $crate::Slot = $crate::Slot::new(::core::ptr::null_mut());
+            static SLOT: $crate::next::Slot = $crate::next::Slot::new(::core::ptr::null_mut());
             let mut found = SLOT.load(::core::sync::atomic::Ordering::Relaxed);
             if found.is_null() {
                 const NAME: &::core::ffi::CStr =
-                    $crate::name(concat!(stringify!($name), "\0").as_bytes());
-                found = $crate::look_up(&SLOT, NAME);
+                    $crate::next::name(concat!(stringify!($name), "\0").as_bytes());
+                found = $crate::next::look_up(&SLOT, NAME);
             }
             // SAFETY: null is `None`; anything else is the function of this name, whose
             // type the C standard or its manual gives.
@@ -179,7 +175,7 @@ mod tests {
     static SPEAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     const FIRST: u32 = 1;
     fn second() -> u32 {
-        sunder_kernel::process_id()
+        crate::system::process_id()
     }
 
     /// In each order, of which one place for all would keep a mark or lose one.
@@ -199,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_a_look_up_itself_calls_is_found_but_for_the_same() {
-        let own = sunder_kernel::thread_id();
+        let own = crate::system::thread_id();
         let (outer, inner) = (Slot::new(null_mut()), Slot::new(null_mut()));
         let found = look_up_by(own, &outer, || {
             let same = look_up_by(own, &outer, || at(1));
@@ -233,7 +229,7 @@ mod tests {
     fn who_is_gone_holds_no_place() {
         // No thread has it: the kernel's highest number is 2^22.
         let gone = u32::MAX >> 1;
-        assert!(is_gone(gone) && !is_gone(sunder_kernel::thread_id()));
+        assert!(is_gone(gone) && !is_gone(crate::system::thread_id()));
         let place = Place {
             thread: AtomicU32::new(gone),
             slot: AtomicPtr::new(null_mut()),

@@ -3,9 +3,10 @@
 
 #![cfg(not(test))]
 
-use crate::{area, hooks, interrupted, kernel, real, shared};
+use crate::{area, hooks, interrupted, real, shared};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_guest::system;
 use sunder_wire::remap::{BY_CONFINEMENT, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
 
 /// The real function; null until it has been looked up.
@@ -121,7 +122,7 @@ unsafe extern "C" fn make(
     let result = loop {
         let (moves, asked) = (shared::moves(), interrupted::asked());
         // SAFETY: the program's own call.
-        let result = unsafe { kernel::call(number, [a, b, c, d, e, f]) };
+        let result = unsafe { system::call(number, [a, b, c, d, e, f]) };
         if interrupted::is_ended_by_us(number, result, asked) {
             continue;
         }
@@ -131,7 +132,7 @@ unsafe extern "C" fn make(
         }
         area::roll_back_all(BY_KERNEL);
         // SAFETY: as above.
-        let result = unsafe { kernel::call(number, [a, b, c, d, e, f]) };
+        let result = unsafe { system::call(number, [a, b, c, d, e, f]) };
         if result != -(libc::EFAULT as isize) || shared::moves() == moves {
             break result;
         }

@@ -5,7 +5,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use sunder_next::early;
+use sunder_guest::allocator::{Caller, Watch};
 
 /// A set of functions with slots of their own: each can be looked up for the first time
 /// once more.
@@ -13,7 +13,7 @@ macro_rules! sets {
     ($($set:ident)*) => {
         $(mod $set {
             use super::{c_char, c_int, c_void};
-            sunder_next::functions! {
+            sunder_guest::functions! {
                 all look_all_up;
                 abs: fn(c_int) -> c_int;
                 labs: fn(i64) -> i64;
@@ -61,58 +61,22 @@ macro_rules! sets {
 
 sets! { a b c d e f g h i j k l m n o p }
 
-mod heap {
-    use super::c_void;
-    sunder_next::functions! {
-        malloc: fn(usize) -> *mut c_void;
-        calloc: fn(usize, usize) -> *mut c_void;
-        realloc: fn(*mut c_void, usize) -> *mut c_void;
-        free: fn(*mut c_void);
-    }
-}
-
 /// Calls that went through ours.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-/// See the manual, as all of these.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
-    ALLOCATED.fetch_add(1, Ordering::Relaxed);
-    match heap::malloc() {
-        // SAFETY: handed on, here and below.
-        Some(real) => unsafe { real(size) },
-        None => early::allocate(size, 1).cast(),
+/// Counts the program's blocks.
+struct Blocks;
+
+impl Watch for Blocks {
+    fn allocated(block: *mut c_void, _: usize, _: usize, _: Caller) -> *mut c_void {
+        ALLOCATED.fetch_add(1, Ordering::Relaxed);
+        block
     }
+
+    fn freeing(_: *mut c_void) {}
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut c_void {
-    match heap::calloc() {
-        // SAFETY: see `malloc`.
-        Some(real) => unsafe { real(count, size) },
-        None => early::allocate(count.saturating_mul(size), 1).cast(),
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
-    match heap::realloc() {
-        // SAFETY: see `malloc`.
-        Some(real) if !early::owns(block) => unsafe { real(block, size) },
-        _ => core::ptr::null_mut(),
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn free(block: *mut c_void) {
-    if early::owns(block) {
-        return;
-    }
-    if let Some(real) = heap::free() {
-        // SAFETY: see `malloc`.
-        unsafe { real(block) }
-    }
-}
+sunder_guest::watched_heap!(Blocks);
 
 fn main() {
     assert!(

@@ -1,0 +1,331 @@
+//! The exported `malloc` family. [`forward!`](crate::forward) exports functions that tell the
+//! one behind them who called; every library that exports allocation functions uses it.
+//! [`watched_heap!`](crate::watched_heap) exports the whole family for a library that
+//! watches the program's allocator and does not replace it: each function calls the real one
+//! and tells the library's [`Watch`] what came of it. `operator new` and `delete` come here
+//! through the C++ library. Contexts: pre-init, normal, post-fork.
+//!
+//! A free is told before it happens and an allocation after it, so that an address that is
+//! used again is never allocated before it was freed. While a real function is looked up,
+//! requests are served from [`early`], and nobody is told of them.
+
+use crate::early;
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+
+/// The alignment of `valloc` and `pvalloc`.
+const PAGE: usize = 4096;
+
+/// The real functions.
+pub mod real {
+    use core::ffi::{c_int, c_void};
+
+    crate::functions! {
+        malloc: fn(usize) -> *mut c_void;
+        calloc: fn(usize, usize) -> *mut c_void;
+        realloc: fn(*mut c_void, usize) -> *mut c_void;
+        reallocarray: fn(*mut c_void, usize, usize) -> *mut c_void;
+        free: fn(*mut c_void) -> ();
+        posix_memalign: fn(*mut *mut c_void, usize, usize) -> c_int;
+        aligned_alloc: fn(usize, usize) -> *mut c_void;
+        memalign: fn(usize, usize) -> *mut c_void;
+        valloc: fn(usize) -> *mut c_void;
+        pvalloc: fn(usize) -> *mut c_void;
+    }
+}
+
+/// Who called an exported function, as [`forward!`](crate::forward) found it.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// The stack pointer at the function's entry: its return address is there.
+    pub sp: *const u64,
+    /// The frame pointer then.
+    pub bp: u64,
+}
+
+/// What a library does about the program's blocks. Called by the functions of this module in
+/// the thread that allocates.
+pub trait Watch {
+    /// A request for `size` bytes, at multiples of `alignment` (1 if none was asked for),
+    /// gave `block`, which is null if it failed. Returns the block.
+    fn allocated(block: *mut c_void, size: usize, alignment: usize, caller: Caller) -> *mut c_void;
+
+    /// A block of the real allocator, or null, is about to be freed.
+    fn freeing(block: *mut c_void);
+
+    /// `call` reallocates a block of the real allocator, or null, to `size` bytes. The end
+    /// of the old block is told before the call, because afterwards its address may be
+    /// another thread's. If the call fails, the block lives on: it is allocated again.
+    #[inline]
+    fn reallocated(
+        block: *mut c_void,
+        size: usize,
+        caller: Caller,
+        call: impl FnOnce() -> *mut c_void,
+    ) -> *mut c_void {
+        Self::freeing(block);
+        Self::allocated(call(), size, 1, caller)
+    }
+
+    /// What `free` does.
+    ///
+    /// # Safety
+    /// As `free`.
+    #[inline]
+    unsafe fn free(block: *mut c_void) {
+        if block.is_null() || early::owns(block) {
+            return;
+        }
+        Self::freeing(block);
+        if let Some(real) = real::free() {
+            // SAFETY: handed on.
+            unsafe { real(block) }
+        }
+    }
+}
+
+/// Sets the error number that says that there is no memory; null.
+pub fn out_of_memory() -> *mut c_void {
+    // SAFETY: the C library's thread-local errno.
+    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    null_mut()
+}
+
+/// Serves an allocation before the real function is known.
+#[cold]
+fn serve_early(size: Option<usize>, alignment: usize) -> *mut c_void {
+    let block = size.map_or(null_mut(), |s| early::allocate(s, alignment));
+    if block.is_null() {
+        out_of_memory()
+    } else {
+        block.cast()
+    }
+}
+
+/// Moves a block of the early arena into the real heap.
+///
+/// # Safety
+/// `block` is the arena's.
+#[cold]
+unsafe fn leave_arena<W: Watch>(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
+    let Some(malloc) = real::malloc() else {
+        return out_of_memory();
+    };
+    // SAFETY: malloc may be called with any size; the old block is the arena's and the new
+    // one is as large as what is copied at most.
+    unsafe {
+        let new = malloc(size);
+        if !new.is_null() {
+            early::move_to(new.cast(), size, block.cast());
+        }
+        W::allocated(new, size, 1, caller)
+    }
+}
+
+/// What the exported functions do, once they know who called. Each has the safety contract
+/// of the C library's function of its name.
+#[doc(hidden)]
+#[allow(
+    clippy::missing_safety_doc,
+    reason = "said once, of the module; the contracts are the C library's"
+)]
+pub mod inner {
+    use super::*;
+
+    pub unsafe extern "C-unwind" fn malloc<W: Watch>(
+        size: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
+        let Some(real) = real::malloc() else {
+            return serve_early(Some(size), 16);
+        };
+        // SAFETY: handed on, as in all that follow.
+        W::allocated(unsafe { real(size) }, size, 1, Caller { sp, bp })
+    }
+
+    pub unsafe extern "C-unwind" fn valloc<W: Watch>(
+        size: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
+        let Some(real) = real::valloc() else {
+            return serve_early(Some(size), PAGE);
+        };
+        // SAFETY: handed on.
+        W::allocated(unsafe { real(size) }, size, PAGE, Caller { sp, bp })
+    }
+
+    pub unsafe extern "C-unwind" fn pvalloc<W: Watch>(
+        size: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
+        let Some(real) = real::pvalloc() else {
+            return serve_early(size.checked_next_multiple_of(PAGE), PAGE);
+        };
+        // SAFETY: handed on.
+        W::allocated(unsafe { real(size) }, size, PAGE, Caller { sp, bp })
+    }
+
+    pub unsafe extern "C-unwind" fn calloc<W: Watch>(
+        count: usize,
+        size: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
+        let Some(real) = real::calloc() else {
+            // The arena's memory is zero and never used twice.
+            return serve_early(count.checked_mul(size), 16);
+        };
+        // SAFETY: handed on.
+        let block = unsafe { real(count, size) };
+        W::allocated(block, count.wrapping_mul(size), 1, Caller { sp, bp })
+    }
+
+    pub unsafe extern "C-unwind" fn aligned_alloc<W: Watch>(
+        alignment: usize,
+        size: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
+        let Some(real) = real::aligned_alloc() else {
+            return serve_early(Some(size), alignment);
+        };
+        // SAFETY: handed on.
+        let block = unsafe { real(alignment, size) };
+        W::allocated(block, size, alignment, Caller { sp, bp })
+    }
+
+    pub unsafe extern "C-unwind" fn memalign<W: Watch>(
+        alignment: usize,
+        size: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
+        let Some(real) = real::memalign() else {
+            return serve_early(Some(size), alignment);
+        };
+        // SAFETY: handed on.
+        let block = unsafe { real(alignment, size) };
+        W::allocated(block, size, alignment, Caller { sp, bp })
+    }
+
+    pub unsafe extern "C-unwind" fn posix_memalign<W: Watch>(
+        block: *mut *mut c_void,
+        alignment: usize,
+        size: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> c_int {
+        let Some(real) = real::posix_memalign() else {
+            return libc::ENOMEM;
+        };
+        // SAFETY: handed on.
+        let result = unsafe { real(block, alignment, size) };
+        if result == 0 {
+            // SAFETY: the function succeeded, so `block` was a valid place.
+            W::allocated(unsafe { *block }, size, alignment, Caller { sp, bp });
+        }
+        result
+    }
+
+    pub unsafe extern "C-unwind" fn realloc<W: Watch>(
+        block: *mut c_void,
+        size: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
+        let caller = Caller { sp, bp };
+        if early::owns(block) {
+            // SAFETY: the block is the arena's.
+            return unsafe { leave_arena::<W>(block, size, caller) };
+        }
+        let Some(real) = real::realloc() else {
+            return serve_early(block.is_null().then_some(size), 16);
+        };
+        // SAFETY: handed on.
+        W::reallocated(block, size, caller, || unsafe { real(block, size) })
+    }
+
+    pub unsafe extern "C-unwind" fn reallocarray<W: Watch>(
+        block: *mut c_void,
+        count: usize,
+        size: usize,
+        sp: *const u64,
+        bp: u64,
+    ) -> *mut c_void {
+        let caller = Caller { sp, bp };
+        let total = count.checked_mul(size);
+        if early::owns(block) {
+            return match total {
+                // SAFETY: the block is the arena's.
+                Some(total) => unsafe { leave_arena::<W>(block, total, caller) },
+                None => out_of_memory(),
+            };
+        }
+        let Some(real) = real::reallocarray() else {
+            return serve_early(total.filter(|_| block.is_null()), 16);
+        };
+        W::reallocated(block, total.unwrap_or(usize::MAX), caller, || {
+            // SAFETY: handed on.
+            unsafe { real(block, count, size) }
+        })
+    }
+}
+
+/// Exports functions of three instructions: each hands stack and frame pointer at its entry,
+/// in the two registers that are named, on to the function behind it, and leaves no frame of
+/// its own. The registers are those of the two arguments after the function's own.
+#[macro_export]
+macro_rules! forward {
+    ($sp:literal, $bp:literal; $($name:ident = $inner:path where ($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        /// Interposed; see the C library's manual.
+        ///
+        /// # Safety
+        /// As the C library demands.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
+            ::core::arch::naked_asm!(
+                concat!("mov ", $sp, ", rsp"),
+                concat!("mov ", $bp, ", rbp"),
+                "jmp {}",
+                sym $inner,
+            )
+        }
+    )*};
+}
+
+/// Exports the allocation functions in front of the C library's, for a type that is a
+/// [`Watch`](crate::allocator::Watch). Not in test binaries: these keep their own `malloc`.
+#[macro_export]
+macro_rules! watched_heap {
+    ($watch:ty) => {
+        $crate::forward! { "rsi", "rdx";
+            malloc = $crate::allocator::inner::malloc::<$watch> where (size: usize) -> *mut ::core::ffi::c_void;
+            valloc = $crate::allocator::inner::valloc::<$watch> where (size: usize) -> *mut ::core::ffi::c_void;
+            pvalloc = $crate::allocator::inner::pvalloc::<$watch> where (size: usize) -> *mut ::core::ffi::c_void;
+        }
+        $crate::forward! { "rdx", "rcx";
+            calloc = $crate::allocator::inner::calloc::<$watch> where (count: usize, size: usize) -> *mut ::core::ffi::c_void;
+            realloc = $crate::allocator::inner::realloc::<$watch> where (block: *mut ::core::ffi::c_void, size: usize) -> *mut ::core::ffi::c_void;
+            aligned_alloc = $crate::allocator::inner::aligned_alloc::<$watch> where (alignment: usize, size: usize) -> *mut ::core::ffi::c_void;
+            memalign = $crate::allocator::inner::memalign::<$watch> where (alignment: usize, size: usize) -> *mut ::core::ffi::c_void;
+        }
+        $crate::forward! { "rcx", "r8";
+            reallocarray = $crate::allocator::inner::reallocarray::<$watch> where (block: *mut ::core::ffi::c_void, count: usize, size: usize) -> *mut ::core::ffi::c_void;
+            posix_memalign = $crate::allocator::inner::posix_memalign::<$watch> where (block: *mut *mut ::core::ffi::c_void, alignment: usize, size: usize) -> ::core::ffi::c_int;
+        }
+
+        /// Interposed; see the C library's manual.
+        ///
+        /// # Safety
+        /// As the C library demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn free(block: *mut ::core::ffi::c_void) {
+            // SAFETY: handed on.
+            unsafe { <$watch as $crate::allocator::Watch>::free(block) }
+        }
+    };
+}

@@ -1,0 +1,24 @@
+//! What every library of ours that runs inside a target stands on. Used by all other
+//! crates of `inside`, each of which adds only what is its own.
+//!
+//! - [`system`]: system calls, made around the C library
+//! - [`next`]: the functions behind those that we put in front of the program's
+//! - [`early`]: memory while these are looked up
+//! - [`allocator`]: the exported `malloc` family
+//! - [`maps`]: the list of mappings that the kernel writes
+//! - [`bytes`]: copying without the C library
+//! - [`local`]: thread-local memory that is reached without a call
+//!
+//! Nothing here knows why a library is in the target, allocates from the program's heap,
+//! panics, or changes `errno` (but where the C library's own function would). It does
+//! without the standard library, because the code that is put into running programs has none.
+
+#![cfg_attr(not(test), no_std)]
+
+pub mod allocator;
+pub mod bytes;
+pub mod early;
+pub mod local;
+pub mod maps;
+pub mod next;
+pub mod system;

@@ -1,0 +1,123 @@
+//! Mappings of the calling process: to make, change and give back. Contexts: all.
+
+use super::call;
+use core::ptr::NonNull;
+
+/// The rights of ordinary memory.
+pub const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// As `mmap`: the address of the new mapping.
+///
+/// # Safety
+/// Nobody needs what a fixed mapping replaces.
+pub unsafe fn map(
+    at: usize,
+    bytes: usize,
+    rights: i32,
+    flags: i32,
+    fd: i32,
+    offset: usize,
+) -> isize {
+    let (rights, flags, fd) = (rights as usize, flags as usize, fd as usize);
+    // SAFETY: by this function's contract.
+    unsafe { call(libc::SYS_mmap, [at, bytes, rights, flags, fd, offset]) }
+}
+
+/// Fresh zeroed memory where the kernel likes, private and of no file; `flags` are further
+/// ones of `mmap`.
+#[must_use]
+pub fn map_anonymous(bytes: usize, rights: i32, flags: i32) -> Option<NonNull<u8>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+    // SAFETY: a new mapping that replaces none.
+    place(unsafe { map(0, bytes, rights, flags, -1, 0) })
+}
+
+/// The first `bytes` bytes of `fd`, shared, where the kernel likes; `flags` are further ones
+/// of `mmap`.
+#[must_use]
+pub fn map_shared(fd: i32, bytes: usize, flags: i32) -> Option<NonNull<u8>> {
+    // SAFETY: a new mapping that replaces none.
+    place(unsafe { map(0, bytes, READ_WRITE, libc::MAP_SHARED | flags, fd, 0) })
+}
+
+fn place(result: isize) -> Option<NonNull<u8>> {
+    (result > 0)
+        .then(|| NonNull::new(result as *mut u8))
+        .flatten()
+}
+
+/// As `munmap`.
+///
+/// # Safety
+/// Nobody uses what is mapped there any more.
+pub unsafe fn unmap(at: usize, bytes: usize) -> isize {
+    // SAFETY: by this function's contract.
+    unsafe { call(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]) }
+}
+
+/// As `mprotect`.
+///
+/// # Safety
+/// Whoever uses the pages can bear the new rights.
+pub unsafe fn protect(at: usize, bytes: usize, rights: i32) -> isize {
+    // SAFETY: by this function's contract.
+    unsafe { call(libc::SYS_mprotect, [at, bytes, rights as usize, 0, 0, 0]) }
+}
+
+/// As `madvise`.
+///
+/// # Safety
+/// Nobody minds what the advice does to the memory's contents.
+pub unsafe fn advise(at: usize, bytes: usize, advice: i32) -> isize {
+    // SAFETY: by this function's contract.
+    unsafe { call(libc::SYS_madvise, [at, bytes, advice as usize, 0, 0, 0]) }
+}
+
+/// As `mremap`: the new address; `to` counts with the flag `MREMAP_FIXED`.
+///
+/// # Safety
+/// Nobody keeps the old address, and nobody needs what is at a fixed new one.
+pub unsafe fn remap(at: usize, old: usize, new: usize, flags: i32, to: usize) -> isize {
+    // SAFETY: by this function's contract.
+    unsafe { call(libc::SYS_mremap, [at, old, new, flags as usize, to, 0]) }
+}
+
+/// As `mlock2`: keeps a range in memory, with `on_fault` only what is there.
+pub fn lock(at: usize, bytes: usize, on_fault: bool) -> isize {
+    // SAFETY: locking changes no contents.
+    unsafe {
+        call(
+            libc::SYS_mlock2,
+            [at, bytes, usize::from(on_fault), 0, 0, 0],
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_made_moved_and_given_back() {
+        const PAGE: usize = 4096;
+        let start = map_anonymous(2 * PAGE, READ_WRITE, 0).expect("there is memory");
+        let at = start.as_ptr() as usize;
+        // SAFETY: two pages of our own, of which the first keeps its contents until it is
+        // given back.
+        unsafe {
+            start.write(7);
+            assert_eq!(protect(at + PAGE, PAGE, libc::PROT_NONE), 0);
+            assert_eq!(unmap(at + PAGE, PAGE), 0);
+            let moved = remap(at, PAGE, 2 * PAGE, libc::MREMAP_MAYMOVE, 0);
+            let moved = usize::try_from(moved).expect("it may move");
+            assert_eq!((moved as *const u8).read(), 7);
+            assert_eq!(advise(moved, PAGE, libc::MADV_DONTNEED), 0);
+            assert_eq!((moved as *const u8).read(), 0);
+            assert_eq!(unmap(moved, 2 * PAGE), 0);
+            let nothing = advise(moved, PAGE, libc::MADV_DONTNEED);
+            assert_eq!(nothing, -(libc::ENOMEM as isize));
+        }
+        assert_eq!(map_anonymous(usize::MAX, READ_WRITE, 0), None);
+        assert_eq!(map_shared(-1, PAGE, 0), None);
+    }
+}
