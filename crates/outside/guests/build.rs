@@ -26,6 +26,7 @@ fn main() {
         "inside/heap",
         "model/placement",
         "between/trace",
+        "inside/recorder",
         "inside/tracer",
         "inside/emulator",
         "inside/announce",

@@ -2,10 +2,9 @@
 //! allocations, threads and synchronisation (design 4.6). `docs/design/trace.md`
 //! describes it byte by byte.
 //!
-//! It has two sides. [`record`] runs inside the recorded program (the instrumented runtime, an
-//! emulator's plugin): it never panics, never uses the heap, and makes raw system calls only.
-//! [`read`] runs outside and trusts nothing in the file. Both use the parts in between: [`slot`],
-//! [`block`], the codec and [`meta`].
+//! The format only. The recorder (`crates/inside/recorder`, inside the recorded process) uses the
+//! parts that both sides share: [`slot`], [`block`], [`Encoder`] and [`meta`]; none of it uses the
+//! heap, panics, or calls the system. [`read`] runs outside and trusts nothing in the file.
 //!
 //! Used by the tracer and the emulator's plugin, which record, by the library that announces to
 //! the plugin, and by the tool, which replays. This crate must not depend on which recorder
@@ -19,13 +18,13 @@ mod error;
 mod fields;
 pub mod meta;
 pub mod read;
-pub mod record;
 pub mod slot;
 mod varint;
 mod zstandard;
 
+pub use codec::SLOTS;
 pub use codec::decode::{Columns, Decoder};
-pub use codec::encode::Encoder;
+pub use codec::encode::{Counts, Encoder, Of};
 pub use damage::{damage, why_partial};
 pub use error::TraceError;
 pub use read::{Event, Filter, Trace, What};

@@ -377,13 +377,16 @@ impl Module {
     }
 }
 
-/// Appends a call stack to `fields`: its number and its return addresses, innermost first.
-pub(crate) fn write_stack(fields: &mut Fields<'_>, id: u32, frames: &[u64]) {
+/// Writes a call stack to the front of `to`: its number and its return addresses, the
+/// innermost first. How many bytes that took; `None` if there is no room.
+pub fn write_stack(to: &mut [u8], id: u32, frames: &[u64]) -> Option<usize> {
+    let mut fields = Fields::new(to);
     fields.u32(id);
     fields.u32(frames.len() as u32);
     for &frame in frames {
         fields.u64(frame);
     }
+    fields.written().map(<[u8]>::len)
 }
 
 /// The stacks of a block.

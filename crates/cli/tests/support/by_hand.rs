@@ -3,8 +3,8 @@
 //! turns access by access.
 
 use std::path::{Path, PathBuf};
+use sunder_recorder::{Place, Recorder, Start};
 use sunder_trace::meta::{Reason, Via};
-use sunder_trace::record::{Place, Recorder, Start};
 use sunder_trace::slot::{Key, Slot, alignment_code, tag};
 
 /// One step of a thread.

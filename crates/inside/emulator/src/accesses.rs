@@ -4,6 +4,7 @@
 use crate::api::functions;
 use crate::{RECORDER, thread};
 use core::ffi::{c_uint, c_void};
+use sunder_recorder::Ticks;
 use sunder_trace::slot::{Key, Slot, Sync, tag};
 
 /// The data of a callback.

@@ -3,8 +3,8 @@
 use crate::{RECORDER, thread};
 use core::ffi::{c_uint, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
+use sunder_recorder::MOST_FRAMES;
 use sunder_trace::announce::{BELL, BELL_MARK, Record, kind};
-use sunder_trace::record::MOST_FRAMES;
 use sunder_trace::slot::{Key, Slot, Sync, tag};
 
 /// What is added to the program's addresses in this process.

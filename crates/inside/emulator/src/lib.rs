@@ -26,7 +26,7 @@ mod start;
 mod thread;
 mod translate;
 
-use sunder_trace::record::Recorder;
+use sunder_recorder::Recorder;
 
 /// The process's recording.
 static RECORDER: Recorder = Recorder::new();

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
+use sunder_guest::maps;
 use sunder_trace::meta::{ModuleParts, Segment};
 
 /// The file name of the library within the program, as the kernel shows it.
@@ -54,35 +55,27 @@ struct Mapping {
     path: String,
 }
 
+fn list() -> Vec<u8> {
+    std::fs::read("/proc/self/maps").unwrap_or_default()
+}
+
 fn mappings() -> Vec<Mapping> {
-    let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    text.lines().filter_map(mapping).collect()
+    maps::all(&list()).filter_map(|m| of_file(&m)).collect()
 }
 
 /// Start and end of the mapping that holds `address`, of a file or not.
 pub fn mapping_at(address: u64) -> Option<(u64, u64)> {
-    let text = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let mut spans = text.lines().filter_map(span);
-    spans.find(|&(start, end)| (start..end).contains(&address))
+    let list = list();
+    let found = maps::all(&list).find(|m| m.contains(address as usize))?;
+    Some((found.start as u64, found.end as u64))
 }
 
-fn span(line: &str) -> Option<(u64, u64)> {
-    let (start, end) = line.split(' ').next()?.split_once('-')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    Some((number(start)?, number(end)?))
-}
-
-fn mapping(line: &str) -> Option<Mapping> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let (_, offset) = (fields.next()?, fields.next()?);
-    let path = fields.nth(2)?.trim_start();
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    path.starts_with('/').then_some(Mapping {
-        start: number(start)?,
-        end: number(end)?,
-        offset: number(offset)?,
-        path: path.to_owned(),
+fn of_file(mapping: &maps::Mapping<'_>) -> Option<Mapping> {
+    mapping.is_of_file().then(|| Mapping {
+        start: mapping.start as u64,
+        end: mapping.end as u64,
+        offset: mapping.offset as u64,
+        path: String::from_utf8_lossy(mapping.name).into_owned(),
     })
 }
 
@@ -203,8 +196,13 @@ mod tests {
 
     #[test]
     fn lines_of_maps_give_files_and_nothing_else() {
+        let files = |list: &str| -> Vec<Mapping> {
+            let all = maps::all(list.as_bytes());
+            all.filter_map(|m| of_file(&m)).collect()
+        };
         let line = "7f00-7f80 r-xp 00001000 08:01 42                  /usr/lib/a b.so";
-        let m = mapping(line).expect("a file");
+        let found = files(line);
+        let m = found.first().expect("a file");
         assert_eq!((m.start, m.end, m.offset), (0x7f00, 0x7f80, 0x1000));
         assert_eq!(m.path, "/usr/lib/a b.so");
         for other in [
@@ -212,7 +210,7 @@ mod tests {
             "x",
             "7f00-7f80 rw-p 0 0 0 [heap]",
         ] {
-            assert!(mapping(other).is_none(), "{other}");
+            assert!(files(other).is_empty(), "{other}");
         }
     }
 

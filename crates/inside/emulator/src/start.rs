@@ -4,8 +4,9 @@ use crate::api::{self, Id, Info};
 use crate::{RECORDER, modules, thread, translate};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
+use sunder_recorder::Start;
+use sunder_recorder::Ticks;
 use sunder_trace::meta::{Reason, Via};
-use sunder_trace::record::Start;
 use sunder_trace::slot::{Slot, Sync};
 
 /// The variable that names the file, which must be absolute.

@@ -8,7 +8,7 @@ use crate::modules;
 use core::cell::Cell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use sunder_trace::record::{Buffer, PAGE_SLOTS, Place, system};
+use sunder_recorder::{Buffer, PAGE_SLOTS, Place};
 use sunder_trace::slot::{Key, Slot, tag};
 
 /// Threads that can be recorded at once.
@@ -210,7 +210,7 @@ impl Thread {
             .store(core::ptr::from_ref(buffer).cast_mut(), Ordering::Relaxed);
         INDEX.set(buffer.thread());
         if buffer.extra().is_null()
-            && let Some(memory) = system::map(size_of::<Calls>(), 4096)
+            && let Some(memory) = sunder_recorder::map(size_of::<Calls>(), 4096)
         {
             buffer.set_extra(memory.as_ptr());
         }

@@ -14,7 +14,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
-use sunder_trace::record::system;
+use sunder_guest::system;
 use sunder_trace::slot::{Key, Slot, Sync, tag};
 
 #[repr(align(64))]

@@ -10,8 +10,8 @@ use crate::real;
 use crate::start::finish;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
+use sunder_guest::system;
 use sunder_trace::meta::Reason;
-use sunder_trace::record::system;
 
 type Strings = *const *const c_char;
 
@@ -45,7 +45,7 @@ unsafe fn leave_for(program: &Program) -> bool {
     // SAFETY: by this function's contract.
     let possible = unsafe {
         match *program {
-            Program::At(folder, name) => system::can_execute(folder, name),
+            Program::At(folder, name) => can_execute(folder, name),
             Program::Search(name) => !name.is_null() && found(CStr::from_ptr(name)),
             Program::Open(fd) => system::identity(fd).is_some_and(|i| i.regular),
         }
@@ -63,13 +63,31 @@ fn stay() {
     RECORDER.went_on(errno.unsigned_abs());
 }
 
+/// Whether the file `name`, relative to `folder`, may be there to be executed:
+/// not if the system says that it is missing or forbidden.
+///
+/// # Safety
+/// `name` is a C string or null.
+unsafe fn can_execute(folder: c_int, name: *const c_char) -> bool {
+    // SAFETY: by this function's contract; null is an error like any other.
+    let result = unsafe { system::may_execute(folder, name.cast()) };
+    let refused = [
+        libc::ENOENT,
+        libc::EACCES,
+        libc::ENOTDIR,
+        libc::EFAULT,
+        libc::EBADF,
+    ];
+    !refused.iter().any(|&error| result == -(error as isize))
+}
+
 /// Whether `name` is there to be executed, in one of the folders of `PATH` or,
 /// with a slash, by itself.
 fn found(name: &CStr) -> bool {
     let bytes = name.to_bytes();
     if bytes.contains(&b'/') {
         // SAFETY: a C string.
-        return unsafe { system::can_execute(libc::AT_FDCWD, name.as_ptr()) };
+        return unsafe { can_execute(libc::AT_FDCWD, name.as_ptr()) };
     }
     // SAFETY: a name; the value is a C string.
     let path = unsafe {
@@ -90,8 +108,7 @@ fn found(name: &CStr) -> bool {
                 *to = *from;
             }
             // SAFETY: a zero follows.
-            length < LONGEST_PATH
-                && unsafe { system::can_execute(libc::AT_FDCWD, whole.as_ptr().cast()) }
+            length < LONGEST_PATH && unsafe { can_execute(libc::AT_FDCWD, whole.as_ptr().cast()) }
         })
 }
 

@@ -5,7 +5,7 @@ use crate::hooks::call_stack;
 use crate::local::{RECORDER, recorded};
 use core::ffi::c_void;
 use sunder_guest::allocator::{Caller, Watch};
-use sunder_trace::record::MOST_FRAMES;
+use sunder_recorder::MOST_FRAMES;
 use sunder_trace::slot::{Key, Slot, alignment_code, tag};
 
 sunder_guest::watched_heap!(Blocks);

@@ -3,7 +3,7 @@
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use sunder_trace::record::{Buffer, Place, Recorder};
+use sunder_recorder::{Buffer, Place, Recorder};
 use sunder_trace::slot::Slot;
 
 /// The process's recording.

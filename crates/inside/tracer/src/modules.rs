@@ -7,8 +7,8 @@ use crate::local::RECORDER;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use sunder_guest::system;
 use sunder_trace::meta::{ModuleParts, ModuleWriter, Segment};
-use sunder_trace::record::system;
 
 /// Loads and unloads at the last list.
 static CHANGES: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -54,7 +54,7 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _size: usize, data: *mut
         let headers = core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize);
         let mut own = [0; 4096];
         let path = if core::mem::take(&mut walk.first) {
-            let length = system::read_link(b"/proc/self/exe\0", &mut own);
+            let length = system::read_link(c"/proc/self/exe", &mut own);
             own.get(..length).unwrap_or_default()
         } else if info.dlpi_name.is_null() {
             &[]
@@ -84,7 +84,7 @@ fn absolute<'a>(name: &'a [u8], memory: &'a mut [u8]) -> &'a [u8] {
     if name.starts_with(b"/") || !name.contains(&b'/') {
         return name;
     }
-    let folder = system::read_link(b"/proc/self/cwd\0", memory);
+    let folder = system::read_link(c"/proc/self/cwd", memory);
     let length = folder + 1 + name.len();
     let Some(rest) = memory.get_mut(folder..length) else {
         return name;

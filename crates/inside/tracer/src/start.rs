@@ -5,8 +5,8 @@ use crate::local::{RECORDER, local};
 use crate::{hooks, modules, real, threads};
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use sunder_recorder::Start;
 use sunder_trace::meta::{Reason, Via};
-use sunder_trace::record::Start;
 
 /// The variable that names the file, which must be absolute.
 const VARIABLE: &[u8] = b"SUNDER_TRACE=";

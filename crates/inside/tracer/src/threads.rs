@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::{pthread_attr_t, pthread_t, timespec};
-use sunder_trace::record::system;
+use sunder_guest::system;
 use sunder_trace::slot::{Key, Slot, Sync, tag};
 
 /// What a new thread needs to know, from its creator.
@@ -119,7 +119,7 @@ pub fn begin(parent: u32, stack: Option<(u64, u64)>) {
     }
     const BYTES: usize = crate::local::FRAMES * size_of::<Frame>();
     if buffer.extra().is_null()
-        && let Some(memory) = system::map(BYTES, 4096)
+        && let Some(memory) = sunder_recorder::map(BYTES, 4096)
     {
         buffer.set_extra(memory.as_ptr());
     }
@@ -149,7 +149,7 @@ unsafe extern "C" fn ended(rounds: *mut c_void) {
             RECORDER.detach(own);
             hooks::stop(local());
         }
-        set_buffer(null_mut::<sunder_trace::record::Buffer>());
+        set_buffer(null_mut::<sunder_recorder::Buffer>());
     }
 }
 

@@ -277,7 +277,7 @@ fn find(table: &[u32; TABLE], sites: &[Site; SLOTS], key: u64) -> (Option<usize>
 
 impl Encoder {
     /// Memory for another block's payload, until the next [`Encoder::pack`].
-    pub(crate) fn scratch(&mut self) -> &mut [u8] {
+    pub fn scratch(&mut self) -> &mut [u8] {
         &mut self.joined
     }
 }

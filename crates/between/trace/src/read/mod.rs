@@ -291,8 +291,3 @@ fn name_threads(found: Vec<(u32, Vec<Block>)>) -> Vec<Thread> {
     }
     threads
 }
-
-#[cfg(test)]
-mod pieces_tests;
-#[cfg(test)]
-mod tests;

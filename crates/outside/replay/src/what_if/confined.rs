@@ -11,8 +11,8 @@ use sunder_access::{Address, Span};
 use sunder_coherence::{Config, Protocol};
 use sunder_pipeline::Shape;
 use sunder_placement::Policy;
+use sunder_recorder::{Place, Recorder, Start};
 use sunder_trace::meta::{Reason, Via};
-use sunder_trace::record::{Place, Recorder, Start};
 use sunder_trace::slot::{Key, Slot, tag};
 
 const THREADS: usize = 3;

@@ -1,41 +1,48 @@
 //! The clock that orders threads: the time-stamp counter where it runs at one
 //! rate on all processors, else `CLOCK_MONOTONIC`.
 
-use super::system::nanoseconds;
-use crate::meta::Clock;
 use core::arch::x86_64::{__cpuid, __rdtscp, _mm_lfence, _rdtsc};
+use sunder_guest::system;
+use sunder_trace::meta::Clock;
 
-impl Clock {
-    /// What this machine has. The processor says whether its counter is
-    /// invariant (CPUID 8000_0007h, EDX bit 8).
-    pub fn of_this_machine() -> Self {
-        // SAFETY on old compilers only: every x86-64 processor has the instruction.
-        #[allow(unused_unsafe)]
-        // SAFETY: as above.
-        let (most, bits) = unsafe { (__cpuid(0x8000_0000).eax, __cpuid(0x8000_0007).edx) };
-        if most >= 0x8000_0007 && bits & 1 << 8 != 0 {
-            Self::Tsc
-        } else {
-            Self::Monotonic
-        }
+/// What this machine has. The processor says whether its counter is
+/// invariant (CPUID 8000_0007h, EDX bit 8).
+pub fn clock_of_this_machine() -> Clock {
+    // SAFETY on old compilers only: every x86-64 processor has the instruction.
+    #[allow(unused_unsafe)]
+    // SAFETY: as above.
+    let (most, bits) = unsafe { (__cpuid(0x8000_0000).eax, __cpuid(0x8000_0007).edx) };
+    if most >= 0x8000_0007 && bits & 1 << 8 != 0 {
+        Clock::Tsc
+    } else {
+        Clock::Monotonic
     }
+}
 
+/// What a clock says.
+pub trait Ticks {
     /// Now, not later than anything that the calling thread does after this:
     /// for what is about to be released.
+    fn before(self) -> u64;
+
+    /// Now, not earlier than anything that the calling thread did before this:
+    /// for what was just acquired.
+    fn after(self) -> u64;
+}
+
+impl Ticks for Clock {
     #[inline]
-    pub fn before(self) -> u64 {
+    fn before(self) -> u64 {
         match self {
             // A store becomes visible only after it retires, so after this.
             // SAFETY: every x86-64 processor has the instruction.
             Self::Tsc => unsafe { _rdtsc() },
-            Self::Monotonic => nanoseconds(libc::CLOCK_MONOTONIC),
+            Self::Monotonic => system::clock(libc::CLOCK_MONOTONIC),
         }
     }
 
-    /// Now, not earlier than anything that the calling thread did before this:
-    /// for what was just acquired.
     #[inline]
-    pub fn after(self) -> u64 {
+    fn after(self) -> u64 {
         match self {
             // Waits until earlier loads are done; the fence keeps later ones
             // after it.
@@ -49,7 +56,7 @@ impl Clock {
                     now
                 }
             }
-            Self::Monotonic => nanoseconds(libc::CLOCK_MONOTONIC),
+            Self::Monotonic => system::clock(libc::CLOCK_MONOTONIC),
         }
     }
 }

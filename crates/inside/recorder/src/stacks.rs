@@ -1,7 +1,7 @@
 //! Call stacks by number: a table of fingerprints without locks. The number of a
 //! stack is its place in the table.
 
-use super::system;
+use crate::map;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use twox_hash::XxHash3_64;
 
@@ -39,7 +39,7 @@ impl Stacks {
     /// Before the first stack; false if there is no memory.
     pub fn prepare(&self) -> bool {
         if self.table.load(Ordering::Relaxed).is_null() {
-            let memory = system::map(PLACES * size_of::<AtomicU64>(), 4096);
+            let memory = map(PLACES * size_of::<AtomicU64>(), 4096);
             let memory = memory.map_or(core::ptr::null_mut(), |m| m.as_ptr().cast());
             self.table.store(memory, Ordering::Release);
         }

@@ -3,32 +3,33 @@
 //! them, and appends these to the file at places reserved by an atomic addition.
 //! No lock is common to threads that record.
 //!
-//! Called by recorders (the instrumented runtime, an emulator's plugin) inside
-//! the recorded process: no heap, no panic, raw system calls; where recording
+//! Called by recorders (`tracer`, the instrumented runtime, and `emulator`, an emulator's
+//! plugin) inside the recorded process: no heap, no panic, raw system calls; where recording
 //! fails it stops and says why in the file's first bytes, and the program goes
 //! on. Memory is bounded: one buffer for each living thread and twice as many
 //! encoders as processors; who finds none free waits.
 
 mod buffer;
 mod file;
+mod memory;
 mod pool;
 mod stacks;
-pub mod system;
 mod ticks;
 
 pub use buffer::{Buffer, PAGE_SLOTS, Place};
+pub use memory::map;
 pub use stacks::MOST_FRAMES;
+pub use ticks::Ticks;
 
-use crate::block::{BlockHeader, Kind};
-use crate::codec::SLOTS;
-use crate::codec::encode::Of;
-use crate::meta::{Clock, End, HeaderParts, ModuleWriter, Progress, Reason, State, Via};
-use crate::slot::{Key, Slot, tag};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use file::File;
 use pool::Pool;
 use stacks::Stacks;
-use system::NoSignals;
+use sunder_guest::system::{self, NoSignals};
+use sunder_trace::Of;
+use sunder_trace::block::{BlockHeader, Kind};
+use sunder_trace::meta::{Clock, End, HeaderParts, ModuleWriter, Progress, Reason, State, Via};
+use sunder_trace::slot::{Key, Slot, tag};
 
 /// What to record into, and what to say of the program.
 #[derive(Clone, Copy, Debug)]
@@ -147,14 +148,14 @@ impl Recorder {
 
     fn begin(&self, start: &Start<'_>) -> Result<(), Refusal> {
         const SCRATCH: usize = 256 << 10;
-        let clock = Clock::of_this_machine();
+        let clock = ticks::clock_of_this_machine();
         self.tsc.store(clock == Clock::Tsc, Ordering::Relaxed);
         self.process.store(system::process_id(), Ordering::Relaxed);
         if !self.stacks.prepare() || !self.pool.prepare() {
             return Err(Refusal::Memory);
         }
         self.file.open(start.path)?;
-        let memory = system::map(SCRATCH, 4096).ok_or(Refusal::Memory)?;
+        let memory = map(SCRATCH, 4096).ok_or(Refusal::Memory)?;
         // SAFETY: fresh zeroed memory that nobody else has. It is kept: a header
         // is written once in a process.
         let scratch = unsafe { core::slice::from_raw_parts_mut(memory.as_ptr(), SCRATCH) };
@@ -170,8 +171,8 @@ impl Recorder {
             line_size: start.line_size,
             process: system::process_id(),
             ticks: clock.before(),
-            monotonic: system::nanoseconds(libc::CLOCK_MONOTONIC),
-            realtime: system::nanoseconds(libc::CLOCK_REALTIME),
+            monotonic: system::clock(libc::CLOCK_MONOTONIC),
+            realtime: system::clock(libc::CLOCK_REALTIME),
             program,
             arguments,
         };
@@ -404,7 +405,7 @@ impl Recorder {
         let header = BlockHeader {
             first: now,
             last: now,
-            clock: system::nanoseconds(libc::CLOCK_MONOTONIC),
+            clock: system::clock(libc::CLOCK_MONOTONIC),
             ..BlockHeader::plain(Kind::Modules, bytes as u32, count)
         };
         let payload = memory.get(..bytes).unwrap_or_default();
@@ -440,7 +441,7 @@ impl Recorder {
             others: self.others.load(Ordering::Relaxed),
             lost: self.lost.load(Ordering::Relaxed),
             ticks: self.clock().after(),
-            monotonic: system::nanoseconds(libc::CLOCK_MONOTONIC),
+            monotonic: system::clock(libc::CLOCK_MONOTONIC),
         };
         let payload = end.to_bytes();
         let header = BlockHeader {
@@ -491,7 +492,7 @@ impl Recorder {
                 tid: buffer.tid(),
                 sequence: buffer.next_sequence(),
                 end: self.clock().after(),
-                clock: system::nanoseconds(libc::CLOCK_MONOTONIC),
+                clock: system::clock(libc::CLOCK_MONOTONIC),
             };
             let (block, counts) = encoder.pack(slots, &of)?;
             self.append(&[block]).then_some(counts)
@@ -561,15 +562,12 @@ impl Recorder {
     }
 }
 
-/// The most events that one buffer holds before it is written.
-pub const BUFFER_SLOTS: usize = SLOTS;
-
 /// The program and the arguments of this process.
 fn own_program<'a>(program: &'a mut [u8], arguments: &'a mut [u8]) -> (&'a [u8], &'a [u8]) {
-    let length = system::read_link(b"/proc/self/exe\0", program);
+    let length = system::read_link(c"/proc/self/exe", program);
     let mut read = 0;
-    if let Ok(fd) = system::open(b"/proc/self/cmdline\0", libc::O_RDONLY) {
-        read = system::read(fd, arguments);
+    if let Ok(fd) = file::open(b"/proc/self/cmdline\0", libc::O_RDONLY) {
+        read = file::read(fd, arguments);
         system::close(fd);
     }
     (

@@ -1,12 +1,15 @@
 //! Damaged files: each truncation and random damage must give an error or the undamaged part,
 //! reported as partial; never a panic, never an event that was not recorded.
 
-use super::*;
-use crate::meta::{Reason, Via};
-use crate::record::{Place, Recorder, Start};
-use crate::slot::{Key, Slot, tag};
 use proptest::prelude::*;
-use sunder_access::Span;
+use std::path::{Path, PathBuf};
+use sunder_access::{Span, ThreadId, Time};
+use sunder_recorder::{Buffer, Place, Recorder, Start};
+use sunder_trace::TraceError;
+use sunder_trace::block::{BlockHeader, HEADER_BYTES, Kind};
+use sunder_trace::meta::{PREFIX_BYTES, Reason, Via};
+use sunder_trace::read::{Filter, Kinds, Trace, What};
+use sunder_trace::slot::{Key, Slot, tag};
 
 const THREADS: u64 = 2;
 const EACH: u64 = 33_000;
@@ -40,6 +43,20 @@ fn sample() -> (tempfile::TempDir, PathBuf) {
     }
     recorder.finish(Reason::Exit);
     (folder, path)
+}
+
+/// The blocks with a thread's events in a file: where each begins, and its header.
+fn blocks_of(bytes: &[u8], thread: u32) -> Vec<(usize, BlockHeader)> {
+    let mut blocks = Vec::new();
+    let mut at = PREFIX_BYTES;
+    while let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        let (header, _) = BlockHeader::from_bytes(head).expect("a sound file");
+        if header.kind == Some(Kind::Events) && header.thread == thread {
+            blocks.push((at, header));
+        }
+        at += HEADER_BYTES + header.stored as usize;
+    }
+    blocks
 }
 
 fn write(folder: &tempfile::TempDir, bytes: &[u8]) -> PathBuf {
@@ -130,10 +147,8 @@ fn files_that_are_no_traces_are_refused_by_what_they_are() {
 fn a_hole_in_the_middle_costs_what_it_covers_and_no_more() {
     let (folder, path) = sample();
     let mut bytes = std::fs::read(&path).unwrap();
-    let trace = Trace::open(&path).unwrap();
-    let block = trace.threads()[0].blocks[0].clone();
-    let lost = u64::from(block.header.count);
-    let from = block.offset as usize;
+    let (from, block) = blocks_of(&bytes, 1)[0];
+    let lost = u64::from(block.count);
     bytes[from..from + HEADER_BYTES + 10].fill(0);
     let damaged = Trace::open(&write(&folder, &bytes)).unwrap();
     assert_eq!(damaged.summary().gaps, 1);
@@ -149,8 +164,8 @@ fn a_thread_of_which_nothing_is_left_leaves_the_others_as_they_are() {
     let mut bytes = std::fs::read(&path).unwrap();
     let trace = Trace::open(&path).unwrap();
     let (whole, _) = all(&trace);
-    for block in &trace.threads()[0].blocks {
-        bytes[block.offset as usize] ^= 1;
+    for (offset, _) in blocks_of(&bytes, 1) {
+        bytes[offset] ^= 1;
     }
     let damaged = Trace::open(&write(&folder, &bytes)).unwrap();
     assert!(!damaged.summary().is_complete());
@@ -224,7 +239,7 @@ fn threads_that_ran_one_after_the_other_run_side_by_side() {
 }
 
 /// A trace of two threads, filled by `fill`; the recorder's functions record acquires and releases.
-fn recorded(fill: impl Fn(&Recorder, [&crate::record::Buffer; 2])) -> (tempfile::TempDir, PathBuf) {
+fn recorded(fill: impl Fn(&Recorder, [&Buffer; 2])) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
     let c = format!("{}\0", path.display());
@@ -251,7 +266,7 @@ fn recorded(fill: impl Fn(&Recorder, [&crate::record::Buffer; 2])) -> (tempfile:
 
 #[test]
 fn what_a_lock_orders_stays_in_order_and_nothing_else() {
-    use crate::slot::Sync;
+    use sunder_trace::slot::Sync;
     let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
     // The first thread writes 100 times, then releases a lock; the second writes 10 times, takes
     // the lock, and writes 10 times more.
@@ -293,7 +308,7 @@ fn what_a_lock_orders_stays_in_order_and_nothing_else() {
 
 #[test]
 fn a_lock_of_another_object_orders_nothing() {
-    use crate::slot::Sync;
+    use sunder_trace::slot::Sync;
     let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
     // One after the other, as on one CPU, each under a lock of its own.
     let (_folder, path) = recorded(|recorder, both| {
@@ -323,7 +338,7 @@ fn a_lock_of_another_object_orders_nothing() {
 
 #[test]
 fn who_sleeps_on_a_condition_lets_go_of_a_lock_that_is_not_told() {
-    use crate::slot::Sync;
+    use sunder_trace::slot::Sync;
     let access = |value: u64| Slot::new(value, Key::new(tag::WRITE, 8, 16));
     // The first thread has a mutex and waits for a condition; the second takes the mutex, signals
     // and releases it; then the first goes on.

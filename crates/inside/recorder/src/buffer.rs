@@ -6,17 +6,17 @@
 //! may go on writing behind what is being packed, but not turn back to the
 //! start.
 
-use super::stacks::MOST_FRAMES;
-use super::system;
-use crate::codec::SLOTS;
-use crate::fields::Fields;
-use crate::meta::write_stack;
-use crate::slot::Slot;
+use crate::map;
+use crate::stacks::MOST_FRAMES;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use sunder_guest::system;
+use sunder_trace::SLOTS;
+use sunder_trace::meta::write_stack;
+use sunder_trace::slot::Slot;
 
 /// Where a thread's next slot goes; null: it is not recorded. At a multiple of
-/// [`PAGE_SLOTS`] slots [`super::Recorder::turn_page`] must be called first.
+/// [`PAGE_SLOTS`] slots [`crate::Recorder::turn_page`] must be called first.
 pub type Place = AtomicPtr<Slot>;
 
 /// Slots between two stamps, the stamp included: a page of memory.
@@ -80,7 +80,7 @@ impl Buffer {
             }
             next = buffer.next();
         }
-        let memory = system::map(SLOT_BYTES + size_of::<Self>(), SLOT_BYTES)?;
+        let memory = map(SLOT_BYTES + size_of::<Self>(), SLOT_BYTES)?;
         // SAFETY: the mapping has room for both, zeroes are a valid buffer, and
         // nobody else knows it yet.
         let buffer = unsafe { &*memory.as_ptr().add(SLOT_BYTES).cast::<Self>() };
@@ -102,7 +102,7 @@ impl Buffer {
     /// Makes the buffer a thread's.
     ///
     /// # Safety
-    /// The buffer was just taken; `place` as [`super::Recorder::attach`] demands.
+    /// The buffer was just taken; `place` as [`crate::Recorder::attach`] demands.
     pub(super) unsafe fn begin(&self, place: *const Place, thread: u32, tid: u32, process: u32) {
         let _held = self.hold();
         self.thread.store(thread, Ordering::Relaxed);
@@ -216,9 +216,8 @@ impl Buffer {
     pub(super) fn define(&self, id: u32, frames: &[u64]) -> bool {
         // SAFETY: held.
         let defined = unsafe { &mut *self.defined.get() };
-        let mut fields = Fields::new(defined.memory.get_mut(defined.bytes..).unwrap_or_default());
-        write_stack(&mut fields, id, frames);
-        let Some(bytes) = fields.written().map(<[u8]>::len) else {
+        let room = defined.memory.get_mut(defined.bytes..);
+        let Some(bytes) = write_stack(room.unwrap_or_default(), id, frames) else {
             return false;
         };
         defined.bytes += bytes;

@@ -1,12 +1,12 @@
 //! Pieces against single events: whatever was recorded, both give the same events in the same
 //! order.
 
-use super::*;
-use crate::meta::{Reason, Via};
-use crate::record::{Place, Recorder, Start};
-use crate::slot::{Key, Slot, Sync, tag};
 use proptest::prelude::*;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use sunder_recorder::{Place, Recorder, Start};
+use sunder_trace::meta::{Reason, Via};
+use sunder_trace::read::{Event, Filter, Kinds, Piece, Pieces, Trace};
+use sunder_trace::slot::{Key, Slot, Sync, tag};
 
 const THREADS: usize = 4;
 

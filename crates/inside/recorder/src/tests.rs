@@ -1,10 +1,10 @@
 //! Recording in this process and reading it back.
 
 use super::*;
-use crate::read::{Filter, Trace, What};
-use crate::slot::{Sync, access_kind};
 use std::path::Path;
 use sunder_access::{Address, Kind as AccessKind};
+use sunder_trace::read::{Filter, Trace, What};
+use sunder_trace::slot::{Sync, access_kind};
 
 fn start<'a>(path: &'a [u8]) -> Start<'a> {
     Start {
@@ -161,7 +161,7 @@ fn stacks_are_written_once_and_modules_as_lists() {
         assert_eq!(recorder.stack(buffer, &[]), 0);
     }
     recorder.modules(|writer| {
-        let parts = crate::meta::ModuleParts {
+        let parts = sunder_trace::meta::ModuleParts {
             base: 0x1000,
             path: b"/bin/made-up",
             build_id: &[1],

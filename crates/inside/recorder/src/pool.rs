@@ -1,10 +1,11 @@
 //! Encoders, shared by all threads: as many as can run at once and then some,
 //! because each needs megabytes.
 
-use super::system;
-use crate::codec::encode::Encoder;
+use crate::map;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use sunder_guest::system;
+use sunder_trace::Encoder;
 
 const MOST: usize = 64;
 
@@ -73,7 +74,7 @@ impl Entry {
     #[allow(clippy::mut_from_ref)]
     fn get(&self) -> Option<&mut Encoder> {
         if self.encoder.load(Ordering::Relaxed).is_null() {
-            let memory = system::map(size_of::<Encoder>(), 4096)?;
+            let memory = map(size_of::<Encoder>(), 4096)?;
             self.encoder
                 .store(memory.as_ptr().cast(), Ordering::Relaxed);
         }

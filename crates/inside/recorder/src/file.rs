@@ -2,9 +2,10 @@
 //! a place of its own. The descriptor has a high number and is looked at before
 //! each write, because programs close descriptors that they did not open.
 
-use super::{Refusal, system};
+use crate::Refusal;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use sunder_guest::system;
 
 const LONGEST_PATH: usize = 4096;
 
@@ -32,7 +33,7 @@ impl File {
             fd: AtomicI32::new(-1),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
-            end: AtomicU64::new(crate::meta::PREFIX_BYTES as u64),
+            end: AtomicU64::new(sunder_trace::meta::PREFIX_BYTES as u64),
             path: UnsafeCell::new([0; LONGEST_PATH]),
             reopening: AtomicBool::new(false),
         }
@@ -40,7 +41,7 @@ impl File {
 
     /// Opens the file and makes it ours, which only one process can.
     pub fn open(&self, path: &[u8]) -> Result<(), Refusal> {
-        let fd = system::open(path, libc::O_RDWR | libc::O_CREAT).map_err(Refusal::File)?;
+        let fd = open(path, libc::O_RDWR | libc::O_CREAT).map_err(Refusal::File)?;
         let identity = system::identity(fd).filter(|i| i.regular);
         let free = system::try_lock(fd) && system::identity(fd).is_some_and(|i| i.size == 0);
         let refusal = match identity {
@@ -73,10 +74,10 @@ impl File {
 
     /// Writes over the first bytes.
     pub fn write_start(&self, bytes: &[u8]) -> Result<(), u32> {
-        if bytes.len() as u64 > system::limits().0 {
+        if bytes.len() as u64 > system::limit(libc::RLIMIT_FSIZE) {
             return Err(libc::EFBIG as u32);
         }
-        system::write_at(self.descriptor()?, bytes, 0)
+        system::write_all_at(self.descriptor()?, bytes, 0)
     }
 
     /// Appends a block, given in parts.
@@ -88,12 +89,12 @@ impl File {
         let mut at = self.end.fetch_add(bytes, Ordering::Relaxed);
         // Beyond the limit the program would get a signal that it did not ask
         // for.
-        if at.saturating_add(bytes) > system::limits().0 {
+        if at.saturating_add(bytes) > system::limit(libc::RLIMIT_FSIZE) {
             return Err(libc::EFBIG as u32);
         }
         let fd = self.descriptor()?;
         for part in parts {
-            system::write_at(fd, part, at)?;
+            system::write_all_at(fd, part, at)?;
             at += part.len() as u64;
         }
         Ok(())
@@ -129,10 +130,7 @@ impl File {
         // SAFETY: not written any more.
         let path = unsafe { &*self.path.get() };
         let end = path.iter().position(|&b| b == 0).unwrap_or(0);
-        let fd = lift(system::open(
-            path.get(..=end).unwrap_or_default(),
-            libc::O_RDWR,
-        )?);
+        let fd = lift(open(path.get(..=end).unwrap_or_default(), libc::O_RDWR)?);
         if !self.is_ours(fd) {
             system::close(fd);
             return Err(libc::ESTALE as u32);
@@ -142,10 +140,34 @@ impl File {
     }
 }
 
+/// Opens a file; `path` ends with a zero byte.
+pub fn open(path: &[u8], flags: i32) -> Result<i32, u32> {
+    if path.last() != Some(&0) {
+        return Err(libc::EINVAL as u32);
+    }
+    // SAFETY: the path was seen to end.
+    let result = unsafe { system::open_at(libc::AT_FDCWD, path.as_ptr(), flags) };
+    system::outcome(result).map(|fd| fd as i32)
+}
+
+/// Reads from the start of a file; how many bytes came.
+pub fn read(fd: i32, to: &mut [u8]) -> usize {
+    let mut read = 0;
+    while let Some(rest) = to.get_mut(read..).filter(|r| !r.is_empty()) {
+        match usize::try_from(system::read_at(fd, rest, read as u64)) {
+            Ok(0) | Err(_) => break,
+            Ok(more) => read += more,
+        }
+    }
+    read
+}
+
 /// Moves a descriptor out of the program's way.
 fn lift(fd: i32) -> i32 {
-    let least = system::limits().1.saturating_sub(16).min(HIGH);
-    match system::duplicate(fd, least) {
+    let least = system::limit(libc::RLIMIT_NOFILE)
+        .saturating_sub(16)
+        .min(HIGH);
+    match system::duplicate(fd, least as usize) {
         Some(high) => {
             system::close(fd);
             high

@@ -1,0 +1,24 @@
+//! Memory of the recorder's own. Contexts: all.
+
+use core::ptr::NonNull;
+use sunder_guest::system;
+
+/// Fresh zeroed memory at a multiple of `alignment` (a power of two, at least a
+/// page). A forked child finds it zeroed.
+pub fn map(bytes: usize, alignment: usize) -> Option<NonNull<u8>> {
+    let whole = bytes.checked_add(alignment)?;
+    let start = system::map_anonymous(whole, system::READ_WRITE, libc::MAP_NORESERVE)?;
+    let start = start.as_ptr() as usize;
+    let aligned = start.next_multiple_of(alignment);
+    let bytes = bytes.next_multiple_of(4096);
+    // SAFETY: what is cut off again is ours, and the advice is on our memory.
+    unsafe {
+        for (from, to) in [(start, aligned), (aligned + bytes, start + whole)] {
+            if from < to {
+                system::unmap(from, to - from);
+            }
+        }
+        system::advise(aligned, bytes, libc::MADV_WIPEONFORK);
+    }
+    NonNull::new(aligned as *mut u8)
+}
