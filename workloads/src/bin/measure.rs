@@ -1,7 +1,7 @@
 //! Prints the table of ratios: runs each workload's two variants in turn and prints the medians of
 //! their times. The `ratio` values in the table come from it.
 //!
-//! usage: measure [RUNS] [NAME…]
+//! Usage: `measure [RUNS] [NAME…]`
 
 use std::process::{ExitCode, Stdio};
 use std::time::Instant;
