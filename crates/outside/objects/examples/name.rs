@@ -1,5 +1,5 @@
-//! `name FILE ADDRESS…`: what lies at the file's own addresses (hexadecimal, as
-//! `nm` prints them), as data and as code. For trying the crate by hand.
+//! `name FILE ADDRESS…`: the names at addresses of the file (hexadecimal, as `nm` prints them), as
+//! data and as code. For trying the crate by hand.
 
 use std::path::Path;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, Span};
@@ -58,7 +58,7 @@ fn show(names: &mut Names, address: u64) {
     }
 }
 
-/// The file mapped where it was linked, segment by segment.
+/// Maps the file at its link addresses, segment by segment.
 fn as_linked(file: &Path) -> Mappings {
     use object::{Object, ObjectSegment};
     let Ok(data) = std::fs::read(file) else {

@@ -18,8 +18,8 @@ pub struct Program {
     source: String,
 }
 
-/// Compiles `source` of the programs folder; `None`, and a line that says so,
-/// if the compiler is not there.
+/// Compiles `source` of the programs folder; `None`, with a notice, if the compiler is not
+/// installed.
 pub fn compile(source: &str, options: &[&str]) -> Option<Program> {
     let compiler = match Path::new(source).extension().and_then(|e| e.to_str()) {
         Some("c") => "gcc",
@@ -29,7 +29,7 @@ pub fn compile(source: &str, options: &[&str]) -> Option<Program> {
     compile_by(compiler, source, options)
 }
 
-/// As [`compile`], by a compiler of the caller's choice.
+/// Like [`compile`], with another compiler.
 pub fn compile_by(compiler: &str, source: &str, options: &[&str]) -> Option<Program> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/names/programs");
@@ -95,7 +95,7 @@ impl Program {
         names
     }
 
-    /// What the kernel would show of the loaded program.
+    /// The mappings that the kernel would show for the loaded program.
     pub fn mappings(&self) -> Mappings {
         let data = std::fs::read(&self.file).expect("readable");
         let elf = object::File::parse(&*data).expect("an ELF file");
@@ -128,12 +128,12 @@ impl Program {
         all
     }
 
-    /// The run-time address of the symbol whose demangled name ends so.
+    /// The runtime address of the symbol whose demangled name ends like this.
     pub fn address(&self, name: &str) -> Address {
         Address(BIAS + self.symbol(name))
     }
 
-    /// The value of that symbol in the file.
+    /// The link address of that symbol.
     pub fn symbol(&self, name: &str) -> u64 {
         let data = std::fs::read(&self.file).expect("readable");
         let elf = object::File::parse(&*data).expect("an ELF file");
@@ -166,7 +166,7 @@ impl Program {
         found.unwrap_or_else(|| panic!("no line {text}")) as u32 + 1
     }
 
-    /// The instructions of the marked line: address and Intel text.
+    /// The instructions of the marked line: address and Intel syntax.
     pub fn instructions(&self, mark: &str) -> Vec<(CodeAddress, String)> {
         let line = self.line(mark);
         let Some(listing) = self.tool(
@@ -192,7 +192,7 @@ impl Program {
         found
     }
 
-    /// Of these, the last that writes memory other than the stack frame.
+    /// The last of these instructions that writes memory outside of the stack frame.
     pub fn store(&self, mark: &str) -> CodeAddress {
         let all = self.instructions(mark);
         last_store(&all).unwrap_or_else(|| panic!("no store at {mark}: {all:?}"))
@@ -204,7 +204,7 @@ impl Program {
         last_store(&all).unwrap_or_else(|| panic!("no store in {function}: {all:?}"))
     }
 
-    /// Where the first call in `function` of something named `callee` returns.
+    /// The return address of the first call in `function` of something named `callee`.
     pub fn return_of(&self, function: &str, callee: &str) -> CodeAddress {
         let all = self.disassembled(function);
         let call =
@@ -214,7 +214,7 @@ impl Program {
         all[at + 1].0
     }
 
-    /// The one function whose mangled name holds all of `parts`.
+    /// The one function whose mangled name contains all of `parts`.
     pub fn function_with(&self, parts: &[&str]) -> String {
         let listing = self.tool("nm", &["program"]).unwrap_or_default();
         let names = listing.lines().filter_map(|l| l.split(' ').next_back());

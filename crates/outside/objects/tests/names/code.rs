@@ -45,8 +45,8 @@ fn a_return_address_belongs_to_the_call_before_it() {
         return;
     };
     let mut names = program.names();
-    // The first byte after `bump` is no longer `bump`, but a call at its end
-    // would return there.
+    // The first byte after `bump` is not in `bump`, but it is the return address of a call at its
+    // end.
     let start = program.address("bump").0;
     let end = (start..).find(|&a| names.frames(CodeAddress(a))[0].function != "bump");
     let end = end.expect("the function ends");
@@ -101,8 +101,7 @@ fn a_stripped_program_has_offsets_in_its_file() {
     );
 }
 
-/// Strips the program and packs the symbols of `kept` into it, as gdb's manual
-/// says.
+/// Strips the program and packs the symbols of `kept` into it, as gdb's manual describes.
 fn pack_symbols(program: &Program, kept: &str) -> Option<()> {
     std::fs::write(program.folder.path().join("kept"), kept).expect("writable");
     program.tool("objcopy", &["--only-keep-debug", "program", "debug"])?;
@@ -141,7 +140,7 @@ fn packed_symbols_name_the_functions_of_a_stripped_program() {
     for at in [0, 7, 12, 30, 100] {
         let mut damaged = whole.clone();
         damaged[start + at] ^= 0x20;
-        // Not anew: the mappings name the file by its number.
+        // Written in place, because the mappings identify the file by its inode number.
         std::fs::write(&program.file, damaged).expect("writable");
         let mut names = program.names();
         let bare = format!("program+{:#x}", walk.0 + 3 - BIAS);

@@ -4,7 +4,7 @@ use crate::build::{BIAS, Program, compile};
 use sunder_access::{Address, Span, ThreadId};
 use sunder_objects::{HeapBlock, Names, ObjectContext, ObjectKind, ThreadPointer, ThreadStack};
 
-/// What the crate says of `address`: name, type, size and path.
+/// The answer for `address`: name, type, size and path.
 fn told(names: &mut Names, address: Address) -> (String, String, u64, String) {
     let object = names.object_at(address, &ObjectContext::default());
     assert_eq!(object.kind, ObjectKind::Global, "{object:?}");
@@ -187,7 +187,7 @@ fn rust_statics_are_named_as_in_the_source() {
         check(&program, "LOCKS", &locks, "[Mutex<u64>; 4]", 64);
         let mut names = program.names();
         let slots = program.address("inner::SLOTS");
-        // Rust may order the fields as it likes; both of 8 bytes must be there.
+        // Rust chooses the order of the fields; both of 8 bytes must be there.
         let mut fields: Vec<String> = [16, 24]
             .iter()
             .map(|o| told(&mut names, Address(slots.0 + o)).3)
@@ -203,8 +203,8 @@ fn thread_locals_of_the_executable_are_found_below_the_thread_pointer() {
         return;
     };
     let mut names = program.names();
-    // `mine` (32 bytes) and `other` (4) make a block of 40, aligned to 8, which
-    // ends at the thread pointer.
+    // `mine` (32 bytes) and `other` (4) make a block of 40, aligned to 8, whose end is at the
+    // thread pointer.
     let fs_base = Address(0x7f00_0000_1740);
     let block = fs_base.0 - 40;
     let address = Address(block + program.symbol("mine") + 16);
@@ -222,7 +222,7 @@ fn thread_locals_of_the_executable_are_found_below_the_thread_pointer() {
     assert_eq!(object.thread, Some(ThreadId(7)));
     let field = names.field_at(&object, 16);
     assert_eq!(field.as_deref(), Some("mine[2]"));
-    // Without the thread pointer nothing is claimed.
+    // Without the thread pointer there is no name.
     let unknown = names.object_at(address, &ObjectContext::default());
     assert_eq!(unknown.kind, ObjectKind::Unknown);
 }
@@ -259,7 +259,7 @@ fn heap_blocks_and_stacks_come_from_the_context() {
         (stack.kind, stack.thread),
         (ObjectKind::Stack, Some(ThreadId(4)))
     );
-    // A type that an access told makes fields of the block.
+    // With the type of an access, the block has fields.
     let counters = names.object_at(program.address("counters"), &ObjectContext::default());
     let array = counters.type_handle.expect("typed");
     assert_eq!(names.field_path(array, 192, 33).as_deref(), Some("[1].tag"));
@@ -307,7 +307,7 @@ fn an_array_tells_the_size_of_its_elements() {
         let object = names.object_at(program.address(name), &ObjectContext::default());
         object.element_size
     };
-    // struct counter has 24 bytes; a matrix has rows and elements; a long none.
+    // struct counter has 24 bytes; a matrix has rows and elements; a long has no elements.
     assert_eq!(element("counters"), Some(24));
     assert_eq!(element("matrix"), None);
     assert_eq!(element("total"), None);

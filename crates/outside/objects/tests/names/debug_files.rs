@@ -1,4 +1,4 @@
-//! Separate and split debug information: found, or clearly declared missing.
+//! Separate and split debug information: found, or clearly reported as missing.
 
 use crate::build::{Program, compile};
 use std::fs;
@@ -15,7 +15,7 @@ fn field_of_tag(
     names.field_at(&object, 33)
 }
 
-/// Strips the program; its debug information goes to `program.debug`.
+/// Strips the program and moves its debug information to `program.debug`.
 fn split_off(program: &Program) -> Option<()> {
     program.tool(
         "objcopy",
@@ -43,7 +43,7 @@ fn a_debug_link_is_followed_and_its_checksum_checked() {
     );
     assert_eq!(names.frames(bump)[0].line, Some(program.line("bump")));
 
-    // In `.debug` beside it.
+    // In the folder `.debug` beside the program.
     let folder = program.folder.path();
     fs::create_dir(folder.join(".debug")).expect("a folder");
     fs::rename(
@@ -153,7 +153,7 @@ fn the_package_and_the_build_id_say_where_debug_information_is() {
     let Some(program) = compile("counters.c", &["-O2", option]) else {
         return;
     };
-    // The lists say `/lib`, the kernel `/usr/lib`.
+    // The lists have `/lib`, the kernel `/usr/lib`.
     let root = system(&[
         ("other", "/.\n/lib/libcounters.so.1.2\n"),
         ("libcounters1:amd64", "/.\n/lib\n/lib/libcounters.so.1\n"),
@@ -197,7 +197,7 @@ fn the_package_and_the_build_id_say_where_debug_information_is() {
     for part in [file, "libcounters1-dbgsym", "debuginfo abcdef0123456789"] {
         assert!(sentence.contains(part), "{sentence}");
     }
-    // Without the lists there is the build id alone.
+    // Without the lists only the build ID is known.
     fs::remove_dir_all(root.path().join("var")).expect("removed");
     let all: Vec<String> = told(root.path(), &files);
     assert!(all.concat().contains("debuginfo abcdef"), "{all:?}");
@@ -262,7 +262,7 @@ fn a_packaged_program_is_read() {
         return;
     };
     let start = program.address("counters");
-    // binutils' dwp reads DWARF 5 since 2.36 only in part; without it, no test.
+    // binutils' dwp reads DWARF 5 only in part, since 2.36; where it can't, there is no test.
     let made = std::process::Command::new("dwp")
         .current_dir(program.folder.path())
         .args(["-e", "program"])
@@ -312,7 +312,7 @@ fn a_container_s_files_are_read_below_its_root() {
     let module = names.object_at(start, &ObjectContext::default()).module;
     assert_eq!(module.as_deref(), program.file.to_str());
 
-    // Without the root the file is not there, and that is said.
+    // Without the root the file is missing, and a limit says so.
     let mut names = Names::new(NameOptions::default());
     names.set_mappings(mappings);
     assert_eq!(field_of_tag(&program, &mut names, start), None);
@@ -365,7 +365,7 @@ fn broken_files_are_an_answer_and_no_panic() {
         let _ = names.object_at(start, &ObjectContext::default());
         let _ = names.typed_access(bump);
     }
-    // Damage inside: every answer may be poorer, none may panic.
+    // Damage inside: every answer may be poorer, but no query may panic.
     for step in 1..60 {
         let mut bytes = whole.clone();
         for at in (step * 7..bytes.len()).step_by(97 + step) {
@@ -399,7 +399,7 @@ fn a_deleted_program_is_read_through_what_still_runs() {
         }
         mappings.insert(mapping);
     }
-    // Open, the file stays what it is when it loses its name.
+    // An open file keeps its contents when its name is removed.
     let kept = std::fs::File::open(&program.file).expect("readable");
     std::fs::remove_file(&program.file).expect("removable");
     let told = |executable| {
@@ -430,7 +430,7 @@ fn a_deleted_library_is_read_through_the_way_that_is_told() {
     };
     let address = program.address("counters");
     let kept = program.folder.path().join("kept");
-    // The same file under a name that nobody else knows.
+    // The same file under another name.
     fs::hard_link(&program.file, &kept).expect("linked");
     let mappings = program.mappings();
     fs::remove_file(&program.file).expect("removable");
@@ -444,7 +444,7 @@ fn a_deleted_library_is_read_through_the_way_that_is_told() {
         let mut all = sunder_access::Mappings::new();
         for mut mapping in mappings.iter().cloned() {
             if let Some(way) = &way {
-                // Told before it was deleted.
+                // Called before the file is deleted.
                 names.set_way(&mapping, way.clone());
             }
             if !mapping.path.is_empty() {

@@ -1,5 +1,5 @@
-//! Stack variables: running programs print the registers of their frames and
-//! where their variables are.
+//! Stack variables: running programs print the registers of their stack frames and the addresses of
+//! their variables.
 
 use crate::build::{Program, compile, compile_by};
 use crate::live::{hex, mapping};
@@ -12,8 +12,8 @@ use sunder_objects::{
 const CREATOR: ThreadId = ThreadId(7);
 const CREATED: ThreadId = ThreadId(8);
 
-/// What a program said of itself: each thing in its frames, with its address and
-/// the frame and function that hold it.
+/// The output of a program: each variable in its frames, with its address and the frame and
+/// function that hold it.
 struct Told {
     names: Names,
     things: Vec<(String, Address, StackFrame, String)>,
@@ -74,7 +74,7 @@ impl Told {
         (self.names.field_at(&object, offset), object)
     }
 
-    /// Everything that the program told, in its own frame and among all others.
+    /// Checks every variable of the program, in its own frame and among all others.
     fn check(&mut self, count: usize, what: &str) {
         assert_eq!(self.things.len(), count, "{what}");
         let things = std::mem::take(&mut self.things);
@@ -162,7 +162,7 @@ fn frames_that_contradict_each_other_name_nothing() {
     let mut told = run(&program);
     let (wanted, address, frame, _) = told.things[2].clone();
     assert_eq!(wanted, "pairs[0].hits");
-    // As if `realigned` had waited with its lines where `pairs` is.
+    // A frame in which `realigned` seems to have waited with its lines at the address of `pairs`.
     let (_, lines, other, _) = told.things[5].clone();
     let mut other = other;
     let moved = address.0.wrapping_sub(lines.0);
@@ -177,15 +177,15 @@ fn frames_that_contradict_each_other_name_nothing() {
     let object = told.names.object_at(address, &both);
     assert_eq!(object.name.as_deref(), Some("stack of thread 7"));
     assert!(object.declared.is_none() && object.allocation.is_empty());
-    // The threads that touch the address decide.
+    // The frames of the threads that access the address count more.
     for (thread, wanted) in [(CREATED, "pairs[0].hits"), (ThreadId(9), "lines[0].hits")] {
         both.touched_by = vec![thread];
         assert_eq!(field(&mut told, &both).as_deref(), Some(wanted));
     }
     both.touched_by = vec![CREATED, ThreadId(9)];
     assert_eq!(field(&mut told, &both), None);
-    // The same frame twice contradicts nothing; one that ends below the address
-    // does not hold it.
+    // The same frame twice is no contradiction; a frame that ends below the address does not hold
+    // it.
     let twice = context(&[frame, frame]);
     assert_eq!(field(&mut told, &twice).as_deref(), Some("pairs[0].hits"));
     other.cfa = Some(address);

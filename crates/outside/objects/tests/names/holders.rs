@@ -1,5 +1,5 @@
-//! What holds a heap block: programs print the call stacks of their allocations
-//! and the name that their source gives to what takes them.
+//! The holders of heap blocks: programs print the call stacks of their allocations and the names of
+//! the holders in their source.
 
 use crate::build::compile_by;
 use crate::live::{hex, mapping};
@@ -7,7 +7,7 @@ use std::process::Command;
 use sunder_access::{CodeAddress, Mappings};
 use sunder_objects::{NameOptions, Names};
 
-/// Holders as the program has them and as they were found; `-` for none.
+/// The holders according to the program and according to the crate; `-` for none.
 fn holders(compiler: &str, source: &str, options: &[&str]) -> Vec<(String, String)> {
     let include = format!("-I{}/tests/names/programs", env!("CARGO_MANIFEST_DIR"));
     let mut all = options.to_vec();
@@ -39,7 +39,7 @@ fn holders(compiler: &str, source: &str, options: &[&str]) -> Vec<(String, Strin
         .collect()
 }
 
-/// All are found, but for those of `unknown`, of which nothing is said.
+/// Checks that all holders are found except those of `unknown`, for which there must be no answer.
 fn check(compiler: &str, source: &str, options: &[&str], unknown: &[&str]) {
     let wrong: Vec<_> = holders(compiler, source, options)
         .into_iter()
@@ -65,7 +65,7 @@ fn a_block_is_called_by_the_variable_or_field_that_takes_it() {
 fn a_block_of_a_container_or_smart_pointer_is_called_by_that() {
     for compiler in ["g++", "clang++"] {
         for level in ["-O0", "-O2"] {
-            // A tree's node is linked by functions that know nothing of the tree.
+            // A tree's node is linked by functions that do not know the tree's type.
             let unknown = match (compiler, level) {
                 ("g++", "-O2") => &["nodes"][..],
                 _ => &[],

@@ -1,5 +1,5 @@
-//! A process that tells where its data really are: the kernel's mappings, the
-//! loader's placement and the thread pointer against what the crate computes.
+//! A process that prints the real addresses of its data: the kernel's mappings, the loader's
+//! placement and the thread pointer are compared with the crate's answers.
 
 use crate::build::compile;
 use std::process::Command;

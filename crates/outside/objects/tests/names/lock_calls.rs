@@ -1,4 +1,4 @@
-//! Which code takes the lock that an object has at an offset.
+//! The code that takes the lock at an offset of an object.
 
 use crate::build::{Program, compile, compile_by};
 use sunder_access::Address;
@@ -46,7 +46,7 @@ fn calls_of_c_lock_functions_are_found_by_what_they_lock() {
             let mut names = program.names();
             let whole = global(&program, &mut names, "whole");
             let here = marked(&program, &["whole_lock", "whole_unlock"]);
-            // The lock word, and the kind behind it that threads read.
+            // The lock word, and the mutex's kind after it, which threads read.
             assert_eq!(lines(&mut names, &whole, 0), here, "{compiler} {options:?}");
             assert_eq!(lines(&mut names, &whole, 16), here);
             let other = global(&program, &mut names, "other");
@@ -88,7 +88,7 @@ fn a_function_that_hands_a_lock_on_stands_for_its_callers() {
             let what = format!("{compiler} {options:?}");
             let mut names = program.names();
             let fourth = global(&program, &mut names, "fourth");
-            // Where unoptimised code has a second argument is not asked.
+            // In unoptimised code, second arguments are not searched.
             let marks = match options[1] {
                 "-O0" => &["taken"][..],
                 _ => &["taken", "given"],

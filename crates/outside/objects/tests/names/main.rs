@@ -1,5 +1,4 @@
-//! Names against programs that are compiled here, with expectations that follow
-//! from their sources.
+//! Names in programs that are compiled here, with expectations that follow from their sources.
 
 mod build;
 mod code;

@@ -1,4 +1,4 @@
-//! Typed accesses: what an instruction touches, from debug information alone.
+//! Typed accesses: the object of an instruction, from debug information alone.
 
 use crate::build::{BIAS, Program, compile};
 use sunder_access::CodeAddress;
@@ -88,7 +88,7 @@ fn raw_memory_has_no_record() {
         let Some(program) = compile("counters.c", &["-g", level]) else {
             return;
         };
-        // A byte through a pointer that nothing types: no claim, or one of bytes.
+        // A byte through a pointer without a type: no answer, or a type of one byte.
         let found = program.names().typed_access(program.store("raw"));
         assert!(found.is_none_or(|f| !f.own_record), "{level}");
     }
@@ -151,7 +151,7 @@ fn an_allocation_has_the_type_of_the_pointer_that_takes_it() {
             Some("struct node"),
             "{level}"
         );
-        // 50 bytes are no array of them.
+        // 50 bytes are no array of that type.
         assert_eq!(told(&[direct], 50), None);
         let wrapped = [
             program.return_of("wrapped", "malloc"),

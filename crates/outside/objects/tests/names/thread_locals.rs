@@ -1,5 +1,5 @@
-//! Thread-local variables of libraries, linked and loaded late, against a running
-//! program that says where they lie.
+//! Thread-local variables of libraries, linked and loaded later, compared with a running program
+//! that prints their addresses.
 
 use crate::live::{hex, mapping};
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use sunder_access::{Address, CodeAddress, Mappings, Span, ThreadId};
 use sunder_objects::{HeapBlock, NameOptions, Names, ObjectContext, ObjectKind, ThreadPointer};
 
-/// What a thread said of itself, and where the variables lie in it.
+/// The output of a thread, with the addresses of its variables.
 struct Told {
     pointer: ThreadPointer,
     hidden: Address,
@@ -18,7 +18,7 @@ struct Told {
     zeroed: Address,
 }
 
-/// A program that waits, and what it has said.
+/// A program that waits, and its output.
 struct Running {
     child: Child,
     memory: File,
@@ -34,7 +34,7 @@ impl Drop for Running {
     }
 }
 
-/// Compiles in `folder`; false if the compiler is not there.
+/// Compiles in `folder`; false if the compiler is not installed.
 fn build(folder: &Path, compiler: &str, arguments: &[&str]) -> bool {
     let run = Command::new(compiler)
         .current_dir(folder)
@@ -49,8 +49,8 @@ fn build(folder: &Path, compiler: &str, arguments: &[&str]) -> bool {
     true
 }
 
-/// Runs the program with its library, which is built with `options` and loaded
-/// late or not.
+/// Runs the program with its library, which is built with `options` and, if `late`, loaded by the
+/// program itself.
 fn run(compiler: &str, options: &[&str], late: bool) -> Option<Running> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/names/programs");
@@ -146,7 +146,7 @@ impl Running {
     }
 }
 
-/// Field, kind and thread of what lies at `address`.
+/// Field, kind and thread of the object at `address`.
 fn told(names: &mut Names, address: Address, context: &ObjectContext) -> (String, ThreadId) {
     let object = names.object_at(address, context);
     assert_eq!(object.kind, ObjectKind::Tls, "{address}: {object:?}");
@@ -156,7 +156,7 @@ fn told(names: &mut Names, address: Address, context: &ObjectContext) -> (String
     (field, object.thread.expect("a thread"))
 }
 
-/// How the compiler can reach them: by number, by distance, by descriptor.
+/// The ways in which compilers access them: by module number, by distance, by descriptor.
 const MODELS: [(&str, &[&str]); 5] = [
     ("gcc", &["-g"]),
     ("gcc", &["-g", "-ftls-model=initial-exec"]),
@@ -213,7 +213,7 @@ fn a_linked_library_is_at_one_distance_in_threads_that_were_not_asked() {
         return;
     };
     let mut names = running.names(&running.pointers());
-    // A thread that came and went between two looks.
+    // A thread that began and ended between two readings.
     let shift = 0x100_0000;
     let gone = ThreadPointer {
         thread: ThreadId(7),
@@ -256,7 +256,7 @@ fn exported_variables_of_stripped_libraries_have_their_symbols() {
         assert_eq!(object.start, thread.shown);
         let library = running.library().expect("mapped");
         assert_eq!(object.module, Some(library.display().to_string()));
-        // The private one has no symbol that was left.
+        // The private variable has no symbol.
         let object = names.object_at(thread.hidden, &context);
         assert_ne!(object.kind, ObjectKind::Tls, "{object:?}");
     }
@@ -283,7 +283,7 @@ fn of_heap_blocks_only_the_loaders_hold_thread_locals() {
     };
     context.heap = Some(block(code("/ld-")));
     told(&mut names, hidden, &context);
-    // Somebody else's block lies where the thread's was before it ended.
+    // Another block lies where the thread's block was before the thread ended.
     context.heap = Some(block(code("/user")));
     let object = names.object_at(hidden, &context);
     assert_eq!(object.kind, ObjectKind::Heap);

@@ -1,5 +1,5 @@
-/* Globals, statics, thread-locals and pointers of every kind that the tests
-   ask for. `main` uses everything so that nothing is dropped. */
+/* Globals, statics, thread-locals and pointers of every kind for the tests.
+   `main` uses all of them so that the linker drops none. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -78,7 +78,7 @@ __attribute__((noinline)) void raw(void *p, long n)
     ((char *)p)[n] = 1; /* LINE raw */
 }
 
-/* An allocation behind a function that knows no type. */
+/* An allocation by a function that does not know the type. */
 __attribute__((noinline)) void *wrapped(unsigned long size)
 {
     void *made = malloc(size);

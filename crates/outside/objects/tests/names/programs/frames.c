@@ -1,6 +1,6 @@
-/* Prints the kernel's mappings, and of functions that wait in a call their
- * registers (return address, rsp, rbp, CFA or 0), each followed by what is where
- * in their frames. C and C++. */
+/* Prints the kernel's mappings, and for functions that wait in a call their
+ * registers (return address, rsp, rbp, CFA or 0), each followed by the variables
+ * in their stack frames. C and C++. */
 #include <stdio.h>
 #ifdef __cplusplus
 extern "C"
@@ -50,7 +50,7 @@ NOINLINE static void sharing(int n) {
     seen = late;
 }
 
-/* Only rsp leads to what is aligned to more than the stack is. */
+/* A variable with a greater alignment than the stack is addressed by rsp only. */
 NOINLINE static void realigned(void) {
     struct pair lines[4] __attribute__((aligned(128)));
     here(registers);
@@ -59,7 +59,7 @@ NOINLINE static void realigned(void) {
     at("lines[3].bins[1]", &lines[3].bins[1]);
 }
 
-/* Only rbp leads to what lies beside an array of unknown length. */
+/* A variable beside an array of unknown length is addressed by rbp only. */
 NOINLINE static void moving(int n) {
     long fixed[3];
     seen = fixed;

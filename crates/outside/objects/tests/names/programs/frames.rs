@@ -1,5 +1,5 @@
-// Prints a frame of `main` as frames.c does, without its CFA, which nothing in
-// Rust tells.
+// Prints a stack frame of `main` as frames.c does, without its CFA, for which Rust
+// has no function.
 use std::arch::global_asm;
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-/* Blocks that variables, fields and elements take, directly and through
+/* Blocks that are held by variables, fields and elements, directly and through
  * functions that return them. */
 #include "recorder.h"
 

@@ -1,4 +1,4 @@
-// Blocks that containers, smart pointers and fields of objects hold.
+// Blocks that are held by containers, smart pointers and fields of objects.
 #include "recorder.h"
 #include <map>
 #include <memory>

@@ -12,7 +12,7 @@ static mut STACK: [*mut c_void; 40] = [std::ptr::null_mut(); 40];
 static mut DEPTH: c_int = 0;
 static mut INSIDE: bool = false;
 
-/// Takes the place of the C library's.
+/// Replaces the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     unsafe {

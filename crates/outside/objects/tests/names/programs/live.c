@@ -1,4 +1,4 @@
-/* Prints where its own data lie, and its mappings, as the kernel sees them. */
+/* Prints the addresses of its own data, and its mappings, as the kernel has them. */
 #include <stdio.h>
 
 struct slot {

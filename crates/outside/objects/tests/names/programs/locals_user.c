@@ -1,6 +1,6 @@
-/* Prints, for two threads, the thread's number, its thread pointer, and where the
- * library's thread-local variables lie; then its mappings; then waits. The
- * library is linked, or loaded when the threads run if its path is given. */
+/* Prints, for two threads, the thread's number, its thread pointer, and the addresses of
+ * the library's thread-local variables; then its mappings; then waits. The library is
+ * linked, or loaded while the threads run if its path is given. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* So that the library is not the first module. */
+/* Makes the library the second module with thread-local variables. */
 __thread long own = 1;
 
 static void *(*where[3])(void);
@@ -16,7 +16,7 @@ static pthread_barrier_t loaded, told;
 
 static void tell(void)
 {
-    /* Each thread asks: only then are blocks made that are made late. */
+    /* Each thread uses its variables: some blocks are only made then. */
     void *at[3];
     for (int i = 0; i < 3; i++)
         at[i] = where[i]();

@@ -23,13 +23,13 @@ pthread_mutex_t fourth = PTHREAD_MUTEX_INITIALIZER;
 #define APART __attribute__((noipa))
 #endif
 
-/* What leads to no object in particular is its callers'. */
+/* A lock that is a parameter counts for the callers. */
 APART void take(pthread_mutex_t *lock)
 {
     pthread_mutex_lock(lock);
 }
 
-/* One level up is not far enough for this one's callers. */
+/* The same one level further, at which the search stops. */
 APART void take_too(pthread_mutex_t *lock)
 {
     take(lock);

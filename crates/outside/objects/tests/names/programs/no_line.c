@@ -1,4 +1,4 @@
-/* An instruction that the compiler says no line of: line 0. */
+/* An instruction for which the compiler has no line: line 0. */
 int shared;
 
 int bump(int n)

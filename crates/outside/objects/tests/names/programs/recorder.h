@@ -1,5 +1,5 @@
-/* Defines malloc so that the call stack of the last block can be told. C and
- * C++. Built with -fno-builtin-malloc, lest the compiler know better. */
+/* Defines malloc, to know the call stack of the last block. C and C++. Built with
+ * -fno-builtin-malloc, so that the compiler does not replace calls. */
 #include <execinfo.h>
 #include <stdio.h>
 #include <stdlib.h>
