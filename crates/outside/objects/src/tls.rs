@@ -21,11 +21,11 @@ use sunder_access::Address;
 pub(crate) type Read<'a> = dyn FnMut(Address, &mut [u8]) -> bool + 'a;
 
 /// How many relocations of one library are read; all of them must agree.
-const MOST_PLACES: usize = 64;
+const MAX_RELOCATIONS: usize = 64;
 /// The most modules with thread-local variables; a larger number is no module's.
-const MOST_MODULES: u64 = 4096;
+const MAX_MODULES: u64 = 4096;
 /// Blocks at the same distance in all threads are closer to the thread pointer than this, in bytes.
-pub(crate) const MOST_DISTANCE: u64 = 1 << 20;
+pub(crate) const MAX_DISTANCE: u64 = 1 << 20;
 
 /// A library's thread-local segment, and the addresses in its memory that tell where its blocks
 /// are.
@@ -37,12 +37,12 @@ pub(crate) struct Library {
     pub(crate) size: u64,
     /// File offset and link address of the first page that is mapped.
     pub(crate) first_page: (u64, u64),
-    places: Vec<Place>,
+    relocations: Vec<TlsRelocation>,
 }
 
-/// A word that the loader fills in, by link address.
+/// A relocation of a thread-local variable: a word that the loader fills in, by link address.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum TlsRelocation {
     /// The module's number. For a variable that other modules could define too, the next word is
     /// its offset in the block if the definition is this module's.
     Module { at: u64, position: Option<u64> },
@@ -54,7 +54,7 @@ enum Place {
 
 /// The location of a library's blocks, according to its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum BlockLocation {
     /// At this distance below the thread pointer, in every thread.
     Distance(u64),
     /// In each thread's table, at this index.
@@ -71,52 +71,62 @@ impl Library {
             .elf_program_headers()
             .iter()
             .find(|h| h.p_type(e) == elf::PT_TLS && h.p_memsz(e) > 0)?;
-        let mut places = places(&file);
+        let mut relocations = relocations(&file);
         // Words that certainly are about the file's own variables suffice.
-        if places.iter().any(|(own, _)| *own) {
-            places.retain(|(own, _)| *own);
+        if relocations.iter().any(|(own, _)| *own) {
+            relocations.retain(|(own, _)| *own);
         }
-        places.truncate(MOST_PLACES);
+        relocations.truncate(MAX_RELOCATIONS);
         Some(Self {
             address: segment.p_vaddr(e),
             align: segment.p_align(e).checked_next_power_of_two().unwrap_or(1),
             size: segment.p_memsz(e),
             first_page: first_page_of(&file)?,
-            places: places.into_iter().map(|(_, place)| place).collect(),
+            relocations: relocations
+                .into_iter()
+                .map(|(_, relocation)| relocation)
+                .collect(),
         })
     }
 
     /// The location according to the library's memory, if it is loaded `bias` above its link
     /// addresses; `None` if its words contradict each other.
-    pub(crate) fn told(&self, bias: u64, read: &mut Read<'_>) -> Option<Told> {
-        let mut told: Option<Told> = None;
-        for place in &self.places {
-            let Some(this) = self.place_tells(*place, bias, read) else {
+    pub(crate) fn block_location(&self, bias: u64, read: &mut Read<'_>) -> Option<BlockLocation> {
+        let mut location: Option<BlockLocation> = None;
+        for relocation in &self.relocations {
+            let Some(this) = self.location_from(*relocation, bias, read) else {
                 continue;
             };
-            match told {
+            match location {
                 // By descriptor and by number: both can be true at once.
-                Some(Told::Module(_)) if matches!(this, Told::Distance(_)) => told = Some(this),
-                Some(Told::Distance(_)) if matches!(this, Told::Module(_)) => {}
+                Some(BlockLocation::Module(_)) if matches!(this, BlockLocation::Distance(_)) => {
+                    location = Some(this)
+                }
+                Some(BlockLocation::Distance(_)) if matches!(this, BlockLocation::Module(_)) => {}
                 Some(other) if other != this => return None,
-                _ => told = Some(this),
+                _ => location = Some(this),
             }
         }
-        told
+        location
     }
 
-    fn place_tells(&self, place: Place, bias: u64, read: &mut Read<'_>) -> Option<Told> {
-        match place {
-            Place::Module { at, position } => {
+    fn location_from(
+        &self,
+        relocation: TlsRelocation,
+        bias: u64,
+        read: &mut Read<'_>,
+    ) -> Option<BlockLocation> {
+        match relocation {
+            TlsRelocation::Module { at, position } => {
                 let [module, behind] = words(bias.wrapping_add(at), read)?;
                 let fits = position.is_none_or(|p| p == behind);
                 fits.then_some(()).and_then(|()| module_number(module))
             }
-            Place::Distance { at, position } => {
+            TlsRelocation::Distance { at, position } => {
                 let [value] = words(bias.wrapping_add(at), read)?;
                 self.distance(value, position)
             }
-            Place::Descriptor { at, position } => {
+            TlsRelocation::Descriptor { at, position } => {
                 let [_, argument] = words(bias.wrapping_add(at), read)?;
                 // Distances are negative, addresses are not.
                 if (argument as i64) < 0 {
@@ -131,13 +141,13 @@ impl Library {
 
     /// The distance of the block's start, computed from `value`, the offset of the byte at
     /// `position` of the block from the thread pointer.
-    fn distance(&self, value: u64, position: u64) -> Option<Told> {
+    fn distance(&self, value: u64, position: u64) -> Option<BlockLocation> {
         let distance = position.wrapping_sub(value);
         // Thread pointers are multiples of 64, the strictest alignment of the data after them.
         let from_pointer = distance.wrapping_add(self.address);
         let aligned = from_pointer.is_multiple_of(self.align.min(64));
-        let below = (value as i64) < 0 && distance >= self.size && distance < MOST_DISTANCE;
-        (aligned && below).then_some(Told::Distance(distance))
+        let below = (value as i64) < 0 && distance >= self.size && distance < MAX_DISTANCE;
+        (aligned && below).then_some(BlockLocation::Distance(distance))
     }
 
     /// Whether a block can start at `start`.
@@ -149,15 +159,15 @@ impl Library {
     }
 }
 
-fn module_number(value: u64) -> Option<Told> {
-    (1..MOST_MODULES)
+fn module_number(value: u64) -> Option<BlockLocation> {
+    (1..MAX_MODULES)
         .contains(&value)
-        .then_some(Told::Module(value))
+        .then_some(BlockLocation::Module(value))
 }
 
 /// The words in `file` that the loader fills in, each with whether it is certainly about the file's
 /// own variable. Others may be about a variable of the same name in another module.
-fn places(file: &Elf<'_>) -> Vec<(bool, Place)> {
+fn relocations(file: &Elf<'_>) -> Vec<(bool, TlsRelocation)> {
     let table = file.dynamic_symbol_table();
     let position = |target, addend: i64| match target {
         RelocationTarget::Symbol(index) => {
@@ -177,15 +187,15 @@ fn places(file: &Elf<'_>) -> Vec<(bool, Place)> {
             elf::R_X86_64_DTPMOD64 => {
                 let (own, position) = position(target, 0)?;
                 let position = (!own).then_some(position);
-                Some((own, Place::Module { at, position }))
+                Some((own, TlsRelocation::Module { at, position }))
             }
             elf::R_X86_64_TPOFF64 => {
                 let (own, position) = position(target, relocation.addend())?;
-                Some((own, Place::Distance { at, position }))
+                Some((own, TlsRelocation::Distance { at, position }))
             }
             elf::R_X86_64_TLSDESC => {
                 let (own, position) = position(target, relocation.addend())?;
-                Some((own, Place::Descriptor { at, position }))
+                Some((own, TlsRelocation::Descriptor { at, position }))
             }
             _ => None,
         }
@@ -222,10 +232,10 @@ pub(crate) fn blocks_of_thread(
         return None;
     }
     let [room] = words(table.wrapping_sub(16), read)?;
-    if room > 4 * MOST_MODULES {
+    if room > 4 * MAX_MODULES {
         return None;
     }
-    let count = modules.min(room + 1).min(MOST_MODULES);
+    let count = modules.min(room + 1).min(MAX_MODULES);
     let mut bytes = vec![0; usize::try_from(count * 16).ok()?];
     if !read(Address(table), &mut bytes) {
         return None;

@@ -7,12 +7,12 @@ use super::{Names, is_backed, is_c_library};
 use crate::answer::{HeapBlock, ObjectContext, ObjectKind, ObjectName, ThreadPointer};
 use crate::die::StaticPlace;
 use crate::fold;
-use crate::tls::{self, Library, MOST_DISTANCE, Read, Told};
+use crate::tls::{self, BlockLocation, Library, MAX_DISTANCE, Read};
 use std::collections::{HashMap, HashSet};
 use sunder_access::{Address, Mapping, Mappings, ThreadId};
 
 /// How many blocks are remembered.
-const MOST_BLOCKS: usize = 1 << 16;
+const MAX_BLOCKS: usize = 1 << 16;
 
 /// The known thread-local blocks of libraries.
 #[derive(Default)]
@@ -68,9 +68,11 @@ impl Names {
             if known.distance.is_some() {
                 continue;
             }
-            match known.file.told(known.bias, read) {
-                Some(Told::Distance(distance)) if !known.moved => known.distance = Some(distance),
-                Some(Told::Module(number)) => {
+            match known.file.block_location(known.bias, read) {
+                Some(BlockLocation::Distance(distance)) if !known.moved => {
+                    known.distance = Some(distance)
+                }
+                Some(BlockLocation::Module(number)) => {
                     // If two claim one number, neither gets it.
                     let claim = numbers.entry(number).or_insert(Some(index));
                     *claim = claim.filter(|&other| other == index);
@@ -168,7 +170,7 @@ impl Names {
                 let Some(start) = start.filter(fits) else {
                     continue;
                 };
-                if self.blocks.seen.len() < MOST_BLOCKS {
+                if self.blocks.seen.len() < MAX_BLOCKS {
                     self.blocks.seen.insert((index, start, thread.thread));
                 }
                 let distance = thread.fs_base.0.wrapping_sub(start);
@@ -181,7 +183,7 @@ impl Names {
             if let [first, others @ ..] = &of_threads[..]
                 && !others.is_empty()
                 && others.iter().all(|d| d == first)
-                && (known.file.size..MOST_DISTANCE).contains(first)
+                && (known.file.size..MAX_DISTANCE).contains(first)
                 && !known.moved
             {
                 known.distance = Some(*first);
