@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// The location of a variable with static storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StaticPlace {
+pub(crate) enum StaticLocation {
     /// At this link address.
     Address(u64),
     /// At this offset in the module's TLS block.
@@ -24,7 +24,7 @@ pub(crate) struct UnitIndex {
     /// Code ranges of functions, by start.
     functions: Vec<(u64, u64, usize)>,
     /// Variables with static storage.
-    pub(crate) variables: Vec<(StaticPlace, usize)>,
+    pub(crate) variables: Vec<(StaticLocation, usize)>,
     /// Complete record types by unqualified name, to complete declarations.
     pub(crate) records: Vec<(&'static str, usize)>,
 }
@@ -142,7 +142,7 @@ pub(crate) fn static_place(
     dwarf: &Dwarf,
     unit: &Unit,
     location: &Attribute,
-) -> Option<StaticPlace> {
+) -> Option<StaticLocation> {
     let AttributeValue::Exprloc(expression) = location else {
         return None;
     };
@@ -162,9 +162,9 @@ pub(crate) fn static_place(
     loop {
         match operations.next().ok()? {
             // A constant alone is no address; the linker writes 0 for a variable that it dropped.
-            None => return (!constant && value > 0).then_some(StaticPlace::Address(value)),
+            None => return (!constant && value > 0).then_some(StaticLocation::Address(value)),
             Some(Operation::PlusConstant { value: more }) => value = value.wrapping_add(more),
-            Some(Operation::TLS) => return Some(StaticPlace::Tls(value)),
+            Some(Operation::TLS) => return Some(StaticLocation::Tls(value)),
             Some(_) => return None,
         }
     }

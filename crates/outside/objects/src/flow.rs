@@ -15,9 +15,9 @@ pub(crate) use takers::{Argument, Call};
 
 use crate::answer::Storage;
 use crate::blocks::{Block, blocks};
-use crate::die::StaticPlace;
+use crate::die::StaticLocation;
 use crate::image::Image;
-use crate::locals::{Local, Place};
+use crate::locals::{Local, Location};
 use crate::module::Debug;
 use crate::types::{Shape, TypeId};
 use crate::value::{NOWHERE, Origin, State, Touched, Value, gcd, unknown_of};
@@ -301,9 +301,9 @@ impl Analysis<'_> {
         let mut told = [false; 16];
         for local in function.locals_at(ip) {
             let (register, value) = match local.place {
-                Place::Register(r) => (r, self.pointer_in(local, 0)),
-                Place::Sum(r, sum) => (r, self.pointer_in(local, sum)),
-                Place::Memory(r, at) if !matches!(state.registers[r], Value::Frame(_)) => {
+                Location::Register(r) => (r, self.pointer_in(local, 0)),
+                Location::Sum(r, sum) => (r, self.pointer_in(local, sum)),
+                Location::Memory(r, at) if !matches!(state.registers[r], Value::Frame(_)) => {
                     let offset = (local.piece as i64).wrapping_sub(at);
                     (
                         r,
@@ -315,7 +315,7 @@ impl Analysis<'_> {
                 }
                 _ => continue,
             };
-            if matches!(local.place, Place::Register(_)) {
+            if matches!(local.place, Location::Register(_)) {
                 self.note_local(local, state.registers[register], ip);
             }
             let (Some(Value::Inside(new)), false) = (value, told[register]) else {
@@ -437,8 +437,8 @@ impl Analysis<'_> {
         let types = &self.debug.types;
         let (local, at) = function.locals_at(ip).find_map(|l| {
             let start = match l.place {
-                Place::Frame(start) => start,
-                Place::Memory(r, more) => match state.registers[r] {
+                Location::Frame(start) => start,
+                Location::Memory(r, more) => match state.registers[r] {
                     Value::Frame(base) => base.wrapping_add(more),
                     _ => return None,
                 },
@@ -460,7 +460,7 @@ impl Analysis<'_> {
         let displacement = instruction.memory_displacement64();
         if instruction.is_ip_rel_memory_operand() {
             let address = instruction.ip_rel_memory_address();
-            let found = self.variable(StaticPlace::Address(address), address);
+            let found = self.variable(StaticLocation::Address(address), address);
             return found.unwrap_or(Value::constant(address as i64));
         }
         let part = |register: Register| match number(register) {
@@ -496,7 +496,7 @@ impl Analysis<'_> {
         let sum = a.add(b, unknown);
         match sum {
             Value::Number(n) if self.function.fixed && n.plus >= LOWEST_FIXED => {
-                let found = self.variable(StaticPlace::Address(n.plus as u64), n.plus as u64);
+                let found = self.variable(StaticLocation::Address(n.plus as u64), n.plus as u64);
                 match found {
                     Some(Value::Inside(t)) => Value::Inside(Touched {
                         modulo: n.factor.unsigned_abs(),
@@ -515,7 +515,7 @@ impl Analysis<'_> {
             return distance;
         };
         let offset = size.wrapping_add_signed(n.plus);
-        match self.variable(StaticPlace::Tls(offset), offset) {
+        match self.variable(StaticLocation::Tls(offset), offset) {
             Some(Value::Inside(t)) => Value::Inside(Touched {
                 modulo: n.factor.unsigned_abs(),
                 ..t
@@ -524,10 +524,10 @@ impl Analysis<'_> {
         }
     }
 
-    fn variable(&mut self, place: StaticPlace, at: u64) -> Option<Value> {
+    fn variable(&mut self, place: StaticLocation, at: u64) -> Option<Value> {
         let variable = self.debug.variable(place, self.limits)?;
         let start = self.start_of(variable.ty, &variable.name, Storage::Global);
-        if let (Value::Inside(touched), StaticPlace::Address(_)) = (start, place) {
+        if let (Value::Inside(touched), StaticLocation::Address(_)) = (start, place) {
             let known = self.answers.statics.entry(touched.origin.0);
             let known = known.or_insert(Some(variable.start));
             *known = known.filter(|&start| start == variable.start);
@@ -560,7 +560,7 @@ impl Analysis<'_> {
         let function = self.function;
         let local = function
             .locals_at(ip)
-            .find(|l| l.place == Place::FrameIndirect(offset))?;
+            .find(|l| l.place == Location::FrameIndirect(offset))?;
         Some(self.start_of(local.ty, local.name, Storage::Pointer))
     }
 

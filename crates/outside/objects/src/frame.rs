@@ -7,7 +7,7 @@ use crate::answer::{
     CodeFrame, Declared, ObjectContext, ObjectKind, ObjectName, StackFrame, TypeHandle,
 };
 use crate::globals::declared;
-use crate::locals::{Local, Place};
+use crate::locals::{Local, Location};
 use crate::module::Debug;
 use crate::names::Names;
 use crate::path;
@@ -33,9 +33,9 @@ pub(crate) struct StackVariable {
 /// registers lead to.
 fn start(local: &Local, frame: &StackFrame) -> Option<Address> {
     let (base, offset) = match local.place {
-        Place::Frame(offset) => (frame.cfa?, offset),
-        Place::Memory(RSP, offset) => (frame.stack_pointer, offset),
-        Place::Memory(RBP, offset) => (frame.frame_pointer, offset),
+        Location::Frame(offset) => (frame.cfa?, offset),
+        Location::Memory(RSP, offset) => (frame.stack_pointer, offset),
+        Location::Memory(RBP, offset) => (frame.frame_pointer, offset),
         _ => return None,
     };
     local

@@ -6,7 +6,7 @@
 //! that may be the address, and only the units that contain one are walked.
 
 use crate::answer::Declared;
-use crate::die::StaticPlace;
+use crate::die::StaticLocation;
 use crate::dwarf::{DebugInfo, DieRef};
 use crate::types::{Language, TypeId, TypeTable};
 use gimli::constants as dw;
@@ -48,21 +48,21 @@ impl Globals {
     /// The variable that holds the byte at `place`, in a module whose addresses lie in `span`.
     pub(crate) fn at(
         &mut self,
-        place: StaticPlace,
+        place: StaticLocation,
         span: (u64, u64),
         debug: &mut DebugInfo,
         types: &mut TypeTable,
         limits: &mut Vec<String>,
     ) -> Option<Variable> {
         let (table, wanted) = match place {
-            StaticPlace::Address(address) => {
+            StaticLocation::Address(address) => {
                 if !(span.0..span.1).contains(&address) {
                     return None;
                 }
                 self.walk_near(address, span, debug, limits);
                 (&self.fixed, address)
             }
-            StaticPlace::Tls(offset) => {
+            StaticLocation::Tls(offset) => {
                 let all = self.tls.get_or_insert_with(|| thread_locals(debug, limits));
                 (&*all, offset)
             }
@@ -95,7 +95,7 @@ impl Globals {
             {
                 more = true;
                 for &(place, offset) in &index.variables {
-                    if let StaticPlace::Address(address) = place {
+                    if let StaticLocation::Address(address) = place {
                         self.fixed.push((address, DieRef { unit, offset }));
                     }
                 }
@@ -118,8 +118,8 @@ fn thread_locals(debug: &mut DebugInfo, limits: &mut Vec<String>) -> Vec<(u64, D
             .variables
             .iter()
             .filter_map(|&(place, at)| match place {
-                StaticPlace::Tls(offset) => Some((offset, DieRef { unit, offset: at })),
-                StaticPlace::Address(_) => None,
+                StaticLocation::Tls(offset) => Some((offset, DieRef { unit, offset: at })),
+                StaticLocation::Address(_) => None,
             });
         all.extend(tls);
     }

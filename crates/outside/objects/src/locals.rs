@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// The location of a variable, or of a piece of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// In this register (x86-64 encoding number).
     Register(usize),
     /// Its value is this register plus a constant.
@@ -32,7 +32,7 @@ pub(crate) struct Local {
     pub(crate) ty: TypeId,
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    pub(crate) place: Place,
+    pub(crate) place: Location,
     /// Offset of the piece in the variable, in bytes.
     pub(crate) piece: u64,
     /// Whether the location holds the whole variable, not a piece.
@@ -52,7 +52,7 @@ pub(crate) struct Local {
 /// A part of a variable with a location of its own.
 #[derive(Clone, Copy)]
 struct Piece {
-    place: Place,
+    place: Location,
     /// Offset in the variable, in bytes.
     at: u64,
     whole: bool,
@@ -88,7 +88,7 @@ pub(crate) fn read(debug: &mut DebugInfo, types: &mut TypeTable, die: DieRef) ->
     let mut found = reader.found;
     // A variable in a register counts more than one whose value the compiler can compute from
     // that register.
-    let computed = |l: &Local| matches!(l.place, Place::Sum(..));
+    let computed = |l: &Local| matches!(l.place, Location::Sum(..));
     found.sort_by_key(|l| {
         let library = l.librarys && l.inlined > 0;
         (library, computed(l), std::cmp::Reverse(l.depth))
@@ -306,31 +306,31 @@ impl Reader<'_> {
         found
     }
 
-    fn place(&self, operations: &[Operation<Bytes>]) -> Option<Place> {
+    fn place(&self, operations: &[Operation<Bytes>]) -> Option<Location> {
         let number = |register: &gimli::Register| encoding_number(register.0);
         match operations {
-            [Operation::Register { register }] => Some(Place::Register(number(register)?)),
+            [Operation::Register { register }] => Some(Location::Register(number(register)?)),
             [
                 Operation::RegisterOffset {
                     register, offset, ..
                 },
-            ] => Some(Place::Memory(number(register)?, *offset)),
+            ] => Some(Location::Memory(number(register)?, *offset)),
             [
                 Operation::RegisterOffset {
                     register, offset, ..
                 },
                 Operation::StackValue,
-            ] => Some(Place::Sum(number(register)?, *offset)),
+            ] => Some(Location::Sum(number(register)?, *offset)),
             [Operation::FrameOffset { offset }] => Some(match self.base {
-                FrameBase::Cfa => Place::Frame(*offset),
+                FrameBase::Cfa => Location::Frame(*offset),
                 FrameBase::Register(register, more) => {
-                    Place::Memory(register, offset.wrapping_add(more))
+                    Location::Memory(register, offset.wrapping_add(more))
                 }
                 FrameBase::Unknown => return None,
             }),
-            [Operation::CallFrameCFA] => Some(Place::Frame(0)),
+            [Operation::CallFrameCFA] => Some(Location::Frame(0)),
             [Operation::FrameOffset { offset }, Operation::Deref { .. }] => match self.base {
-                FrameBase::Cfa => Some(Place::FrameIndirect(*offset)),
+                FrameBase::Cfa => Some(Location::FrameIndirect(*offset)),
                 _ => None,
             },
             _ => None,

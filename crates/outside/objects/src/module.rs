@@ -2,12 +2,12 @@
 //! [`crate::Names`].
 
 use crate::answer::Storage;
-use crate::die::StaticPlace;
+use crate::die::StaticLocation;
 use crate::dwarf::{DebugInfo, DieRef};
 use crate::flow::{self, Answers, Call, Function};
 use crate::globals::{Globals, Variable};
 use crate::image::Image;
-use crate::locals::{self, Local, Place};
+use crate::locals::{self, Local, Location};
 use crate::options::NameOptions;
 use crate::types::{TypeId, TypeTable};
 use crate::value::Touched;
@@ -64,7 +64,7 @@ impl Debug {
     /// The variable with static storage that holds `place`.
     pub(crate) fn variable(
         &mut self,
-        place: StaticPlace,
+        place: StaticLocation,
         limits: &mut Vec<String>,
     ) -> Option<Variable> {
         let Self {
@@ -201,9 +201,9 @@ impl Debug {
         // The parameter's location at the function's entry, by the calling convention.
         let at_first = named.iter().find(|l| (l.begin..l.end).contains(&begin));
         match at_first.map(|l| l.place) {
-            Some(Place::Register(RDI)) => return Some((begin, 0)),
-            Some(Place::Register(RSI)) => return Some((begin, 1)),
-            Some(Place::Frame(_) | Place::Memory(..)) => {}
+            Some(Location::Register(RDI)) => return Some((begin, 0)),
+            Some(Location::Register(RSI)) => return Some((begin, 1)),
+            Some(Location::Frame(_) | Location::Memory(..)) => {}
             _ => return None,
         }
         // Unoptimised code stores the parameter in the frame. The first parameter came as the first

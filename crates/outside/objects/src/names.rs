@@ -11,7 +11,7 @@ mod variables;
 use crate::answer::{
     CodeFrame, HeapBlock, ObjectContext, ObjectKind, ObjectName, TypeHandle, TypedAccess,
 };
-use crate::die::StaticPlace;
+use crate::die::StaticLocation;
 use crate::fold;
 use crate::globals::Variable;
 use crate::module::{Debug, Limits, Module, is_system_library};
@@ -216,7 +216,7 @@ impl Names {
             return self.heap_block(block);
         }
         if let Some(placed) = self.place(address) {
-            let place = StaticPlace::Address(placed.link.0);
+            let place = StaticLocation::Address(placed.link.0);
             if let Some((variable, handle)) = self.variable(placed.module, place) {
                 let start = Address(variable.start.wrapping_add(placed.bias));
                 return self.variable_name(ObjectKind::Global, variable, handle, start);
@@ -264,7 +264,7 @@ impl Names {
         }
     }
 
-    fn variable(&mut self, module: usize, place: StaticPlace) -> Option<(Variable, TypeHandle)> {
+    fn variable(&mut self, module: usize, place: StaticLocation) -> Option<(Variable, TypeHandle)> {
         let (debug, limits) = self.debug(module)?;
         let variable = debug.variable(place, limits)?;
         let handle = TypeHandle {

@@ -4,7 +4,7 @@
 
 use super::{Analysis, LOWEST_FIXED, PRESERVED, RAX, RBP, RSP, number};
 use crate::answer::Storage;
-use crate::die::StaticPlace;
+use crate::die::StaticLocation;
 use crate::value::{State, Value, join, unknown_of};
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpAccess, OpKind};
 use sunder_access::LinkAddress;
@@ -115,7 +115,7 @@ impl Analysis<'_> {
                 // `mov edi, offset counters` in code at a fixed address.
                 let address = self.function.fixed && value as i64 >= LOWEST_FIXED;
                 let found = address
-                    .then(|| self.variable(StaticPlace::Address(value), value))
+                    .then(|| self.variable(StaticLocation::Address(value), value))
                     .flatten();
                 Some(found.unwrap_or(Value::constant(value as i64)))
             }

@@ -5,7 +5,7 @@
 
 use super::{Names, is_backed, is_c_library};
 use crate::answer::{HeapBlock, ObjectContext, ObjectKind, ObjectName, ThreadPointer};
-use crate::die::StaticPlace;
+use crate::die::StaticLocation;
 use crate::fold;
 use crate::tls::{self, BlockLocation, Library, MAX_DISTANCE, Read};
 use std::collections::{HashMap, HashSet};
@@ -250,7 +250,7 @@ impl Names {
         block: u64,
     ) -> Option<ObjectName> {
         let position = address.0.wrapping_sub(block);
-        if let Some((variable, handle)) = self.variable(module, StaticPlace::Tls(position)) {
+        if let Some((variable, handle)) = self.variable(module, StaticLocation::Tls(position)) {
             let start = Address(block.wrapping_add(variable.start));
             return Some(self.variable_name(ObjectKind::Tls, variable, handle, start));
         }
