@@ -4,10 +4,10 @@
 //! No lock is common to threads that record.
 //!
 //! Called by recorders (`tracer`, the instrumented runtime, and `emulator`, an emulator's
-//! plugin) inside the recorded process: no heap, no panic, raw system calls; where recording
-//! fails it stops and says why in the file's first bytes, and the program goes
-//! on. Memory is bounded: one buffer for each living thread and twice as many
-//! encoders as processors; who finds none free waits.
+//! plugin) inside the recorded process. It must not use the heap or panic, and makes raw
+//! system calls only. Where recording fails it stops and says why in the file's first
+//! bytes, and the program goes on. Memory is bounded: one buffer for each living thread and
+//! twice as many encoders as processors; a thread that finds none free waits.
 
 mod buffer;
 mod file;
