@@ -93,7 +93,7 @@ pub mod why {
     pub const EXCEPTION: u32 = 5;
     /// No worker could be made.
     pub const NO_WORKER: u32 = 6;
-    /// The memory could not be shared.
+    /// The program's memory could not be made sharable.
     pub const NO_MEMORY: u32 = 7;
     /// Bytes beside the isolated objects were written on a page, so that page is shared again.
     pub const BESIDE: u32 = 8;
@@ -109,7 +109,7 @@ pub mod closed {
     pub const FORK: u32 = 1;
     /// The program orders memory accesses between threads by `membarrier`.
     pub const MEMBARRIER: u32 = 2;
-    /// The memory could not be shared.
+    /// The program's memory could not be made sharable.
     pub const MEMORY: u32 = 3;
     /// The program moved memory in a way that can't be followed.
     pub const MOVED: u32 = 4;
@@ -292,7 +292,7 @@ pub struct Control {
     pub returns: [AtomicU64; why::COUNT],
     /// The last error number of a system call that failed, as a negative number.
     pub error: AtomicI64,
-    /// Pages.
+    /// The pages that are to be private.
     pub pages: [PrivatePage; PAGES],
     /// Starts and ends of code that isolated threads may execute, in whole pages. Zeroes where
     /// the code may have been replaced since.
@@ -310,7 +310,7 @@ pub struct Control {
     pub apart: [[AtomicU64; 2]; APART],
     /// The number of entries of `apart` in use.
     pub apart_count: AtomicU32,
-    /// Call sites.
+    /// The call sites whose allocations are isolated.
     pub sites: [Site; SITES],
     /// Live blocks from these call sites.
     pub blocks: [Block; BLOCKS],

@@ -96,8 +96,8 @@ impl View {
 
 impl<'a, const WORDS: usize> Ring<'a, WORDS> {
     fn ends(&self) -> &'a Ends {
-        // SAFETY: whoever made the ring vouches for so much memory, which lives as long
-        // as this and holds atomics only.
+        // SAFETY: the ring was made over memory of this size, which outlives the ring and is
+        // only ever used as atomics.
         unsafe { &*self.start.cast() }
     }
 

@@ -109,7 +109,7 @@ pub struct MovedGroup {
     #[serde(with = "crate::address::or_empty")]
     #[schemars(with = "String")]
     pub to: Option<Address>,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
     /// The threads that use them, by number.
     pub threads: Vec<u32>,
@@ -152,6 +152,6 @@ pub struct Unrepaired {
     #[serde(with = "crate::address::or_empty")]
     #[schemars(with = "String")]
     pub address: Option<Address>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }

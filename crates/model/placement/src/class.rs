@@ -18,7 +18,7 @@ pub const fn round_up(value: u64, to: u64) -> u64 {
     }
 }
 
-/// The number of the class for objects of `size` bytes; ascending with size.
+/// The number of the class for objects of `size` bytes. It grows with the size.
 #[inline]
 pub const fn index(size: u64) -> u32 {
     let size = if size == 0 { 1 } else { size };

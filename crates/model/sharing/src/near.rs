@@ -4,7 +4,7 @@
 use crate::hash::Map;
 use sunder_access::{Address, CodeAddress, ThreadId};
 
-/// Lines remembered for an instruction of a thread.
+/// The most lines remembered for an instruction of a thread.
 const LINES: usize = 4;
 
 /// Decodes after which all counts are halved, so that a later phase of the

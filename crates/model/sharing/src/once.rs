@@ -104,7 +104,7 @@ mod tests {
             once.put(Address(0), touch(0));
             once.put(Address(64), touch(32));
             let bases = [Address(0), Address(64)];
-            // Bytes 4 to 95: the first of the second touch's is 96.
+            // Bytes 4 to 95. The second touch begins at byte 96.
             let span = Span::new(Address(4), 92);
             once.retire(span, named.then_some(&bases[..]));
             assert!(once.take(Address(0)).is_none());

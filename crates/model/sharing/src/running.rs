@@ -1,7 +1,7 @@
-//! Which threads run at a given moment, as far as samples tell. A line changes
-//! hands fast only between threads that run at once: threads that take turns, as
-//! those do that wait for one lock, pass it on once a turn, however finely the
-//! samples on the line alternate. Called by the judge for every sample.
+//! Which threads run at a given moment, as far as samples tell. A line changes hands fast only
+//! between threads that run at the same time. Threads that take turns, as those that wait for
+//! one lock do, pass the line on once a turn, however finely the samples on the line alternate.
+//! Called by the judge for every sample.
 
 use crate::hash::Map;
 use sunder_access::{ThreadId, Time};

@@ -1,11 +1,11 @@
-//! Which lines and words deserve hardware watchpoints: the step from "which
-//! lines" to "which bytes, how interleaved" of the funnel (design section 4).
+//! Chooses the lines and words that get hardware watchpoints: the step of the funnel from
+//! "which lines" to "which bytes, how interleaved" (design section 4). Called by the judge.
 
 use crate::line::Line;
 use crate::verdict::Verdict;
 use sunder_access::{Address, ByteMask, ThreadId, Time};
 
-/// Debug registers of an x86-64 thread, each good for 8 aligned bytes.
+/// The number of debug registers of an x86-64 thread, each of which watches 8 aligned bytes.
 pub const WATCHED_WORDS: usize = 4;
 
 /// After this many bursts that showed interleaving, a line whose kind is still in doubt gets no

@@ -205,7 +205,7 @@ fn padded_elements_share_at_no_start() {
     assert_eq!(judge.latent_alignment(Span::new(Address(LINE), 256)), None);
 }
 
-// Room, and bad input.
+// Limits of the tables, and bad input.
 
 #[test]
 fn the_table_of_lines_stays_within_its_bound() {

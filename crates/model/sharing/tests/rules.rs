@@ -161,7 +161,7 @@ fn without_retiring_the_same_stream_is_sharing() {
     assert!(verdict_on(&judge, LINE).is_some());
 }
 
-// The thesis, Listing A.1, with as many threads as there are.
+// The thesis, Listing A.1, each variant with its number of threads.
 
 #[test]
 fn thesis_v1_and_v2_increment_own_elements() {
