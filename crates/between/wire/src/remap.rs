@@ -412,7 +412,7 @@ mod tests {
         assert!(request.was_read(asked) && request.answer(asked, 7));
         assert!(!request.waits(asked) && !request.give_up(asked));
         assert_eq!(request.question(), None);
-        assert!(!request.take(), "nobody has seen the answer");
+        assert!(!request.take(), "its answer has not been taken");
         assert_eq!(request.take_answer(asked), Some(7));
         assert!(request.take());
     }

@@ -92,7 +92,7 @@ mod tests {
         // Two threads save half a second each, far more than the cost of a millisecond.
         let good = stay(Some(2.0), 1_000_000_000, EndReason::Hindered);
         let pauses: Vec<_> = (1..=4).map(|n| pause(&vec![good; n])).collect();
-        let first = pauses[0].expect("it may");
+        let first = pauses[0].expect("a pause, not the end");
         assert_eq!(pauses[1..], [2, 4, 8].map(|n| Some(n * first)));
         assert_eq!(pause(&[good; MOST_STAYS]), None);
     }

@@ -132,7 +132,7 @@ fn bytes_of_others_in_the_same_word_are_not_lost() {
                 }
                 commit(&own, &twin, memory, &[0x0f; WORDS]);
                 let moved = refresh(&mut own, &mut twin, memory, &[0xf0; WORDS]);
-                assert_eq!(moved.beside, 0, "nobody else writes the lower halves");
+                assert_eq!(moved.beside, 0, "no other thread writes the lower halves");
             }
         });
         for round in 1..=20_000u32 {

@@ -59,7 +59,10 @@ fn show_everything(mut all: Findings) {
     assert!(!text(&all, &options).is_empty());
     assert!(html(&all).ends_with("</html>"));
     assert!(sarif(&all).ends_with("}\n"));
-    assert!(json(&all).is_ok(), "what JSON gave, JSON can hold");
+    assert!(
+        json(&all).is_ok(),
+        "what was read from JSON can be written as JSON"
+    );
     let other = examples::report();
     assert!(!comparison_text(&compare(&other, &all), &options).is_empty());
 }
