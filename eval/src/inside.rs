@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Pause between two readings of the list.
-const EVERY: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(20);
 /// This long after a move, threads execute their copies of code; the program's own memory grows
 /// little in this time.
-const SETTLED: Duration = Duration::from_millis(200);
+const SETTLING_TIME: Duration = Duration::from_millis(200);
 
 /// The contents of one reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct Reading {
     /// Private memory of all mappings, and memory shared with the tool.
     kib: u64,
     /// Whether the remedy is there: the file that it shares with the tool is mapped.
@@ -34,17 +34,17 @@ pub fn run(command: &mut Command) -> Result<(String, Option<u64>)> {
     let mut tool = piped.spawn().context("the command can't be started")?;
     let (mut before, mut moved, mut more) = (None, None, None);
     while tool.try_wait()?.is_none() {
-        match look(tool.id()) {
-            Some(look) if !look.came => before = Some(look.kib),
-            Some(look) if look.moved => {
+        match read_mappings(tool.id()) {
+            Some(reading) if !reading.came => before = Some(reading.kib),
+            Some(reading) if reading.moved => {
                 let since = *moved.get_or_insert_with(Instant::now);
-                if more.is_none() && since.elapsed() >= SETTLED {
-                    more = before.map(|before: u64| look.kib.saturating_sub(before));
+                if more.is_none() && since.elapsed() >= SETTLING_TIME {
+                    more = before.map(|before: u64| reading.kib.saturating_sub(before));
                 }
             }
             _ => {}
         }
-        std::thread::sleep(EVERY);
+        std::thread::sleep(PAUSE);
     }
     let mut told = String::new();
     // The tool has ended and has written little, so all of it is in the pipe.
@@ -54,17 +54,17 @@ pub fn run(command: &mut Command) -> Result<(String, Option<u64>)> {
 }
 
 /// Reads the mappings of the program that the tool has started.
-fn look(tool: u32) -> Option<Look> {
+fn read_mappings(tool: u32) -> Option<Reading> {
     let children = format!("/proc/{tool}/task/{tool}/children");
     let children = std::fs::read_to_string(children).ok()?;
     let program = children.split_whitespace().next()?;
     let text = std::fs::read_to_string(format!("/proc/{program}/smaps")).ok()?;
-    (!text.is_empty()).then(|| tell(&text))
+    (!text.is_empty()).then(|| parse(&text))
 }
 
 /// Parses the kernel's list of mappings.
-fn tell(text: &str) -> Look {
-    let mut told = Look {
+fn parse(text: &str) -> Reading {
+    let mut told = Reading {
         kib: 0,
         came: false,
         moved: false,
@@ -98,27 +98,27 @@ mod tests {
                       Size: 4 kB\nRss: 4 kB\nAnonymous: 0 kB\nVmFlags: rd ex\n\
                       7000-9000 rw-p 00000000 00:00 0 [heap]\n\
                       Rss: 8 kB\nAnonymous: 8 kB\n";
-        let own = Look {
+        let own = Reading {
             kib: 8,
             came: false,
             moved: false,
         };
-        assert_eq!(tell(before), own);
+        assert_eq!(parse(before), own);
         let shared = "a000-b000 rw-s 00000000 00:01 9 /memfd:sunder-remap (deleted)\n\
                       Rss: 44 kB\nAnonymous: 0 kB\n";
-        let come = Look {
+        let come = Reading {
             kib: 52,
             came: true,
             moved: false,
         };
-        assert_eq!(tell(&format!("{before}{shared}")), come);
+        assert_eq!(parse(&format!("{before}{shared}")), come);
         let code = "c000-d000 r-xs 00000000 00:01 9 /memfd:sunder-remap (deleted)\n\
                     Rss: 4 kB\nAnonymous: 0 kB\n";
-        let moved = Look {
+        let moved = Reading {
             kib: 56,
             came: true,
             moved: true,
         };
-        assert_eq!(tell(&format!("{before}{shared}{code}")), moved);
+        assert_eq!(parse(&format!("{before}{shared}{code}")), moved);
     }
 }

@@ -21,16 +21,16 @@ const STEP: f64 = 50.0;
 
 /// The way in which the program is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Mode {
     Native,
     Repaired,
     ByHand,
 }
 
-const WAYS: [Way; 3] = [Way::Native, Way::Repaired, Way::ByHand];
+const MODES: [Mode; 3] = [Mode::Native, Mode::Repaired, Mode::ByHand];
 
 /// The output and the report of one run.
-struct Run {
+struct Progress {
     /// Seconds since the program's start, ascending: at each of these a thread had finished a
     /// chunk.
     stamps: Vec<f64>,
@@ -40,7 +40,7 @@ struct Run {
     result: Option<Findings>,
 }
 
-impl Run {
+impl Progress {
     fn seconds(&self) -> f64 {
         self.stamps.last().copied().unwrap_or(0.0)
     }
@@ -78,7 +78,7 @@ pub fn run(options: &Options, threads: usize) -> Result<()> {
         let mut seconds: [Vec<f64>; 3] = Default::default();
         for i in 0..options.repetitions {
             let mut output = None;
-            for (way, all) in WAYS.iter().zip(&mut seconds) {
+            for (way, all) in MODES.iter().zip(&mut seconds) {
                 let run = once(&sunder, &program, *way, threads, points)?;
                 let first = output.get_or_insert_with(|| run.output.clone());
                 ensure!(*first == run.output, "the program's output changed");
@@ -115,9 +115,9 @@ fn figure(
     text: &mut String,
 ) -> Result<()> {
     let [native, repaired, by_hand] = [
-        once(sunder, program, Way::Native, threads, points)?,
-        once(sunder, program, Way::Repaired, threads, points)?,
-        once(sunder, program, Way::ByHand, threads, points)?,
+        once(sunder, program, Mode::Native, threads, points)?,
+        once(sunder, program, Mode::Repaired, threads, points)?,
+        once(sunder, program, Mode::ByHand, threads, points)?,
     ];
     let result = repaired.result.as_ref().context("nothing was reported")?;
     if let Some(first) = result.run.first_contention_seconds {
@@ -169,10 +169,10 @@ fn figure(
     Ok(())
 }
 
-fn once(sunder: &Path, program: &Path, way: Way, threads: usize, points: u64) -> Result<Run> {
+fn once(sunder: &Path, program: &Path, way: Mode, threads: usize, points: u64) -> Result<Progress> {
     let report: PathBuf =
         std::env::temp_dir().join(format!("sunder-eval-progress-{}.json", std::process::id()));
-    let mut command = if way == Way::Repaired {
+    let mut command = if way == Mode::Repaired {
         let mut command = Command::new(sunder);
         command.args(["repair", "--quiet", "--report"]);
         command.arg(&report).arg("--").arg(program);
@@ -180,7 +180,7 @@ fn once(sunder: &Path, program: &Path, way: Way, threads: usize, points: u64) ->
     } else {
         Command::new(program)
     };
-    let kind = if way == Way::ByHand {
+    let kind = if way == Mode::ByHand {
         "fixed"
     } else {
         "shared"
@@ -198,13 +198,13 @@ fn once(sunder: &Path, program: &Path, way: Way, threads: usize, points: u64) ->
         .map(|nanoseconds| nanoseconds / 1e9)
         .collect();
     stamps.sort_unstable_by(f64::total_cmp);
-    let result = (way == Way::Repaired)
+    let result = (way == Mode::Repaired)
         .then(|| Findings::open(&report))
         .transpose()?;
     if result.is_some() {
         std::fs::remove_file(&report)?;
     }
-    Ok(Run {
+    Ok(Progress {
         stamps,
         output: String::from_utf8_lossy(&stdout).into_owned(),
         result,

@@ -143,7 +143,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
         let mut seen = Vec::new();
         for i in 0..options.repetitions {
-            let one = Seen::of(case, &sunder, &folder)?;
+            let one = Results::of(case, &sunder, &folder)?;
             record.row(&one.row(case.name, i))?;
             println!("{}: {} accesses", case.name, one.accesses);
             seen.push(one);
@@ -195,7 +195,7 @@ fn film(text: &str) -> Vec<u8> {
 }
 
 /// The results for one program.
-struct Seen {
+struct Results {
     native: f64,
     recorded: f64,
     accesses: u64,
@@ -206,7 +206,7 @@ struct Seen {
     what_if: (f64, Findings),
 }
 
-impl Seen {
+impl Results {
     fn of(case: &Case, sunder: &Path, folder: &Path) -> Result<Self> {
         let mut alone = Command::new(case.program);
         let alone = done(alone.args(case.arguments).current_dir(folder))?;
@@ -320,8 +320,8 @@ struct Report {
 }
 
 impl Report {
-    fn add(&mut self, name: &str, seen: &[Seen]) -> Result<()> {
-        let of = |f: fn(&Seen) -> f64| median(&seen.iter().map(f).collect::<Vec<_>>());
+    fn add(&mut self, name: &str, seen: &[Results]) -> Result<()> {
+        let of = |f: fn(&Results) -> f64| median(&seen.iter().map(f).collect::<Vec<_>>());
         let last = seen.last().context("no run")?;
         let (native, recorded) = (of(|s| s.native), of(|s| s.recorded));
         let (lines, pages) = (misses(&last.lines.1), misses(&last.pages.1));
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn a_row_has_a_field_for_each_column() {
         let found = || (0.5, Findings::default());
-        let seen = Seen {
+        let seen = Results {
             native: 1.0,
             recorded: 2.0,
             accesses: 3,

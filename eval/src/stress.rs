@@ -65,7 +65,7 @@ const CASES: [Case; 5] = [
 
 /// The command around the program.
 #[derive(Clone)]
-struct Way {
+struct Mode {
     name: &'static str,
     options: Vec<OsString>,
 }
@@ -172,8 +172,8 @@ fn program() -> Result<PathBuf> {
 }
 
 /// All commands; the one with a saved result only if there is one.
-fn ways(saved: Option<PathBuf>) -> Vec<Way> {
-    let way = |name, words: &[&str]| Way {
+fn ways(saved: Option<PathBuf>) -> Vec<Mode> {
+    let way = |name, words: &[&str]| Mode {
         name,
         options: words.iter().map(OsString::from).collect(),
     };
@@ -186,7 +186,7 @@ fn ways(saved: Option<PathBuf>) -> Vec<Way> {
         ),
     ];
     if let Some(saved) = saved {
-        all.push(Way {
+        all.push(Mode {
             name: "--from",
             options: vec!["--from".into(), saved.into()],
         });
@@ -230,7 +230,7 @@ fn told(report: &Path) -> Value {
 
 fn csv(
     case: &Case,
-    way: &Way,
+    way: &Mode,
     round: u32,
     ran: &Ran,
     verdict: Option<&str>,

@@ -43,12 +43,12 @@ impl Machine {
     /// be accessed; if not, nothing changes.
     pub fn execute(&mut self, i: &Instruction, allowed: &dyn Fn(u64, u64) -> bool) -> Done<()> {
         let before = (self.general, self.flags);
-        let mut run = Run {
+        let mut step = Step {
             machine: self,
             i,
             allowed,
         };
-        match run.step() {
+        match step.execute() {
             Ok(to) => {
                 self.ip = to.unwrap_or(i.next_ip());
                 Ok(())
@@ -79,7 +79,8 @@ pub fn fill(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 & 0x3f
 }
 
-struct Run<'a> {
+/// The execution of one instruction.
+struct Step<'a> {
     machine: &'a mut Machine,
     i: &'a Instruction,
     allowed: &'a dyn Fn(u64, u64) -> bool,
@@ -97,9 +98,9 @@ const fn sign(value: u64, width: u64) -> bool {
     value >> (8 * width - 1) & 1 != 0
 }
 
-impl Run<'_> {
+impl Step<'_> {
     /// The target of a jump; `None` for the next instruction.
-    fn step(&mut self) -> Done<Option<u64>> {
+    fn execute(&mut self) -> Done<Option<u64>> {
         let i = self.i;
         let m = i.mnemonic();
         match m {

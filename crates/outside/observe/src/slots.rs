@@ -11,9 +11,10 @@
 //!   this variable, and the instruction does use it, at another time. The decoder names no slot for
 //!   a variable that its function stores to in more than one place.
 //! - *The stack slot belongs to another function at the time of the readings.* So a value counts
-//!   only if nearly all of the thread's samples are in the frame that holds the slot ([`AT_HOME`]):
-//!   readings, like samples, come at any time at which the thread runs. With nine tenths of the
-//!   samples in the frame, three readings all fall into the other tenth once in a thousand times.
+//!   only if nearly all of the thread's samples are in the frame that holds the slot
+//!   ([`SHARE_IN_FRAME`]): readings, like samples, come at any time at which the thread runs. With
+//!   nine tenths of the samples in the frame, three readings all fall into the other tenth once in
+//!   a thousand times.
 //! - *The thread sleeps at the readings*, always in the same function, while samples are taken only
 //!   when it runs. So the slots of a sleeping thread are not read.
 //!
@@ -47,9 +48,9 @@ const READINGS: u32 = 2;
 /// How many equal readings a slot on the stack needs.
 const STACK_READINGS: u32 = 3;
 /// The share of a thread's samples, in percent, that must be in the frame that holds the slot.
-const AT_HOME: u32 = 90;
+const SHARE_IN_FRAME: u32 = 90;
 /// How many samples are needed to know that share, and how many are remembered.
-const HOME_SAMPLES: std::ops::Range<u32> = 8..64;
+const SAMPLES_FOR_SHARE: std::ops::Range<u32> = 8..64;
 /// How many frames are counted for a thread; with more, none has the necessary share.
 const FRAMES: usize = 8;
 /// Addresses that close above the stack pointer are taken for the stack, in bytes.
@@ -73,11 +74,13 @@ struct Reading {
     value: u64,
 }
 
+/// The readings of a slot, and the samples that need it.
 #[derive(Debug)]
-struct Known {
-    asked: Time,
+struct SlotState {
+    /// The time of the latest sample that needs it.
+    needed_at: Time,
     /// How many samples have needed it since the last reading.
-    asks: u32,
+    needed_by: u32,
     last: Option<Reading>,
     /// How many readings agree, counted back from the last.
     equal: u32,
@@ -112,17 +115,17 @@ impl Thread {
             None if has_room => self.frames.push((frame, 1)),
             None => {}
         }
-        if self.samples >= HOME_SAMPLES.end {
+        if self.samples >= SAMPLES_FOR_SHARE.end {
             self.samples /= 2;
             self.frames.iter_mut().for_each(|(_, count)| *count /= 2);
             self.frames.retain(|(_, count)| *count > 0);
         }
     }
 
-    fn is_at_home(&self, frame: Frame) -> bool {
+    fn is_mostly_in(&self, frame: Frame) -> bool {
         let count = self.frames.iter().find(|(known, _)| *known == frame);
         let count = count.map_or(0, |(_, count)| *count);
-        self.samples >= HOME_SAMPLES.start && count * 100 >= self.samples * AT_HOME
+        self.samples >= SAMPLES_FOR_SHARE.start && count * 100 >= self.samples * SHARE_IN_FRAME
     }
 
     /// Whether the thread runs or could run. False if its state can't be read.
@@ -149,7 +152,7 @@ impl Thread {
 /// The values of slots. See the module's head.
 #[derive(Debug, Default)]
 pub struct SlotReader {
-    slots: HashMap<Key, Known>,
+    slots: HashMap<Key, SlotState>,
     threads: HashMap<(ProcessId, ThreadId), Thread>,
     refused: Option<io::Error>,
     /// The start of the last reading.
@@ -177,15 +180,15 @@ impl SlotReader {
             if self.slots.len() >= MAX_SLOTS && !self.slots.contains_key(&key) {
                 continue;
             }
-            let known = self.slots.entry(key).or_insert(Known {
-                asked: sample.time,
-                asks: 0,
+            let known = self.slots.entry(key).or_insert(SlotState {
+                needed_at: sample.time,
+                needed_by: 0,
                 last: None,
                 equal: 0,
                 since: sample.time,
             });
-            known.asked = sample.time;
-            known.asks += 1;
+            known.needed_at = sample.time;
+            known.needed_by += 1;
         }
     }
 
@@ -207,7 +210,7 @@ impl SlotReader {
         if now.since(self.swept) >= FORGET_AFTER {
             self.swept = now;
             let is_old = |time: Time| now.since(time) > FORGET_AFTER;
-            self.slots.retain(|_, known| !is_old(known.asked));
+            self.slots.retain(|_, known| !is_old(known.needed_at));
             self.threads.retain(|_, thread| !is_old(thread.seen));
         }
     }
@@ -226,7 +229,7 @@ impl SlotReader {
         let top = sample.registers.general[RSP].wrapping_sub(RED_ZONE);
         let steady = if slot.address.0.wrapping_sub(top) < STACK {
             let thread = self.threads.get(&(sample.process, sample.thread))?;
-            known.equal >= STACK_READINGS && thread.is_at_home(frame(sample, decoded)?)
+            known.equal >= STACK_READINGS && thread.is_mostly_in(frame(sample, decoded)?)
         } else {
             known.equal >= READINGS
         };
@@ -246,19 +249,24 @@ impl SlotReader {
 
     /// The slots that samples have needed since the last reading, by address.
     fn wanted(&mut self) -> Vec<(ProcessId, Vec<Key>)> {
-        let asked = self.slots.iter_mut().filter(|(_, known)| known.asks > 0);
-        let mut asked: Vec<(u32, Key)> = asked
-            .map(|(key, known)| (std::mem::take(&mut known.asks), *key))
+        let needed = self
+            .slots
+            .iter_mut()
+            .filter(|(_, known)| known.needed_by > 0);
+        let mut needed: Vec<(u32, Key)> = needed
+            .map(|(key, known)| (std::mem::take(&mut known.needed_by), *key))
             .collect();
         // The slots of one frame share a piece, so there may be more slots than pieces.
         let most = MAX_PIECES * 4;
-        if asked.len() > most {
-            asked.select_nth_unstable_by_key(most, |(asks, key)| (std::cmp::Reverse(*asks), *key));
-            asked.truncate(most);
+        if needed.len() > most {
+            needed.select_nth_unstable_by_key(most, |(needed_by, key)| {
+                (std::cmp::Reverse(*needed_by), *key)
+            });
+            needed.truncate(most);
         }
-        asked.sort_unstable_by_key(|(_, key)| (key.process, key.address, key.thread));
+        needed.sort_unstable_by_key(|(_, key)| (key.process, key.address, key.thread));
         let mut all: Vec<(ProcessId, Vec<Key>)> = Vec::new();
-        for (_, key) in asked {
+        for (_, key) in needed {
             match all.last_mut().filter(|last| last.0 == key.process) {
                 Some((_, keys)) => keys.push(key),
                 None => all.push((key.process, vec![key])),

@@ -117,20 +117,20 @@ pub fn machine(input: &mut Input<'_>, rounds: u8) -> Machine {
 /// The loop and the functions that it calls. `ends` says how the first function ends: by a return,
 /// or by a jump to the other, directly or through its slot.
 pub fn program([outer, inner, other]: [Input<'_>; 3], ends: u8) -> Option<Program> {
-    let mut body = steps(outer, Place::Loop)?;
+    let mut body = steps(outer, Caller::Loop)?;
     let count = Instruction::with2(Code::Sub_rm64_imm8, Iced::RCX, 1).ok()?;
     body.push((count, None));
     let again = Instruction::with_branch(Code::Jne_rel32_64, 0).ok()?;
     body.push((again, Some(0)));
     body.push((Instruction::with(Code::Retnq), None));
-    let mut called = steps(inner, Place::Called)?;
+    let mut called = steps(inner, Caller::Called)?;
     let end = match ends % 4 {
         0 => Instruction::with_branch(Code::Jmp_rel32_64, TEXT + OTHER),
         1 => Instruction::with1(Code::Jmp_rm64, slot(1)),
         _ => Ok(Instruction::with(Code::Retnq)),
     };
     called.push((end.ok()?, None));
-    let mut last = steps(other, Place::Last)?;
+    let mut last = steps(other, Caller::Last)?;
     last.push((Instruction::with(Code::Retnq), None));
     let stub = Instruction::with1(Code::Jmp_rm64, slot(0)).ok()?;
     Some(Program([
@@ -142,7 +142,7 @@ pub fn program([outer, inner, other]: [Input<'_>; 3], ends: u8) -> Option<Progra
 }
 
 /// As many instructions as the input has bytes for, without those of the end.
-fn steps(mut input: Input<'_>, place: Place) -> Option<Body> {
+fn steps(mut input: Input<'_>, place: Caller) -> Option<Body> {
     let mut body = Vec::new();
     while !input.is_empty() && body.len() < MOST_INSTRUCTIONS {
         step(&mut input, &mut body, place)?;
@@ -180,7 +180,7 @@ type Body = Vec<(Instruction, Option<usize>)>;
 
 /// The function that a step belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Caller {
     Loop,
     Called,
     /// The last function, which calls none.
@@ -188,8 +188,8 @@ enum Place {
 }
 
 /// A call through a pointer, or an instruction that changes where pointers lead.
-fn indirect(kind: u8, [a, b]: [u8; 2], place: Place, body: &mut Body) -> Option<()> {
-    let number = usize::from(place == Place::Called);
+fn indirect(kind: u8, [a, b]: [u8; 2], place: Caller, body: &mut Body) -> Option<()> {
+    let number = usize::from(place == Caller::Called);
     let register = Iced::RAX + u32::from(GENERAL[usize::from(a & 15)]);
     let near = |at: i64| MemoryOperand::with_base_displ(Iced::RBP, at);
     let made = match kind {
@@ -253,7 +253,7 @@ fn indirect(kind: u8, [a, b]: [u8; 2], place: Place, body: &mut Body) -> Option<
 }
 
 /// Adds an instruction, or a few that belong together.
-fn step(input: &mut Input<'_>, body: &mut Body, place: Place) -> Option<()> {
+fn step(input: &mut Input<'_>, body: &mut Body, place: Caller) -> Option<()> {
     let kind = input.byte();
     let [a, b] = [input.byte(), input.byte()];
     let number = |n: u8| GENERAL[usize::from(n & 15)];
@@ -321,12 +321,14 @@ fn step(input: &mut Input<'_>, body: &mut Body, place: Place) -> Option<()> {
             body.push((Instruction::with1(Code::Push_r64, wide(a)).ok()?, None));
             Instruction::with1(Code::Pop_r64, wide(b))
         }
-        25 if place == Place::Loop => Instruction::with_branch(Code::Call_rel32_64, TEXT + INNER),
-        25 if place == Place::Called => Instruction::with_branch(Code::Call_rel32_64, TEXT + OTHER),
-        kind @ 40..46 if place != Place::Last => {
+        25 if place == Caller::Loop => Instruction::with_branch(Code::Call_rel32_64, TEXT + INNER),
+        25 if place == Caller::Called => {
+            Instruction::with_branch(Code::Call_rel32_64, TEXT + OTHER)
+        }
+        kind @ 40..46 if place != Caller::Last => {
             return indirect(kind - 40, [a, b], place, body);
         }
-        46 if place != Place::Last => Instruction::with1(Code::Call_rm64, memory()),
+        46 if place != Caller::Last => Instruction::with1(Code::Call_rm64, memory()),
         26 => Instruction::with2(Code::Test_rm64_r64, wide(a), wide(b)),
         27 => Instruction::with2(Code::Xor_rm32_r32, half(a), half(a)),
         28 => Instruction::with2(Code::Movsxd_r64_rm32, wide(a), memory()),

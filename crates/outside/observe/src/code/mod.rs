@@ -30,7 +30,7 @@ use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId, Span, Ti
 const KEPT_AFTER_END: usize = 64;
 
 /// How many loops of code made at run time are kept for an address space.
-const MADE: usize = 1024;
+const MAX_LOOPS: usize = 1024;
 
 /// The code of all observed processes.
 #[derive(Debug)]
@@ -228,7 +228,7 @@ impl Space {
         if let Some(old) = self.made.get(&range.start.0).filter(same) {
             return Arc::clone(old);
         }
-        if self.made.len() >= MADE {
+        if self.made.len() >= MAX_LOOPS {
             self.made.clear();
         }
         let range = Arc::new(range);

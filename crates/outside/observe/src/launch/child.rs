@@ -13,7 +13,7 @@ const NOT_STARTED: i32 = 127;
 const SHELL: &CStr = c"/bin/sh";
 
 /// How many bytes of a file decide whether it is a script or a program of another machine.
-const LOOKED_AT: usize = 128;
+const HEAD_BYTES: usize = 128;
 
 /// What to execute, ready for `execve`.
 pub(super) struct Plan {
@@ -185,7 +185,7 @@ unsafe fn execute(plan: &Plan) -> i32 {
 /// # Safety
 /// As [`run_child`].
 unsafe fn is_text(path: &CStr) -> bool {
-    let mut start = [0u8; LOOKED_AT];
+    let mut start = [0u8; HEAD_BYTES];
     // SAFETY: async-signal-safe calls on a path that ends with zero and a buffer of its length.
     let read = unsafe {
         let file = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);

@@ -139,8 +139,8 @@ pub(crate) fn open_clock() -> io::Result<PerfEvent> {
 /// thread that does not exist: `ESRCH` means that all other checks have passed.
 pub(crate) fn may_sample() -> bool {
     /// Above the highest number that the kernel gives (`PID_MAX_LIMIT`, 2^22).
-    const NOBODY: u32 = 1 << 30;
-    let opened = PerfEvent::open(&clock(sample::REGS_USER), Where::Thread(NOBODY));
+    const NO_SUCH_THREAD: u32 = 1 << 30;
+    let opened = PerfEvent::open(&clock(sample::REGS_USER), Where::Thread(NO_SUCH_THREAD));
     opened.is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
 }
 

@@ -35,7 +35,7 @@ use sunder_access::{Access, Address, ProcessId, Provenance, ThreadId, Time};
 pub const SLOTS: usize = 4;
 
 /// Pause between two readings of the rings.
-const LOOK: Duration = Duration::from_micros(500);
+const POLL_PAUSE: Duration = Duration::from_micros(500);
 
 /// Why there was no burst. The target has no watchpoint then.
 #[derive(Debug, thiserror::Error)]
@@ -220,8 +220,8 @@ impl Watcher {
     }
 
     /// How many hits all threads together may have now. It is not known beforehand which words they
-    /// will access, so a burst may overspend until that is noticed ([`LOOK`]); the account keeps
-    /// the debt, and the next burst comes later.
+    /// will access, so a burst may overspend until that is noticed ([`POLL_PAUSE`]); the account
+    /// keeps the debt, and the next burst comes later.
     fn affordable_hits(&mut self, threads: usize, words: usize) -> Result<u32, WatchError> {
         // For a process that has ended, the last known time counts.
         self.cpu_now = cpu_time(self.process).unwrap_or(self.cpu_now);
@@ -344,7 +344,7 @@ fn run(armed: &mut Armed, affordable: u64, duration: Duration) {
         if left.is_zero() || armed.is_used_up() || armed.hit_count() >= affordable {
             return;
         }
-        thread::sleep(left.min(LOOK));
+        thread::sleep(left.min(POLL_PAUSE));
     }
 }
 
