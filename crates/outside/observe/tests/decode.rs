@@ -1,5 +1,5 @@
-//! The decoder: a table of cases, and random programs whose every address is
-//! known from executing them in an interpreter.
+//! The decoder: a table of cases, and random programs whose addresses are all known from executing
+//! them in an interpreter.
 
 #[path = "decode/interpreter.rs"]
 mod interpreter;
@@ -12,7 +12,7 @@ use sunder_observe::{CodeRange, CodeSource, Decoded, Decoder, RawSample, Registe
 
 const CODE: u64 = 0x40_0000;
 
-/// The same code for everybody.
+/// A source that has the same code for all addresses and processes.
 struct Fixed(Arc<CodeRange>);
 
 impl CodeSource for Fixed {
@@ -63,7 +63,7 @@ const fn letter(kind: Kind) -> char {
     }
 }
 
-/// What was found, in the notation of the table.
+/// The decoded accesses, in the notation of the table.
 fn shown(found: &Decoded) -> Vec<String> {
     assert_eq!(found.accesses.len(), found.distances.len());
     let exact = found
@@ -140,10 +140,9 @@ fn the_table_of_cases_holds() {
     assert!(failures.is_empty(), "\n{failures}");
 }
 
-/// No wrong exact address, ever: random programs with branches are executed,
-/// and whatever the decoder claims from the registers at any point of the
-/// execution must be what was executed there; where it names a slot, that must
-/// have held the pointer at the time of the access.
+/// No exact address may ever be wrong. Random programs with branches are executed. Whatever the
+/// decoder derives from the registers at any point must have been executed there; a slot that it
+/// names must have held the pointer at the time of the access.
 #[test]
 fn every_claimed_address_is_the_one_that_was_touched() {
     let (mut claimed, mut touched, mut backward, mut through) = (0, 0, 0, 0);
@@ -164,7 +163,7 @@ fn every_claimed_address_is_the_one_that_was_touched() {
                 let Some(then) = now.checked_add_signed(*distance as isize) else {
                     panic!("seed {seed}: {access:x?} before the beginning");
                 };
-                // What comes after the end of the execution nobody knows.
+                // The interpreter did not execute any further.
                 let Some(truth) = trace.points.get(then) else {
                     continue;
                 };
@@ -198,8 +197,8 @@ fn every_claimed_address_is_the_one_that_was_touched() {
             }
         }
     }
-    // The test would be empty if nothing were claimed. Each point claims what
-    // it touches itself, and more before and after it.
+    // The test would be empty if nothing were decoded. At each point there are the point's own
+    // accesses, and more before and after it.
     assert!(
         claimed > touched * 3 / 2,
         "{claimed} claimed at {touched} points"
@@ -226,13 +225,13 @@ fn without_code_nothing_is_claimed() {
     let sample = sample([0; 16], 0);
     Decoder::new().decode(&sample, &mut source(vec![0xff, 0x07]), &mut found);
     assert_eq!(found.accesses.len(), 1);
-    // The old result must not stay.
+    // The previous result must not remain.
     Decoder::new().decode(&sample, &mut Nothing, &mut found);
     assert_eq!(found, Decoded::default());
 }
 
-/// Where instructions begin is not known, or the code may change: only what
-/// comes after the sampled instruction is sure.
+/// If the boundaries of instructions are unknown, or the code may change, only the instructions
+/// from the sampled one on are certain.
 #[test]
 fn code_without_known_boundaries_is_decoded_forward_only() {
     // incl (%rdi); incl (%rsi); incl (%rdx)
@@ -247,8 +246,8 @@ fn code_without_known_boundaries_is_decoded_forward_only() {
     }
 }
 
-/// Entries that only others know of, as jump tables and jumps of other
-/// functions, stop the way back.
+/// Entries that only other code knows, such as jump tables and jumps of other functions, stop
+/// decoding backward.
 #[test]
 fn an_entry_from_elsewhere_stops_the_way_back() {
     // incl (%rdi); incl (%rsi); incl (%rdx); jmp *%rax

@@ -1,5 +1,5 @@
-//! Random x86-64 programs, encoded by hand and executed by interpretation, so
-//! that every address they touch is known without the decoder under test.
+//! Random x86-64 programs, encoded by hand and executed by an interpreter, so that all their
+//! accesses are known without the decoder under test.
 
 use sunder_access::Kind;
 
@@ -139,7 +139,7 @@ enum Operation {
     },
 }
 
-/// One executed instruction: the registers before it and what it touched.
+/// One executed instruction: the registers before it, and its accesses.
 pub struct Point {
     pub address: u64,
     pub registers: [u64; 16],
@@ -148,7 +148,7 @@ pub struct Point {
     stores: usize,
 }
 
-/// An execution, and what memory held at each point of it.
+/// An execution, with the contents of memory at each point of it.
 pub struct Trace {
     pub points: Vec<Point>,
     memory: Memory8,
@@ -161,7 +161,7 @@ impl Trace {
     }
 }
 
-/// Memory that holds noise until it is stored to; all stores are of 8 bytes.
+/// Memory that holds random values until it is stored to; all stores are of 8 bytes.
 #[derive(Default)]
 struct Memory8 {
     seed: u64,
@@ -180,7 +180,7 @@ impl Memory8 {
         (mixed ^ mixed >> 29) as u8
     }
 
-    /// After so many of the stores.
+    /// The 8 bytes at an address after so many stores.
     fn read(&self, stores: usize, address: u64) -> u64 {
         (0..8).rev().fold(0, |value, offset| {
             value << 8 | u64::from(self.byte(stores, address.wrapping_add(offset)))
@@ -278,7 +278,7 @@ fn operation(random: &mut Random, count: usize) -> Operation {
         displacement: random.next() as i32 >> random.below(28),
     };
     if random.below(6) == 0 {
-        // Unoptimised code: pointers in a few places of the frame.
+        // Like unoptimised code, with pointers in a few slots of the frame.
         let memory = Memory {
             base: if random.flip() { RBP } else { RSP } as u8,
             index: None,
@@ -423,7 +423,7 @@ fn cut(value: u64, wide: bool) -> u64 {
     if wide { value } else { value & 0xffff_ffff }
 }
 
-/// Executes one operation and says what data it touched, the stack aside.
+/// Executes one operation and returns its data accesses, without those of the stack.
 fn execute(
     operation: Operation,
     registers: &mut [u64; 16],
@@ -504,7 +504,7 @@ fn execute(
         O::CompareExchange { memory, from } => {
             let address = at(memory, registers);
             let old = data.load(address);
-            // Equal by chance, as after many other instructions.
+            // The comparison succeeds by chance, as it does after many other instructions.
             if random.flip() {
                 data.store(address, registers[r(from)]);
             } else {
