@@ -1,12 +1,11 @@
-//! Which typed object does each instruction of a function touch? A forward
-//! data-flow analysis over one function: what the debug information says of
-//! registers and frame slots is carried through moves, additions, spills and
-//! pointer loads, so that `mov rax,[rbp-8]; add qword [rax+16],1` becomes "field
-//! at 16 of what `args` points to". Called by [`crate::names`]; pure but for
-//! look-ups of types and variables.
+//! The typed objects that the instructions of a function access: a forward data-flow analysis of
+//! one function. Variables that the debug information has in registers and frame slots are followed
+//! through moves, additions, spills and pointer loads, so that `mov rax,[rbp-8]; add qword
+//! [rax+16],1` becomes "the field at offset 16 of the target of `args`". Called by
+//! [`crate::names`]; pure except for look-ups of types and variables.
 //!
-//! It must rather know nothing than something wrong: where two ways into a
-//! block disagree, the value is unknown.
+//! An unknown result is better than a wrong one: where two paths into a block disagree, the value
+//! is unknown.
 
 mod effects;
 mod takers;
@@ -39,54 +38,53 @@ const RDI: usize = 7;
 const UNNAMED: usize = 15;
 /// Executables that are not position-independent are linked above this.
 const LOWEST_FIXED: i64 = 0x1_0000;
-/// A block is looked at this often before its values are given up.
+/// After this many visits the values of a block are given up.
 const MAX_VISITS: u32 = 64;
-/// Instructions times variables of a function; above it (generated code) the
-/// analysis would take seconds, and the function's accesses stay untyped.
+/// The most instructions times variables of a function that is analysed; for larger functions
+/// (generated code) it would take seconds, and their accesses stay untyped.
 const MAX_WORK: usize = 200_000_000;
 /// Names of chained pointers (`a->b->c`) are cut at this many bytes.
 const MAX_NAME: usize = 60;
 
-/// One function to be looked at.
+/// One function to be analysed.
 pub(crate) struct Function<'a> {
     pub(crate) begin: u64,
     pub(crate) code: &'a [u8],
     pub(crate) locals: Vec<Local>,
-    /// What the loader puts into pointers of the file, by their place.
+    /// Addresses that the loader writes to pointers of the file, by the pointer's address.
     pub(crate) pointers: &'a HashMap<u64, u64>,
-    /// The names of functions of other files, by the place of their pointers.
+    /// Names of functions of other files, by the address of their pointer.
     pub(crate) imports: &'a HashMap<u64, String>,
     pub(crate) image: &'a Image,
-    /// Distance from the start of the executable's TLS block to the thread
-    /// pointer, for executables.
+    /// For executables, the distance from the start of their TLS block to the thread pointer.
     pub(crate) tls_size: Option<u64>,
-    /// Whether the code runs where it was linked, so that constants in it are
-    /// addresses of variables.
+    /// Whether the code is loaded at its link address, so that constants in it are addresses of
+    /// variables.
     pub(crate) fixed: bool,
 }
 
-/// What all instructions of a function touch, and the names of origins.
+/// The accesses of all instructions of a function, and the names of origins.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) touched: HashMap<u64, Touched>,
-    /// What the results of calls point to, by the address after the call: known
-    /// from the called function or from the variable that takes the result.
+    /// The types that results of calls point to, by the address after the call: known from the
+    /// called function or from the variable that takes the result.
     pub(crate) results: HashMap<u64, TypeId>,
-    /// Who takes these results, by the address after the call.
+    /// The holders of these results, by the address after the call.
     pub(crate) calls: HashMap<u64, Call>,
     names: Vec<String>,
-    /// Where the variables with static storage that origins name start; `None`
-    /// for names of several.
+    /// The addresses of variables with static storage, by origin; `None` for a name that several
+    /// have.
     statics: HashMap<u32, Option<u64>>,
 }
 
 impl Answers {
-    /// Where the one variable with static storage starts that led to the object.
+    /// The address of the variable with static storage that leads to the object, if it is only one.
     pub(crate) fn static_start(&self, origin: Origin) -> Option<u64> {
         self.statics.get(&origin.0).copied().flatten()
     }
 
-    /// The variable that led to the object.
+    /// The name of the variable that leads to the object.
     pub(crate) fn name(&self, origin: Origin) -> Option<&str> {
         self.names
             .get(origin.0 as usize)
@@ -135,7 +133,7 @@ pub(crate) fn analyse(
             }
             analysis.execute(instruction, &mut state);
         }
-        // What several ways return differs at the return itself.
+        // Paths to one return may return different values, so they differ at the return.
         for end in block.next.iter().map(|&n| &blocks[n]) {
             analysis.note_way_out(&instructions[end.first..end.last], &state);
         }
@@ -158,8 +156,8 @@ struct Analysis<'a> {
 }
 
 impl Analysis<'_> {
-    /// The calls that never return. What follows them is reached from
-    /// elsewhere, with other values.
+    /// The calls that never return. The instruction after such a call is reached from elsewhere,
+    /// with other values.
     fn last_calls(&mut self, instructions: &[Instruction]) -> HashSet<u64> {
         let mut known: HashMap<u64, bool> = HashMap::new();
         let mut found = HashSet::new();
@@ -185,8 +183,8 @@ impl Analysis<'_> {
         found
     }
 
-    /// Whether `target` is a stub of the linker's that jumps to a function of
-    /// another file that never returns.
+    /// Whether `target` is a linker's stub that jumps to a function of another file that never
+    /// returns.
     fn stub(&self, target: u64) -> bool {
         /// A stub is at most a landing pad and a jump.
         const STUB_BYTES: u64 = 16;
@@ -198,8 +196,8 @@ impl Analysis<'_> {
         jump.is_some_and(|jump| self.is_last_import(jump.ip_rel_memory_address()))
     }
 
-    /// Whether the pointer at `place` is to a function of another file that
-    /// never returns, as its documentation says.
+    /// Whether the pointer at `place` leads to a function of another file that never returns,
+    /// according to its documentation.
     fn is_last_import(&self, place: u64) -> bool {
         const LAST: [&str; 13] = [
             "abort",
@@ -250,9 +248,9 @@ impl Analysis<'_> {
         let mut unreached = 0;
         loop {
             let Some(n) = work.pop() else {
-                // What only an indirect jump reaches starts with nothing but
-                // the frame, as the last block before it left it. Padding
-                // before a loop is reached by nothing.
+                // A block that only an indirect jump reaches starts with unknown values, except for
+                // the stack and frame pointers, which are those of the last block before it.
+                // Padding before a loop is never reached.
                 let padding = |n: usize| {
                     let of = |b: &Block| is_padding(&instructions[b.first..b.last]);
                     blocks.get(n).is_some_and(of)
@@ -295,7 +293,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// Adds what the debug information says of the registers at `ip`.
+    /// Adds the variables that the debug information has in registers at `ip`.
     fn learn(&mut self, ip: u64, state: &mut State) {
         let function = self.function;
         let mut told = [false; 16];
@@ -330,7 +328,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// `new`, which says more of the address that `old` is.
+    /// `new`, a better description of the address `old`, as the result of the same call.
     fn tagged(&self, new: Value, old: Value) -> Value {
         let call = match old {
             Value::Inside(old) => Some(old.call),
@@ -339,7 +337,7 @@ impl Analysis<'_> {
         new.returned_before(call.unwrap_or(0))
     }
 
-    /// If `value` is what a call returned, it points to a `ty`.
+    /// Records that `value` points to a `ty`, if it is the result of a call.
     fn note_result(&mut self, value: Value, ty: TypeId) {
         let Some(&after) = value.as_unknown().and_then(|u| self.calls.get(&u)) else {
             return;
@@ -350,9 +348,9 @@ impl Analysis<'_> {
         }
     }
 
-    /// Whether what a variable's type says is worth more than `old`. A value
-    /// that was followed here is as good, unless it knows less: the address of
-    /// a plain number where the variable tells a record.
+    /// Whether the type of a variable counts more than `old`. A value that was followed here counts
+    /// as much, unless it is less specific: the address of a plain number where the variable's type
+    /// is a record.
     fn is_better(&self, new: &Touched, old: Value) -> bool {
         match old {
             Value::Number(n) => !n.is_constant(),
@@ -364,7 +362,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// The address of an object of type `ty` that is reached by `name`.
+    /// The address of an object of type `ty` that `name` leads to.
     fn start_of(&mut self, ty: TypeId, name: &str, storage: Storage) -> Value {
         let origin = self.origin(name);
         Value::Inside(Touched {
@@ -377,7 +375,7 @@ impl Analysis<'_> {
         })
     }
 
-    /// The value of a register that holds the pointer `local` less `sum`.
+    /// The value of a register that holds the pointer `local` minus `sum`.
     fn pointer_in(&mut self, local: &Local, sum: i64) -> Option<Value> {
         let leaf = self.debug.types.leaf(local.ty, local.piece)?;
         let target = self.debug.types.pointee(&mut self.debug.info, leaf)?;
@@ -555,7 +553,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// A slot that holds the address of a variable passed by reference.
+    /// The address of a variable passed by reference, which a frame slot holds.
     fn indirect(&mut self, offset: i64, ip: u64) -> Option<Value> {
         let function = self.function;
         let local = function
@@ -564,7 +562,7 @@ impl Analysis<'_> {
         Some(self.start_of(local.ty, local.name, Storage::Pointer))
     }
 
-    /// What the pointer at `touched` points to.
+    /// The target of the pointer at `touched`.
     fn follow(&mut self, touched: &Touched) -> Option<Value> {
         let types = &self.debug.types;
         let offset = types.known_offset(touched.ty, touched.offset, touched.modulo)?;
@@ -575,7 +573,8 @@ impl Analysis<'_> {
         Some(self.start_of(target, &name, Storage::Pointer))
     }
 
-    /// `n` and `.next` make `n->next` through a pointer, `n.next` otherwise.
+    /// The name of a chain of pointers: `n` and `.next` give `n->next` through a pointer, else
+    /// `n.next`.
     fn chained(&self, touched: &Touched, field: &str) -> String {
         let variable = self.answers.name(touched.origin).unwrap_or("");
         let name = match (touched.storage, field.strip_prefix('.')) {
@@ -583,7 +582,7 @@ impl Analysis<'_> {
             (Storage::Pointer, Some(field)) => format!("{variable}->{field}"),
             _ => format!("{variable}{field}"),
         };
-        // A list walked by its links has no name of bounded length.
+        // The name of a list that is walked by its links would grow without bound.
         if name.len() > MAX_NAME {
             field.trim_start_matches('.').to_owned()
         } else {
@@ -600,7 +599,7 @@ impl Function<'_> {
     }
 }
 
-/// Whether a block does nothing: what fills the room up to an aligned one.
+/// Whether a block has no effect: it fills the space up to an aligned one.
 fn is_padding(block: &[Instruction]) -> bool {
     block
         .iter()
