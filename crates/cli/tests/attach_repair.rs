@@ -68,7 +68,7 @@ impl Target {
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        panic!("it never came");
+        panic!("the library was never mapped");
     }
 
     /// Stops the whole process.
@@ -85,7 +85,7 @@ impl Target {
     }
 
     fn file(&self, name: &str) -> Vec<u8> {
-        std::fs::read(format!("/proc/{}/{name}", self.id())).expect("it lives")
+        std::fs::read(format!("/proc/{}/{name}", self.id())).expect("the process lives")
     }
 
     /// The signals that the program handles, and its mappings of files and of code.
@@ -99,7 +99,8 @@ impl Target {
         };
         let mut signals: Vec<u64> = text("status").lines().filter_map(number).collect();
         // Its counting threads block every signal that can be blocked.
-        let folder = std::fs::read_dir(format!("/proc/{}/task", self.id())).expect("it lives");
+        let folder =
+            std::fs::read_dir(format!("/proc/{}/task", self.id())).expect("the process lives");
         let blocked = |task: std::fs::DirEntry| {
             let status = std::fs::read_to_string(task.path().join("status")).ok()?;
             let line = status.lines().find_map(|l| l.strip_prefix("SigBlk:"))?;
@@ -363,7 +364,8 @@ fn a_stop_from_the_terminal_stops_sunder_and_not_the_program() {
     let mut sunder = Ended::new(sunder.arg(target.id()).process_group(0));
     target.is_repaired();
     let is = |process: &str, state: char| {
-        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it lives");
+        let text =
+            std::fs::read_to_string(format!("/proc/{process}/stat")).expect("the process lives");
         text.rsplit(") ")
             .next()
             .is_some_and(|rest| rest.starts_with(state))
@@ -376,7 +378,7 @@ fn a_stop_from_the_terminal_stops_sunder_and_not_the_program() {
         while !is(&sunder.id(), 'T') {
             assert!(begun.elapsed().as_secs() < 60, "it does not stop");
         }
-        let threads = std::fs::read_dir(format!("/proc/{id}/task")).expect("it lives");
+        let threads = std::fs::read_dir(format!("/proc/{id}/task")).expect("the process lives");
         let names = threads.map(|t| t.expect("readable").file_name().into_string());
         let all_held = names
             .map(|t| format!("{id}/task/{}", t.expect("a number")))

@@ -276,7 +276,7 @@ fn allocations_have_sizes_and_call_stacks() {
     assert_eq!(sizes, [777, 778, 777, 100_000]);
     assert_eq!(freed.len(), 4, "the grown block is freed where it was, too");
     let [one, two, again, _] = &stacks[..] else {
-        panic!("four were asked for");
+        panic!("there are not four allocations");
     };
     // The frames: `inner`, its caller, then `main` in three places.
     assert_eq!(one.1[..2], again.1[..2]);

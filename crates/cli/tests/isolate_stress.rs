@@ -242,7 +242,10 @@ fn who_is_isolated_stops_with_the_program() {
     };
     for _ in 0..5 {
         kill(process, libc::SIGSTOP);
-        assert!(comes(|| running(&program) == [process]), "they go on");
+        assert!(
+            comes(|| running(&program) == [process]),
+            "the workers go on"
+        );
         kill(process, libc::SIGCONT);
         std::thread::sleep(Duration::from_millis(30));
     }
@@ -330,7 +333,7 @@ fn nobody_is_left_when_the_tool_is_killed_at_any_moment() {
         kill(-group, libc::SIGKILL);
         assert!(ended, "killed after {moment} ms: somebody is left");
     }
-    assert!(went_on > 0, "none went on");
+    assert!(went_on > 0, "no program went on");
 }
 
 /// Without the tool the program goes on natively and is right, unless its memory was being made

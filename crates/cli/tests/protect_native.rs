@@ -46,7 +46,7 @@ fn said(output: &Output) -> Option<String> {
 fn the_code_of_a_program_without_false_sharing_is_as_in_its_files() {
     let _alone = support::targets::alone();
     let output = protect(&[], &["apart"]).output().expect("timeout runs");
-    let text = said(&output).expect("nobody has to be stopped");
+    let text = said(&output).expect("no thread has to be stopped");
     assert_eq!(text, "code as in the file\narguments 1, environment 1\n");
 }
 
@@ -87,6 +87,6 @@ fn ps_shows_the_arguments_of_a_program_with_isolated_threads() {
     // SAFETY: takes two integers.
     unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
     let _ = child.wait();
-    assert!(told.is_some(), "it came to its end");
+    assert!(told.is_some(), "it reported at its end");
     assert!(shown.lines().any(|line| line == wanted), "{shown}");
 }

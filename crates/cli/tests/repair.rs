@@ -103,7 +103,7 @@ fn a_dry_run_only_says_what_would_be_moved() {
     let Some(run) = run else { return };
     let repair = run.repair();
     assert!(repair.dry_run);
-    let moved = repair.moved.first().expect("it would be moved");
+    let moved = repair.moved.first().expect("the object would be moved");
     assert_eq!(moved.faults, 0);
     assert!(moved.groups.iter().all(|g| g.to.is_none()), "{moved:#?}");
     assert!(run.stderr.contains("would have moved"), "{}", run.stderr);
@@ -206,8 +206,8 @@ fn what_was_moved_is_back_when_the_program_dies() {
             return;
         }
         assert_eq!(run.status, Some(128 + signal), "{how}: {}", run.stderr);
-        let moved = run.repair().moved.last().expect("the program saw it");
-        let back = moved.rolled_back.as_ref().expect("it is back");
+        let moved = run.repair().moved.last().expect("the program saw the move");
+        let back = moved.rolled_back.as_ref().expect("the bytes are back");
         assert_eq!(back.reason, "the program died", "{how}: {moved:#?}");
     }
 }

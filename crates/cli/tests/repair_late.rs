@@ -55,7 +55,7 @@ impl Target {
     }
 
     fn text(&self, name: &str) -> String {
-        std::fs::read_to_string(format!("/proc/{}/{name}", self.id)).expect("it lives")
+        std::fs::read_to_string(format!("/proc/{}/{name}", self.id)).expect("the process lives")
     }
 
     /// How many bytes of its C library's code differ from the file.
@@ -175,9 +175,9 @@ fn a_program_with_false_sharing_gets_hooks_and_the_library() {
     let changed = came && target.wait(PATIENCE, |t| t.changed() > 0);
     target.end();
     if came {
-        assert!(changed, "the library is there, and no hooks");
+        assert!(changed, "the library is mapped, but nothing is hooked");
     } else {
-        assert!(!side_by_side, "the library never came");
+        assert!(!side_by_side, "the library was never mapped");
         println!("SKIP: its threads did not run side by side");
     }
 }

@@ -183,7 +183,7 @@ fn what_the_program_leaves_behind_still_finds_the_heap() {
         .spawn()
         .expect("starts");
     assert!(run.wait().expect("ends").success());
-    std::fs::write(&here, "go\n").expect("somebody reads");
+    std::fs::write(&here, "go\n").expect("the job reads the pipe");
     // All ends of the pipes are closed when the job has ended.
     let output = run.wait_with_output().expect("ends");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -191,7 +191,10 @@ fn what_the_program_leaves_behind_still_finds_the_heap() {
     // The keeper of the files ends too, after its next check.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while left_behind(&mark) > 0 {
-        assert!(std::time::Instant::now() < end, "something stays for ever");
+        assert!(
+            std::time::Instant::now() < end,
+            "the keeper of the files does not end"
+        );
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let _ = std::fs::remove_file(&here);

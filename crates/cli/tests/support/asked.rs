@@ -29,7 +29,7 @@ pub fn check(events: &[Event]) {
         } = event.what
             && ASKED.iter().any(|&(asked, _)| asked == size)
         {
-            let align = align.expect("recorders of today tell");
+            let align = align.expect("the recorder knows the alignment");
             assert_eq!(address.0 % align, 0, "{event:?}");
             found.push((size, align));
         }

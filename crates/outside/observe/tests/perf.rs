@@ -25,7 +25,10 @@ fn observe(sampler: &mut PerfSampler, mut enough: impl FnMut(&Event) -> bool) {
     let begin = Instant::now();
     let mut done = false;
     while !done {
-        assert!(begin.elapsed() < PATIENCE, "did not see it in time");
+        assert!(
+            begin.elapsed() < PATIENCE,
+            "the expected events did not come in time"
+        );
         sampler.wait(Duration::from_millis(5)).unwrap();
         sampler.drain(&mut |event| done |= enough(&event));
     }
@@ -294,7 +297,7 @@ fn attaching_sees_all_threads_and_what_is_mapped() {
     end(child);
     let begin = Instant::now();
     while sampler.wait(Duration::from_secs(1)).unwrap() != Wait::Ended {
-        assert!(begin.elapsed() < PATIENCE, "the end was not seen");
+        assert!(begin.elapsed() < PATIENCE, "the end was not reported");
     }
     let mut ended = BTreeSet::new();
     sampler.finish(&mut |event| {
