@@ -2,7 +2,7 @@
 //! allocate, so they are in one hash table, each record under a sequence lock. The runtime
 //! writes it; the tool reads all of it when it has changed.
 
-use crate::layout::{LARGE, STACK_INDEX, View};
+use crate::layout::{LARGE, PAGE, STACK_INDEX, View};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Records in the table.
@@ -10,7 +10,7 @@ pub const LARGE_RECORDS: usize = 1 << 15;
 /// The most records that are probed for a block.
 const PROBES: usize = 32;
 const RECORD_BYTES: usize = size_of::<Record>();
-const RECORDS_PER_PAGE: usize = 4096 / RECORD_BYTES;
+const RECORDS_PER_PAGE: usize = PAGE / RECORD_BYTES;
 const _: () = assert!(RECORD_BYTES == 64);
 const _: () = assert!(LARGE + LARGE_RECORDS * RECORD_BYTES <= STACK_INDEX);
 const _: () = assert!(LARGE_RECORDS / RECORDS_PER_PAGE == 512);

@@ -5,6 +5,12 @@
 use crate::{Address, Span};
 use core::fmt;
 
+/// Bytes of a page of x86-64 Linux, the smallest that it maps and protects.
+pub const PAGE: u64 = 4096;
+
+/// Bytes of a cache line of nearly every x86-64 CPU.
+pub const LINE: u64 = Granule::LINE.bytes();
+
 /// A coherence granule: a power of two from 8 to 65,536 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Granule(u32);

@@ -6,16 +6,19 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(any(feature = "alloc", test))]
 extern crate alloc;
 
 mod address;
 mod granule;
+#[cfg(feature = "alloc")]
 mod mapping;
 
 pub use address::{
     Address, CodeAddress, LinkAddress, NotAnAddress, ProcessId, Span, ThreadId, Time,
 };
-pub use granule::{ByteMask, Granule, InvalidGranule};
+pub use granule::{ByteMask, Granule, InvalidGranule, LINE, PAGE};
+#[cfg(feature = "alloc")]
 pub use mapping::{Mapping, Mappings};
 
 /// What an access does to its bytes.

@@ -2,11 +2,9 @@
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use sunder_access::{Address, ThreadId};
+use sunder_access::{Address, LINE, PAGE, ThreadId};
 use sunder_placement::{CallSite, Placed, PlacementError, Placer, Policy, Request};
 
-const PAGE: u64 = 4096;
-const LINE: u64 = 64;
 /// The call sites that are padded in some of the tests.
 const PADDED: [CallSite; 2] = [CallSite(1), CallSite(4)];
 

@@ -7,8 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
+use sunder_access::PAGE;
 
-const PAGE: u64 = 4096;
 /// Instructions of a function, times branches back in it, that are looked at.
 const MOST_STEPS: usize = 50_000_000;
 

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use sunder_access::LinkAddress;
+use sunder_access::{LinkAddress, PAGE};
 
 /// An ELF file that is being read; sections are read when they are needed.
 pub(crate) type Elf<'a> = ElfFile64<'a, LittleEndian, &'a ReadCache<File>>;
@@ -316,7 +316,7 @@ fn target(bytes: &[u8], start: u64, at: usize, opcode: usize) -> u64 {
 }
 
 const fn page(x: u64) -> u64 {
-    x & !0xfff
+    x & !(PAGE - 1)
 }
 
 /// How many bytes of code of a segment are searched for calls.

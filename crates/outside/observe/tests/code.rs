@@ -71,7 +71,7 @@ fn a_mapping_that_nobody_told_of_is_looked_up() {
 
 #[test]
 fn code_made_at_run_time_is_read_from_the_process() {
-    const PAGE: usize = 4096;
+    const PAGE: usize = sunder_access::PAGE as usize;
     // SAFETY: maps a page of our own.
     let page = unsafe {
         libc::mmap(

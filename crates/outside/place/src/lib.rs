@@ -23,7 +23,7 @@ use sunder_observe::launch::Launch;
 const HEAP_VARIABLE: &str = "SUNDER_HEAP";
 
 /// Bytes of a line where no result says otherwise.
-const LINE: u32 = 64;
+const LINE: u32 = sunder_access::LINE as u32;
 
 /// Which program to run with our heap, and how it places objects.
 #[derive(Clone, Debug)]

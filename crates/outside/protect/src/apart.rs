@@ -104,7 +104,7 @@ VmFlags: rd wr mr mw me wf ac sd
 
     #[test]
     fn memory_of_a_living_process_is_told() {
-        const PAGE: usize = 4096;
+        const PAGE: usize = sunder_access::PAGE as usize;
         let shared = Shared::new().expect("memory files exist");
         // SAFETY: new memory.
         let at = unsafe {

@@ -13,7 +13,7 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
-use sunder_access::{Address, Mapping, Mappings, ProcessId};
+use sunder_access::{Address, Mapping, Mappings, PAGE, ProcessId};
 use sunder_guests::MemoryFile;
 use sunder_live::{
     Chosen, Live, LiveRemedy, Loaded, Observation, Observer, ObserverChoice, accompany,
@@ -24,7 +24,6 @@ use sunder_pipeline::Process;
 use sunder_stop::Collector;
 use sunder_wire::tracking::{mode, page};
 
-const PAGE: u64 = 4096;
 /// Objects of less are private, larger ones shared (SHERIFF, section 5).
 const SMALL: u64 = 1024;
 

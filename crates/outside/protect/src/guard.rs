@@ -15,13 +15,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use sunder_access::{Mapping, ProcessId};
+use sunder_access::{Mapping, PAGE, ProcessId};
 use sunder_observe::proc;
 use sunder_rewrite::Function;
 use sunder_wire::isolation::{GUARDED, GuardedPage};
 use sunder_wire::tracking::mode;
 
-const PAGE: u64 = 4096;
 /// Larger files are not looked at: that would take too long.
 const LARGEST: u64 = 64 << 20;
 /// Pages that are looked at in one run.

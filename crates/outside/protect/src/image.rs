@@ -6,12 +6,10 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, Sy
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use sunder_access::ProcessId;
+use sunder_access::{PAGE, ProcessId};
 use sunder_hooking::Calls;
 use sunder_observe::proc;
 use sunder_rewrite::sites::Number;
-
-const PAGE: u64 = 4096;
 
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug)]

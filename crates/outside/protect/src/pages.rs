@@ -5,10 +5,9 @@
 use super::shared::Shared;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use sunder_access::PAGE;
 use sunder_wire::isolation::{PAGES, PrivatePage, state};
 
-/// Bytes of a page.
-pub const PAGE: u64 = 4096;
 /// A larger object than this is left alone: so many pages would have to be compared at
 /// every commit, and not all of it is contended.
 pub const LARGEST: u64 = 16 * PAGE;

@@ -1,11 +1,11 @@
 //! Moves pages that nothing is wrong with, at moments that mean nothing, and puts
 //! them back: whatever program it is done to must not notice. For tests.
 
-use super::choose::{PAGE, Proposal, can_be_moved};
+use super::choose::{Proposal, can_be_moved};
 use super::{Entry, Repairer, Windows};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use sunder_access::{Mappings, ThreadId};
+use sunder_access::{Mappings, PAGE, ThreadId};
 use sunder_live::Live;
 use sunder_observe::{monotonic_now, proc};
 use sunder_pipeline::Process;

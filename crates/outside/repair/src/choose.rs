@@ -6,15 +6,13 @@ use super::known::Known;
 use super::mark::Mark;
 use super::pattern::{Apart, Objects, seen, take_apart};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use sunder_access::{Address, Mappings, ThreadId, Time};
+use sunder_access::{Address, Mappings, PAGE, ThreadId, Time};
 use sunder_findings::Unrepaired;
 use sunder_pipeline::Process;
 use sunder_pipeline::{name_line, show_object};
 use sunder_plan::remap::Group;
 use sunder_sharing::{Confidence, Sharing, Verdict};
 use sunder_wire::remap::MOST_MOVED;
-
-pub const PAGE: u64 = 4096;
 
 /// What costs less is not worth the faults.
 const WORTH_MOVING: f64 = 0.04;

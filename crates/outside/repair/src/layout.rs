@@ -1,7 +1,7 @@
 //! Where the groups of a page go, and what that means for each of its bytes. Pure.
 
 use super::choose::Proposal;
-use sunder_access::{Address, Span};
+use sunder_access::{Address, LINE, PAGE, Span};
 use sunder_findings::MovedGroup;
 use sunder_plan::remap::Group;
 use sunder_rewrite::{MovedPage, Rule};
@@ -9,8 +9,6 @@ use sunder_wire::remap::{POOL, POOL_BYTES, UNDERLAY};
 
 /// Bytes between groups: pairs of lines are fetched together.
 const APART: u64 = 128;
-/// Bytes of a line; groups keep their offsets in it.
-pub const LINE: u64 = 64;
 
 /// The groups as the report shows them; `at` is where the area's data lie.
 pub fn groups_of(proposal: &Proposal, at: Option<u64>) -> Vec<MovedGroup> {
@@ -93,12 +91,11 @@ pub fn rules(proposal: &Proposal, layout: &[u64], at: u64) -> MovedPage {
     }
 }
 
-const _: () = assert!(POOL.is_multiple_of(super::choose::PAGE) && POOL.is_multiple_of(APART));
+const _: () = assert!(POOL.is_multiple_of(PAGE) && POOL.is_multiple_of(APART));
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choose::PAGE;
 
     /// Groups of a thread each.
     fn proposal(groups: &[(u64, u64)]) -> Proposal {

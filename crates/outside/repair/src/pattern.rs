@@ -2,10 +2,10 @@
 //! taken apart. Called by the chooser at each look; decides nothing of whether, and moves
 //! nothing.
 
-use super::choose::{PAGE, can_be_moved, can_come_apart};
-use super::layout::{LINE, have_room};
+use super::choose::{can_be_moved, can_come_apart};
+use super::layout::have_room;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use sunder_access::{Address, Span, Time};
+use sunder_access::{Address, LINE, PAGE, Span, Time};
 use sunder_pipeline::Process;
 use sunder_pipeline::name_line;
 use sunder_plan::remap::{Count, Extent, Group, Grouping, Unmoved, Use, groups, widen};

@@ -1,7 +1,6 @@
 //! What is said of a repair: the names that the findings have, and lines for people.
 
-use super::layout::LINE;
-use sunder_access::{Address, CodeAddress, Mappings, Span};
+use sunder_access::{Address, CodeAddress, LINE, Mappings, Span};
 use sunder_findings::{Finding, Findings, Moved, Repair, Unrepaired};
 use sunder_live::{LEFT_ALONE, counted};
 use sunder_objects::{NameOptions, Names};

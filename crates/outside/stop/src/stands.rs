@@ -5,9 +5,8 @@
 use crate::thread::Stopped;
 use crate::world::Memory;
 use std::io;
-use sunder_access::{Address, Mapping, Mappings};
+use sunder_access::{Address, Mapping, Mappings, PAGE};
 
-const PAGE: u64 = 4096;
 /// Below a stack pointer lie so many bytes of a function's own.
 const RED_ZONE: u64 = 128;
 /// From the beginning of a signal's frame, which is the return address, to where the

@@ -3,6 +3,7 @@
 //! addresses and moves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use sunder_access::LINE;
 
 /// Observed accesses of one thread to some bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,9 +109,6 @@ const ENOUGH: u64 = 8;
 /// Bytes with fewer accesses, all by one thread, may be used by all threads that share the
 /// bytes beside them: a burst sees only the thread that holds the lock.
 const FEW: u64 = 32;
-
-/// Bytes of a line.
-const LINE: u64 = 64;
 
 /// What bytes are to the threads that use them. Bytes that several threads use in different
 /// roles are different variables. Plastic does not separate these, because they have the same

@@ -3,13 +3,13 @@
 use super::image;
 use object::{Object, ObjectSegment, SegmentFlags, elf};
 use std::path::Path;
+use sunder_access::PAGE;
 
 /// Files above this are not read.
 const LARGEST: u64 = 256 << 20;
 
 /// Fills gaps between segments: an `int3`.
 const NOTHING: u8 = 0xcc;
-const PAGE: u64 = 4096;
 
 /// A segment of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

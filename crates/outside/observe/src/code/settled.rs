@@ -8,10 +8,7 @@
 
 use super::remote;
 use std::collections::HashMap;
-use sunder_access::{Address, ProcessId, Span, Time};
-
-/// Bytes that are compared as one unit.
-const PAGE: u64 = 4096;
+use sunder_access::{Address, PAGE, ProcessId, Span, Time};
 
 /// How many pages are remembered; when there are more, all are forgotten.
 const MOST: usize = 4096;

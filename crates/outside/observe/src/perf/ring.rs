@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The page size of x86-64 Linux.
-pub(crate) const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = sunder_access::PAGE as usize;
 
 /// The offset of `data_head` in `struct perf_event_mmap_page`; `data_tail` follows.
 const HEAD_OFFSET: usize = 1024;

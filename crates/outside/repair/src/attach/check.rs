@@ -4,10 +4,9 @@
 
 use super::calls_under_way::KernelCall;
 use super::plan::Plan;
-use sunder_access::{Address, Mappings};
+use sunder_access::{Address, Mappings, PAGE};
 use sunder_stop::{Memory, Stopped, World, stands, top_of};
 
-const PAGE: u64 = 4096;
 /// Bytes of a thread's own variables below its descriptor.
 const OWN: u64 = 64 << 10;
 

@@ -10,9 +10,8 @@ use object::elf::{
 };
 use object::read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, SymbolIndex};
+use sunder_access::PAGE;
 use sunder_wire::attach::{ABSENT, MAGIC, PLAIN, TABLE, Table};
-
-const PAGE: u64 = 4096;
 
 /// A library for one address.
 pub struct Image {

@@ -6,7 +6,7 @@
 
 use super::check::{Obstacle, obstacle};
 use super::image::{self, Image};
-use super::layout::{DESK, FRAME, Layout, PAGE};
+use super::layout::{DESK, FRAME, Layout};
 use super::plan::Plan;
 use super::refuse::{Confined, confined};
 use crate::OTHER_CODE;
@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
-use sunder_access::{Address, Mappings, ProcessId};
+use sunder_access::{Address, Mappings, PAGE, ProcessId};
 use sunder_hooking::Calls;
 use sunder_observe::proc;
 use sunder_stop::{

@@ -5,11 +5,10 @@
 use super::plan::Plan;
 use crate::place;
 use anyhow::{Context, Result};
-use sunder_access::Mappings;
+use sunder_access::{Mappings, PAGE};
 use sunder_stop::STUB;
 use sunder_x86::trampoline::SIZE;
 
-pub const PAGE: u64 = 4096;
 /// Bytes for what functions of the library get: a page and a place for each thread's
 /// stack for signals.
 pub const DESK: u64 = 16 * PAGE;

@@ -13,7 +13,9 @@ use super::steps::Asked;
 use anyhow::Result;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
-use sunder_access::{Access, Address, Granule, Mapping, Mappings, ProcessId, Span, ThreadId, Time};
+use sunder_access::{
+    Access, Address, Granule, Mapping, Mappings, PAGE, ProcessId, Span, ThreadId, Time,
+};
 use sunder_coherence::{Counts, Outcome};
 use sunder_findings as findings;
 use sunder_findings::{Findings, Limit, Sharing};
@@ -281,8 +283,6 @@ pub fn mappings(trace: &Trace) -> Mappings {
     }
     all
 }
-
-const PAGE: u64 = 4096;
 
 /// Findings of the process, with the simulation's figures.
 pub fn finish(

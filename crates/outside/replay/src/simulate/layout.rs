@@ -4,16 +4,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use sunder_access::Span;
+use sunder_access::{PAGE, Span};
 use sunder_pipeline::Shape;
 use sunder_placement::{CallSite, Policy};
 
 /// The number of what a replay counts for itself: an object that it is asked about; 0
 /// for all else.
 pub type Subject = u16;
-
-/// Bytes of a page where the coherence granule is smaller.
-const PAGE: u64 = 4096;
 
 /// See the module's head.
 #[derive(Clone, Debug, Default)]
