@@ -12,7 +12,7 @@
 //!   a variable that its function stores to in more than one place.
 //! - *The stack slot belongs to another function at the time of the readings.* So a value counts
 //!   only if nearly all of the thread's samples are in the frame that holds the slot
-//!   ([`SHARE_IN_FRAME`]): readings, like samples, come at any time at which the thread runs. With
+//!   (`SHARE_IN_FRAME`): readings, like samples, come at any time at which the thread runs. With
 //!   nine tenths of the samples in the frame, three readings all fall into the other tenth once in
 //!   a thousand times.
 //! - *The thread sleeps at the readings*, always in the same function, while samples are taken only
