@@ -3,6 +3,7 @@
 
 use iced_x86::{FlowControl, Instruction};
 use std::collections::{HashMap, HashSet};
+use sunder_x86::Control;
 
 /// A sequence of instructions that is entered only at its first and left only at its last.
 pub(crate) struct Block {
@@ -40,14 +41,7 @@ pub(crate) fn blocks(instructions: &[Instruction], last_calls: &HashSet<u64>) ->
         let last = firsts.get(n + 1).copied().unwrap_or(instructions.len());
         let end = &instructions[last - 1];
         let mut next = Vec::new();
-        let falls = !matches!(
-            end.flow_control(),
-            FlowControl::UnconditionalBranch
-                | FlowControl::IndirectBranch
-                | FlowControl::Return
-                | FlowControl::Exception
-        );
-        if falls && !last_calls.contains(&end.ip()) {
+        if Control::of(end).goes_on() && !last_calls.contains(&end.ip()) {
             next.extend(block_at(last));
         }
         next.extend(position.get(&jump_target(end)).and_then(|&t| block_at(t)));
@@ -65,10 +59,5 @@ fn ends_block(instruction: &Instruction) -> bool {
 
 /// The target of a direct jump; 0, which is no instruction's address, for all others.
 fn jump_target(instruction: &Instruction) -> u64 {
-    match instruction.flow_control() {
-        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
-            instruction.near_branch_target()
-        }
-        _ => 0,
-    }
+    Control::of(instruction).jump_target().unwrap_or(0)
 }

@@ -20,16 +20,13 @@ use crate::locals::{Local, Location};
 use crate::module::Debug;
 use crate::types::{Shape, TypeId};
 use crate::value::{NOWHERE, Origin, State, Touched, Value, gcd, unknown_of};
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
-    Register,
-};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 use std::collections::{HashMap, HashSet};
 use sunder_access::LinkAddress;
+use sunder_x86::{Action, Manual, Role};
 
-/// The registers that a call leaves alone (System V ABI): rbx, rsp, rbp, r12-15.
-const PRESERVED: [usize; 7] = [3, 4, 5, 12, 13, 14, 15];
 const RAX: usize = 0;
+const RCX: usize = 1;
 const RSP: usize = 4;
 const RBP: usize = 5;
 const RSI: usize = 6;
@@ -108,7 +105,7 @@ pub(crate) fn analyse(
         function,
         debug,
         limits,
-        factory: InstructionInfoFactory::new(),
+        manual: Manual::new(),
         answers: Answers::default(),
         returns: HashMap::new(),
         calls: HashMap::new(),
@@ -145,7 +142,7 @@ struct Analysis<'a> {
     function: &'a Function<'a>,
     debug: &'a mut Debug,
     limits: &'a mut Vec<String>,
-    factory: InstructionInfoFactory,
+    manual: Manual,
     answers: Answers,
     /// What called functions return, by their address.
     returns: HashMap<u64, Option<Value>>,
@@ -405,13 +402,11 @@ impl Analysis<'_> {
 
     /// What the explicit memory operand of `instruction` touches.
     fn touched(&mut self, instruction: &Instruction, state: &State) -> Option<Touched> {
-        if matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop) {
-            return None;
-        }
-        let address = (0..instruction.op_count()).find_map(|i| match instruction.op_kind(i) {
-            OpKind::Memory => Some(self.address(instruction, state)),
-            OpKind::MemoryESRDI => Some(state.registers[RDI]),
-            OpKind::MemorySegRSI => Some(state.registers[RSI]),
+        let does = self.manual.does(instruction);
+        let mut accesses = does.accesses().filter(|a| a.action != Action::Flush);
+        let address = accesses.find_map(|access| match (access.role, access.place.base) {
+            (Role::Operand, _) => Some(self.address(instruction, state)),
+            (Role::String, Some(base)) => Some(state.registers[usize::from(base.register)]),
             _ => None,
         })?;
         match address {
@@ -454,6 +449,18 @@ impl Analysis<'_> {
 
     /// The address that the memory operand means.
     fn address(&mut self, instruction: &Instruction, state: &State) -> Value {
+        let sum = self.sum(instruction, state);
+        match instruction.memory_segment() {
+            _ if instruction.is_ip_rel_memory_operand() => sum,
+            Register::FS => self.thread_local(sum),
+            Register::GS => Value::unknown(unknown_of(instruction.ip(), UNNAMED)),
+            _ => sum,
+        }
+    }
+
+    /// What the memory operand's registers and displacement add up to: also what `lea`
+    /// computes, for which segments do not count.
+    fn sum(&mut self, instruction: &Instruction, state: &State) -> Value {
         let ip = instruction.ip();
         let displacement = instruction.memory_displacement64();
         if instruction.is_ip_rel_memory_operand() {
@@ -470,8 +477,7 @@ impl Analysis<'_> {
         let index = part(instruction.memory_index()).times(scale, unknown);
         let base = part(instruction.memory_base()).plus(displacement as i64);
         match instruction.memory_segment() {
-            Register::FS => self.thread_local(base.add(index, unknown)),
-            Register::GS => Value::unknown(unknown),
+            Register::FS if instruction.mnemonic() != Mnemonic::Lea => base.add(index, unknown),
             _ => self.total(base, index, ip, state),
         }
     }

@@ -1,117 +1,108 @@
 //! What each instruction does to the values of registers and frame slots: the
-//! transfer functions of the data-flow analysis. Whatever is not followed here
-//! becomes unknown.
+//! transfer functions of the data-flow analysis, on the answers of [`sunder_x86`].
+//! Whatever is not followed here becomes unknown.
 
-use super::{Analysis, LOWEST_FIXED, PRESERVED, RAX, RBP, RSP, number};
+use super::{Analysis, LOWEST_FIXED, RAX, RBP, RCX, RSP, UNNAMED, number};
 use crate::answer::Storage;
 use crate::die::StaticLocation;
 use crate::value::{State, Value, join, unknown_of};
-use iced_x86::{ConditionCode, Instruction, Mnemonic, OpAccess, OpKind};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 use sunder_access::LinkAddress;
+use sunder_access::LinkAddress;
+use sunder_x86::register::KEPT_BY_CALLS;
+use sunder_x86::{
+    Access, Certainty, Control, Does, Part, Place, Reach, Rule, Source, Value as New, source,
+    step_of_stack, values,
+};
 
 impl Analysis<'_> {
     /// The effect of `instruction` on `state`.
     pub(super) fn execute(&mut self, instruction: &Instruction, state: &mut State) {
         let ip = instruction.ip();
-        match instruction.mnemonic() {
-            Mnemonic::Push | Mnemonic::Pop | Mnemonic::Leave => {
+        match (instruction.mnemonic(), Control::of(instruction)) {
+            (Mnemonic::Push | Mnemonic::Pop | Mnemonic::Leave, _) if is_plain(instruction) => {
                 return self.stack(instruction, state);
             }
-            Mnemonic::Call => return self.call(instruction, state),
-            // Sign extension in place.
-            Mnemonic::Cdqe => return,
-            Mnemonic::Mov if instruction.op_kind(0) == OpKind::Memory => {
+            (_, Control::Call(_) | Control::CallThrough) => return self.call(instruction, state),
+            (Mnemonic::Mov, _) if instruction.op_kind(0) == OpKind::Memory => {
                 return self.store(instruction, state);
             }
             _ => {}
         }
-        let destination = match instruction.op_kind(0) {
-            OpKind::Register if instruction.op_count() > 0 => Some(instruction.op0_register()),
-            _ => None,
-        };
-        let written = destination
-            .filter(|d| d.is_gpr64() || d.is_gpr32())
-            .and_then(|d| Some((number(d)?, d.is_gpr64())))
-            .and_then(|(r, wide)| Some((r, wide, self.result(instruction, r, state)?)));
-        self.forget(instruction, state);
-        match written {
-            // Half a pointer is no pointer; numbers are taken not to overflow,
-            // which C forbids for signed ones.
-            // Where `alloca` leaves the stack pointer is not known.
-            Some((RSP, _, Value::Inside(_))) => state.set_unknown(RSP, ip),
-            Some((r, wide, value)) if wide || !value.is_pointer() || self.function.fixed => {
-                state.registers[r] = value;
+        let does = self.manual.does(instruction);
+        let written = values(instruction, &does).map(|value| {
+            let value = value?;
+            let new = self.result(instruction, &value, state)?;
+            Some((usize::from(value.register), value.bits == 64, new))
+        });
+        self.forget(instruction, &does, state);
+        for written in written.into_iter().flatten() {
+            match written {
+                // Half a pointer is no pointer; numbers are taken not to overflow,
+                // which C forbids for signed ones.
+                // Where `alloca` leaves the stack pointer is not known.
+                (RSP, _, Value::Inside(_)) => state.set_unknown(RSP, ip),
+                (r, wide, value) if wide || !value.is_pointer() || self.function.fixed => {
+                    state.registers[r] = value;
+                }
+                (r, ..) => state.set_unknown(r, ip),
             }
-            Some((r, ..)) => state.set_unknown(r, ip),
-            None => {}
         }
     }
 
-    /// What `instruction` writes to its first operand, register `r`; `None` if
-    /// that is not followed.
-    fn result(&mut self, instruction: &Instruction, r: usize, state: &State) -> Option<Value> {
+    /// The new value of a register; `None` if it is not followed. Bits that are cut off, and
+    /// signs that are lost, do not count: numbers are taken not to overflow.
+    fn result(&mut self, instruction: &Instruction, new: &New, state: &State) -> Option<Value> {
         let ip = instruction.ip();
+        let r = usize::from(new.register);
         let before = state.registers[r];
+        let own = Source::Register(new.register);
         let unknown = unknown_of(ip, r);
-        Some(match instruction.mnemonic() {
-            Mnemonic::Mov | Mnemonic::Movsxd => self.source(instruction, 1, state)?,
-            Mnemonic::Lea => self.address(instruction, state),
-            Mnemonic::Add => {
-                let other = self
-                    .source(instruction, 1, state)
-                    .unwrap_or(Value::unknown(unknown));
-                self.total(before, other, ip, state)
+        Some(match new.rule {
+            Rule::Copy(from) | Rule::Signed(from, 32) => self.value(instruction, from, state)?,
+            Rule::Address { .. } => self.sum(instruction, state),
+            Rule::Add(a, b) => {
+                let a = self.value(instruction, a, state);
+                let b = self.value(instruction, b, state);
+                let or_unknown = |value: Option<Value>| value.unwrap_or(Value::unknown(unknown));
+                self.total(or_unknown(a), or_unknown(b), ip, state)
             }
-            Mnemonic::Sub => {
+            Rule::Minus(a, b) if a == own => {
                 let other = self
-                    .source(instruction, 1, state)
+                    .value(instruction, b, state)
                     .unwrap_or(Value::unknown(unknown));
                 self.total(before, other.times(-1, unknown), ip, state)
             }
-            Mnemonic::Inc => before.plus(1),
-            Mnemonic::Dec => before.plus(-1),
-            Mnemonic::Shl if is_immediate(instruction.op_kind(1)) => before.times(
-                1i64.checked_shl(instruction.immediate(1) as u32 & 63)?,
+            Rule::Left(a, by) if a == own => before.times(1i64.checked_shl(by)?, unknown),
+            Rule::Times(a, Source::Constant(by)) => {
+                let other = self
+                    .value(instruction, a, state)
+                    .unwrap_or(Value::unknown(unknown));
+                other.times(by as i64, unknown)
+            }
+            Rule::Either(a, b) => join(
+                self.value(instruction, a, state)?,
+                self.value(instruction, b, state)?,
                 unknown,
             ),
-            Mnemonic::Imul if instruction.op_count() == 3 => {
-                let by = instruction.immediate(2) as i64;
-                let other = self
-                    .source(instruction, 1, state)
-                    .unwrap_or(Value::unknown(unknown));
-                other.times(by, unknown)
-            }
-            Mnemonic::Xor
-                if instruction.op1_kind() == OpKind::Register
-                    && instruction.op0_register() == instruction.op1_register() =>
-            {
-                Value::constant(0)
-            }
-            // Of the conditional instructions only `cmov` writes 32 or 64 bits.
-            _ if instruction.condition_code() != ConditionCode::None => {
-                join(before, self.source(instruction, 1, state)?, unknown)
-            }
             _ => return None,
         })
     }
 
     /// The value of operand `i`; `None` if nothing is known of it.
     fn source(&mut self, instruction: &Instruction, i: u32, state: &State) -> Option<Value> {
-        let kind = instruction.op_kind(i);
-        match kind {
-            OpKind::Register => {
-                let register = instruction.op_register(i);
-                let wide = register.is_gpr64() || register.is_gpr32();
-                number(register)
-                    .filter(|_| wide)
-                    .map(|r| state.registers[r])
-            }
-            OpKind::Memory if instruction.memory_size().size() == 8 => {
+        self.value(instruction, source(instruction, i)?, state)
+    }
+
+    /// What a new value follows from; `None` if nothing is known of it.
+    fn value(&mut self, instruction: &Instruction, from: Source, state: &State) -> Option<Value> {
+        match from {
+            Source::Register(r) => Some(state.registers[usize::from(r)]),
+            Source::Memory if instruction.memory_size().size() == 8 => {
                 let address = self.address(instruction, state);
                 self.load(address, instruction.ip(), state)
             }
-            _ if is_immediate(kind) => {
-                let value = instruction.immediate(i);
+            Source::Constant(value) => {
                 // `mov edi, offset counters` in code at a fixed address.
                 let address = self.function.fixed && value as i64 >= LOWEST_FIXED;
                 let found = address
@@ -119,7 +110,7 @@ impl Analysis<'_> {
                     .flatten();
                 Some(found.unwrap_or(Value::constant(value as i64)))
             }
-            _ => None,
+            Source::Memory | Source::Unknown => None,
         }
     }
 
@@ -150,7 +141,7 @@ impl Analysis<'_> {
 
     fn call(&mut self, instruction: &Instruction, state: &mut State) {
         self.note_call(instruction, state);
-        for r in (0..16).filter(|r| !PRESERVED.contains(r)) {
+        for r in (0..16).filter(|r| KEPT_BY_CALLS >> r & 1 == 0) {
             state.set_unknown(r, instruction.ip());
         }
         if let Some(target) = self.call_target(instruction) {
@@ -220,26 +211,50 @@ impl Analysis<'_> {
     }
 
     /// What `instruction` writes is no longer known.
-    fn forget(&mut self, instruction: &Instruction, state: &mut State) {
-        let info = self.factory.info(instruction);
-        let written: Vec<usize> = info
-            .used_registers()
-            .iter()
-            .filter(|r| writes(r.access()))
-            .filter_map(|r| number(r.register()))
-            .collect();
-        let stores = info.used_memory().iter().any(|m| writes(m.access()));
-        let explicit =
-            (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory);
-        if stores
-            && explicit
-            && let Value::Frame(at) = self.address(instruction, state)
-        {
-            state.put(at, instruction.memory_size().size() as i64, None);
+    fn forget(&mut self, instruction: &Instruction, does: &Does, state: &mut State) {
+        let ip = instruction.ip();
+        for access in does.accesses().filter(|access| access.action.writes()) {
+            if let Value::Frame(at) = address(&access.place, ip, state) {
+                state.put(at, width(access, state), None);
+            }
         }
-        for r in written {
-            state.set_unknown(r, instruction.ip());
+        for r in (0..16).filter(|r| does.registers.written >> r & 1 != 0) {
+            state.set_unknown(r, ip);
         }
+    }
+}
+
+/// The address of an access, as far as the frame goes.
+fn address(place: &Place, ip: u64, state: &State) -> Value {
+    let unknown = unknown_of(ip, UNNAMED);
+    if place.segment.is_some() || place.reach != Reach::There {
+        return Value::unknown(unknown);
+    }
+    let part = |part: Part| state.registers[usize::from(part.register)];
+    let base = place.base.map_or(Value::constant(0), part);
+    let index = place.index.map_or(Value::constant(0), |index| {
+        part(index.part).times(index.scale.into(), unknown)
+    });
+    base.plus(place.displacement as i64).add(index, unknown)
+}
+
+/// Bytes that a store may change: of a repeated one as many as its count says, or all that
+/// follow.
+fn width(access: &Access, state: &State) -> i64 {
+    let one = i64::from(access.width);
+    match (access.certainty, state.registers[RCX]) {
+        (Certainty::Counted, Value::Number(n)) if n.is_constant() => one.saturating_mul(n.plus),
+        (Certainty::Counted, _) => i64::MAX,
+        _ => one,
+    }
+}
+
+/// Whether it pushes or pops 8 bytes, of a register or another source, or is the usual `leave`.
+fn is_plain(instruction: &Instruction) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Push => step_of_stack(instruction) == Some(-8),
+        Mnemonic::Pop => instruction.op0_register().is_gpr64(),
+        _ => instruction.code() == Code::Leaveq,
     }
 }
 
@@ -252,23 +267,4 @@ fn pop(state: &mut State, r: usize, top: Value, ip: u64) {
         Some(value) => state.registers[r] = value,
         None => state.set_unknown(r, ip),
     }
-}
-
-fn writes(access: OpAccess) -> bool {
-    matches!(
-        access,
-        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-    )
-}
-
-fn is_immediate(kind: OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::Immediate8
-            | OpKind::Immediate8to32
-            | OpKind::Immediate8to64
-            | OpKind::Immediate32
-            | OpKind::Immediate32to64
-            | OpKind::Immediate64
-    )
 }
