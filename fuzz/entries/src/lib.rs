@@ -4,6 +4,7 @@
 //! tests. Any error of a reader is right; only a panic, a hang or a wrong answer is not.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod code;
 mod file;
 mod input;

@@ -6,8 +6,10 @@
 
 mod generate;
 
+use crate::answer;
 use crate::input::Input;
 use crate::machine::{Flags, Machine, Stop, decode, fill};
+use core::cell::RefCell;
 use generate::{
     CACHE, END, FUNCTIONS, GROUP, GROUP_BYTES, INNER, PAGE, POOL, Program, TEXT, UNDERLAY, list,
     machine, program,
@@ -18,6 +20,7 @@ use sunder_rewrite::{
     Block, Condition, Frame, Memory, MovedPage, Registers, Request, Rule, Seen, more_targets,
     return_slot, specialise,
 };
+use sunder_x86::Manual;
 
 /// The most instructions that are executed.
 const MOST_STEPS: usize = 4000;
@@ -130,6 +133,7 @@ fn is_ours(at: u64) -> bool {
 fn run_as_it_is(program: &Program, mut machine: Machine) -> Option<Ended> {
     let mut calls = vec![END];
     let mut unknown = 0;
+    let mut manual = Manual::new();
     for _ in 0..MOST_STEPS {
         if machine.ip == END {
             return Some(Ended { machine, unknown });
@@ -139,11 +143,16 @@ fn run_as_it_is(program: &Program, mut machine: Machine) -> Option<Ended> {
             return None;
         }
         unknown &= !i.rflags_modified();
+        let touched = RefCell::new(Vec::new());
         let allowed = |at: u64, width: u64| {
+            touched.borrow_mut().push((at, width));
             let last = at.checked_add(width);
             last.is_some_and(|last| !is_ours(at) && !is_ours(last) && !(TEXT..CACHE).contains(&at))
         };
+        let before = (machine.general, machine.flags);
         machine.execute(&i, &allowed).ok()?;
+        let touched = touched.borrow();
+        answer::check(&mut manual, &i, (&before.0, before.1), &machine, &touched);
         match i.flow_control() {
             FlowControl::Call => calls.push(i.next_ip()),
             FlowControl::IndirectCall => {

@@ -405,7 +405,10 @@ impl Analysis<'_> {
         let does = self.manual.does(instruction);
         let mut accesses = does.accesses().filter(|a| a.action != Action::Flush);
         let address = accesses.find_map(|access| match (access.role, access.place.base) {
-            (Role::Operand, _) => Some(self.address(instruction, state)),
+            (Role::Operand, _) => {
+                let sum = self.sum(instruction, access.place.displacement, state);
+                Some(self.in_segment(instruction, sum))
+            }
             (Role::String, Some(base)) => Some(state.registers[usize::from(base.register)]),
             _ => None,
         })?;
@@ -449,7 +452,12 @@ impl Analysis<'_> {
 
     /// The address that the memory operand means.
     fn address(&mut self, instruction: &Instruction, state: &State) -> Value {
-        let sum = self.sum(instruction, state);
+        let sum = self.sum(instruction, instruction.memory_displacement64(), state);
+        self.in_segment(instruction, sum)
+    }
+
+    /// The same for a sum of registers and displacement.
+    fn in_segment(&mut self, instruction: &Instruction, sum: Value) -> Value {
         match instruction.memory_segment() {
             _ if instruction.is_ip_rel_memory_operand() => sum,
             Register::FS => self.thread_local(sum),
@@ -458,22 +466,23 @@ impl Analysis<'_> {
         }
     }
 
-    /// What the memory operand's registers and displacement add up to: also what `lea`
+    /// What the memory operand's registers and the displacement add up to: also what `lea`
     /// computes, for which segments do not count.
-    fn sum(&mut self, instruction: &Instruction, state: &State) -> Value {
+    fn sum(&mut self, instruction: &Instruction, displacement: u64, state: &State) -> Value {
         let ip = instruction.ip();
-        let displacement = instruction.memory_displacement64();
         if instruction.is_ip_rel_memory_operand() {
             let address = instruction.ip_rel_memory_address();
             let found = self.variable(StaticLocation::Address(address), address);
             return found.unwrap_or(Value::constant(address as i64));
         }
+        let unknown = unknown_of(ip, UNNAMED);
         let part = |register: Register| match number(register) {
+            // `xlatb` adds the lowest byte.
+            Some(_) if register.is_gpr8() => Value::unknown(unknown),
             Some(r) => state.registers[r],
             None => Value::constant(0),
         };
         let scale = i64::from(instruction.memory_index_scale());
-        let unknown = unknown_of(ip, UNNAMED);
         let index = part(instruction.memory_index()).times(scale, unknown);
         let base = part(instruction.memory_base()).plus(displacement as i64);
         match instruction.memory_segment() {

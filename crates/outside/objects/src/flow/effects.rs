@@ -60,7 +60,7 @@ impl Analysis<'_> {
         let unknown = unknown_of(ip, r);
         Some(match new.rule {
             Rule::Copy(from) | Rule::Signed(from, 32) => self.value(instruction, from, state)?,
-            Rule::Address { .. } => self.sum(instruction, state),
+            Rule::Address { displacement, .. } => self.sum(instruction, displacement, state),
             Rule::Add(a, b) => {
                 let a = self.value(instruction, a, state);
                 let b = self.value(instruction, b, state);
