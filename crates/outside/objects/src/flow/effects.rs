@@ -8,7 +8,6 @@ use crate::die::StaticLocation;
 use crate::value::{State, Value, join, unknown_of};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 use sunder_access::LinkAddress;
-use sunder_access::LinkAddress;
 use sunder_x86::register::KEPT_BY_CALLS;
 use sunder_x86::{
     Access, Certainty, Control, Does, Part, Place, Reach, Rule, Source, Value as New, source,
