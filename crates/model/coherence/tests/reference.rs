@@ -162,11 +162,11 @@ fn compare(config: Config, steps: &[Step], check_each: bool) {
 
     let mut misses = result.into_observer().0;
     misses.sort_by_key(|miss| (miss.tag, miss.line));
-    let told: Vec<_> = misses
+    let reported: Vec<_> = misses
         .iter()
         .map(|m| (m.tag, m.line.0, m.node, m.kind, m.write, m.source, m.end))
         .collect();
-    assert_eq!(told, expected.misses);
+    assert_eq!(reported, expected.misses);
 }
 
 proptest! {

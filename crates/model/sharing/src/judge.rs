@@ -8,7 +8,7 @@ use crate::hash::Map;
 use crate::input::{Burst, Sample};
 use crate::line::{Line, Scale};
 use crate::near::Near;
-use crate::once::Once;
+use crate::once::SingleTouches;
 use crate::running::Running;
 use crate::stretch::{ANY_CPU, Class};
 use crate::suspect::{self, Suspect};
@@ -64,7 +64,7 @@ pub struct Judge {
     config: Config,
     pub(crate) scale: Scale,
     pub(crate) lines: Map<Address, Box<Line>>,
-    once: Once,
+    singles: SingleTouches,
     near: Near,
     threads: Map<ThreadId, ThreadTime>,
     running: Running,
@@ -90,7 +90,7 @@ impl Judge {
                 origin: Time(0),
             },
             lines: Map::default(),
-            once: Once::default(),
+            singles: SingleTouches::default(),
             near: Near::default(),
             threads: Map::default(),
             running: Running::default(),
@@ -194,7 +194,7 @@ impl Judge {
                 .iter()
                 .filter_map(|a| Some((*a, self.footprint(base, a)?)))
                 .collect();
-            let first = self.once.take(base);
+            let first = self.singles.take(base);
             self.line(base, burst.started);
             let scale = self.scale;
             if let Some(line) = self.lines.get_mut(&base) {
@@ -213,7 +213,7 @@ impl Judge {
     /// one from before `at` that comes later is dropped if the line is still known.
     pub fn retire(&mut self, span: Span, at: Time, owner: u64) {
         let granule = self.config.granule();
-        let known = self.lines.len() + self.once.len();
+        let known = self.lines.len() + self.singles.len();
         let is_small = span.len / granule.bytes() <= known as u64;
         let bases: Vec<Address> = if is_small {
             granule.bases(span).collect()
@@ -221,7 +221,8 @@ impl Judge {
             let inside = |base: &&Address| span.overlaps(Span::new(**base, granule.bytes()));
             self.lines.keys().filter(inside).copied().collect()
         };
-        self.once.retire(span, is_small.then_some(bases.as_slice()));
+        self.singles
+            .retire(span, is_small.then_some(bases.as_slice()));
         for base in bases {
             self.retire_in_line(base, span, at, owner);
         }
@@ -483,8 +484,8 @@ impl Judge {
             let wanted = touch.class == Class::Timed;
             return Ok(if wanted { line.serial } else { 0 });
         }
-        let Some(first) = self.once.take(base) else {
-            self.once.put(base, *touch);
+        let Some(first) = self.singles.take(base) else {
+            self.singles.put(base, *touch);
             return Ok(0);
         };
         self.line(base, Time(first.time));

@@ -12,12 +12,12 @@ const GENERATION: usize = 1 << 15;
 
 /// The first touches, by line.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Once {
+pub(crate) struct SingleTouches {
     young: Map<Address, Touch>,
     old: Map<Address, Touch>,
 }
 
-impl Once {
+impl SingleTouches {
     /// Remembers the first touch of a line.
     pub fn put(&mut self, line: Address, touch: Touch) {
         if self.young.len() >= GENERATION {
@@ -86,29 +86,29 @@ mod tests {
 
     #[test]
     fn the_latest_generation_is_kept_and_no_more_than_two() {
-        let mut once = Once::default();
+        let mut singles = SingleTouches::default();
         for i in 0..10 * GENERATION as u64 {
-            once.put(Address(i * 64), touch(0));
-            assert!(once.len() <= 2 * GENERATION);
+            singles.put(Address(i * 64), touch(0));
+            assert!(singles.len() <= 2 * GENERATION);
         }
-        assert!(once.take(Address(0)).is_none());
+        assert!(singles.take(Address(0)).is_none());
         let latest = Address((9 * GENERATION as u64) * 64);
-        assert!(once.take(latest).is_some());
-        assert!(once.take(latest).is_none(), "it is taken out");
+        assert!(singles.take(latest).is_some());
+        assert!(singles.take(latest).is_none(), "it is taken out");
     }
 
     #[test]
     fn only_touches_of_the_retired_bytes_go() {
         for named in [false, true] {
-            let mut once = Once::default();
-            once.put(Address(0), touch(0));
-            once.put(Address(64), touch(32));
+            let mut singles = SingleTouches::default();
+            singles.put(Address(0), touch(0));
+            singles.put(Address(64), touch(32));
             let bases = [Address(0), Address(64)];
             // Bytes 4 to 95. The second touch begins at byte 96.
             let span = Span::new(Address(4), 92);
-            once.retire(span, named.then_some(&bases[..]));
-            assert!(once.take(Address(0)).is_none());
-            assert!(once.take(Address(64)).is_some());
+            singles.retire(span, named.then_some(&bases[..]));
+            assert!(singles.take(Address(0)).is_none());
+            assert!(singles.take(Address(64)).is_some());
         }
     }
 }

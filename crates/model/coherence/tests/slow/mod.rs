@@ -34,13 +34,13 @@ struct Lifetime {
 }
 
 /// A reported miss: tag, line, node, kind, write, source, end.
-pub type Told = (u32, u64, u32, MissKind, bool, Source, End);
+pub type ReportedMiss = (u32, u64, u32, MissKind, bool, Source, End);
 
 /// The results of the model.
 pub struct Found {
     pub nodes: Vec<Counts>,
     pub lines: Vec<(u64, u32, Counts)>,
-    pub misses: Vec<Told>,
+    pub misses: Vec<ReportedMiss>,
     pub hits: u64,
 }
 
