@@ -1,70 +1,125 @@
 //! Builds what goes into other programs and leaves it where it is included: the
-//! runtime, the live heap and the emulator's plugin, which are loaded (`lib.rs`),
-//! and the runtime of instrumented programs, which is linked (by `sunder-record`). So one `cargo run`
-//! yields one self-contained program.
+//! libraries that are loaded or injected (`lib.rs`), and the runtime of instrumented
+//! programs, which is linked (by `sunder-record`). So one `cargo run` yields one
+//! self-contained program.
 //!
-//! The nested builds have folders of their own beside those of the outer build's profiles,
-//! which all of these share, as lints and tests do: what is built is the same for all.
-//! With the outer build's they would wait forever for the lock that its cargo holds.
+//! Cargo builds the guests of one profile in one go and in parallel, in a folder beside those
+//! of the outer build's profiles. All profiles, lints and tests share that folder: what is built
+//! is the same for all. In the outer build's folder the nested cargo would wait forever for
+//! the lock that the outer one holds.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::{env, process::Command};
+use std::{env, fs, process::Command};
+
+/// A library of ours inside somebody else's program.
+struct Guest {
+    package: &'static str,
+    file: &'static str,
+    /// The environment variable that names a library that was built before.
+    variable: &'static str,
+    profile: &'static str,
+}
+
+/// Each crate optimized for itself.
+const PLAIN: &str = "guest";
+
+/// All crates of a guest optimized together, with the standard library.
+const WHOLE: &str = "guest-lto";
+
+const GUESTS: &[Guest] = &[
+    Guest {
+        package: "sunder-runtime",
+        file: "libsunder_runtime.so",
+        variable: "SUNDER_RUNTIME",
+        profile: PLAIN,
+    },
+    Guest {
+        package: "sunder-heap",
+        file: "libsunder_heap.so",
+        variable: "SUNDER_HEAP_LIBRARY",
+        // Its fast paths are called once for each allocation.
+        profile: WHOLE,
+    },
+    Guest {
+        package: "sunder-tracer",
+        file: TRACER,
+        variable: "SUNDER_TRACER",
+        profile: PLAIN,
+    },
+    Guest {
+        package: "sunder-emulator",
+        file: "libsunder_emulator.so",
+        variable: "SUNDER_EMULATOR",
+        profile: PLAIN,
+    },
+    Guest {
+        package: "sunder-announce",
+        file: "libsunder_announce.so",
+        variable: "SUNDER_ANNOUNCE",
+        profile: PLAIN,
+    },
+    Guest {
+        package: "sunder-isolate",
+        file: "libsunder_isolate.so",
+        variable: "SUNDER_ISOLATION",
+        // Its worker may call nothing that lies outside of the library: what is inlined
+        // needs no call (crates/cli/tests/isolate_handler.rs).
+        profile: WHOLE,
+    },
+    Guest {
+        package: "sunder-remap",
+        file: "libsunder_remap.so",
+        variable: "SUNDER_REMAP_LIBRARY",
+        profile: PLAIN,
+    },
+];
+
+const TRACER: &str = "libsunder_tracer.a";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let crates = here
+    let workspace = here
         .ancestors()
-        .nth(2)
-        .expect("the crate lies in crates/outside/");
-    let inside = crates.join("inside");
-    let shared = shared(&out);
-    for part in [
-        "inside/runtime",
-        "between/wire",
-        "model/access",
-        "inside/heap",
-        "model/placement",
-        "between/trace",
-        "inside/recorder",
-        "inside/tracer",
-        "inside/emulator",
-        "inside/announce",
-        "inside/isolate",
-        "model/transaction",
-        "inside/remap",
-        "inside/hooks",
-        "inside/guest",
-    ] {
-        println!("cargo::rerun-if-changed={}", crates.join(part).display());
-    }
-    for (name, file, variable) in [
-        ("runtime", "libsunder_runtime.so", "SUNDER_RUNTIME"),
-        ("heap", "libsunder_heap.so", "SUNDER_HEAP_LIBRARY"),
-        ("tracer", "libsunder_tracer.a", "SUNDER_TRACER"),
-        ("emulator", "libsunder_emulator.so", "SUNDER_EMULATOR"),
-        ("announce", "libsunder_announce.so", "SUNDER_ANNOUNCE"),
-        ("isolate", "libsunder_isolate.so", "SUNDER_ISOLATION"),
-        ("remap", "libsunder_remap.so", "SUNDER_REMAP_LIBRARY"),
-    ] {
-        let library = ready(variable).unwrap_or_else(|| {
-            // One folder: what several of them need is built once.
-            let target = shared.join("nested");
-            run(&mut nested(&inside.join(name), &target));
-            target.join("release").join(file)
-        });
-        if name == "tracer" {
-            let exports = inside.join("tracer/exports.txt");
-            one_object(&library, &exports, &out.join("sunder_tracer.o"));
-            continue;
+        .nth(3)
+        .expect("it lies in crates/outside/guests");
+    let target = shared(&out).join("guests");
+
+    for profile in [PLAIN, WHOLE] {
+        let missing: Vec<&Guest> = GUESTS
+            .iter()
+            .filter(|guest| guest.profile == profile && ready(guest.variable).is_none())
+            .collect();
+        if !missing.is_empty() {
+            let mut cargo = nested(workspace, &target, profile);
+            for guest in missing {
+                cargo.args(["-p", guest.package]);
+            }
+            run(&mut cargo);
         }
-        copy(&library, &out.join(file));
     }
+    for guest in GUESTS {
+        let library = ready(guest.variable).unwrap_or_else(|| {
+            let library = target.join(guest.profile).join(guest.file);
+            rerun_with_sources(workspace, &library);
+            library
+        });
+        if guest.file == TRACER {
+            let exports = workspace.join("crates/inside/tracer/exports.txt");
+            println!("cargo::rerun-if-changed={}", exports.display());
+            one_object(&library, &exports, &out.join("sunder_tracer.o"));
+        } else {
+            copy(&library, &out.join(guest.file));
+        }
+    }
+
     let injected = ready("SUNDER_INJECTED_LIBRARY").unwrap_or_else(|| {
-        let target = shared.join("injected");
         let machine = env::var("TARGET").expect("cargo sets TARGET");
-        run(&mut injected(&inside.join("remap"), &target, &machine));
-        target.join(machine).join("release/libsunder_remap.so")
+        run(&mut injected(workspace, &target, &machine));
+        let library = target.join(machine).join("injected/libsunder_remap.so");
+        rerun_with_sources(workspace, &library);
+        library
     });
     copy(&injected, &out.join("libsunder_injected.so"));
 }
@@ -83,15 +138,36 @@ fn ready(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from)
 }
 
+/// Has cargo run this script again if a file changes from which `library` was made, and not
+/// if another one does: after each run the whole program is compiled again. The files are
+/// those that cargo lists beside the library, and the manifests of their crates.
+fn rerun_with_sources(workspace: &Path, library: &Path) {
+    let list = library.with_extension("d");
+    let text = fs::read_to_string(&list)
+        .unwrap_or_else(|e| panic!("cannot read the list of sources {}: {e}", list.display()));
+    let (_, sources) = text.split_once(": ").expect("`library: source source ...`");
+    let mut changed = BTreeSet::from([workspace.join("Cargo.toml"), workspace.join("Cargo.lock")]);
+    // A space within a path is escaped, one between paths is not.
+    for source in sources.trim_end().replace("\\ ", "\0").split(' ') {
+        let source = PathBuf::from(source.replace('\0', " "));
+        let manifests = source.ancestors().map(|folder| folder.join("Cargo.toml"));
+        changed.extend(manifests.into_iter().find(|manifest| manifest.exists()));
+        changed.insert(source);
+    }
+    for file in changed {
+        println!("cargo::rerun-if-changed={}", file.display());
+    }
+}
+
 fn copy(library: &Path, to: &Path) {
-    std::fs::copy(library, to)
+    fs::copy(library, to)
         .unwrap_or_else(|e| panic!("cannot copy the library {}: {e}", library.display()));
 }
 
 /// Makes one object of the archive, in which only what programs are to use is
 /// visible: they may have another Zstandard or Rust library of their own.
 fn one_object(archive: &Path, exports: &Path, to: &Path) {
-    let list = std::fs::read_to_string(exports).expect("the list of exports can be read");
+    let list = fs::read_to_string(exports).expect("the list of exports can be read");
     let whole = to.with_extension("whole.o");
     let mut ld = Command::new("ld");
     // Groups are dissolved: a linker takes one of several of the same name, and ours
@@ -108,7 +184,7 @@ fn one_object(archive: &Path, exports: &Path, to: &Path) {
         .arg("--keep-global-symbols")
         .arg(exports);
     run(objcopy.arg(&whole).arg(to));
-    let _ = std::fs::remove_file(whole);
+    let _ = fs::remove_file(whole);
 }
 
 fn run(command: &mut Command) {
@@ -121,30 +197,24 @@ fn run(command: &mut Command) {
 /// What the tool writes into the memory of a running program, where every page of it counts:
 /// without the standard library, and without what serves to unwind, since nobody there
 /// could find it.
-fn injected(folder: &Path, target: &Path, machine: &str) -> Command {
-    let mut cargo = nested(folder, target);
+fn injected(workspace: &Path, target: &Path, machine: &str) -> Command {
+    let mut cargo = nested(workspace, target, "injected");
     cargo
-        .arg("--no-default-features")
+        .args(["-p", "sunder-remap", "--no-default-features"])
         // With a target named, flags are not for build scripts, which unwind.
         .args(["--target", machine])
-        .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
         .env("RUSTFLAGS", "-C force-unwind-tables=no");
     cargo
 }
 
-/// The build of what lies in `folder`.
-fn nested(folder: &Path, target: &Path) -> Command {
+/// A build with a profile of the workspace.
+fn nested(workspace: &Path, target: &Path, profile: &str) -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"));
     cargo
-        .args(["build", "--release", "--manifest-path"])
-        .arg(folder.join("Cargo.toml"))
+        .args(["build", "--profile", profile, "--manifest-path"])
+        .arg(workspace.join("Cargo.toml"))
         .arg("--target-dir")
-        .arg(target)
-        // It travels inside the program and into others' memory.
-        .env("CARGO_PROFILE_RELEASE_STRIP", "true")
-        // The fast paths of an allocator are worth one unit.
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
-        .env("CARGO_PROFILE_RELEASE_LTO", "fat");
+        .arg(target);
     // Flags meant for the outer build (sanitizers, coverage, clippy's wrapper)
     // must not reach code that is loaded into other people's programs.
     for inherited in [

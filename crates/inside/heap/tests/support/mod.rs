@@ -4,26 +4,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 
-/// The library, built once for each run of the tests, in a target folder of
-/// its own (the outer cargo holds the lock of the usual one).
+/// The library, built once for each run of the tests, in the folder in which
+/// `crates/cli/build.rs` builds guests (the outer cargo holds the lock of the usual one).
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("heap-library");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("guests");
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--release", "--quiet", "--manifest-path"])
+            // In tests a check for overflow is worth more than speed.
+            .args(["build", "--profile", "guest-checked", "--quiet"])
+            .arg("--manifest-path")
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .arg("--target-dir")
             .arg(&target)
-            // In tests a debug assertion is worth more than speed.
-            .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true")
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .env_remove("CARGO_BUILD_TARGET")
             .status()
             .expect("cargo runs");
         assert!(status.success(), "the library does not build");
-        target.join("release/libsunder_heap.so")
+        target.join("guest-checked/libsunder_heap.so")
     })
 }
 

@@ -12,14 +12,15 @@ pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// The library, built once for each run of the tests, in a target folder of
-/// its own (the outer cargo holds the lock of the usual one).
+/// The library as it goes into programs, built once for each run of the tests, in the folder
+/// in which `crates/cli/build.rs` builds it too (the outer cargo holds the lock of the usual
+/// one).
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = folder().join("runtime-library");
+        let target = folder().with_file_name("guests");
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--release", "--quiet", "--manifest-path"])
+            .args(["build", "--profile", "guest", "--quiet", "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .arg("--target-dir")
             .arg(&target)
@@ -29,7 +30,7 @@ pub fn library() -> &'static Path {
             .status()
             .expect("cargo runs");
         assert!(status.success(), "the library does not build");
-        target.join("release/libsunder_runtime.so")
+        target.join("guest/libsunder_runtime.so")
     })
 }
 
