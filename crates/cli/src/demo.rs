@@ -1,10 +1,11 @@
 //! `sunder demo`: compiles and runs a small program with false sharing, shows
-//! the report, runs the fixed variant, and prints both times.
+//! the report, runs the fixed variant in turns with it, and prints both times.
 
 use crate::args::{Demo, TellOptions};
 use crate::output::{Output, note};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
+use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,8 +13,11 @@ use sunder_live::Observation;
 
 const SOURCE: &str = include_str!("../../../workloads/demo/demo.c");
 
-/// Runs of each variant; the fastest counts.
-const RUNS: u32 = 3;
+/// The most pairs of runs, one of each variant.
+const PAIRS: usize = 15;
+
+/// No pair begins that would end later than this after the first one began.
+const TIMING: Duration = Duration::from_secs(4);
 
 /// Runs the command; the value is the status to exit with.
 ///
@@ -59,14 +63,7 @@ pub fn run(options: &Demo) -> Result<u8> {
     };
     Output::new(&tell, true)?.write(&findings);
     println!("\nRunning it and its fixed variant (-DFIXED=1 aligns each struct to a line) …");
-    let before = fastest(&shared, &threads)?;
-    let after = fastest(&fixed, &threads)?;
-    println!(
-        "\n  with false sharing  {:7.1} ms\n  fixed               {:7.1} ms   {:.1} times as fast",
-        before.as_secs_f64() * 1e3,
-        after.as_secs_f64() * 1e3,
-        before.as_secs_f64() / after.as_secs_f64().max(1e-9)
-    );
+    print!("\n{}", in_turns(&shared, &fixed, &threads)?);
     if let Some(folder) = &options.keep {
         println!("\nSources and programs are in {}.", folder.display());
     }
@@ -101,19 +98,168 @@ fn compile(source: &Path, program: &Path, flags: &[&str]) -> Result<PathBuf> {
     Ok(program.to_owned())
 }
 
-fn fastest(program: &Path, threads: &str) -> Result<Duration> {
-    let mut best = Duration::MAX;
-    for _ in 0..RUNS {
-        let start = Instant::now();
-        let status = Command::new(program)
-            .arg(threads)
-            .stdout(Stdio::null())
-            .status()
-            .with_context(|| format!("cannot run {}", program.display()))?;
-        if !status.success() {
-            bail!("{} failed: {status}", program.display());
-        }
-        best = best.min(start.elapsed());
+/// Runs both variants in turns, so that whatever else the machine does meets both alike.
+fn in_turns(shared: &Path, fixed: &Path, threads: &str) -> Result<Timings> {
+    let mut timings = Timings::default();
+    let start = Instant::now();
+    while timings.another(start.elapsed()) {
+        let pair = [time(shared, threads)?, time(fixed, threads)?];
+        timings.pairs.push(pair);
     }
-    Ok(best)
+    Ok(timings)
+}
+
+fn time(program: &Path, threads: &str) -> Result<Duration> {
+    let start = Instant::now();
+    let status = Command::new(program)
+        .arg(threads)
+        .stdout(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    if !status.success() {
+        bail!("{} failed: {status}", program.display());
+    }
+    Ok(start.elapsed())
+}
+
+/// How long the variant with false sharing and the fixed one took, pair by pair.
+#[derive(Default)]
+struct Timings {
+    pairs: Vec<[Duration; 2]>,
+}
+
+impl Timings {
+    /// Whether there is time for another pair after these, which took `elapsed`. There is
+    /// always one pair.
+    fn another(&self, elapsed: Duration) -> bool {
+        let longest = self.pairs.iter().map(|[shared, fixed]| *shared + *fixed);
+        longest
+            .max()
+            .is_none_or(|longest| self.pairs.len() < PAIRS && elapsed + longest <= TIMING)
+    }
+
+    /// In milliseconds: with false sharing, or fixed.
+    fn milliseconds(&self, variant: usize) -> Spread {
+        let times = self.pairs.iter().map(|pair| pair[variant].as_secs_f64());
+        Spread::of(times.map(|seconds| seconds * 1e3).collect())
+    }
+
+    /// How many times as fast the fixed variant was as the other one of its pair.
+    fn gain(&self) -> Spread {
+        let gains = self.pairs.iter();
+        Spread::of(
+            gains
+                .map(|[shared, fixed]| shared.as_secs_f64() / fixed.as_secs_f64().max(1e-9))
+                .collect(),
+        )
+    }
+}
+
+impl Display for Timings {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let [shared, fixed] = [0, 1].map(|variant| self.milliseconds(variant));
+        let gain = self.gain();
+        writeln!(
+            f,
+            "  with false sharing  {:7.1} ms  ({:.1} to {:.1})",
+            shared.median, shared.least, shared.most
+        )?;
+        writeln!(
+            f,
+            "  fixed               {:7.1} ms  ({:.1} to {:.1})",
+            fixed.median, fixed.least, fixed.most
+        )?;
+        let plural = if self.pairs.len() == 1 { "" } else { "s" };
+        writeln!(
+            f,
+            "  {:.1} times as fast ({:.1} to {:.1}): the median and the range of {} pair{plural} of runs, in turns",
+            gain.median,
+            gain.least,
+            gain.most,
+            self.pairs.len()
+        )
+    }
+}
+
+/// The median of figures and the range in which they lie.
+struct Spread {
+    least: f64,
+    median: f64,
+    most: f64,
+}
+
+impl Spread {
+    /// Of figures, of which there is at least one.
+    fn of(mut figures: Vec<f64>) -> Self {
+        figures.sort_by(f64::total_cmp);
+        let middle = figures.len() / 2;
+        let median = if figures.len().is_multiple_of(2) {
+            f64::midpoint(figures[middle - 1], figures[middle])
+        } else {
+            figures[middle]
+        };
+        Self {
+            least: figures[0],
+            median,
+            most: figures[figures.len() - 1],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timings(milliseconds: &[[u64; 2]]) -> Timings {
+        let pairs = milliseconds.iter();
+        Timings {
+            pairs: pairs.map(|pair| pair.map(Duration::from_millis)).collect(),
+        }
+    }
+
+    #[test]
+    fn the_median_of_the_pairs_is_told_with_its_range() {
+        let timings = timings(&[[400, 100], [380, 100], [500, 125], [420, 120], [390, 100]]);
+        let told = timings.to_string();
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "  with false sharing    400.0 ms  (380.0 to 500.0)",
+                "  fixed                 100.0 ms  (100.0 to 125.0)",
+                "  3.9 times as fast (3.5 to 4.0): the median and the range of 5 pairs of runs, in turns",
+            ]
+        );
+    }
+
+    /// One disturbed run of the fixed variant once made "1.1 times as fast" of a gain of four.
+    #[test]
+    fn one_disturbed_run_does_not_move_the_median() {
+        let gain = timings(&[[400, 100], [400, 364], [400, 100]]).gain();
+        assert!((gain.median - 4.0).abs() < 1e-9, "{}", gain.median);
+        assert!(gain.least < 1.2, "{}", gain.least);
+    }
+
+    #[test]
+    fn of_an_even_number_the_median_lies_between_the_two_in_the_middle() {
+        let spread = Spread::of(vec![9.0, 1.0, 3.0, 5.0]);
+        let parts = [spread.least, spread.median, spread.most];
+        assert!(
+            parts
+                .iter()
+                .zip([1.0, 4.0, 9.0])
+                .all(|(a, b)| (a - b).abs() < 1e-9)
+        );
+        assert!((Spread::of(vec![2.0]).median - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn pairs_begin_only_if_they_would_end_in_time_but_one_always_does() {
+        assert!(timings(&[]).another(Duration::from_secs(9)));
+        let one = timings(&[[700, 300]]);
+        assert!(one.another(Duration::from_secs(3)));
+        assert!(!one.another(Duration::from_millis(3001)));
+        let all = timings(&[[2, 1]; PAIRS]);
+        assert!(!all.another(Duration::from_millis(45)));
+    }
 }
