@@ -1,6 +1,7 @@
 //! Benchmarks of Sunder: paired runs of the workloads with and without it, and its findings in
 //! them. The figures are kept in `eval/runs/`, losses included.
 
+mod build_times;
 mod chaos;
 mod detection;
 mod ground_truth;
@@ -34,7 +35,7 @@ struct Cli {
     /// Only workloads whose name contains this
     #[arg(long, global = true, default_value = "")]
     only: String,
-    /// Runs of each variant; if not given 5, 3 for ground-truth and replay, 1 for scst and
+    /// Runs of each variant; if not given 5, 3 for ground-truth, replay and build-times, 1 for scst and
     /// simulate-real, 1,000 for stress, 20 for chaos
     #[arg(long, global = true)]
     repetitions: Option<u32>,
@@ -90,6 +91,9 @@ enum Command {
     Chaos,
     /// The live heap beside others on the usual allocator loops
     Heap,
+    /// How long this workspace takes to build and to test in an empty folder; 3 runs if not
+    /// given
+    BuildTimes,
     /// Real programs recorded under the emulator, replayed on lines and pages, and what-if
     SimulateReal,
     /// Where objects lie and what it saves: SCSTallocator's Tables 1 to 3
@@ -115,7 +119,7 @@ fn main() -> Result<()> {
     let cli = Cli::parse();
     let (repetitions, scale) = match cli.command {
         Command::Scst { .. } => (1, 1),
-        Command::GroundTruth | Command::Replay => (3, 1),
+        Command::GroundTruth | Command::Replay | Command::BuildTimes => (3, 1),
         Command::SimulateReal => (1, 1),
         Command::Stress => (1000, 1),
         Command::Chaos => (20, 1),
@@ -142,6 +146,7 @@ fn main() -> Result<()> {
         Command::Protect { seconds } => protect::run(&options, seconds),
         Command::Stress => stress::run(&options),
         Command::Chaos => chaos::run(&options),
+        Command::BuildTimes => build_times::run(&options),
         Command::SimulateReal => simulate_real::run(&options),
         Command::GroundTruth => ground_truth::run(&options),
         Command::Scst { threads } => scst::run(&options, threads),
