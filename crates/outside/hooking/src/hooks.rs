@@ -6,6 +6,7 @@ use crate::calls::is_covered;
 use anyhow::{Context, Result, ensure};
 use sunder_access::{Mapping, Mappings};
 use sunder_observe::code::ModuleCode;
+use sunder_observe::proc::{self, Folder};
 use sunder_rewrite::is_harmless;
 use sunder_rewrite::sites::{self, Function, Number, Want};
 use sunder_wire::sites::{ModulePlan, Patch};
@@ -60,11 +61,10 @@ impl Plan {
 
     /// The same with calls beside those that change mappings that are as important.
     fn beside(more: &[i64], others: Want) -> Result<Self> {
-        let maps =
-            std::fs::read_to_string("/proc/self/maps").context("cannot read our mappings")?;
-        let mut paths: Vec<&str> = maps
-            .lines()
-            .filter_map(|line| line.find('/').map(|at| &line[at..]))
+        let own = proc::mappings_in(Folder::Own).context("cannot read our mappings")?;
+        let mut paths: Vec<&str> = own
+            .iter()
+            .map(|mapping| mapping.path.as_str())
             .filter(|path| is_covered(path))
             .collect();
         paths.dedup();

@@ -23,11 +23,10 @@
 //! certain.
 
 use crate::decode::{Decoded, Slot};
+use crate::proc::SyscallFile;
 use crate::{NearAccess, RawSample};
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use sunder_access::{Address, CodeAddress, ProcessId, ThreadId, Time};
 
 /// The most slots that are known at a time; new ones wait until old ones are forgotten.
@@ -102,7 +101,7 @@ struct Thread {
     samples: u32,
     /// The file that shows whether the thread runs; kept open because opening costs ten times as
     /// much as reading.
-    state: Option<File>,
+    state: Option<SyscallFile>,
 }
 
 impl Thread {
@@ -130,17 +129,14 @@ impl Thread {
 
     /// Whether the thread runs or could run. False if its state can't be read.
     fn runs(&mut self, process: ProcessId, thread: ThreadId) -> bool {
-        let path = || format!("/proc/{process}/task/{thread}/syscall");
         if self.state.is_none() {
-            self.state = File::open(path()).ok();
+            self.state = SyscallFile::open(process, thread).ok();
         }
         let Some(file) = &self.state else {
             return false;
         };
-        let mut text = [0; 8];
-        match file.read_at(&mut text, 0) {
-            // Otherwise the text has the number of the system call, or -1 in a page fault.
-            Ok(read) => text[..read].starts_with(b"running"),
+        match file.runs() {
+            Ok(runs) => runs,
             Err(_) => {
                 self.state = None;
                 false

@@ -3,11 +3,10 @@
 //! that it is in a child. It loses that property where it is mapped anew, so it is not made
 //! sharable, and brings threads home. Called by `keeper` while everybody is stopped.
 
-use super::image;
 use super::shared::Shared;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use sunder_access::{ProcessId, ThreadId};
+use sunder_observe::proc::{self, Flagged, Folder};
 use sunder_wire::isolation::APART;
 
 /// Tells the library which memory of the process of a living thread that is.
@@ -16,15 +15,13 @@ use sunder_wire::isolation::APART;
 /// Says why nothing may be made sharable: it is not known, or there is too much of it.
 pub fn tell(process: i32, thread: i32, shared: &Shared) -> Result<(), String> {
     let unknown = |e: std::io::Error| format!("what memory it has can't be read: {e}");
-    let smaps = File::open(format!("/proc/{process}/task/{thread}/smaps")).map_err(unknown)?;
-    let mut lines = Vec::new();
-    for line in BufReader::new(smaps).lines() {
-        let line = line.map_err(unknown)?;
-        if line.starts_with("VmFlags:") || image::parse(&line).is_some() {
-            lines.push(line);
-        }
-    }
-    let found = found(lines.iter().map(String::as_str))?;
+    let thread = Folder::Thread(
+        ProcessId(process.unsigned_abs()),
+        ThreadId(thread.unsigned_abs()),
+    );
+    let told = proc::flagged_of(thread).map_err(unknown)?;
+    let told: Vec<Flagged> = told.collect::<Result<_, _>>().map_err(unknown)?;
+    let found = found(told.into_iter())?;
     if found.len() > APART {
         return Err("too much of its memory is not for forked children".into());
     }
@@ -46,29 +43,23 @@ pub fn is_apart(shared: &Shared, address: u64) -> bool {
         .any(has)
 }
 
-/// The same by the first and the last line of each mapping in `/proc/PID/smaps`.
-fn found<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Vec<[u64; 2]>, String> {
+/// The same by what is told of each mapping.
+fn found(told: impl Iterator<Item = Flagged>) -> Result<Vec<[u64; 2]>, String> {
     let mut found: Vec<[u64; 2]> = Vec::new();
-    let mut mapping = None;
     let mut any = false;
-    for line in lines {
-        let Some(flags) = line.strip_prefix("VmFlags:") else {
-            mapping = image::parse(line);
-            continue;
-        };
+    for one in told {
         any = true;
-        let is_meant = flags
-            .split_ascii_whitespace()
-            .any(|flag| flag == "wf" || flag == "dc");
-        let Some(mapping) = mapping.take().filter(|_| is_meant) else {
+        let is_meant = one.has_any(&["wf", "dc"]);
+        let Some(mapping) = one.mapping.filter(|_| is_meant) else {
             continue;
         };
-        if !mapping.mode.starts_with("rw-p") {
+        if !mapping.read || !mapping.write || mapping.execute || mapping.shared {
             continue;
         }
+        let (start, end) = (mapping.span.start.0, mapping.span.end().0);
         match found.last_mut() {
-            Some(last) if last[1] == mapping.start => last[1] = mapping.end,
-            _ => found.push([mapping.start, mapping.end]),
+            Some(last) if last[1] == start => last[1] = end,
+            _ => found.push([start, end]),
         }
     }
     any.then_some(found)
@@ -98,8 +89,12 @@ VmFlags: rd wr mr mw me wf ac sd
     #[test]
     fn memory_that_is_not_for_children_is_found_by_its_flags() {
         let all = [[0x14000, 0x19000], [0x30000, 0x31000]];
-        assert_eq!(found(SMAPS.lines()), Ok(all.to_vec()));
-        assert!(found("".lines()).is_err(), "nothing is told");
+        let found = |text: &str| {
+            let lines = text.lines().map(|l| Ok::<_, ()>(l.to_owned()));
+            found(proc::flagged(lines).map_while(Result::ok))
+        };
+        assert_eq!(found(SMAPS), Ok(all.to_vec()));
+        assert!(found("").is_err(), "nothing is told");
     }
 
     #[test]

@@ -6,23 +6,10 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, Sy
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use sunder_access::{PAGE, ProcessId};
+use sunder_access::{Address, Mappings, PAGE, ProcessId, ThreadId};
 use sunder_hooking::Calls;
-use sunder_observe::proc;
+use sunder_observe::proc::{self, Fields, Folder};
 use sunder_rewrite::sites::Number;
-
-/// One line of `/proc/PID/maps`.
-#[derive(Clone, Debug)]
-pub struct Mapping {
-    /// The first byte, and the one after the last.
-    pub start: u64,
-    /// See above.
-    pub end: u64,
-    /// As `rw-p`.
-    pub mode: String,
-    offset: u64,
-    name: String,
-}
 
 /// What is known of a file.
 #[derive(Debug, Default)]
@@ -44,26 +31,9 @@ pub struct Images {
     modules: BTreeMap<PathBuf, Module>,
 }
 
-fn mappings(process: i32) -> Vec<Mapping> {
-    let text = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-    text.lines().filter_map(parse).collect()
-}
-
-/// One line; also the first of each mapping in `/proc/PID/smaps`.
-pub fn parse(line: &str) -> Option<Mapping> {
-    let mut words = line.splitn(6, ' ');
-    let (start, end) = words.next()?.split_once('-')?;
-    let mode = words.next()?.to_owned();
-    let offset = words.next()?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    let name = words.nth(2).unwrap_or_default().trim_start();
-    Some(Mapping {
-        start: number(start)?,
-        end: number(end)?,
-        mode,
-        offset: number(offset)?,
-        name: name.to_owned(),
-    })
+fn mappings(process: i32) -> Mappings {
+    let process = ProcessId(process.unsigned_abs());
+    proc::mappings_in(Folder::Process(process)).unwrap_or_default()
 }
 
 /// Whether threads must be native in this file's code: it is where they synchronise.
@@ -87,31 +57,33 @@ impl Images {
     pub fn code(&mut self, process: i32, any: bool) -> Vec<[u64; 2]> {
         let mut ranges = Vec::new();
         let mut firsts: BTreeMap<String, u64> = BTreeMap::new();
-        for mapping in mappings(process) {
-            if mapping.offset == 0 {
-                firsts.insert(mapping.name.clone(), mapping.start);
+        for mapping in mappings(process).iter() {
+            let (start, end) = (mapping.span.start.0, mapping.span.end().0);
+            if mapping.file_offset == 0 {
+                firsts.insert(mapping.path.clone(), start);
             }
-            let path = Path::new(&mapping.name);
+            let path = Path::new(&mapping.path);
             // Never our own: a thread there is on its way in or out.
-            let ours = mapping.name.starts_with("/memfd:");
-            if !mapping.mode.starts_with("r-x") || !path.is_absolute() || ours {
+            let ours = mapping.path.starts_with("/memfd:");
+            let is_code = mapping.read && !mapping.write && mapping.execute;
+            if !is_code || !path.is_absolute() || ours {
                 continue;
             }
             if any {
-                ranges.push([mapping.start, mapping.end]);
+                ranges.push([start, end]);
                 continue;
             }
             if is_systems(path) {
                 continue;
             }
-            let Some(first) = firsts.get(&mapping.name) else {
+            let Some(first) = firsts.get(&mapping.path) else {
                 continue;
             };
             let module = self.module(path);
             let bias = first.wrapping_sub(module.first & !(PAGE - 1));
             for [from, to] in &module.code {
                 let (from, to) = (from.wrapping_add(bias), to.wrapping_add(bias));
-                let (from, to) = (from.max(mapping.start), to.min(mapping.end));
+                let (from, to) = (from.max(start), to.min(end));
                 if from < to {
                     ranges.push([from, to]);
                 }
@@ -123,17 +95,18 @@ impl Images {
     /// Where a global variable of a file (or of the first that has it) lies now: address
     /// and size.
     pub fn global(&mut self, process: i32, file: Option<&str>, name: &str) -> Option<[u64; 2]> {
-        for mapping in mappings(process) {
-            let path = Path::new(&mapping.name);
-            let asked = file.is_none_or(|file| file == mapping.name);
-            if mapping.offset != 0 || !path.is_absolute() || !asked || is_systems(path) {
+        for mapping in mappings(process).iter() {
+            let path = Path::new(&mapping.path);
+            let asked = file.is_none_or(|file| file == mapping.path);
+            if mapping.file_offset != 0 || !path.is_absolute() || !asked || is_systems(path) {
                 continue;
             }
             let module = self.module(path);
             if let Some([address, size]) = module.globals.get(name)
                 && *size > 0
             {
-                let bias = mapping.start.wrapping_sub(module.first & !(PAGE - 1));
+                let start = mapping.span.start.0;
+                let bias = start.wrapping_sub(module.first & !(PAGE - 1));
                 return Some([address.wrapping_add(bias), *size]);
             }
         }
@@ -145,11 +118,12 @@ impl Images {
     pub fn lazy(&mut self, process: i32, [from, to]: [u64; 2]) -> Option<[u64; 2]> {
         let all = mappings(process);
         let (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
-        let on = all.iter().find(|m| m.start <= from && from < m.end)?;
-        let path = Path::new(&on.name);
-        let first = all.iter().find(|m| m.name == on.name && m.offset == 0)?;
+        let on = all.at(Address(from))?;
+        let path = Path::new(&on.path);
+        let mut same = all.iter().filter(|m| m.path == on.path);
+        let first = same.find(|m| m.file_offset == 0)?;
         let module = path.is_absolute().then(|| self.module(path))?;
-        let bias = first.start.wrapping_sub(module.first & !(PAGE - 1));
+        let bias = first.span.start.0.wrapping_sub(module.first & !(PAGE - 1));
         let [start, end] = module.lazy?.map(|a| a.wrapping_add(bias));
         let (start, end) = (start.max(from), end.min(to));
         (start < end).then_some([start, end])
@@ -252,39 +226,30 @@ fn calls_are_seen(process: i32, hooks: &[[u64; 2]]) -> Result<(), String> {
 pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<String> {
     let unknown =
         |what: &str, error: std::io::Error| Some(format!("its {what} can't be read: {error}"));
-    let status = match fs::read_to_string(format!("/proc/{process}/status")) {
+    let id = ProcessId(process.unsigned_abs());
+    let status = match Fields::read(Folder::Process(id)) {
         Ok(status) => status,
         Err(error) => return unknown("state", error),
     };
-    let kilobytes = |name: &str| {
-        let line = status.lines().find(|l| l.starts_with(name))?;
-        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    if kilobytes("VmLck:").is_some_and(|k| k > 0) {
+    if status.kibibytes("VmLck").is_some_and(|k| k > 0) {
         return Some("the program has locked memory".into());
     }
-    let free = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
-        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-    });
-    let resident = kilobytes("RssAnon:").unwrap_or(0);
-    if free.is_some_and(|free| free < (64 << 10)) || resident > LARGEST_KILOBYTES {
+    let free = proc::available_memory();
+    let resident = status.kibibytes("RssAnon").unwrap_or(0);
+    if free.is_some_and(|free| free < LEAST_FREE) || resident > LARGEST_KILOBYTES {
         return Some(format!(
             "{} MiB of memory are too much to convert",
             resident >> 10
         ));
     }
-    let limits = match fs::read_to_string(format!("/proc/{process}/limits")) {
-        Ok(limits) => limits,
+    match proc::file_size_is_unlimited(id) {
+        Ok(true) => {}
+        Ok(false) => return Some("the size of files is limited".into()),
         Err(error) => return unknown("limits", error),
-    };
-    let file_size = limits.lines().find(|l| l.starts_with("Max file size"));
-    if !file_size.is_some_and(|l| l.contains("unlimited")) {
-        return Some("the size of files is limited".into());
     }
     if mappings(process)
         .iter()
-        .any(|m| m.name.starts_with("/[aio]"))
+        .any(|m| m.path.starts_with("/[aio]"))
     {
         return Some("the program uses asynchronous input and output".into());
     }
@@ -296,13 +261,10 @@ pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<St
             "the program has timers of CPU time, which isolated threads do not use".into(),
         );
     }
-    let descriptors = match fs::read_dir(format!("/proc/{process}/fd")) {
-        Ok(descriptors) => descriptors,
+    let mut links = match proc::links(id) {
+        Ok(links) => links,
         Err(error) => return unknown("open files", error),
     };
-    let mut links = descriptors
-        .flatten()
-        .filter_map(|d| fs::read_link(d.path()).ok());
     let bad = |link: PathBuf| {
         let link = link.to_string_lossy();
         ["io_uring", "userfaultfd", "kvm"]
@@ -317,35 +279,33 @@ pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<St
 /// Whether a timer of the process counts CPU time, besides those that take samples for
 /// us.
 fn has_cpu_timers(process: i32, our_signal: u32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{process}/timers")).unwrap_or_default();
     let ours = format!("{our_signal}/");
-    let mut signal = "";
-    text.lines().any(|line| {
-        if let Some(new) = line.strip_prefix("signal:") {
-            signal = new.trim();
-        }
-        let clock = line.strip_prefix("ClockID:").map(str::trim);
+    let timers = proc::timers(ProcessId(process.unsigned_abs()));
+    timers.iter().any(|timer| {
         // Those of a process or thread are negative, our own are 2 and 3.
-        let is_cpu = clock.is_some_and(|c| c.starts_with('-') || c == "2" || c == "3");
-        is_cpu && !(our_signal != 0 && signal.starts_with(&ours))
+        let is_cpu = timer.clock.starts_with('-') || timer.clock == "2" || timer.clock == "3";
+        is_cpu && !(our_signal != 0 && timer.signal.starts_with(&ours))
     })
 }
 
 /// Whether a thread may make other system calls than we may: then it is confined, and
 /// what the library does could be its end.
 pub fn is_confined(process: i32, thread: i32) -> bool {
-    let filters = |path: String| -> Option<u32> {
-        let status = fs::read_to_string(path).ok()?;
-        let number = |name: &str| -> Option<u32> {
-            let line = status.lines().find_map(|l| l.strip_prefix(name))?;
-            line.trim().parse().ok()
-        };
+    let filters = |folder: Folder| -> Option<u32> {
+        let status = Fields::read(folder).ok()?;
         // Kernels before 5.9 do not count filters.
-        Some(number("Seccomp_filters:").unwrap_or(0) + number("Seccomp:")?)
+        Some(status.number("Seccomp_filters").unwrap_or(0) + status.number("Seccomp")?)
     };
-    let own = filters("/proc/thread-self/status".into()).unwrap_or(0);
-    filters(format!("/proc/{process}/task/{thread}/status")).is_none_or(|f| f > own)
+    let own = filters(Folder::OwnThread).unwrap_or(0);
+    let thread = Folder::Thread(
+        ProcessId(process.unsigned_abs()),
+        ThreadId(thread.unsigned_abs()),
+    );
+    filters(thread).is_none_or(|f| f > own)
 }
+
+/// With less free memory than this, nothing is converted.
+const LEAST_FREE: u64 = 64 << 20;
 
 /// More memory than this is not converted: it would stop the program for too long.
 const LARGEST_KILOBYTES: u64 = 16 << 20;

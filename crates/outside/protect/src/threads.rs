@@ -5,17 +5,14 @@
 //! stopped if the thread there has ended, and so leaves one out; and there may be no descriptor left to
 //! read it with. So nobody has ended for not being listed ([`is_gone`]).
 
-use std::fs;
+use sunder_access::{ProcessId, ThreadId};
+use sunder_observe::proc::{self, Folder};
 
 /// The threads of a process, zombies too, as one reading tells: somebody may be missing. Empty if it can't be read.
 pub fn threads_of(process: i32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{process}/task"));
-    let names = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|e| e.file_name());
-    names.filter_map(|n| n.to_str()?.parse().ok()).collect()
+    let listed = proc::listed_threads(ProcessId(process.unsigned_abs()));
+    let listed = listed.unwrap_or_default().into_iter();
+    listed.map(|thread| thread.0 as i32).collect()
 }
 
 /// Whether the kernel knows no such thread of the process.
@@ -27,9 +24,8 @@ pub fn is_gone(process: i32, thread: i32) -> bool {
 
 /// The letter of a thread's state.
 fn state_of(process: i32, thread: i32) -> Option<char> {
-    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
-    let (_, rest) = text.rsplit_once(')')?;
-    rest.trim_start().chars().next()
+    let process = ProcessId(process.unsigned_abs());
+    proc::state(Folder::Thread(process, ThreadId(thread.unsigned_abs()))).ok()?
 }
 
 /// Whether it is seen to run.

@@ -2,31 +2,29 @@
 //! and who may be asked.
 
 use super::control::CONTROL_NAME;
-use sunder_access::ProcessId;
+use sunder_access::{Mappings, ProcessId, ThreadId};
+use sunder_observe::proc::{self, Folder};
 use sunder_wire::remap::BELL;
 
 /// Whether a thread runs in user space, as far as can be told.
 pub fn runs(process: ProcessId, thread: u32) -> bool {
-    let path = format!("/proc/{process}/task/{thread}/syscall");
-    std::fs::read_to_string(path).is_ok_and(|text| text.starts_with("running"))
+    proc::runs(process, ThreadId(thread))
 }
 
 /// Whether the program has the file that we share with it, and so the handler that
 /// the bell calls.
 pub fn listens(process: ProcessId) -> bool {
-    maps(process)
-        .lines()
-        .any(|line| line.contains(CONTROL_NAME))
+    maps(process).iter().any(|m| m.path.contains(CONTROL_NAME))
 }
 
 /// Whether there is nothing left of the program.
 pub fn has_ended(process: ProcessId) -> bool {
-    maps(process).is_empty()
+    maps(process).iter().next().is_none()
 }
 
-fn maps(process: ProcessId) -> String {
-    let living = sunder_observe::proc::living_number(process);
-    std::fs::read_to_string(format!("/proc/{living}/maps")).unwrap_or_default()
+fn maps(process: ProcessId) -> Mappings {
+    let living = proc::living_number(process);
+    proc::mappings_in(Folder::Process(living)).unwrap_or_default()
 }
 
 /// Asks a thread to look at what is wanted.

@@ -1,11 +1,9 @@
 //! Whether a program is one in which bytes may be moved at all, by what the kernel
 //! says of it.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_access::{Address, Mappings, ProcessId};
-use sunder_observe::proc;
+use sunder_observe::proc::{self, Fields, Flagged, Folder};
 use sunder_wire::remap::Area;
 
 /// Nothing else watches or confines the program, its stacks are plain, and these bytes are
@@ -14,31 +12,24 @@ use sunder_wire::remap::Area;
 /// ends the program.
 pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     let living = proc::living_number(process);
-    let status = std::fs::read_to_string(format!("/proc/{living}/status"))
+    let status = Fields::read(Folder::Process(living))
         .map_err(|e| format!("its state can't be read: {e}"))?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name));
-        line.map_or("", |l| l.trim_start_matches(':').trim())
-    };
-    if !matches!(field("TracerPid"), "0" | "") {
+    if !matches!(status.get("TracerPid"), "0" | "") {
         return Err("the program is being traced".into());
     }
-    if field("x86_Thread_features").contains("shstk") {
+    if status.get("x86_Thread_features").contains("shstk") {
         return Err("the program has shadow stacks".into());
     }
-    if field("VmLck").is_empty() {
+    if status.get("VmLck").is_empty() {
         return Err("the program has ended".into());
     }
     let unknown = |e: std::io::Error| format!("what memory it is can't be read: {e}");
-    let smaps = File::open(format!("/proc/{living}/smaps")).map_err(unknown)?;
-    let lines = BufReader::new(smaps).lines().map_while(Result::ok);
-    peculiar(lines, page, page + len).map_or(Ok(()), Err)?;
+    let told = proc::flagged_of(Folder::Process(living)).map_err(unknown)?;
+    peculiar(told.map_while(Result::ok), page, page + len).map_or(Ok(()), Err)?;
     let threads = proc::threads(process).map_err(|e| e.to_string())?;
     for thread in threads {
-        let path = format!("/proc/{process}/task/{thread}/status");
-        let blocked = std::fs::read_to_string(path).unwrap_or_default();
-        let line = blocked.lines().find_map(|l| l.strip_prefix("SigBlk:"));
-        let mask = line.and_then(|l| u64::from_str_radix(l.trim(), 16).ok());
+        let status = Fields::read(Folder::Thread(process, thread)).unwrap_or_default();
+        let mask = status.bits("SigBlk");
         if mask.is_some_and(|m| m >> (libc::SIGSEGV - 1) & 1 != 0) {
             return Err("a thread blocks the signal that faults make".into());
         }
@@ -61,36 +52,25 @@ pub fn has_its_code(area: &Area, then: &Mappings, now: &Mappings) -> bool {
 
 /// What `/proc/PID/smaps` says against moving these bytes: all of it must lie in mappings
 /// of which it says nothing. Reads no farther than them.
-fn peculiar(lines: impl Iterator<Item = impl AsRef<str>>, from: u64, to: u64) -> Option<String> {
+fn peculiar(told: impl Iterator<Item = Flagged>, from: u64, to: u64) -> Option<String> {
     let mut plain = 0;
-    let mut within = 0;
-    for line in lines {
-        let line = line.as_ref();
-        if let Some(flags) = line.strip_prefix("VmFlags:") {
-            let found = |flag: &str| flags.split_ascii_whitespace().any(|f| f == flag);
-            if within > 0 && found("lo") {
-                return Some("it is locked memory".into());
-            }
-            if within > 0 && (found("wf") || found("dc")) {
-                return Some("forked children are not to have it".into());
-            }
-            plain += within;
-            within = 0;
-        } else if let Some((start, end)) = span(line) {
-            if start >= to {
-                break;
-            }
-            within = end.min(to).saturating_sub(start.max(from));
+    for one in told {
+        let Some(span) = one.mapping.as_ref().map(|m| m.span) else {
+            continue;
+        };
+        if span.start.0 >= to {
+            break;
         }
+        let within = span.end().0.min(to).saturating_sub(span.start.0.max(from));
+        if within > 0 && one.has_any(&["lo"]) {
+            return Some("it is locked memory".into());
+        }
+        if within > 0 && one.has_any(&["wf", "dc"]) {
+            return Some("forked children are not to have it".into());
+        }
+        plain += within;
     }
     (plain < to - from).then(|| "it is not known what memory it is".into())
-}
-
-/// What a mapping's first line spans: all others begin with a name and a colon.
-fn span(line: &str) -> Option<(u64, u64)> {
-    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    Some((number(start)?, number(end)?))
 }
 
 #[cfg(test)]
@@ -99,6 +79,7 @@ mod tests {
     use crate::place::tests::writable;
     use std::sync::atomic::Ordering::Relaxed;
     use sunder_access::{Mapping, Mappings};
+    use sunder_observe::proc::{self, Flagged};
     use sunder_wire::remap::Control;
 
     const SMAPS: &str = "\
@@ -117,9 +98,14 @@ VmFlags: rd wr mr mw me dc ac sd
 Size:                  4 kB
 ";
 
+    fn told<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Flagged> {
+        let lines = lines.map(|line| Ok::<_, ()>(line.to_owned()));
+        proc::flagged(lines).map_while(Result::ok)
+    }
+
     #[test]
     fn only_bytes_all_of_which_are_known_to_be_plain_are_moved() {
-        let said = |from, to| peculiar(SMAPS.lines(), from, to).unwrap_or_default();
+        let said = |from, to| peculiar(told(SMAPS.lines()), from, to).unwrap_or_default();
         assert_eq!(said(0x10000, 0x11000), "it is locked memory");
         assert_eq!(said(0x13000, 0x15000), "it is locked memory", "half of it");
         assert_eq!(said(0x14000, 0x15000), "", "the heap is plain");
@@ -137,7 +123,7 @@ Size:                  4 kB
         let lines = SMAPS
             .lines()
             .chain(std::iter::from_fn(|| panic!("read on")));
-        assert_eq!(peculiar(lines, 0x14000, 0x15000), None);
+        assert_eq!(peculiar(told(lines), 0x14000, 0x15000), None);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::MutexGuard;
-use sunder_access::ProcessId;
-use sunder_observe::proc;
+use sunder_access::{ProcessId, ThreadId};
+use sunder_observe::proc::{self, Folder};
 
 const SET_MASK: u32 = 0x420b;
 /// How often threads that have just begun are looked for.
@@ -147,12 +147,8 @@ pub fn may_trace() -> bool {
 
 /// Whether a thread has ended, or waits only for its end to be collected.
 fn is_over(process: ProcessId, thread: u32) -> bool {
-    let path = format!("/proc/{process}/task/{thread}/stat");
-    let Ok(text) = std::fs::read_to_string(path) else {
-        return true;
-    };
-    let state = text.rsplit(')').next().unwrap_or("").trim_start();
-    matches!(state.chars().next(), Some('Z' | 'X') | None)
+    let state = proc::state(Folder::Thread(process, ThreadId(thread)));
+    matches!(state, Ok(Some('Z' | 'X') | None) | Err(_))
 }
 
 /// The program's memory, whatever the rights of its pages.

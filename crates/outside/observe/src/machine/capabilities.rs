@@ -6,6 +6,7 @@
 use super::perf_event::{self, Attr, PerfEvent, Where, sample};
 use crate::perf::{PerfRefusal, paranoid_level};
 use crate::pmu;
+use crate::proc::{Fields, Folder};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -101,11 +102,7 @@ fn read_number<T: std::str::FromStr>(path: &Path) -> Option<T> {
 }
 
 fn seccomp_mode() -> Option<u32> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Seccomp:"))?;
-    line.trim().parse().ok()
+    Fields::read(Folder::Own).ok()?.number("Seccomp")
 }
 
 const ALLOW_USER_EVENTS: &str = "sudo sysctl kernel.perf_event_paranoid=2, or run as root";

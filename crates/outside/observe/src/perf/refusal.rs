@@ -1,6 +1,7 @@
 //! Says why `perf_event_open` failed, in words that lead to the remedy. The kernel returns few
 //! error numbers, each with several causes; `/proc` tells them apart.
 
+use crate::proc::{Fields, Folder};
 use std::{fmt, fs, io};
 use sunder_access::ProcessId;
 
@@ -133,13 +134,9 @@ fn read_number(path: &str) -> Option<i64> {
 
 /// Whether this process has CAP_PERFMON (38) or CAP_SYS_ADMIN (21).
 fn may_profile() -> bool {
-    let Ok(status) = fs::read_to_string("/proc/self/status") else {
-        return false;
-    };
+    let status = Fields::read(Folder::Own).ok();
     status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .and_then(|status| status.bits("CapEff"))
         .is_some_and(|capabilities| capabilities & (1 << 38 | 1 << 21) != 0)
 }
 

@@ -18,9 +18,9 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
-use sunder_access::{Address, Mappings, PAGE, ProcessId};
+use sunder_access::{Address, Mappings, PAGE, ProcessId, ThreadId};
 use sunder_hooking::Calls;
-use sunder_observe::proc;
+use sunder_observe::proc::{self, Folder};
 use sunder_stop::{
     Borrowed, Collector, Gate, Memory, STUB, StopError, Stopped, World, set_mask, stands,
 };
@@ -107,7 +107,7 @@ impl Inside {
                 .flat_map(|m| m.restorers.clone())
                 .collect(),
             opened: Vec::new(),
-            confined: confined("self").context("what confines this process can't be read")?,
+            confined: confined(Folder::Own).context("what confines this process can't be read")?,
             _collector: Collector::start(process.0 as i32).context("cannot start a thread")?,
             plan,
         };
@@ -360,8 +360,8 @@ impl Inside {
     /// Whether a thread may make kernel calls for us: what confines it is what did when the
     /// library came.
     fn may_work(&self, thread: &Stopped) -> bool {
-        let task = format!("{}/task/{}", self.process, thread.thread());
-        confined(&task).is_ok_and(|now| now == self.confined)
+        let task = Folder::Thread(self.process, ThreadId(thread.thread().unsigned_abs()));
+        confined(task).is_ok_and(|now| now == self.confined)
     }
 
     /// Whether a thread still does what we have lost sight of: what brings it back lies where

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use sunder_access::ProcessId;
 use sunder_hooking::{Calls, is_covered};
-use sunder_observe::proc;
+use sunder_observe::proc::{self, Fields, Folder};
 use sunder_stop::Memory;
 
 /// Says why the library can't be put into `process`, if so. The process is not touched.
@@ -16,16 +16,16 @@ use sunder_stop::Memory;
 /// # Errors
 /// If it can't.
 pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
-    let text = status(&process.to_string())?;
-    let own = status("self")?;
-    let tracer = field(&text, "TracerPid");
+    let told = status(Folder::Process(process))?;
+    let own = status(Folder::Own)?;
+    let tracer = told.get("TracerPid");
     ensure!(
         matches!(tracer, "0" | ""),
         "process {process} is being traced by process {tracer} (a debugger?), so that nothing can be \
          moved in it; try again when that has let it go"
     );
     ensure!(
-        !field(&text, "State").starts_with(['T', 't']),
+        !told.get("State").starts_with(['T', 't']),
         "process {process} is stopped; let it go on (kill -CONT {process}) and try again"
     );
     may_attach(process)?;
@@ -54,12 +54,12 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
          was killed"
     );
     ensure!(
-        Confined::of(&text) == Confined::of(&own),
+        Confined::of(&told) == Confined::of(&own),
         "process {process} is confined by seccomp, which may end it for kernel calls that it does not \
          expect, so that nothing can be moved in it"
     );
     ensure!(
-        !field(&text, "x86_Thread_features").contains("shstk"),
+        !told.get("x86_Thread_features").contains("shstk"),
         "process {process} has shadow stacks, which can't be led around moved bytes"
     );
     calls.begin(&sunder_access::Mappings::new());
@@ -75,32 +75,32 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
 pub struct Confined([String; 2]);
 
 impl Confined {
-    fn of(status: &str) -> Self {
-        Self(["Seccomp", "Seccomp_filters"].map(|f| field(status, f).to_owned()))
+    fn of(status: &Fields) -> Self {
+        Self(["Seccomp", "Seccomp_filters"].map(|f| status.get(f).to_owned()))
     }
 }
 
-/// The same of a thread as its folder in `/proc` is called: `self`, `PID/task/TID`.
+/// The same of a process or thread.
 ///
 /// # Errors
 /// If it is not there.
-pub fn confined(thread: &str) -> Result<Confined> {
+pub fn confined(thread: Folder) -> Result<Confined> {
     Ok(Confined::of(&status(thread)?))
 }
 
 /// Whether a program is stopped as a whole, not by who traces it.
 pub fn is_stopped(process: ProcessId) -> bool {
-    status(&process.to_string()).is_ok_and(|text| field(&text, "State").starts_with('T'))
+    status(Folder::Process(process)).is_ok_and(|told| told.get("State").starts_with('T'))
 }
 
-fn status(process: &str) -> Result<String> {
-    std::fs::read_to_string(format!("/proc/{process}/status"))
-        .with_context(|| format!("there is no process {process} (any more)"))
-}
-
-fn field<'a>(text: &'a str, name: &str) -> &'a str {
-    let value = |line: &'a str| line.strip_prefix(name)?.strip_prefix(':');
-    text.lines().find_map(value).map_or("", str::trim)
+fn status(folder: Folder) -> Result<Fields> {
+    Fields::read(folder).with_context(|| match folder {
+        Folder::Process(process) => format!("there is no process {process} (any more)"),
+        Folder::Thread(process, thread) => {
+            format!("there is no process {process}/task/{thread} (any more)")
+        }
+        Folder::Own | Folder::OwnThread => "there is no process self (any more)".into(),
+    })
 }
 
 /// What `ptrace` needs, which the kernel tells without stopping anybody.

@@ -196,15 +196,7 @@ const MOST: u64 = 16;
 /// Bytes of memory that the system would give; a cautious guess where it does not
 /// say.
 fn available() -> u64 {
-    let told = std::fs::read_to_string("/proc/meminfo").ok();
-    told.as_deref().and_then(parse_available).unwrap_or(1 << 30)
-}
-
-/// The `MemAvailable` of `/proc/meminfo`, in bytes.
-fn parse_available(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1 << 10)
+    sunder_observe::proc::available_memory().unwrap_or(1 << 30)
 }
 
 #[cfg(test)]
@@ -222,12 +214,5 @@ mod tests {
         assert_eq!(at_once(1 << 20, 2, 1 << 30), 1);
         assert_eq!(at_once(1 << 20, 2, 2 << 30), 3);
         assert_eq!(at_once(1 << 30, 2, 0), 1);
-    }
-
-    #[test]
-    fn available_memory_is_read() {
-        let text = "MemTotal:  8000 kB\nMemFree: 10 kB\nMemAvailable:    5000 kB\n";
-        assert_eq!(parse_available(text), Some(5000 << 10));
-        assert_eq!(parse_available("MemAvailable: many"), None);
     }
 }

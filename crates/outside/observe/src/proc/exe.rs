@@ -1,0 +1,16 @@
+//! `exe`: the file that a process executes.
+
+use super::{explain, living_number, path};
+use crate::ObserveError;
+use std::fs;
+use std::path::PathBuf;
+use sunder_access::ProcessId;
+
+/// The file that it executes; the kernel appends ` (deleted)` if that is gone.
+///
+/// # Errors
+/// If the process is gone or is not ours to look into.
+pub fn executable(process: ProcessId) -> Result<PathBuf, ObserveError> {
+    let path = path(living_number(process), "exe");
+    fs::read_link(&path).map_err(|source| explain(process, path, source))
+}

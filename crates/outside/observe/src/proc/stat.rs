@@ -1,0 +1,75 @@
+//! `stat`: states and times of threads.
+
+use super::{Folder, read};
+use std::io;
+use sunder_access::{ProcessId, ThreadId};
+
+/// The letter of a state, as in [`super::Status`]; none if the file does not tell.
+///
+/// # Errors
+/// If it can't be read, as that of a thread that is gone.
+pub fn state(folder: Folder) -> io::Result<Option<char>> {
+    let text = folder.text("stat")?;
+    // The second field is the name in parentheses and may hold anything.
+    let after_name = text.rsplit_once(')').map(|(_, rest)| rest);
+    Ok(after_name.and_then(|rest| rest.trim_start().chars().next()))
+}
+
+/// Whether it has waited for a child that had run. Also told of a zombie.
+pub fn has_waited_for_children(process: ProcessId) -> bool {
+    // Field 11: minor page faults of such children; every one has some.
+    stat(process, "stat", 11, 1).is_some_and(|faults| faults > 0)
+}
+
+/// The CPU time that a thread has used, in clock ticks.
+fn cpu_ticks(process: ProcessId, thread: ThreadId) -> Option<u64> {
+    // Fields 14 and 15: utime, stime.
+    stat(process, &format!("task/{thread}/stat"), 14, 2)
+}
+
+/// The sum of `count` fields of a `stat` file from `first` on, numbered from 1
+/// as in proc(5).
+fn stat(process: ProcessId, file: &str, first: usize, count: usize) -> Option<u64> {
+    let text = read(process, file).ok()?;
+    // The second field is the name in parentheses and may hold anything.
+    let after_name = text.iter().rposition(|&byte| byte == b')')? + 2;
+    let text = String::from_utf8_lossy(text.get(after_name..)?).into_owned();
+    let mut sum = 0;
+    let mut fields = text.split(' ').skip(first - 3);
+    for _ in 0..count {
+        sum += fields.next()?.parse::<u64>().ok()?;
+    }
+    Some(sum)
+}
+
+/// Sorts `threads` by the CPU time that they have used, most first.
+pub(crate) fn busiest_first(process: ProcessId, threads: &mut [ThreadId]) {
+    threads
+        .sort_by_cached_key(|&thread| std::cmp::Reverse(cpu_ticks(process, thread).unwrap_or(0)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_was_waited_for_is_known() {
+        let waited = |script: &str| {
+            let mut shell = std::process::Command::new("sh")
+                .args(["-c", script])
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .expect("there is a shell");
+            let mut line = [0u8; 1];
+            let out = shell.stdout.as_mut().expect("piped");
+            std::io::Read::read_exact(out, &mut line).expect("the shell says x");
+            let answer = has_waited_for_children(ProcessId(shell.id()));
+            drop(shell.stdin.take());
+            shell.wait().expect("the shell ends");
+            answer
+        };
+        assert!(waited("/bin/true; echo x; read y"));
+        assert!(!waited("echo x; read y"));
+    }
+}

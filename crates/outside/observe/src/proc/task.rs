@@ -1,0 +1,35 @@
+//! `task`: the threads of a process.
+
+use super::{explain, path};
+use crate::ObserveError;
+use std::fs;
+use std::io;
+use sunder_access::{ProcessId, ThreadId};
+
+/// Its threads, by number.
+///
+/// # Errors
+/// If the process is gone or is not ours to look into.
+pub fn threads(process: ProcessId) -> Result<Vec<ThreadId>, ObserveError> {
+    let listed = listed_threads(process);
+    let mut threads = listed.map_err(|source| explain(process, path(process, "task"), source))?;
+    threads.sort_unstable();
+    if threads.is_empty() {
+        return Err(ObserveError::NoSuchProcess(process));
+    }
+    Ok(threads)
+}
+
+/// Its threads in the order in which the kernel lists them, zombies too. A thread that
+/// lives may be missing: where one ends while the kernel lists them, it may leave out the
+/// next.
+///
+/// # Errors
+/// If the list can't be read.
+pub fn listed_threads(process: ProcessId) -> io::Result<Vec<ThreadId>> {
+    let entries = fs::read_dir(path(process, "task"))?;
+    // An entry that cannot be read is a thread that has just ended.
+    Ok(entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(ThreadId))
+        .collect())
+}
