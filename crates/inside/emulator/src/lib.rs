@@ -16,6 +16,12 @@
 //! - `modules`: which files are loaded where
 //! - `start`: begin and end, forks, system calls
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "memory and standard library here are not the program's"
+)]
+
 mod accesses;
 mod api;
 mod calls;

@@ -2,6 +2,9 @@
 //! led through hooks. Each test works in a child process, which has one thread and its own copy of the
 //! code.
 
+// Runs outside the target.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
+
 use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
