@@ -14,7 +14,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"SUNDRSEG");
 pub const VERSION: u32 = 2;
 
 /// Bytes of a page. Regions begin at multiples of it.
-pub const PAGE: usize = sunder_access::PAGE as usize;
+pub const PAGE: usize = sunder_access::PAGE_SIZE;
 
 /// The most threads with an index of their own; index 0 means "not known".
 pub const MAX_THREADS: u32 = 1 << 12;

@@ -166,7 +166,9 @@ impl Thread {
         if self.parent.load(Ordering::Relaxed) != 0 {
             // Above it are the thread's descriptor and variables; what follows may be
             // another mapping.
-            let own = first.saturating_add(DESCRIPTOR).next_multiple_of(4096);
+            let own = first
+                .saturating_add(DESCRIPTOR)
+                .next_multiple_of(sunder_access::PAGE);
             end = end.min(own);
         }
         self.push(Slot::new(start, Key::new(tag::STACK, 0, end - start)));
@@ -210,7 +212,7 @@ impl Thread {
             .store(core::ptr::from_ref(buffer).cast_mut(), Ordering::Relaxed);
         INDEX.set(buffer.thread());
         if buffer.extra().is_null()
-            && let Some(memory) = sunder_recorder::map(size_of::<Calls>(), 4096)
+            && let Some(memory) = sunder_recorder::map(size_of::<Calls>(), sunder_access::PAGE_SIZE)
         {
             buffer.set_extra(memory.as_ptr());
         }

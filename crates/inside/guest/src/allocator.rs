@@ -12,9 +12,7 @@
 use crate::early;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-
-/// The alignment of `valloc` and `pvalloc`.
-const PAGE: usize = 4096;
+use sunder_access::PAGE_SIZE as PAGE;
 
 /// The real functions.
 pub mod real {

@@ -12,14 +12,12 @@ use crate::table::Key;
 use crate::{config, huge, large, local, pool, shared};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-use sunder_access::ThreadId;
+use sunder_access::{PAGE_SIZE as PAGE, ThreadId};
 use sunder_guest::allocator::{Caller, out_of_memory};
 use sunder_placement::{CallSite, Placement, Policy, Request, class};
 
 /// All blocks are aligned to this.
 const LEAST_ALIGN: usize = 16;
-const PAGE: usize = 4096;
-
 /// The exported functions. Not in test binaries: these keep their own malloc.
 #[cfg(not(test))]
 mod exported {

@@ -3,8 +3,7 @@
 use crate::lock::Lock;
 use crate::memory;
 use core::ptr::null_mut;
-
-const PAGE: usize = 4096;
+use sunder_access::PAGE_SIZE as PAGE;
 
 /// One mapping and the block in it.
 #[derive(Clone, Copy)]

@@ -1,5 +1,6 @@
 //! Memory for trampolines, so near to a module that jumps reach it.
 
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 
 /// Distances that are tried, in bytes.
@@ -16,7 +17,7 @@ pub fn near(start: usize, end: usize, bytes: usize) -> Option<usize> {
     let below = (1..FARTHEST / STEP).map_while(|i| start.checked_sub(bytes + i * STEP));
     let above = (1..FARTHEST / STEP).map_while(|i| end.checked_add(i * STEP));
     below.chain(above).find_map(|hint| {
-        let wanted = hint & !4095;
+        let wanted = hint & !(PAGE - 1);
         // SAFETY: new memory where nothing is.
         let got = unsafe { system::map(wanted, bytes, system::READ_WRITE, NEW, -1, 0) };
         if got > 0 && got as usize != wanted {

@@ -7,12 +7,12 @@ use crate::enter::{self, Hooks};
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system::protect;
 use sunder_wire::sites::{COPIED, MappedPlan, Patch, Patches, Plan};
 use sunder_x86::jump::jump;
 use sunder_x86::trampoline::{SIZE, Trampoline, overwritten};
 
-const PAGE: usize = 4096;
 const RUN: i32 = libc::PROT_READ | libc::PROT_EXEC;
 const NOP: u8 = 0x90;
 

@@ -4,9 +4,9 @@
 //! stopped.
 
 use crate::files;
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 
-const PAGE: usize = 4096;
 /// More is not copied: the kernel itself takes less as a rule.
 const LARGEST: usize = 8 << 20;
 

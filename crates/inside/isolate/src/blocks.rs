@@ -7,6 +7,7 @@ use crate::{calls::Hold, control, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicUsize};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_wire::isolation::{Control, PAGES, SITES};
 
 /// Where calls of these sites return to; 0 for none.
@@ -126,7 +127,7 @@ pub fn forget(block: *mut c_void) -> bool {
         }
         for page in control.pages.iter().take(PAGES) {
             let at = page.address.load(SeqCst);
-            if at < end && address < at + 4096 {
+            if at < end && address < at + PAGE as u64 {
                 page.given_up.store(2, SeqCst);
             }
         }

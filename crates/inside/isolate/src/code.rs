@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_wire::isolation::{Control, GUARDED};
 
-const PAGE: u64 = 4096;
+use sunder_access::PAGE;
 
 /// Nothing of `[start, start + bytes)` is known code any more; ranges go as a whole. What the tool is
 /// just about to write down is its own business: it looks at the mapping once more before it

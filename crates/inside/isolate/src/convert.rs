@@ -8,10 +8,10 @@
 
 use crate::{arguments, control, files, maps};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::{bytes, system};
 use sunder_wire::isolation::{APART, CONTROL_BYTES, Control, RANGES, SCRATCH, SCRATCH_AT};
 
-const PAGE: usize = 4096;
 /// Bytes that are in memory twice for a moment.
 const PIECE: usize = 16 << 20;
 /// Bytes of a page map's part for a piece.

@@ -10,6 +10,7 @@ use crate::maps::{self, Sharable};
 use crate::{code, files, tool};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::{bytes, system};
 use sunder_hooks::{Call, Hooks};
 use sunder_wire::isolation::{Control, RANGES, SCRATCH};
@@ -20,7 +21,6 @@ pub const HOOKS: Hooks = Hooks {
     failed: nothing,
 };
 
-const PAGE: usize = 4096;
 const DONTNEED_LOCKED: i32 = 24;
 
 unsafe extern "C" fn nothing(_: &mut Call) {}

@@ -5,6 +5,7 @@
 use crate::{carry, control, enter, files, real, worker};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 use sunder_wire::isolation::{
     CONTROL_BYTES, Control, ISOLATE_MAGIC, ISOLATE_VARIABLE, ISOLATE_VERSION, closed, ready,
@@ -241,8 +242,8 @@ fn find_library() -> bool {
             let (mut low, mut high) = (usize::MAX, 0);
             for header in headers.iter().filter(|h| h.p_type == libc::PT_LOAD) {
                 let start = base + header.p_vaddr as usize;
-                low = low.min(start & !4095);
-                high = high.max((start + header.p_memsz as usize).next_multiple_of(4096));
+                low = low.min(start & !(PAGE - 1));
+                high = high.max((start + header.p_memsz as usize).next_multiple_of(PAGE));
             }
             if (low..high).contains(&here) {
                 control::set_library(low, high);

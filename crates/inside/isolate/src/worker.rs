@@ -11,13 +11,13 @@ use crate::memory::Memory;
 use crate::tool::{Chosen, Fault, Place};
 use crate::{control, enter, from_worker, maps};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system::{self, Action};
 use sunder_wire::isolation::{
     CODES, CONTROL_BYTES, Control, GUARDED, GuardedPage, ROOM_AT, Registers, SCRATCH, SUITCASE,
     Slot, WORKER_STACK, state, why,
 };
 
-const PAGE: usize = 4096;
 /// The signal of a tick. In a worker no signal means what it means to the program.
 /// One that needs no place in the queue of signals, of which there may be none.
 pub const TICK: i32 = libc::SIGUSR1;

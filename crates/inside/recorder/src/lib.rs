@@ -9,6 +9,8 @@
 //! bytes, and the program goes on. Memory is bounded: one buffer for each living thread and
 //! twice as many encoders as processors; a thread that finds none free waits.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
+
 mod buffer;
 mod file;
 mod memory;
@@ -155,7 +157,7 @@ impl Recorder {
             return Err(Refusal::Memory);
         }
         self.file.open(start.path)?;
-        let memory = map(SCRATCH, 4096).ok_or(Refusal::Memory)?;
+        let memory = map(SCRATCH, sunder_access::PAGE_SIZE).ok_or(Refusal::Memory)?;
         // SAFETY: fresh zeroed memory that nobody else has. It is kept: a header
         // is written once in a process.
         let scratch = unsafe { core::slice::from_raw_parts_mut(memory.as_ptr(), SCRATCH) };

@@ -1,6 +1,7 @@
 //! Memory of the recorder's own. Contexts: all.
 
 use core::ptr::NonNull;
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 
 /// Fresh zeroed memory at a multiple of `alignment` (a power of two, at least a
@@ -10,7 +11,7 @@ pub fn map(bytes: usize, alignment: usize) -> Option<NonNull<u8>> {
     let start = system::map_anonymous(whole, system::READ_WRITE, libc::MAP_NORESERVE)?;
     let start = start.as_ptr() as usize;
     let aligned = start.next_multiple_of(alignment);
-    let bytes = bytes.next_multiple_of(4096);
+    let bytes = bytes.next_multiple_of(PAGE);
     // SAFETY: what is cut off again is ours, and the advice is on our memory.
     unsafe {
         for (from, to) in [(start, aligned), (aligned + bytes, start + whole)] {

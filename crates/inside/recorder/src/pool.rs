@@ -4,6 +4,7 @@
 use crate::map;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 use sunder_trace::Encoder;
 
@@ -74,7 +75,7 @@ impl Entry {
     #[allow(clippy::mut_from_ref)]
     fn get(&self) -> Option<&mut Encoder> {
         if self.encoder.load(Ordering::Relaxed).is_null() {
-            let memory = map(size_of::<Encoder>(), 4096)?;
+            let memory = map(size_of::<Encoder>(), PAGE)?;
             self.encoder
                 .store(memory.as_ptr().cast(), Ordering::Relaxed);
         }

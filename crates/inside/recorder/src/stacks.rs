@@ -3,6 +3,7 @@
 
 use crate::map;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use sunder_access::PAGE_SIZE as PAGE;
 use twox_hash::XxHash3_64;
 
 /// Frames that are kept of a stack, the innermost ones.
@@ -39,7 +40,7 @@ impl Stacks {
     /// Before the first stack; false if there is no memory.
     pub fn prepare(&self) -> bool {
         if self.table.load(Ordering::Relaxed).is_null() {
-            let memory = map(PLACES * size_of::<AtomicU64>(), 4096);
+            let memory = map(PLACES * size_of::<AtomicU64>(), PAGE);
             let memory = memory.map_or(core::ptr::null_mut(), |m| m.as_ptr().cast());
             self.table.store(memory, Ordering::Release);
         }

@@ -20,7 +20,7 @@ use sunder_wire::remap::{
 };
 
 const NONE: i32 = libc::PROT_NONE;
-const PAGE: u64 = 4096;
+use sunder_access::PAGE;
 
 /// A rollback must not fail: a program whose bytes are lost can't go on.
 const TRIES: u32 = 1000;

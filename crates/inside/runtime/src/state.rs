@@ -7,6 +7,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 use sunder_wire::layout::View;
 
@@ -52,7 +53,6 @@ pub fn segment() -> Option<View> {
 /// Starts recording into `view`; false if the kernel cannot wipe the page in
 /// forked children, in which case the runtime stays passive.
 pub fn activate(view: View) -> bool {
-    const PAGE: usize = 4096;
     let base = view.base().as_ptr() as usize;
     let old = STATE.load(Ordering::Acquire);
     if !core::ptr::eq(old, &raw const PASSIVE) {

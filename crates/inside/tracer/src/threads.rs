@@ -9,6 +9,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::{pthread_attr_t, pthread_t, timespec};
+use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 use sunder_trace::slot::{Key, Slot, Sync, tag};
 
@@ -96,7 +97,7 @@ pub fn first_stack(inside: u64) -> (u64, u64) {
     };
     // SAFETY: a place for the answer.
     unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) };
-    let end = inside.next_multiple_of(4096);
+    let end = inside.next_multiple_of(PAGE as u64);
     let bytes = limit.rlim_cur.clamp(1 << 16, LARGEST).min(end);
     (end - bytes, bytes)
 }
@@ -119,7 +120,7 @@ pub fn begin(parent: u32, stack: Option<(u64, u64)>) {
     }
     const BYTES: usize = crate::local::FRAMES * size_of::<Frame>();
     if buffer.extra().is_null()
-        && let Some(memory) = sunder_recorder::map(BYTES, 4096)
+        && let Some(memory) = sunder_recorder::map(BYTES, PAGE)
     {
         buffer.set_extra(memory.as_ptr());
     }

@@ -8,6 +8,9 @@ use core::fmt;
 /// Bytes of a page of x86-64 Linux, the smallest that it maps and protects.
 pub const PAGE: u64 = 4096;
 
+/// [`PAGE`] as the length of something in our own address space.
+pub const PAGE_SIZE: usize = PAGE as usize;
+
 /// Bytes of a cache line of nearly every x86-64 CPU.
 pub const LINE: u64 = Granule::LINE.bytes();
 

@@ -17,7 +17,7 @@ mod mapping;
 pub use address::{
     Address, CodeAddress, LinkAddress, NotAnAddress, ProcessId, Span, ThreadId, Time,
 };
-pub use granule::{ByteMask, Granule, InvalidGranule, LINE, PAGE};
+pub use granule::{ByteMask, Granule, InvalidGranule, LINE, PAGE, PAGE_SIZE};
 #[cfg(feature = "alloc")]
 pub use mapping::{Mapping, Mappings};
 

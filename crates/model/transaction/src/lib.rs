@@ -13,7 +13,7 @@ mod compare;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a page.
-pub const PAGE: usize = sunder_access::PAGE as usize;
+pub const PAGE: usize = sunder_access::PAGE_SIZE;
 /// Words of a page.
 pub const WORDS: usize = PAGE / 8;
 

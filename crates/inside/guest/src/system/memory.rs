@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn memory_is_made_moved_and_given_back() {
-        const PAGE: usize = 4096;
+        use sunder_access::PAGE_SIZE as PAGE;
         let start = map_anonymous(2 * PAGE, READ_WRITE, 0).expect("there is memory");
         let at = start.as_ptr() as usize;
         // SAFETY: two pages of our own, of which the first keeps its contents until it is
