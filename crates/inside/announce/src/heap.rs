@@ -1,5 +1,6 @@
 //! The allocation functions: each calls the real one and tells what came of it. `operator
-//! new` and `delete` come here through the C++ library.
+//! new` and `delete` come here through the C++ library. Contexts: pre-init, normal,
+//! post-fork.
 
 use crate::tell;
 use core::ffi::c_void;

@@ -1,5 +1,5 @@
 //! The program's environment becomes what it is without us: programs that it
-//! starts are not emulated.
+//! starts are not emulated. Contexts: normal, before `main`, one thread.
 
 use core::ffi::{CStr, c_char, c_int};
 

@@ -1,5 +1,6 @@
 //! Functions by which threads wait for each other. Releases are told before
-//! they happen, acquires after.
+//! they happen, acquires after. Contexts: pre-init, normal, post-fork; `sem_post` also
+//! signal.
 
 use crate::{after, before, real};
 use core::ffi::{c_int, c_void};

@@ -1,5 +1,6 @@
 //! The callbacks of accesses. What could be known of an instruction beforehand
-//! is in the callback's data: the key of the slot.
+//! is in the callback's data: the key of the slot. Contexts: normal, on the thread of the
+//! emulated processor.
 
 use crate::api::functions;
 use crate::{RECORDER, thread};

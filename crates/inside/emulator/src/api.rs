@@ -1,7 +1,7 @@
 //! The part of the emulator's plugin interface that we use, version 1
 //! (`qemu-plugin.h` of QEMU 4.2 to 8.2). The functions are looked up when the
 //! plugin is loaded, so that an emulator without one of them is told apart from
-//! one that fails.
+//! one that fails. Contexts: normal, before the program runs.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;

@@ -1,5 +1,6 @@
 //! The call stack of a thread, kept from the stores of calls and the loads of
-//! returns: right for any code, with or without frame pointers.
+//! returns: right for any code, with or without frame pointers. Contexts: normal, on the
+//! thread of the emulated processor.
 
 /// Calls that are kept; deeper ones are not.
 const MOST: usize = 8192;

@@ -1,4 +1,5 @@
-//! What the library within the program announces (`sunder_trace::announce`).
+//! What the library within the program announces (`sunder_trace::announce`). Contexts:
+//! normal, on the thread of the emulated processor.
 
 use crate::{RECORDER, thread};
 use core::ffi::{c_uint, c_void};

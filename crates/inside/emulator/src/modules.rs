@@ -1,7 +1,7 @@
 //! Which of the program's files are loaded where. The program's mappings are
 //! among those of this process; what was mapped before the program is the
 //! emulator's. The list is written when the program has mapped files since the
-//! last one, and at the end.
+//! last one, and at the end. Contexts: normal.
 
 use crate::{RECORDER, guest};
 use core::sync::atomic::{AtomicBool, Ordering};

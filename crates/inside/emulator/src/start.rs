@@ -1,4 +1,5 @@
-//! Begin and end of the recording, and what the program asks of the system.
+//! Begin and end of the recording, and what the program asks of the system. Contexts:
+//! normal; `in_child` post-fork.
 
 use crate::api::{self, Id, Info};
 use crate::{RECORDER, modules, thread, translate};

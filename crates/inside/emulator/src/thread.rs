@@ -1,6 +1,7 @@
 //! What is kept for each emulated processor, which is one thread of the program
 //! at a time: the cursor of its buffer and its call stack. The emulator gives
-//! numbers to processors and uses them again after a thread has ended.
+//! numbers to processors and uses them again after a thread has ended. Contexts: normal,
+//! on the thread of the emulated processor; `stop_all` post-fork.
 
 use crate::RECORDER;
 use crate::calls::Calls;

@@ -1,5 +1,5 @@
 //! Gives each instruction that is translated its callbacks. The emulator
-//! translates in one thread at a time.
+//! translates in one thread at a time. Contexts: normal.
 
 use crate::accesses::{self, data};
 use crate::api::{self, BOTH, Block, Functions, Id, Instruction, NO_REGISTERS};

@@ -9,6 +9,13 @@
 //! - [`bytes`]: copying without the C library
 //! - [`local`]: thread-local memory that is reached without a call
 //!
+//! Every module of this folder names the contexts in which its code may run:
+//! - *pre-init*: before the library's constructor, possibly inside the dynamic linker;
+//! - *normal*: any thread, any time, also while other threads fork or exit;
+//! - *signal*: inside a signal handler, or in a thread that was stopped anywhere:
+//!   async-signal-safe calls only;
+//! - *post-fork*: in a forked child, which has none of its parent's other threads.
+//!
 //! Nothing here knows why a library is in the target, allocates from the program's heap,
 //! panics, or changes `errno` (but where the C library's own function would). It does
 //! without the standard library, because the code that is put into running programs has none.

@@ -1,6 +1,7 @@
 //! The address space of the heap: reserved once, used in segments of 4 MiB. A
 //! segment starts with a header that describes the spans in it; its 64 slices
-//! of 64 KiB are handed out here, under one lock, to all heaps.
+//! of 64 KiB are handed out here, under one lock, to all heaps. Contexts: pre-init,
+//! normal, post-fork.
 //!
 //! Free slices that were used keep their memory up to a limit, so that a
 //! program that frees and allocates in turn does not fault its pages in again

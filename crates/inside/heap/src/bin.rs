@@ -1,5 +1,5 @@
 //! A bin: the spans of one heap with blocks for one kind of request, those that
-//! may have room. Full spans are in no bin.
+//! may have room. Full spans are in no bin. Contexts: pre-init, normal, post-fork.
 
 use crate::span::Span;
 use core::ptr::null_mut;

@@ -1,7 +1,7 @@
 //! What `sunder run` wants, from the environment: `SUNDER_HEAP` is the policy,
 //! the bytes of a line and, if call sites are to be padded, the file that lists
 //! them, separated by commas. Before the constructor has read it, and without
-//! it, the policy is `hoard`.
+//! it, the policy is `hoard`. Contexts: normal, before `main`; what it has read: all.
 
 use crate::{local, pool, site, span};
 use core::ffi::{c_char, c_int};

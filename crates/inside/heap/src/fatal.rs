@@ -1,5 +1,5 @@
 //! One line on standard error, then the end: what the program did to the heap
-//! can't be mended.
+//! can't be mended. Contexts: pre-init, normal, post-fork.
 
 use sunder_guest::system;
 

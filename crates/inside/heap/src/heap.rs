@@ -1,5 +1,6 @@
 //! One thread's heap: bins of spans. Its owner allocates and frees without
-//! synchronisation; other threads reach spans and [`Heap::tell`] only.
+//! synchronisation; other threads reach spans and [`Heap::tell`] only. Contexts:
+//! pre-init, normal, post-fork.
 
 use crate::arena::{self, SLICE};
 use crate::bin::Bin;

@@ -1,4 +1,5 @@
-//! Blocks that are mappings of their own, and the list of them.
+//! Blocks that are mappings of their own, and the list of them. Contexts: pre-init,
+//! normal, post-fork.
 
 use crate::lock::Lock;
 use crate::memory;

@@ -1,5 +1,5 @@
 //! Blocks that share a span with nobody: from 64 KiB up to what [`crate::huge`]
-//! takes over. Any thread may free them.
+//! takes over. Any thread may free them. Contexts: pre-init, normal, post-fork.
 
 use crate::arena::{self, SLICE};
 use crate::fatal;

@@ -1,5 +1,6 @@
 //! A lock of one word that waits in the kernel. Held for short sections that
-//! call nothing of the program's; held across `fork` by [`crate::pool`].
+//! call nothing of the program's; held across `fork` by [`crate::pool`]. Contexts:
+//! pre-init, normal, post-fork.
 //!
 //! Order: pool, shared heap, arena, huge blocks.
 

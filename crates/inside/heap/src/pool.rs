@@ -1,5 +1,6 @@
 //! Whose heap is whose: heaps come with threads, and those of threads that have
-//! ended wait here for new ones. Also what must be done around `fork`.
+//! ended wait here for new ones. Also what must be done around `fork`. Contexts:
+//! pre-init, normal, post-fork.
 
 use crate::heap::Heap;
 use crate::local::{self, local};

@@ -1,5 +1,6 @@
 //! The one heap of the process under the policy `general`: objects of all
 //! threads lie side by side, which is what the other policies are compared with.
+//! Contexts: pre-init, normal, post-fork.
 
 use crate::heap::Heap;
 use crate::lock::Lock;

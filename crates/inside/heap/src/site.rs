@@ -2,7 +2,7 @@
 //! call sites of a saved result, addresses of this run are compared with the
 //! list that `sunder run` wrote: a line for each, with an offset (the address
 //! less what the loader added, hexadecimal), a space and the file that holds
-//! the code.
+//! the code. Contexts: normal, post-fork; `load` before `main`.
 //!
 //! Where the call is in a wrapper that the whole program uses, a line goes on
 //! with the wrapper's caller, behind a tab: the wrapper's objects count only

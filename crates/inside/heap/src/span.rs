@@ -1,6 +1,7 @@
 //! A span: some slices of a segment, cut into blocks of one size, all of them
 //! allocated by one heap. Free blocks are linked through their own memory; the
-//! second word of a free block is its seal, by which a second free is noticed.
+//! second word of a free block is its seal, by which a second free is noticed. Contexts:
+//! pre-init, normal, post-fork.
 //!
 //! The owner takes and gives blocks without synchronisation. Others push onto
 //! `remote`; the owner takes that whole list when it needs blocks. A span

@@ -1,5 +1,6 @@
 //! A heap's bins by what a policy tells apart: a hash table in memory of its
-//! own. Bins are never taken out, so that spans may point to them.
+//! own. Bins are never taken out, so that spans may point to them. Contexts: pre-init,
+//! normal, post-fork.
 
 use crate::bin::Bin;
 use crate::memory;

@@ -1,4 +1,5 @@
-//! Memory for trampolines, so near to a module that jumps reach it.
+//! Memory for trampolines, so near to a module that jumps reach it. Contexts: all, while
+//! no other thread runs.
 
 use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;

@@ -1,4 +1,5 @@
-//! Changing code that is mapped without the right to write.
+//! Changing code that is mapped without the right to write. Contexts: all, while no other
+//! thread runs.
 
 use sunder_guest::system;
 

@@ -1,4 +1,4 @@
-//! From a trampoline into a hook and back, with every register as it was.
+//! From a trampoline into a hook and back, with every register as it was. Contexts: all.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, Ordering};

@@ -1,5 +1,6 @@
 //! Carries a plan out: finds its modules, compares, writes trampolines, and only
-//! then puts jumps in their code.
+//! then puts jumps in their code. Contexts: all, while no other thread runs;
+//! [`note_modules`] normal.
 
 use crate::area;
 use crate::code::{Code, are};

@@ -1,7 +1,8 @@
 //! Where the tool sends a thread that it has stopped in the middle of its work: the
 //! thread makes a worker, parks, and goes on where the worker ended. It runs on a
 //! stack in its suitcase with all signals blocked; the program's stack and signal
-//! handlers are not touched.
+//! handlers are not touched. Contexts: signal (the thread was stopped anywhere), with all
+//! signals blocked.
 
 use crate::{control, convert, worker};
 use core::arch::naked_asm;

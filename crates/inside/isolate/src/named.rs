@@ -1,6 +1,7 @@
 //! The tool of `sunder protect`: pages that the control file names are private, from each
 //! episode's start. Certain bytes of them are meant; if others change beside those, the
 //! page is shared again for good. Decides nothing about threads: that is done outside.
+//! Contexts: as [`crate::tool`] says.
 
 use crate::tool::{Committed, Page, Policy, Private, Tool};
 use core::sync::atomic::Ordering::Relaxed;

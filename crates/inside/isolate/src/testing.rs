@@ -1,5 +1,5 @@
 //! For tests of tools and of the framework, in the test's own process: an empty control
-//! file, and memory that "others" see elsewhere.
+//! file, and memory that "others" see elsewhere. Contexts: none of the program's.
 
 use crate::memory::Memory;
 use core::ffi::c_void;

@@ -1,5 +1,5 @@
 //! A thread's buffer: slots, a cursor that lies wherever the recorder's hooks
-//! reach it fastest, and the call stacks that the thread met first.
+//! reach it fastest, and the call stacks that the thread met first. Contexts: all.
 //!
 //! The owner writes slots without any lock. Who empties the buffer (the owner
 //! when it is full, or whoever ends the recording) holds it meanwhile; the owner

@@ -1,6 +1,7 @@
 //! The file that is written: blocks are appended by all threads at once, each at
 //! a place of its own. The descriptor has a high number and is looked at before
-//! each write, because programs close descriptors that they did not open.
+//! each write, because programs close descriptors that they did not open. Contexts: all;
+//! appending with signals held off.
 
 use crate::Refusal;
 use core::cell::UnsafeCell;

@@ -1,5 +1,5 @@
 //! Encoders, shared by all threads: as many as can run at once and then some,
-//! because each needs megabytes.
+//! because each needs megabytes. Contexts: all, with signals held off.
 
 use crate::map;
 use core::ops::{Deref, DerefMut};

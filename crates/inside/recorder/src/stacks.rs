@@ -1,5 +1,5 @@
 //! Call stacks by number: a table of fingerprints without locks. The number of a
-//! stack is its place in the table.
+//! stack is its place in the table. Contexts: all.
 
 use crate::map;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! The clock that orders threads: the time-stamp counter where it runs at one
-//! rate on all processors, else `CLOCK_MONOTONIC`.
+//! rate on all processors, else `CLOCK_MONOTONIC`. Contexts: all.
 
 use core::arch::x86_64::{__cpuid, __rdtscp, _mm_lfence, _rdtsc};
 use sunder_guest::system;

@@ -1,7 +1,7 @@
 //! What this library needs of the C library, for a program that was running already:
 //! there the tool puts the library in place, and binds its imports to these functions,
 //! so that nothing has to be looked up in the program. Nobody else calls them: a
-//! preloaded library uses the C library's.
+//! preloaded library uses the C library's. Contexts: all.
 
 #![cfg(not(test))]
 

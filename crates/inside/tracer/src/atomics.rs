@@ -1,5 +1,5 @@
 //! The compilers' atomic operations. All orders are sequentially consistent,
-//! which every weaker one permits.
+//! which every weaker one permits. Contexts: all.
 //!
 //! A recorded operation is stamped and done while a lock is held that its address
 //! chooses, so that the order of stamps is the order of the operations on one

@@ -1,6 +1,7 @@
 //! Functions by which the program becomes another one. The trace ends there, so
 //! it is written before the call; a call that can't succeed (a search through
 //! `PATH` by hand makes many) ends nothing. In a forked child they only hand on.
+//! Contexts: normal, signal, post-fork.
 //!
 //! A program that is spawned beside this one (`posix_spawn`, `system`, `popen`)
 //! ends nothing either: the C library makes these calls in a child of its own.

@@ -1,5 +1,6 @@
 //! The allocation functions: each calls the real one and records what came of
-//! it. `operator new` and `delete` come here through the C++ library.
+//! it. `operator new` and `delete` come here through the C++ library. Contexts: pre-init,
+//! normal, post-fork.
 
 use crate::hooks::call_stack;
 use crate::local::{RECORDER, recorded};

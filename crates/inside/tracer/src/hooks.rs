@@ -1,6 +1,6 @@
 //! The hooks for plain accesses and function entries, which compilers call
 //! before each. In assembly: a dozen instructions, the return address at hand,
-//! and no register changed but those that any call may change.
+//! and no register changed but those that any call may change. Contexts: all.
 //!
 //! A hook stores its slot and then its cursor. A signal handler that comes
 //! between may record its own accesses; the last store then takes the cursor back

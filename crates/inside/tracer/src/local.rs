@@ -1,5 +1,5 @@
 //! What each thread keeps, reached without a call: the cursor of its buffer and
-//! its call stack. The layout is known to the assembly in `hooks`.
+//! its call stack. The layout is known to the assembly in `hooks`. Contexts: all.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicPtr, Ordering};

@@ -1,7 +1,7 @@
 //! Which files are loaded where. The list is written when the recording begins,
 //! before events of a library that was opened, before and after one is closed,
 //! and at the end: so every file that was ever loaded is in one, also if the
-//! program dies.
+//! program dies. Contexts: normal.
 
 use crate::local::RECORDER;
 use core::arch::naked_asm;

@@ -1,7 +1,7 @@
 //! `operator new`: hands on to the C++ library's, and notes before who called it, because
 //! that library has no hooks that would put the call into the call stack. In assembly, and
 //! with a jump instead of a call: an exception must find no frame of ours. The symbols are
-//! weak, so a program's own functions come first.
+//! weak, so a program's own functions come first. Contexts: pre-init, normal, post-fork.
 
 use crate::heap;
 use crate::local::local;

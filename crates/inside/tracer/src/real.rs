@@ -1,5 +1,6 @@
 //! The functions that stand behind ours: the next ones in the dynamic linker's
-//! order, but for those of the allocator (`sunder_guest::allocator`).
+//! order, but for those of the allocator (`sunder_guest::allocator`). Contexts: pre-init,
+//! normal; in a handler only what was found before.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{

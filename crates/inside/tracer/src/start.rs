@@ -1,5 +1,6 @@
 //! Begin and end of the recording: before the first constructor, and after the
-//! last destructor or at the ways around them.
+//! last destructor or at the ways around them. Contexts: pre-init, normal, post-fork; the
+//! ways to the end also signal.
 
 use crate::local::{RECORDER, local};
 use crate::{hooks, modules, real, threads};

@@ -1,5 +1,6 @@
 //! The C library's synchronisation: a release is recorded before the real
-//! operation, an acquire after it succeeded.
+//! operation, an acquire after it succeeded. Contexts: pre-init, normal, post-fork;
+//! `sem_post` also signal.
 
 use crate::local::{after, before, local};
 use crate::real;

@@ -1,4 +1,4 @@
-//! Threads: how they begin, end and wait for each other.
+//! Threads: how they begin, end and wait for each other. Contexts: normal, post-fork.
 
 use crate::hooks;
 use crate::local::{Frame, RECORDER, after, before, buffer, local, recorded, set_buffer};
