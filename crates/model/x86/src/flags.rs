@@ -1,7 +1,7 @@
 //! Which flags an instruction reads and changes.
 
 use crate::memory::is_repeated;
-use iced_x86::{Instruction, Mnemonic, OpKind};
+use iced_x86::{Instruction, Mnemonic, OpKind, RflagsBits};
 
 /// Flags, as bits of [`iced_x86::RflagsBits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,11 +18,19 @@ impl Flags {
     /// What `i` does to flags.
     #[must_use]
     pub fn of(i: &Instruction) -> Self {
-        let changed = i.rflags_modified();
+        let modified = i.rflags_modified();
+        // Once around with the carry between is a rotation by nothing, for iced; processors
+        // change the overflow flag all the same.
+        let through_carry = matches!(i.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr);
+        let (read, changed) = if through_carry {
+            (RflagsBits::CF, RflagsBits::CF | RflagsBits::OF)
+        } else {
+            (0, 0)
+        };
         Self {
-            read: i.rflags_read(),
-            changed,
-            replaced: if may_do_nothing(i) { 0 } else { changed },
+            read: i.rflags_read() | read,
+            changed: modified | changed,
+            replaced: if may_do_nothing(i) { 0 } else { modified },
         }
     }
 }

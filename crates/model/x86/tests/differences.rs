@@ -3,7 +3,7 @@
 //! had an answer of their own. A line each: bytes, what is right, and who was wrong. What is
 //! right has been seen on the processor (`processor.rs`).
 
-use iced_x86::{Decoder, DecoderOptions, Instruction};
+use iced_x86::{Decoder, DecoderOptions, Instruction, RflagsBits};
 use sunder_x86::register::{RAX, RBP, RCX, RSP};
 use sunder_x86::{
     Access, Action, Certainty, Control, Does, Flags, Manual, Reach, Role, Rule, Source, Value,
@@ -168,6 +168,13 @@ fn flags_stay_where_the_count_may_be_zero() {
     let all = Flags::of(&decode(&[0x48, 0xd3, 0xe0]));
     assert_eq!(all.replaced, 0, "shl rax,cl");
     assert_ne!(all.changed, 0);
+    // Nine bits to the left through the carry flag are none, but the overflow flag changes:
+    // the rewriter thought that all flags stay.
+    let rcl = Flags::of(&decode(&[0xc0, 0xd0, 9]));
+    assert_eq!(
+        (rcl.changed, rcl.replaced),
+        (RflagsBits::CF | RflagsBits::OF, 0)
+    );
     // A prefix that repeats nothing does not keep flags: the rewriter thought so.
     let add = Flags::of(&decode(&[0xf2, 0x48, 0x01, 0xc8]));
     assert_eq!(add.replaced, add.changed, "repne add rax,rcx");

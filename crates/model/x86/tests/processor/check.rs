@@ -13,6 +13,7 @@ use iced_x86::{Mnemonic, Register, RflagsBits};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
+use std::ptr;
 use sunder_x86::{Action, Certainty, Control, Flags, Manual, Rule, Source, Value, values};
 
 const READ: i32 = libc::PROT_READ;
@@ -52,20 +53,26 @@ enum Outcome {
 /// Checks all forms in a child, and fails with what does not agree.
 pub fn all(forms: &[Vec<u8>]) {
     let mut ends = [0; 2];
-    // SAFETY: two descriptors; the child does nothing but check, and never returns.
-    let (child, mut pipe) = unsafe {
+    // SAFETY: two descriptors and a page for both; the child does nothing but check, and
+    // never returns.
+    let (child, mut pipe, at) = unsafe {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let at = libc::mmap(ptr::null_mut(), PAGE as usize, rights, shared, -1, 0);
+        assert!(at != libc::MAP_FAILED, "no memory");
+        let at = at.cast::<usize>();
         assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
         let child = libc::fork();
         assert!(child >= 0, "no child");
         if child == 0 {
             libc::close(ends[0]);
-            let report = report(forms);
+            let report = report(forms, at);
             let mut out = std::fs::File::from_raw_fd(ends[1]);
             let done = out.write_all(report.as_bytes()).is_ok();
             libc::_exit(if done { 0 } else { 1 });
         }
         libc::close(ends[1]);
-        (child, std::fs::File::from_raw_fd(ends[0]))
+        (child, std::fs::File::from_raw_fd(ends[0]), at)
     };
     let mut report = String::new();
     pipe.read_to_string(&mut report).expect("a report");
@@ -73,7 +80,9 @@ pub fn all(forms: &[Vec<u8>]) {
     // SAFETY: our own child.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     println!("{report}");
-    assert_eq!(status, 0, "the child did not come to its end");
+    // SAFETY: the page that was mapped above; nobody else has it any more.
+    let last = unsafe { at.read() };
+    assert_eq!(status, 0, "the child died of {:02x?}", forms.get(last));
     let failed = report
         .lines()
         .filter(|line| line.starts_with("WRONG"))
@@ -86,12 +95,15 @@ pub fn all(forms: &[Vec<u8>]) {
     assert!(passed > 500, "only {passed} forms were compared");
 }
 
-fn report(forms: &[Vec<u8>]) -> String {
+/// Notes in `at` which form is executed.
+fn report(forms: &[Vec<u8>], at: *mut usize) -> String {
     let mut sandbox = Sandbox::new();
     let mut manual = Manual::new();
     let mut skipped: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
     let (mut passed, mut failed) = (0, String::new());
-    for bytes in forms {
+    for (number, bytes) in forms.iter().enumerate() {
+        // SAFETY: a page of the parent's and ours.
+        unsafe { at.write_volatile(number) };
         let i = iced_x86::Decoder::with_ip(64, bytes, CODE, 0).decode();
         match Check::new(&mut sandbox, &mut manual, bytes).run() {
             Outcome::Passed => passed += 1,
@@ -157,7 +169,8 @@ impl<'a> Check<'a> {
             M::Wrpkru | M::Wrfsbase | M::Wrgsbase | M::Xabort | M::Xend => {
                 return Outcome::Skipped("changes what the test itself needs");
             }
-            M::Mov | M::Pop | M::Lfs | M::Lgs | M::Lss
+            M::Lfs | M::Lgs | M::Lss => return Outcome::Skipped("uses a segment register"),
+            M::Mov | M::Pop
                 if i.op0_register().is_segment_register()
                     || i.op1_register().is_segment_register() =>
             {
@@ -215,7 +228,7 @@ impl<'a> Check<'a> {
         };
         for (n, value) in state.general.iter_mut().enumerate() {
             let any = if self.small {
-                [3, 0, 0, 5][n & 3]
+                [3, 7, 0, 5, 9, 5, 6, 7][n & 7]
             } else {
                 self.numbers.address()
             };
@@ -247,7 +260,7 @@ impl<'a> Check<'a> {
         if !self.sandbox.has_wide() {
             state.masks = [0; 8];
             for (n, vector) in state.vectors.iter_mut().enumerate() {
-                let len = if n < 16 { 32 } else { 0 };
+                let len = if n < 16 { self.sandbox.vector() } else { 0 };
                 vector[len..].fill(0);
             }
         }
@@ -399,7 +412,7 @@ impl<'a> Check<'a> {
             }
         } else {
             for vector in other.vectors.iter_mut().take(16) {
-                vector[32..].fill(0);
+                vector[self.sandbox.vector()..].fill(0);
             }
         }
         let mut pages = memory.to_vec();

@@ -151,7 +151,18 @@ impl Sandbox {
                 );
             }
         }
-        Self { exchange }
+        let mut sandbox = Self { exchange };
+        // The first trap tells what the processor has.
+        let nothing = State {
+            general: [0; 16],
+            flags: 0,
+            vectors: [[0; 64]; 32],
+            masks: [0; 8],
+            x87: vec![0; 6 + 128],
+        };
+        let (end, _) = sandbox.run(&[0x90], &nothing);
+        assert_eq!(end, End::Done, "a nop");
+        sandbox
     }
 
     /// The address of a page of data.
@@ -203,6 +214,17 @@ impl Sandbox {
             };
             let output = (*self.exchange).output.take();
             (end, output.expect("the handler has run"))
+        }
+    }
+
+    /// Bytes of this processor's vectors.
+    pub fn vector(&self) -> usize {
+        // SAFETY: as in `run`.
+        let has_upper = unsafe { (*self.exchange).features & 4 != 0 };
+        match (self.has_wide(), has_upper) {
+            (true, _) => 64,
+            (_, true) => 32,
+            _ => 16,
         }
     }
 
