@@ -2,13 +2,10 @@
 //! computed without memory, forward and (where the change can be undone)
 //! backward. Registers are meant by their x86-64 encoding number.
 
+pub(super) use sunder_x86::register::{RBP, RSP};
+
 /// A register number, 0 to 15.
 pub(super) type Register = u8;
-
-/// `rsp`.
-pub(super) const RSP: Register = 4;
-/// `rbp`.
-pub(super) const RBP: Register = 5;
 
 /// Which registers hold which values.
 #[derive(Clone, Debug)]

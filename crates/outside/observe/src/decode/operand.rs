@@ -5,10 +5,8 @@
 
 use super::effect::{Index, Known, RBP, RSP, Register, scaled};
 use sunder_access::{Address, Kind};
+use sunder_x86::register::RCX;
 use sunder_x86::{Access, Certainty, Does, Reach, Role};
-
-/// `rcx`, the count of a repeated string instruction.
-const RCX: Register = 1;
 
 /// One memory operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
