@@ -151,3 +151,70 @@ pub fn overwritten(patch: &Patch) -> Option<(usize, usize)> {
     };
     (patch.from == start as u64 && end - start >= LENGTH).then_some((start, end))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::patch::{ANY_NUMBER, COPIED, DISTANCES, RUN};
+
+    const AT: usize = 0x7000_0000;
+    const BASE: usize = 0x7001_0000;
+    const HOOKS: Entries = Entries {
+        instead: 1,
+        failed: 2,
+        before: 3,
+    };
+
+    /// A patch of a call at 0x105 with `mov eax, 11` before it.
+    fn patch(flags: u8) -> Patch {
+        let mut patch = Patch {
+            entry: 0x105,
+            from: 0x100,
+            number: ANY_NUMBER,
+            flags,
+            head_len: 5,
+            tail_len: 0,
+            reserved: 0,
+            head: [0; COPIED],
+            tail: [0; COPIED],
+            run: [0; RUN],
+            run_len: 0,
+            distances: [RUN as u8; DISTANCES],
+        };
+        patch.head[..5].copy_from_slice(&[0xb8, 11, 0, 0, 0]);
+        patch
+    }
+
+    #[test]
+    fn what_is_overwritten_runs_before_the_hook_and_then_the_entry() {
+        let before = patch(BEFORE);
+        assert_eq!(overwritten(&before), Some((0x100, 0x105)));
+        let code = Trampoline::new(&before, BASE, AT, HOOKS).expect("it fits");
+        assert!(code.bytes.starts_with(&before.head[..5]));
+        let jump = jump(AT + code.len - LENGTH, BASE + 0x105).expect("it is near");
+        assert_eq!(code.bytes[code.len - LENGTH..code.len], jump);
+        // What does not count traps.
+        assert!(code.bytes[code.len..].iter().all(|&byte| byte == 0xcc));
+    }
+
+    #[test]
+    fn a_call_itself_is_overwritten_where_the_hook_makes_it() {
+        assert_eq!(overwritten(&patch(CALL)), Some((0x100, 0x107)));
+        let code = Trampoline::new(&patch(CALL), BASE, AT, HOOKS).expect("it fits");
+        let jump = jump(AT + code.len - LENGTH, BASE + 0x107).expect("it is near");
+        assert_eq!(code.bytes[code.len - LENGTH..code.len], jump);
+    }
+
+    #[test]
+    fn what_contradicts_itself_or_is_too_far_is_none() {
+        // Behind a call nothing of what is before it is overwritten.
+        assert_eq!(overwritten(&patch(0)), None);
+        let other = Patch {
+            from: 0x101,
+            ..patch(CALL)
+        };
+        assert_eq!(overwritten(&other), None);
+        let far = BASE + (1 << 32);
+        assert!(Trampoline::new(&patch(BEFORE), far, AT, HOOKS).is_none());
+    }
+}
