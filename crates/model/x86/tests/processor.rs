@@ -4,6 +4,7 @@
 
 mod processor {
     pub mod check;
+    pub mod compare;
     pub mod forms;
     pub mod place;
     pub mod sandbox;
