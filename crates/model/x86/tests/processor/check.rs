@@ -237,7 +237,13 @@ impl<'a> Check<'a> {
         for _ in 0..REGIONS {
             let mut page = vec![0; PAGE as usize];
             if self.small {
-                page.iter_mut().step_by(8).for_each(|byte| *byte = 7);
+                // A divisor is not zero wherever it lies.
+                let divides = matches!(
+                    placed.instruction.mnemonic(),
+                    Mnemonic::Div | Mnemonic::Idiv
+                );
+                let step = if divides { 1 } else { 8 };
+                page.iter_mut().step_by(step).for_each(|byte| *byte = 7);
             } else {
                 self.numbers.fill(&mut page);
             }
