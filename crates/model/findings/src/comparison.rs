@@ -3,6 +3,7 @@
 
 use crate::fingerprint::{fingerprint, object_fingerprint};
 use crate::{Finding, Findings, Location, Sharing};
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,8 @@ pub const NOISE_FACTOR: f64 = 1.5;
 pub const NOISE_PERCENT: f64 = 2.0;
 
 /// The difference between two results.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Comparison {
     /// Always `sunder-comparison`.
     pub schema: String,
@@ -43,7 +45,8 @@ pub struct Comparison {
 }
 
 /// One finding in both results, or in one of them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Change {
     /// See [`crate::fingerprint()`]; that of the newer finding.
     pub fingerprint: String,
@@ -62,7 +65,8 @@ pub struct Change {
 }
 
 /// How much a finding costs in one result.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Measure {
     /// The finding's rank in that result.
     pub rank: u32,

@@ -196,6 +196,7 @@ fn check_header(value: &Value) -> Result<(), FindingsError> {
 
 /// The JSON Schema of a result, indented and with a newline at the end. The same text is in
 /// `docs/schema/sunder-findings-1.json`.
+#[cfg(feature = "schema")]
 pub fn json_schema() -> String {
     let mut schema = schemars::schema_for!(Findings);
     let name = format!("{SCHEMA}-{VERSION}.json");

@@ -21,7 +21,9 @@ mod simulation;
 mod subject;
 
 pub use comparison::{Change, Comparison, Measure, NOISE_FACTOR, NOISE_PERCENT, compare};
-pub use file::{FindingsError, LARGEST_FILE, json_schema};
+#[cfg(feature = "schema")]
+pub use file::json_schema;
+pub use file::{FindingsError, LARGEST_FILE};
 pub use fingerprint::fingerprint;
 pub use limit::Limit;
 pub use ranking::{DEFAULT_THRESHOLD_PERCENT, Standing, rank};

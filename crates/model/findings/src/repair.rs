@@ -1,11 +1,13 @@
 //! The record of a live repair in a result. Written by `repair`, read by reports.
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sunder_access::Address;
 
 /// What a live repair did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Repair {
     /// Whether it only observed and moved nothing.
     pub dry_run: bool,
@@ -18,13 +20,14 @@ pub struct Repair {
 }
 
 /// Pages whose falsely shared bytes got lines of their own.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Moved {
     /// The object on these pages that cost most.
     pub object: String,
     /// The first page, in hexadecimal.
     #[serde(with = "crate::address::known")]
-    #[schemars(with = "String")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub address: Address,
     /// Bytes of the pages.
     pub bytes: u64,
@@ -59,7 +62,8 @@ pub struct Moved {
 }
 
 /// The threads' progress before and after their bytes were moved.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Progress {
     /// Progress after the move divided by progress before, as the geometric mean of the
     /// threads.
@@ -70,7 +74,8 @@ pub struct Progress {
 
 /// A thread's progress, measured by a value that the thread changes by a steady amount as it
 /// works, such as the counter of a loop.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ThreadProgress {
     /// The kernel's thread id.
     pub thread: u32,
@@ -83,7 +88,8 @@ pub struct ThreadProgress {
 }
 
 /// One time that bytes were moved.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Move {
     /// When the bytes were moved, in seconds from the start.
     pub at_seconds: f64,
@@ -99,15 +105,16 @@ pub struct Move {
 }
 
 /// A group of bytes that moved together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct MovedGroup {
     /// Where they were, in hexadecimal.
     #[serde(with = "crate::address::known")]
-    #[schemars(with = "String")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub from: Address,
     /// Where they went; empty if they did not.
     #[serde(with = "crate::address::or_empty")]
-    #[schemars(with = "String")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub to: Option<Address>,
     /// The number of bytes.
     pub bytes: u64,
@@ -116,7 +123,8 @@ pub struct MovedGroup {
 }
 
 /// A function whose code runs as a copy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct RewrittenCode {
     /// The function's name, or the address of the first instruction.
     pub function: String,
@@ -135,7 +143,8 @@ pub struct RewrittenCode {
 }
 
 /// A rollback: moved bytes were put back.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct RolledBack {
     /// The reason.
     pub reason: String,
@@ -144,13 +153,14 @@ pub struct RolledBack {
 }
 
 /// An object that was left in its place.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Unrepaired {
     /// The object.
     pub object: String,
     /// Its first contended line, in hexadecimal.
     #[serde(with = "crate::address::or_empty")]
-    #[schemars(with = "String")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub address: Option<Address>,
     /// The reason.
     pub reason: String,

@@ -6,6 +6,7 @@ use crate::simulation::{
     LatentOn, OnPages, OnSmallerLines, Predicted, Simulated, Simulation, SiteMisses, WhatIf,
 };
 use crate::{Limit, Repair};
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sunder_access::{Address, CodeAddress, LinkAddress};
@@ -18,14 +19,15 @@ pub const VERSION: u32 = 1;
 /// The result of one run.
 ///
 /// [`Findings::default`] carries the right `schema` and `version`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Findings {
     /// Always `sunder-findings`.
-    #[schemars(extend("const" = SCHEMA))]
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: String,
     /// The schema's version; raised by changes that an older reader can't
     /// follow.
-    #[schemars(extend("const" = VERSION))]
+    #[cfg_attr(feature = "schema", schemars(extend("const" = VERSION)))]
     pub version: u32,
     /// The version of the `sunder` that wrote it.
     pub tool: String,
@@ -42,7 +44,7 @@ pub struct Findings {
     /// The findings, ranked by cost, the highest first; latent ones after the present ones.
     pub findings: Vec<Finding>,
     /// What the run could not see, one sentence each.
-    #[schemars(with = "Vec<String>")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub limits: Vec<Limit>,
     /// For a replayed trace, the machine that was simulated and what it counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +77,8 @@ impl Default for Findings {
 }
 
 /// The observed program.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Program {
     /// The command line; for an attached process, as `/proc` shows it.
     pub command: Vec<String>,
@@ -86,7 +89,8 @@ pub struct Program {
 }
 
 /// How a program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
     /// It returned this status.
@@ -97,7 +101,8 @@ pub enum Exit {
 
 /// A process of the program: one address space, from its fork or `exec` to the
 /// next `exec` or its end.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Process {
     /// The kernel's process id.
     pub id: u32,
@@ -114,7 +119,8 @@ pub struct Process {
 }
 
 /// The machine that the program ran on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Machine {
     /// The CPU's model name.
     pub cpu: String,
@@ -131,7 +137,8 @@ pub struct Machine {
 }
 
 /// How the program was observed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Run {
     /// Seconds of wall time observed.
     pub seconds: f64,
@@ -165,7 +172,8 @@ pub struct Run {
 }
 
 /// One object, or a pair of neighbours, whose cache lines are shared.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Finding {
     /// 1 for the finding with the highest cost.
     pub rank: u32,
@@ -221,19 +229,9 @@ pub struct Finding {
 
 /// The kind of sharing of a line or finding.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
     /// The threads touch disjoint bytes of one line.
@@ -246,7 +244,8 @@ pub enum Sharing {
 }
 
 /// A piece of the program's memory with a name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Object {
     /// Where the object lives.
     pub kind: ObjectKind,
@@ -262,7 +261,7 @@ pub struct Object {
     pub element_size: Option<u64>,
     /// Its first byte, `0x…`.
     #[serde(with = "crate::address::known")]
-    #[schemars(with = "String")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub address: Address,
     /// Where it was declared, for variables.
     pub declared: Option<Location>,
@@ -281,7 +280,8 @@ pub struct Object {
 }
 
 /// Where an object lives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
     /// Allocated with `malloc` or a related function.
@@ -300,7 +300,8 @@ pub enum ObjectKind {
 }
 
 /// A source position.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Location {
     /// Path as in the debug information.
     pub file: String,
@@ -309,7 +310,8 @@ pub struct Location {
 }
 
 /// One frame of a call stack.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Frame {
     /// Demangled name; `symbol+0x…` or `file+0x…` if no better name is known.
     pub function: String,
@@ -328,12 +330,13 @@ pub struct Frame {
         skip_serializing_if = "Option::is_none",
         with = "crate::address::or_null"
     )]
-    #[schemars(with = "Option<String>")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub offset: Option<LinkAddress>,
 }
 
 /// A thread of the program.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Thread {
     /// The kernel's thread id.
     pub id: u32,
@@ -342,7 +345,8 @@ pub struct Thread {
 }
 
 /// The process of a finding's thread.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ProcessName {
     /// The kernel's process id.
     pub id: u32,
@@ -353,11 +357,12 @@ pub struct ProcessName {
 }
 
 /// One contended line.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Line {
     /// Its first byte, `0x…`.
     #[serde(with = "crate::address::known")]
-    #[schemars(with = "String")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub address: Address,
     /// Position of the line's first byte relative to the object's first; negative
     /// if the object starts inside the line.
@@ -369,7 +374,8 @@ pub struct Line {
 }
 
 /// Adjacent bytes of a line that were accessed alike.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Word {
     /// Position in the line.
     pub offset: u32,
@@ -382,7 +388,8 @@ pub struct Word {
 }
 
 /// The observed accesses of one thread to a word.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ThreadUse {
     /// The kernel's thread id.
     pub id: u32,
@@ -402,7 +409,8 @@ pub struct ThreadUse {
 }
 
 /// A source line (or instruction) that touches the object.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Site {
     /// The function, demangled.
     pub function: String,
@@ -422,7 +430,7 @@ pub struct Site {
     pub calls: Option<String>,
     /// The instruction's address, `0x…`.
     #[serde(with = "crate::address::known")]
-    #[schemars(with = "String")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub address: CodeAddress,
     /// The file that holds the code.
     pub module: Option<String>,
@@ -440,7 +448,8 @@ pub struct Site {
 }
 
 /// A line of a source file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SourceLine {
     /// Its number, from 1.
     pub line: u32,
@@ -449,7 +458,8 @@ pub struct SourceLine {
 }
 
 /// What an instruction does to memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AccessKind {
     /// Plain load.
@@ -464,7 +474,8 @@ pub enum AccessKind {
 }
 
 /// A change to the source.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Advice {
     /// The kind of change, for tools.
     pub fix: Fix,
@@ -475,7 +486,8 @@ pub struct Advice {
 }
 
 /// Kinds of change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Fix {
     /// Align the type (or element) to a line.

@@ -2,12 +2,14 @@
 //! changes would do to them, and how a finding would be shared on pages and with other lines.
 
 use crate::schema::Sharing;
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The effect of changes to single objects, or of another allocator, on the misses of the
 /// simulated machine. Each change was simulated alone, with all accesses of the trace.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct WhatIf {
     /// The changes. The one that saves most misses comes first; of equal ones, the one that
     /// takes fewer bytes.
@@ -19,7 +21,8 @@ pub struct WhatIf {
 }
 
 /// A change that was tried.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Tried {
     /// The rank of the finding that the change is for; none if it is for the whole heap.
     pub finding: Option<u32>,
@@ -39,7 +42,8 @@ pub struct Tried {
 }
 
 /// How an object would be shared with other lines or starts, by simulation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Predicted {
     /// With lines of other sizes, ascending.
     pub line_sizes: Vec<OnLines>,
@@ -50,7 +54,8 @@ pub struct Predicted {
 }
 
 /// Misses on an object with lines of one size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct OnLines {
     /// Bytes of a line.
     pub line_size: u32,
@@ -61,7 +66,8 @@ pub struct OnLines {
 }
 
 /// Misses on an object with one start in its line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct AtStart {
     /// Bytes from the start of the line.
     pub offset: u32,
@@ -72,7 +78,8 @@ pub struct AtStart {
 }
 
 /// A machine on which a trace was replayed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Simulation {
     /// The granule of coherence in bytes.
     pub granule: u64,
@@ -102,7 +109,8 @@ pub struct Simulation {
 
 /// Where a replay placed objects, and what that takes. The figures are those of the heap
 /// objects that were placed: all objects under a policy, otherwise those that change.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Placement {
     /// `actual` (as recorded), `general`, `hoard`, `sized`, `call-site` or
     /// `sized-call-site`.
@@ -135,7 +143,8 @@ pub struct Placement {
 
 /// The counts of a simulation. A reference is the part of an access that lies in one granule;
 /// each reference is a hit, an upgrade or a miss of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Simulated {
     /// References.
     pub references: u64,
@@ -184,7 +193,8 @@ impl std::ops::Add for Simulated {
 /// How objects of a finding took pages from each other, by replay of a trace. A node that
 /// misses on a page accesses one object; before, a write to an object took the page from the
 /// node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct OnPages {
     /// Bytes of a page.
     pub page: u64,
@@ -198,7 +208,8 @@ pub struct OnPages {
 }
 
 /// The misses with one pair of accessed and written object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct PageCause {
     /// Whether the finding's neighbour was accessed, not its object.
     pub neighbour_missed: bool,
@@ -211,7 +222,8 @@ pub struct PageCause {
 }
 
 /// Misses of a thread.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ThreadMisses {
     /// The kernel's thread id.
     pub id: u32,
@@ -224,7 +236,8 @@ pub struct ThreadMisses {
 }
 
 /// The part of one source line or instruction in the misses of a finding on pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SiteMisses {
     /// Its misses that bring a value that another node wrote.
     pub true_sharing: u64,
@@ -235,7 +248,8 @@ pub struct SiteMisses {
 }
 
 /// The sharing that would remain of a finding if lines were smaller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct OnSmallerLines {
     /// The size of these lines in bytes.
     pub line_size: u32,
@@ -244,7 +258,8 @@ pub struct OnSmallerLines {
 }
 
 /// The change with which a latent finding would become real.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LatentOn {
     /// A machine with lines of this many bytes.

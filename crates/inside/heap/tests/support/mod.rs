@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 
 /// The library, built once for each run of the tests, in the folder in which
-/// `crates/cli/build.rs` builds guests (the outer cargo holds the lock of the usual one).
+/// `crates/outside/guests/build.rs` builds guests (the outer cargo holds the lock of the
+/// usual one).
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

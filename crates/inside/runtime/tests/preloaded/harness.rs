@@ -13,8 +13,8 @@ pub fn folder() -> &'static Path {
 }
 
 /// The library as it goes into programs, built once for each run of the tests, in the folder
-/// in which `crates/cli/build.rs` builds it too (the outer cargo holds the lock of the usual
-/// one).
+/// in which `crates/outside/guests/build.rs` builds it too (the outer cargo holds the lock of
+/// the usual one).
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
