@@ -9,6 +9,7 @@
 //! the lock that the outer one holds.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::{env, fs, process::Command};
 
@@ -18,6 +19,7 @@ struct Guest {
     file: &'static str,
     /// The environment variable that names a library that was built before.
     variable: &'static str,
+    /// With which it is built, unless it is shipped.
     profile: &'static str,
 }
 
@@ -85,14 +87,18 @@ fn main() {
         .nth(3)
         .expect("it lies in crates/outside/guests");
     let target = shared(&out).join("guests");
+    // What is shipped has time to be built.
+    let shipped = out.ancestors().any(|folder| folder.ends_with("dist/build"));
+    let profile_of = |guest: &Guest| if shipped { WHOLE } else { guest.profile };
 
     for profile in [PLAIN, WHOLE] {
         let missing: Vec<&Guest> = GUESTS
             .iter()
-            .filter(|guest| guest.profile == profile && ready(guest.variable).is_none())
+            .filter(|guest| profile_of(guest) == profile && ready(guest.variable).is_none())
             .collect();
         if !missing.is_empty() {
             let mut cargo = nested(workspace, &target, profile);
+            take_zstandard(&mut cargo, &target);
             for guest in missing {
                 cargo.args(["-p", guest.package]);
             }
@@ -101,7 +107,7 @@ fn main() {
     }
     for guest in GUESTS {
         let library = ready(guest.variable).unwrap_or_else(|| {
-            let library = target.join(guest.profile).join(guest.file);
+            let library = target.join(profile_of(guest)).join(guest.file);
             rerun_with_sources(workspace, &library);
             library
         });
@@ -130,6 +136,31 @@ fn shared(out: &Path) -> PathBuf {
     let builds = out.ancestors().find(|folder| folder.ends_with("build"));
     let target = builds.and_then(|builds| builds.parent()?.parent());
     target.unwrap_or(out).to_path_buf()
+}
+
+/// Has a nested build link the Zstandard that the outer build has compiled: its C code is a
+/// tenth of all work. Cargo lets configuration stand for the output of a build script.
+///
+/// The library lies in a folder that is named after its contents, so that builds of several
+/// profiles with the same flags for it leave the guests as they are.
+fn take_zstandard(cargo: &mut Command, target: &Path) {
+    let [machine, host] = ["TARGET", "HOST"].map(|name| env::var(name).expect("cargo sets it"));
+    // It is not there if the system's library is used.
+    let root = env::var_os("DEP_ZSTD_ROOT").map(PathBuf::from);
+    let library = root.and_then(|root| fs::read(root.join("libzstd.a")).ok());
+    let Some(library) = library.filter(|_| machine == host) else {
+        return;
+    };
+    let mut hasher = DefaultHasher::new();
+    library.hash(&mut hasher);
+    let folder = target.join(format!("zstandard-{:016x}", hasher.finish()));
+    fs::create_dir_all(&folder)
+        .and_then(|()| fs::write(folder.join("libzstd.a"), library))
+        .unwrap_or_else(|e| panic!("cannot write into {}: {e}", folder.display()));
+    let search = format!("native={}", folder.display());
+    let key = format!("target.{machine}.zstd");
+    cargo.args(["--config", &format!("{key}.rustc-link-lib=['static=zstd']")]);
+    cargo.args(["--config", &format!("{key}.rustc-link-search=[{search:?}]")]);
 }
 
 /// A library that has been built before, which the variable names.
