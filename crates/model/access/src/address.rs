@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::str::FromStr;
+use core::time::Duration;
 
 macro_rules! address_type {
     ($(#[$doc:meta])* $name:ident) => {
@@ -94,9 +95,36 @@ impl fmt::Display for ProcessId {
 pub struct Time(pub u64);
 
 impl Time {
-    /// Nanoseconds from `earlier` to `self`; zero if `earlier` is later.
-    pub const fn since(self, earlier: Self) -> u64 {
+    /// From `earlier` to `self`; zero if `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.nanoseconds_since(earlier))
+    }
+
+    /// The same as a number, for arithmetic on many times.
+    pub const fn nanoseconds_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
+    }
+
+    /// So much later; the last time that there is, if that is beyond it.
+    #[must_use]
+    pub const fn after(self, interval: Duration) -> Self {
+        Self(self.0.saturating_add(nanoseconds(interval)))
+    }
+
+    /// So much earlier; zero if that is before it.
+    #[must_use]
+    pub const fn before(self, interval: Duration) -> Self {
+        Self(self.0.saturating_sub(nanoseconds(interval)))
+    }
+}
+
+/// An interval in nanoseconds; `u64::MAX` for more than 584 years.
+const fn nanoseconds(interval: Duration) -> u64 {
+    let nanoseconds = interval.as_nanos();
+    if nanoseconds > u64::MAX as u128 {
+        u64::MAX
+    } else {
+        nanoseconds as u64
     }
 }
 
@@ -168,6 +196,17 @@ mod tests {
         ] {
             assert_eq!(bad.parse::<Address>(), Err(NotAnAddress), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn times_stay_within_what_there_is() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Time(5).after(second), Time(1_000_000_005));
+        assert_eq!(Time(1_000_000_005).before(second), Time(5));
+        assert_eq!(Time(5).before(second), Time(0));
+        assert_eq!(Time(5).after(Duration::MAX), Time(u64::MAX));
+        assert_eq!(Time(7).since(Time(5)), Duration::from_nanos(2));
+        assert_eq!(Time(5).since(Time(7)), Duration::ZERO);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Timeline {
     /// The amounts in `count` equal slices from `from` to `to`; the amount of a slot is spread
     /// evenly over it. Empty if `to` is not after `from`.
     pub fn slices(&self, from: Time, to: Time, count: usize) -> Vec<f64> {
-        let length = to.since(from) as f64;
+        let length = to.nanoseconds_since(from) as f64;
         if count == 0 || length == 0.0 {
             return Vec::new();
         }

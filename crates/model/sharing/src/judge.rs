@@ -282,7 +282,7 @@ impl Judge {
             .lines
             .iter()
             .filter_map(|(&base, line)| Some((base, self.shared(line)?)))
-            .filter(|(_, line)| now.since(Time(line.last)) <= idle)
+            .filter(|(_, line)| now.nanoseconds_since(Time(line.last)) <= idle)
             .filter_map(|(base, line)| {
                 let mut verdict = verdict::verdict(&line, base, self.scale.transfer_ns)?;
                 self.finish(&mut verdict);
@@ -367,14 +367,14 @@ impl Judge {
             if t.samples > 0 {
                 t.cpu_ns as f64
             } else {
-                t.last.since(t.first) as f64
+                t.last.nanoseconds_since(t.first) as f64
             }
         })
     }
 
     /// Seconds between the first and the last event seen.
     pub fn seconds(&self) -> f64 {
-        self.last.since(self.scale.origin) as f64 / 1e9
+        self.last.nanoseconds_since(self.scale.origin) as f64 / 1e9
     }
 
     /// When the first and the last event was seen; `None` before the first.
@@ -562,7 +562,7 @@ impl Judge {
         let mut ranked: Vec<(u8, u64, Address)> = Vec::with_capacity(self.lines.len());
         for (&base, line) in &mut self.lines {
             line.catch_up(&self.scale);
-            let is_cold = self.last.since(Time(line.last)) > idle;
+            let is_cold = self.last.nanoseconds_since(Time(line.last)) > idle;
             if is_cold && line.has_open() {
                 line.settle(&self.scale);
                 line.shrink();

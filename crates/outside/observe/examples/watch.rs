@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for access in &burst.accesses {
         println!(
             "{:>9} ns  thread {}  {:?} of {} bytes at {} by {}",
-            access.time.since(burst.started),
+            access.time.nanoseconds_since(burst.started),
             access.thread,
             access.kind,
             access.width,

@@ -10,6 +10,7 @@ use crate::machine::perf_event::{
 use crate::perf::ring::Ring;
 use crate::pmu::record::SampleLayout;
 use crate::{PerfRefusal, Registers};
+use std::time::Duration;
 use sunder_access::{ProcessId, ThreadId};
 
 /// The fields of a sample; the count is the thread's CPU time.
@@ -47,9 +48,13 @@ impl Pace {
     ///
     /// # Errors
     /// If the kernel refuses; also if the thread has ended.
-    pub fn begin(process: ProcessId, thread: ThreadId, period: u64) -> Result<Self, PerfRefusal> {
+    pub fn begin(
+        process: ProcessId,
+        thread: ThreadId,
+        period: Duration,
+    ) -> Result<Self, PerfRefusal> {
         let mut attr = Attr::new(TYPE_SOFTWARE, SW_TASK_CLOCK);
-        attr.sample_period = period;
+        attr.sample_period = period.as_nanos() as u64;
         attr.sample_type = LAYOUT.sample_type;
         attr.sample_regs_user = LAYOUT.user_registers;
         let refused = |e: std::io::Error| {
@@ -104,7 +109,7 @@ mod tests {
         // SAFETY: asks for a number.
         let own = ThreadId(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
         let process = ProcessId(std::process::id());
-        let mut pace = match Pace::begin(process, own, 100_000) {
+        let mut pace = match Pace::begin(process, own, Duration::from_micros(100)) {
             Ok(pace) => pace,
             Err(refusal) => {
                 println!("SKIP: {refusal}");

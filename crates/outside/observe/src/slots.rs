@@ -27,12 +27,13 @@ use crate::proc::SyscallFile;
 use crate::{NearAccess, RawSample};
 use std::collections::HashMap;
 use std::io;
+use std::time::Duration;
 use sunder_access::{Address, CodeAddress, ProcessId, ThreadId, Time};
 
 /// The most slots that are known at a time; new ones wait until old ones are forgotten.
 const MAX_SLOTS: usize = 4096;
-/// Slots and threads that no sample has needed for this time are forgotten, in ns.
-const FORGET_AFTER: u64 = 1_000_000_000;
+/// Slots and threads that no sample has needed for this time are forgotten.
+const FORGET_AFTER: Duration = Duration::from_secs(1);
 /// How many pieces of memory are read at a time; each costs the kernel about 0.7 us.
 const MAX_PIECES: usize = 32;
 /// Slots closer than this are read as one piece, in bytes.

@@ -107,7 +107,7 @@ fn join(
     let granule = process.judge.config().granule();
     let on_smaller_lines = on_smaller_lines(granule, lines.iter().map(|(v, _)| v));
     let mut timeline = vec![0.0; SLICES];
-    let slice_seconds = (end.since(start) as f64 / 1e9 / SLICES as f64).max(1e-9);
+    let slice_seconds = (end.nanoseconds_since(start) as f64 / 1e9 / SLICES as f64).max(1e-9);
     for (verdict, _) in &lines {
         let slices = verdict.timeline.slices(start, end, SLICES);
         timeline
@@ -237,7 +237,7 @@ fn cost<'a>(process: &Process, verdicts: impl Iterator<Item = &'a Verdict>) -> (
         .thread_time()
         .iter()
         .filter(|t| threads.contains(&t.thread))
-        .map(|t| if t.samples > 0 { t.cpu_ns } else { t.last.since(t.first) } as f64)
+        .map(|t| if t.samples > 0 { t.cpu_ns } else { t.last.nanoseconds_since(t.first) } as f64)
         .sum();
     let percent = if spent > 0.0 {
         (lost / spent * 100.0).min(100.0)

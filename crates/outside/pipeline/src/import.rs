@@ -52,7 +52,7 @@ pub fn import(
             ..findings::Machine::default()
         },
         run: findings::Run {
-            seconds: end.since(start) as f64 / 1e9,
+            seconds: end.nanoseconds_since(start) as f64 / 1e9,
             observer: "import".into(),
             lost_samples: imported.lost,
             threshold_percent: threshold.unwrap_or(findings::DEFAULT_THRESHOLD_PERCENT),

@@ -10,6 +10,7 @@ use super::target;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
 use sunder_access::{Address, Span, Time};
 use sunder_findings::{Finding, Line, Object, ObjectKind, ThreadUse, Word};
 use sunder_pipeline::Process;
@@ -20,12 +21,12 @@ use sunder_sharing::{Confidence, Sharing, Verdict};
 
 /// What costs a smaller share of its threads' time is not worth stopping the program.
 const WORTH_ISOLATING: f64 = 0.04;
-/// A line that was not touched for so long is no longer contended, in ns.
-const RECENT: u64 = 200_000_000;
-/// How long more lines are waited for when the first is confirmed, in ns.
-const GATHERING: u64 = 30_000_000;
-/// A line that was refused is judged again after so long, then after twice that, in ns.
-const AGAIN: u64 = 250_000_000;
+/// A line that was not touched for so long is no longer contended.
+const RECENT: Duration = Duration::from_millis(200);
+/// How long more lines are waited for when the first is confirmed.
+const GATHERING: Duration = Duration::from_millis(30);
+/// A line that was refused is judged again after so long, then after twice that.
+const AGAIN: Duration = Duration::from_millis(250);
 /// What is said of a block that was freed: nothing that anybody wants to know.
 const GONE: &str = "it is gone";
 /// Lines that are named in one look: that takes a moment each.
@@ -45,7 +46,7 @@ struct Refused {
     /// The first touch of the line: later than that, it is another object's.
     first: Time,
     until: Time,
-    pause: u64,
+    pause: Duration,
 }
 
 /// See the module's head.
@@ -150,7 +151,7 @@ impl Chooser {
         let before = self.refused.get(&verdict.line.0);
         let before = before.filter(|r| r.first == first);
         let pause = before.map_or(AGAIN, |r| r.pause.saturating_mul(2));
-        let until = Time(now.0.saturating_add(pause));
+        let until = now.after(pause);
         self.refused.insert(
             verdict.line.0,
             Refused {

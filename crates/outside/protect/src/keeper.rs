@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
-use sunder_access::ProcessId;
+use sunder_access::{ProcessId, Time};
 use sunder_observe::{monotonic_now, proc};
 use sunder_stop::{Stop, Stopped};
 use sunder_wire::isolation::{
@@ -48,9 +48,9 @@ const MISSED: u32 = 4;
 const REST: Duration = Duration::from_millis(150);
 /// The first and the longest time between two rests; doubled after each.
 const RESTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// A thread that has written nothing of what is isolated for so long, in ns, is busy with
+/// A thread that has written nothing of what is isolated for so long, is busy with
 /// something else, and the next rest comes sooner.
-const IDLE: u64 = 200_000_000;
+const IDLE: Duration = Duration::from_millis(200);
 /// So long is tried to stop all threads for a fork. One that waits for a child of `vfork` or for a
 /// disk does not stop before that is over.
 const FORK: Duration = Duration::from_secs(10);
@@ -241,11 +241,11 @@ impl Keeper {
 
     /// Whether a thread is isolated without need.
     fn somebody_is_idle(&self) -> bool {
-        let now = monotonic_now().0;
+        let now = monotonic_now();
         self.shared.slots.iter().any(|slot| {
             slot.state.load(Acquire) == state::ISOLATED
                 && slot.written.load(Relaxed) == 0
-                && now.saturating_sub(slot.since.load(Relaxed)) > IDLE
+                && now.since(Time(slot.since.load(Relaxed))) > IDLE
         })
     }
 

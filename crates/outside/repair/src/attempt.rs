@@ -8,6 +8,7 @@ use super::gauge::{Bytes, Gauge, Windows, gains};
 use super::layout::layout;
 use super::mark::Mark;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
 use sunder_access::{Mappings, ProcessId, ThreadId, Time};
 use sunder_findings::MovedGroup;
 use sunder_plan::progress::{Gain, WORTH_KEEPING};
@@ -17,20 +18,25 @@ use sunder_wire::remap::{
     FREE, NOTHING, REFUSED, ROLL_BACK, ROLLED_BACK,
 };
 
-/// Threads have found their copies of code when none has faulted for so long, in ns.
-const QUIET: u64 = 5_000_000;
-/// They are measured then or so long after the move, in ns.
-const SETTLED: u64 = 40_000_000;
-/// A window that has no end by then, since threads do not run, is given up, in ns.
-const PATIENCE: u64 = 1_000_000_000;
-/// Contention is looked for so long at a time, in ns.
-const LOOK_FOR: u64 = 100_000_000;
-/// And not looked for so long between, in ns.
-const LOOK_AWAY: u64 = 400_000_000;
+/// Threads have found their copies of code when none has faulted for so long.
+const QUIET: Duration = Duration::from_millis(5);
+/// They are measured then or so long after the move.
+const SETTLED: Duration = Duration::from_millis(40);
+/// A window that has no end by then, since threads do not run, is given up.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Contention is looked for so long at a time.
+const LOOK_FOR: Duration = Duration::from_millis(100);
+/// And not looked for so long between.
+const LOOK_AWAY: Duration = Duration::from_millis(400);
 /// Threads are asked in so many looks before others are moved meanwhile.
 const PATIENCE_OF_OTHERS: u32 = 20;
-/// What a fault costs its thread, in ns.
-const FAULT: u64 = 3_000;
+/// What a fault costs its thread.
+const FAULT: Duration = Duration::from_micros(3);
+
+/// From one reading of the clock to another.
+const fn elapsed(from: u64, to: u64) -> Duration {
+    Time(to).since(Time(from))
+}
 
 /// One time that the bytes were moved.
 #[derive(Clone, Debug, Default)]
@@ -337,7 +343,7 @@ impl Attempt {
             threads: self.proposal.threads.len(),
             gain: stay.gain(),
             lasted_ns: at.saturating_sub(stay.applied),
-            cost_ns: 2 * stay.took + stay.faults * FAULT,
+            cost_ns: 2 * stay.took + stay.faults * FAULT.as_nanos() as u64,
             ended: match reason {
                 BY_TOOL => EndReason::NoGain,
                 BY_KERNEL | BY_MAPPING | BY_FORK => EndReason::Hindered,
@@ -358,13 +364,13 @@ impl Attempt {
     ) -> Phase {
         let count = area.faults.load(Relaxed);
         let applied = area.applied.load(Relaxed);
-        if count != faults && now.saturating_sub(applied) < SETTLED {
+        if count != faults && elapsed(applied, now) < SETTLED {
             return Phase::Settling {
                 faults: count,
                 since: now,
             };
         }
-        if now.saturating_sub(since) < QUIET && now.saturating_sub(applied) < SETTLED {
+        if elapsed(since, now) < QUIET && elapsed(applied, now) < SETTLED {
             return Phase::Settling { faults, since };
         }
         self.window(process, now, false)
@@ -400,7 +406,7 @@ impl Attempt {
         second: bool,
     ) -> Phase {
         gauge.read(&self.moved_bytes(area));
-        if !gauge.is_enough() && now.saturating_sub(since) < PATIENCE {
+        if !gauge.is_enough() && elapsed(since, now) < PATIENCE {
             return Phase::Measuring {
                 gauge,
                 since,
@@ -453,10 +459,10 @@ impl Attempt {
     ) -> (Phase, Next) {
         let bytes = contended(&self.proposal, &mark);
         if bytes.is_empty() {
-            let over = now.saturating_sub(since) > LOOK_FOR;
+            let over = elapsed(since, now) > LOOK_FOR;
             let phase = if over {
                 Phase::Resting {
-                    until: now + LOOK_AWAY,
+                    until: Time(now).after(LOOK_AWAY).0,
                 }
             } else {
                 Phase::Looking { gauge, mark, since }
@@ -473,7 +479,7 @@ impl Attempt {
             return (Phase::Over, Next::Again);
         };
         gauge.read(&bytes);
-        if !gauge.is_enough() && now.saturating_sub(since) < PATIENCE {
+        if !gauge.is_enough() && elapsed(since, now) < PATIENCE {
             let gauge = Some(gauge);
             return (Phase::Looking { gauge, mark, since }, Next::Nothing);
         }

@@ -6,6 +6,7 @@ use super::known::Known;
 use super::mark::Mark;
 use super::pattern::{Apart, Objects, seen, take_apart};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 use sunder_access::{Address, Mappings, PAGE, ThreadId, Time};
 use sunder_findings::Unrepaired;
 use sunder_pipeline::Process;
@@ -16,8 +17,8 @@ use sunder_wire::remap::MOST_MOVED;
 
 /// What costs less is not worth the faults.
 const WORTH_MOVING: f64 = 0.04;
-/// A line that was not touched for so long is no longer contended, in ns.
-const RECENT: u64 = 200_000_000;
+/// A line that was not touched for so long is no longer contended.
+const RECENT: Duration = Duration::from_millis(200);
 
 /// Pages that could be moved.
 pub struct Proposal {
@@ -109,25 +110,25 @@ pub enum Look {
     Leave(Unrepaired),
 }
 
-/// How long more lines are waited for when the first is confirmed, in ns.
-const GATHERING: u64 = 30_000_000;
-/// How long what is known of them must have led to the same groups, in ns: elements that
+/// How long more lines are waited for when the first is confirmed.
+const GATHERING: Duration = Duration::from_millis(30);
+/// How long what is known of them must have led to the same groups: elements that
 /// were not seen yet are met one after the other.
-const STEADY: u64 = 15_000_000;
-/// They are moved as they are known by then, in ns.
-const LONGEST: u64 = 150_000_000;
+const STEADY: Duration = Duration::from_millis(15);
+/// They are moved as they are known by then.
+const LONGEST: Duration = Duration::from_millis(150);
 /// The same where a layout was tried before: what was missing then may come seldom.
-const STEADIER: u64 = 60_000_000;
-/// How long another layout is looked for when bytes went back, in ns, and how often.
-const RETHINK: u64 = 1_000_000_000;
+const STEADIER: Duration = Duration::from_millis(60);
+/// How long another layout is looked for when bytes went back, and how often.
+const RETHINK: Duration = Duration::from_secs(1);
 /// See [`RETHINK`].
-const RETHINK_EVERY: u64 = 40_000_000;
+const RETHINK_EVERY: Duration = Duration::from_millis(40);
 /// So many layouts of bytes are tried.
 const LAYOUTS: usize = 3;
-/// How long for its threads to be measured, in ns.
-const MEASURED: u64 = 120_000_000;
-/// Where contention has not been seen again for so long it is over, in ns.
-const OVER: u64 = 300_000_000;
+/// How long for its threads to be measured.
+const MEASURED: Duration = Duration::from_millis(120);
+/// Where contention has not been seen again for so long it is over.
+const OVER: Duration = Duration::from_millis(300);
 
 /// The lines of these pages that can come apart.
 pub fn on_pages(verdicts: &[Verdict], page: u64, len: u64) -> impl Iterator<Item = &Verdict> {
@@ -287,7 +288,7 @@ impl Chooser {
         let enough = if back.is_empty() { STEADY } else { STEADIER };
         if self.tried.contains(&layout) || !back.is_empty() && planned.is_err() {
             for one in back {
-                one.next = Time(now.0 + RETHINK_EVERY);
+                one.next = now.after(RETHINK_EVERY);
             }
             self.pending = None;
             return Some(Look::Nothing);
@@ -329,8 +330,8 @@ impl Chooser {
         self.back.push(Back {
             page,
             len,
-            next: Time(now.0 + RETHINK_EVERY),
-            until: Time(now.0 + RETHINK),
+            next: now.after(RETHINK_EVERY),
+            until: now.after(RETHINK),
         });
     }
 
@@ -596,14 +597,14 @@ mod tests {
             // Moved as it was, or nothing else found: done with.
             match n % 2 {
                 0 => chooser.goes_again(HERE, 2 * PAGE),
-                _ => chooser.give_up_old(Time(RETHINK)),
+                _ => chooser.give_up_old(Time(0).after(RETHINK)),
             }
             assert!(chooser.back.is_empty());
         }
         // Those of other pages do not count.
         chooser.went_back(HERE + 4 * PAGE, PAGE, Time(0));
         assert_eq!(chooser.back.len(), 1);
-        chooser.give_up_old(Time(RETHINK - 1));
+        chooser.give_up_old(Time(0).after(RETHINK - Duration::from_nanos(1)));
         assert_eq!(chooser.back.len(), 1);
     }
 }

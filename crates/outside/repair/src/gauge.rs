@@ -4,12 +4,13 @@
 
 use super::code::TargetCode;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use sunder_access::{ProcessId, ThreadId};
 use sunder_observe::Pace;
 use sunder_plan::progress::{self, Gain, ValuePlace, Window};
 
-/// One sample of registers so many nanoseconds of a thread's CPU time.
-const EVERY: u64 = 1_000_000;
+/// One sample of registers in so much of a thread's CPU time.
+const EVERY: Duration = Duration::from_millis(1);
 /// Below the stack pointer lie up to so many bytes of a function's own.
 const RED_ZONE: u64 = 128;
 /// So many above it are read.
@@ -18,10 +19,10 @@ const FRAMES: u64 = 512;
 const OF_GROUP: u64 = 128;
 /// Threads that are measured; more say the same.
 const MOST: usize = 16;
-/// So much of its own CPU time a thread is measured for, in ns.
-const ENOUGH: u64 = 20_000_000;
+/// So much of its own CPU time a thread is measured for.
+const ENOUGH: Duration = Duration::from_millis(20);
 /// The same where no clock is found.
-const LONGEST: u64 = 60_000_000;
+const LONGEST: Duration = Duration::from_millis(60);
 
 /// Where a thread's bytes are now.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +101,8 @@ impl Gauge {
         let long = self
             .windows
             .values()
-            .filter(|w| w.cpu_ns() >= LONGEST || w.cpu_ns() >= ENOUGH && w.has_clock());
+            .map(|w| (Duration::from_nanos(w.cpu_ns()), w))
+            .filter(|(cpu, w)| *cpu >= LONGEST || *cpu >= ENOUGH && w.has_clock());
         2 * long.count() > self.paces.len()
     }
 

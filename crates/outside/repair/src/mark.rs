@@ -5,6 +5,7 @@
 use super::choose::on_pages;
 use super::pattern::used;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use sunder_access::Time;
 use sunder_observe::monotonic_now;
 use sunder_pipeline::Process;
@@ -14,8 +15,8 @@ use sunder_wire::remap::GROUPS;
 
 /// With fewer accesses since it is not known what contends.
 const KNOWN: u64 = 8;
-/// So long more are waited for, in ns; then what contends is taken for what it was.
-const PATIENCE: u64 = 80_000_000;
+/// So long more are waited for; then what contends is taken for what it was.
+const PATIENCE: Duration = Duration::from_millis(80);
 /// What takes less than this share of it apart than could be has become another pattern.
 const STILL: f64 = 0.5;
 

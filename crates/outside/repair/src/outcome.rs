@@ -21,7 +21,7 @@ pub fn outcome(
     function: &mut dyn FnMut(CodeAddress) -> Option<String>,
 ) -> Result<Moved, Unrepaired> {
     let proposal = &attempt.proposal;
-    let seconds = |time: u64| Time(time).since(started) as f64 / 1e9;
+    let seconds = |time: u64| Time(time).nanoseconds_since(started) as f64 / 1e9;
     let mut moved = Moved {
         object: proposal.object.clone(),
         address: Address(proposal.page),

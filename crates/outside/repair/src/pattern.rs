@@ -5,6 +5,7 @@
 use super::choose::{can_be_moved, can_come_apart};
 use super::layout::have_room;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 use sunder_access::{Address, LINE, PAGE, Span, Time};
 use sunder_pipeline::Process;
 use sunder_pipeline::name_line;
@@ -16,10 +17,10 @@ use sunder_wire::remap::{GROUPS, MOST_MOVED};
 const SEEN: u64 = 4;
 /// The same of what is used so many times less often than the line's busiest word.
 const SELDOM: u64 = 32;
-/// Who has not run for so long is in nobody's way beside contended lines, in ns.
-const RUNS: u64 = 30_000_000;
-/// The same of who contended, which is more than chance, in ns.
-const GONE: u64 = 500_000_000;
+/// Who has not run for so long is in nobody's way beside contended lines.
+const RUNS: Duration = Duration::from_millis(30);
+/// The same of who contended, which is more than chance.
+const GONE: Duration = Duration::from_millis(500);
 
 /// An object: its bytes, and those of an element.
 type Object = (Span, Option<u64>);
@@ -137,9 +138,9 @@ pub fn seen(process: &Process, settled: &[&Verdict], page: u64, len: u64) -> Vec
 }
 
 /// So long before the last thing that was seen.
-fn latest(process: &Process, before: u64) -> Time {
-    let last = process.judge.span_of_time().map_or(0, |time| time.1.0);
-    Time(last.saturating_sub(before))
+fn latest(process: &Process, before: Duration) -> Time {
+    let last = process.judge.span_of_time().map_or(Time(0), |time| time.1);
+    last.before(before)
 }
 
 const fn extent(&(span, element): &Object, page: u64) -> Extent {

@@ -122,7 +122,7 @@ pub fn join(
         },
         machine: show_machine(&here, machine.config.granule as u32, None),
         run: findings::Run {
-            seconds: shares.span.1.since(shares.span.0) as f64 / 1e9,
+            seconds: shares.span.1.nanoseconds_since(shares.span.0) as f64 / 1e9,
             observer: "trace".into(),
             threshold_percent: options
                 .threshold

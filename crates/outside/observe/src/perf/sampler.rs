@@ -16,7 +16,7 @@ use sunder_access::{ProcessId, ThreadId, Time};
 
 /// Records younger than this wait for the next [`PerfSampler::drain`]: an older one may not have
 /// arrived in another CPU's ring yet.
-const SETTLE_NS: u64 = 1_000_000;
+const SETTLE: Duration = Duration::from_millis(1);
 
 /// How often `attach` lists the threads again, to find those that began meanwhile.
 const ATTACH_PASSES: usize = 20;
@@ -288,7 +288,7 @@ impl PerfSampler {
     /// Not observed: time in the kernel, and a thread's time before its first sample, which comes
     /// after a whole period of CPU time on one CPU. A thread that ends sooner is never sampled.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
-        let settled = Time(monotonic_now().0.saturating_sub(SETTLE_NS));
+        let settled = monotonic_now().before(SETTLE);
         self.collect();
         self.follow_plan();
         self.deliver(settled, sink);

@@ -44,7 +44,7 @@ const TRAILER_TIME: usize = 24;
 
 /// Records younger than this wait for the next drain: an older one may not have arrived in another
 /// CPU's ring yet.
-const SETTLE_NS: u64 = 1_000_000;
+const SETTLE: Duration = Duration::from_millis(1);
 
 /// Pages of a ring: some 2,900 samples.
 const RING_PAGES: usize = 64;
@@ -299,7 +299,7 @@ impl PmuSampler {
     /// Passes on all events, in the order of time. The last millisecond waits for the next call,
     /// because earlier records may still arrive.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
-        let settled = monotonic_now().0.saturating_sub(SETTLE_NS);
+        let settled = monotonic_now().before(SETTLE).0;
         self.collect();
         self.deliver(Time(settled), sink);
     }

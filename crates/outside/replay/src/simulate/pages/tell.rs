@@ -116,7 +116,7 @@ fn finding(
     let all = pair.all;
     let mut lines: Vec<(&u64, &Misses)> = pair.pages.iter().collect();
     lines.sort_by_key(|(page, misses)| (Reverse(misses.all()), **page));
-    let seconds = counted.span.1.since(counted.span.0) as f64 / 1e9;
+    let seconds = counted.span.1.nanoseconds_since(counted.span.0) as f64 / 1e9;
     let rate = |misses: u64| misses as f64 / seconds.max(1e-9);
     let lines = lines.into_iter().take(MOST_PAGES);
     let lines = lines.filter(|(page, _)| counted.details.pages.contains(page));
