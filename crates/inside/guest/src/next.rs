@@ -2,8 +2,8 @@
 //! they the C library's or those of a preloaded allocator. Used by every library that puts
 //! functions in front of a program's. Each is found at its first call, on which the linker
 //! may itself call what we stand in front of; memory that it asks for then comes from
-//! [`early`](crate::early). It must not allocate, panic or wait for a thread that does not look something
-//! up. Contexts: pre-init, normal; in a handler only what was found before.
+//! [`early`](crate::early). It must not allocate, panic or wait for a thread that does not
+//! look something up. Contexts: pre-init, normal; in a handler only what was found before.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
