@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
-use sunder_access::{Address, Span, Time};
+use sunder_access::{Address, LINE, Span, Time};
 use sunder_findings::{Finding, Line, Object, ObjectKind, ThreadUse, Word};
 use sunder_pipeline::Process;
 use sunder_pipeline::show_sharing;
@@ -140,7 +140,7 @@ impl Chooser {
     }
 
     fn is_decided(&self, verdict: &Verdict, now: Time) -> bool {
-        let at = Span::new(verdict.line, 64);
+        let at = Span::new(verdict.line, LINE);
         let has = |s: &Subject| at.overlaps(Span::new(Address(s.asked.start), s.asked.size));
         let refused = |r: &Refused| r.first == verdict.first && now < r.until;
         self.refused.get(&verdict.line.0).is_some_and(refused) || self.subjects.iter().any(has)
@@ -256,7 +256,7 @@ impl Chooser {
 /// Whether what was seen there says something of an object in `span`.
 fn counts(verdict: &Verdict, span: Span) -> bool {
     let certain = verdict.confirmed || verdict.confidence() >= Confidence::Sampled;
-    certain && verdict.owner.is_none() && Span::new(verdict.line, 64).overlaps(span)
+    certain && verdict.owner.is_none() && Span::new(verdict.line, LINE).overlaps(span)
 }
 
 /// # Errors
