@@ -7,7 +7,7 @@ use crate::status;
 use anyhow::Result;
 use std::time::Duration;
 use sunder_access::ProcessId;
-use sunder_live::{Look, is_program};
+use sunder_live::{Ending, Look, is_program};
 use sunder_repair::attach as repair;
 
 /// How long a process is looked at if the user does not say.
@@ -24,9 +24,14 @@ pub fn run(options: &Attach) -> Result<u8> {
     let output = Output::new(&options.tell, false)?;
     let process = ProcessId(options.pid);
     is_program(process)?;
-    let mut look = Look::begin(process, &(&options.observe).into(), options.tell.threshold)?;
+    let mut look = Look::begin(
+        process,
+        &(&options.observe).into(),
+        options.tell.threshold,
+        Ending::BySignals,
+    )?;
     let duration = options.duration.unwrap_or(USUAL);
-    look.go_on(Some(duration), &mut |_| {})?;
+    look.go_on(Some(duration), &mut |_| true)?;
     let findings = look.finish();
     let written = output.write(&findings);
     Ok(match output.verdict(&findings) {

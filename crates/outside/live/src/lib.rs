@@ -25,7 +25,7 @@ mod watching;
 pub use choice::{Chosen, Kind, ObserverChoice, choose};
 pub use command::{Accompanied, Observation, ObserveOptions, accompany, observe, observe_with};
 pub use ending::{pidfd, wait_end};
-pub use look::{Look, is_program};
+pub use look::{Ending, Look, is_program};
 pub use notices::{LEFT_ALONE, NoNotices, Notices, counted};
 pub use observer::{Attention, Intake, Observer};
 pub use remedy::{LiveRemedy, Loaded, NoRemedy};

@@ -56,6 +56,16 @@ pub fn is_program(process: ProcessId) -> Result<()> {
     Ok(())
 }
 
+/// What ends an observation, beside the end of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The caller alone: signals do what they did before.
+    InTime,
+    /// Also the signals by which a user ends a program, which then end the observation only. What
+    /// was ignored stays so.
+    BySignals,
+}
+
 /// A running process that is being looked at. Also used by `repair`, which does something
 /// about what is seen.
 pub struct Look {
@@ -73,7 +83,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Begins to observe. From here on Ctrl-C and its kin end the observation only.
+    /// Begins to observe.
     ///
     /// # Errors
     /// If the process can't be observed.
@@ -81,12 +91,15 @@ impl Look {
         process: ProcessId,
         options: &ObserveOptions,
         threshold: Option<f64>,
+        ending: Ending,
     ) -> Result<Self> {
         let machine = Machine::read();
         let line = options.line_size.map_or(machine.line.bytes(), u64::from);
         let transfer = machine::transfer_cost().map(|t| t.nanoseconds);
         let config = judge_config(line, transfer)?;
-        note_interrupts();
+        if ending == Ending::BySignals {
+            note_interrupts();
+        }
         let plan = options
             .frequency
             .map_or_else(FrequencyPlan::default, FrequencyPlan::fixed);
@@ -134,23 +147,23 @@ impl Look {
         })
     }
 
-    /// Looks until the time is over, the process ends or somebody interrupts; `beside`
-    /// is called whenever something may have been seen.
+    /// Looks until the time is over, the process ends, or a signal says so. `step` is called
+    /// whenever something may have been seen; it ends the look by returning `false`.
     ///
     /// # Errors
     /// If waiting itself fails.
     pub fn go_on(
         &mut self,
         duration: Option<Duration>,
-        beside: &mut dyn FnMut(&mut Live),
+        step: &mut dyn FnMut(&mut Live) -> bool,
     ) -> Result<()> {
         let process = self.process;
         let in_time = |live: &Live| duration.is_none_or(|d| live.elapsed() < d);
         while !self.over && in_time(&self.live) && !INTERRUPTED.load(Ordering::Relaxed) {
             let ended = &mut |_| !proc::is_alive(process);
             self.over = self.live.step(duration, ended)?;
-            if !self.over {
-                beside(&mut self.live);
+            if !self.over && !step(&mut self.live) {
+                break;
             }
         }
         Ok(())

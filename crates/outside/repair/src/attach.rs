@@ -23,7 +23,7 @@ use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_findings::Findings;
 use sunder_hooking::Calls;
-use sunder_live::{LiveRemedy, Look, ObserveOptions, Signals, is_program};
+use sunder_live::{Ending, LiveRemedy, Look, ObserveOptions, Signals, is_program};
 
 /// Which process to repair, and how.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,12 @@ pub fn run(options: &Options) -> Result<Outcome> {
     is_program(process)?;
     let mut calls = Calls::to_move();
     unless_sound(process, &mut calls)?;
-    let mut look = Look::begin(process, &options.observe, options.threshold)?;
+    let mut look = Look::begin(
+        process,
+        &options.observe,
+        options.threshold,
+        Ending::BySignals,
+    )?;
     let mut repairer = Repairer::new(Entry::Never, options.chaos)?;
     if options.dry_run {
         repairer.dry_run = true;
@@ -73,9 +78,12 @@ pub fn run(options: &Options) -> Result<Outcome> {
         put.with_context(|| format!("process {process} can't be repaired"))?;
     }
     look.live.session.process(process).stops_to_move = true;
-    let looked = repairer
-        .begins(process)
-        .and_then(|()| look.go_on(options.duration, &mut |live| repairer.step(live)));
+    let looked = repairer.begins(process).and_then(|()| {
+        look.go_on(options.duration, &mut |live| {
+            repairer.step(live);
+            true
+        })
+    });
     let mut repair = repairer.finish(&mut |_| None);
     let left = repairer.leave();
     looked?;
