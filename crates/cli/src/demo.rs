@@ -177,7 +177,14 @@ impl Display for Timings {
             gain.least,
             gain.most,
             self.pairs.len()
-        )
+        )?;
+        if gain.least < 1.0 {
+            writeln!(
+                f,
+                "  Not each pair was faster: do other programs use the CPUs? Threads that run one after the other share nothing."
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -238,6 +245,14 @@ mod tests {
         let gain = timings(&[[400, 100], [400, 364], [400, 100]]).gain();
         assert!((gain.median - 4.0).abs() < 1e-9, "{}", gain.median);
         assert!(gain.least < 1.2, "{}", gain.least);
+    }
+
+    #[test]
+    fn a_gain_that_not_each_pair_has_is_told_with_a_doubt() {
+        let told = timings(&[[236, 198], [195, 297], [370, 195]]).to_string();
+        assert!(told.contains("do other programs use the CPUs?"), "{told}");
+        let told = timings(&[[236, 198], [400, 100]]).to_string();
+        assert!(!told.contains("other programs"), "{told}");
     }
 
     #[test]
