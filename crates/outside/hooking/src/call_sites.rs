@@ -1,32 +1,32 @@
-//! The call sites whose objects `sunder run --fix` pads, from a saved result: for
-//! each heap object that shares a line falsely, the place in the program that asked
-//! for it. Where a wrapper asked on the program's behalf, the wrapper's callers
-//! come with it. Called by `run`; reads only the files that hold the wrappers.
+//! Works out from a saved result at which call sites `sunder run --fix` pads objects: for each heap
+//! object that shares a line falsely, the place in the program that allocated it. If an allocation
+//! wrapper called the allocator, the callers of the wrapper are part of the call site. Called by
+//! `place`, and by `protect` for [`direct_call_site`]. Reads only the files that hold the wrappers.
 
 use crate::unwind::{Rule, Unwinder};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use sunder_findings::{Findings, Frame, LinkAddress, Object, ObjectKind, Sharing};
 
-/// Wrappers that are looked through.
+/// Most wrappers in a row that are looked through to find the program's own call.
 const MOST_WRAPPERS: usize = 24;
 
 /// The call sites of a result.
 #[derive(Debug, Default)]
 pub struct CallSites {
-    /// A line for each, as the heap reads it (`crates/inside/heap/src/site.rs`).
+    /// One line for each call site, in the format of `crates/inside/heap/src/site.rs`.
     lines: BTreeSet<String>,
-    /// What could not be used or not exactly, one sentence each.
+    /// Objects whose call site is unknown or not exact, one sentence each.
     pub left_out: Vec<String>,
 }
 
 impl CallSites {
-    /// Whether there is nothing to pad.
+    /// Whether there is no call site to pad.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// The list for the heap.
+    /// The list in the format that the heap library reads.
     pub fn text(&self) -> String {
         self.lines.iter().map(|line| format!("{line}\n")).collect()
     }
@@ -52,9 +52,10 @@ pub fn call_sites(findings: &Findings) -> CallSites {
                     finding.rank
                 ));
             }
-            // Of the ways into the C++ library's `operator new`, our heap takes
-            // the part of the plain one, so the call to that is what it sees; the
-            // others go on to an allocation function.
+            // Our heap takes the place of the plain `operator new` only, so the return address that
+            // it sees for that form is in the program. The other forms of `operator new` call an
+            // allocation function themselves; then the heap sees a return address in the C++
+            // library. Both call sites are listed.
             let skipped = places.first().is_some_and(|place| place.is_operator_new);
             let skipped = usize::from(skipped);
             for from in 0..=skipped {
@@ -65,7 +66,7 @@ pub fn call_sites(findings: &Findings) -> CallSites {
                     Some(line) => {
                         found.lines.insert(line);
                     }
-                    // The allocator's own call need not be known.
+                    // The line for the call inside `operator new` is optional.
                     None if from < skipped => {}
                     None => {
                         let wrapper = &rest[0];
@@ -83,46 +84,46 @@ pub fn call_sites(findings: &Findings) -> CallSites {
     found
 }
 
-/// Where the program itself called the function that allocated a heap object: file and
-/// address in it. `None` if that is not known, or something allocated on its behalf.
+/// The call by which the program itself allocated a heap object: file and return address in it.
+/// `None` if the call is not known, or if a wrapper made it on the program's behalf.
 pub fn direct_call_site<'a>(object: &'a Object, program: Option<&str>) -> Option<(&'a str, u64)> {
     let first = places(object, program).into_iter().next()?;
     (!first.is_wrapper && !first.is_operator_new).then_some((first.file, first.offset))
 }
 
-/// A place that a call returns to; functions inlined there belong to it.
+/// The return address of a call. Functions that are inlined there belong to it.
 #[derive(Debug)]
 struct Place<'a> {
     offset: u64,
     file: &'a str,
     function: &'a str,
-    /// All that is there allocates on others' behalf.
+    /// Every function at this address allocates on behalf of its callers.
     is_wrapper: bool,
     is_operator_new: bool,
 }
 
 impl Place<'_> {
-    /// As the heap reads it.
+    /// The place in the format that the heap library reads; `rule` says how to find its caller.
     fn text(&self, rule: Option<Rule>) -> String {
         let mut text = format!("{:#x}", self.offset);
         if let Some(rule) = rule {
             let base = if rule.from_frame_pointer { 'b' } else { 's' };
-            // A string takes whatever is written to it.
+            // Writing to a `String` cannot fail.
             let _ = write!(text, ":{base}:{:x}:{:x}", rule.cfa, rule.saved);
         }
         format!("{text} {}", self.file)
     }
 }
 
-/// The places on the call stack of an allocation, the innermost first, up to the
-/// first that is not known.
+/// The return addresses on the call stack of an allocation, innermost first, up to the first one
+/// that is not known.
 fn places<'a>(object: &'a Object, program: Option<&str>) -> Vec<Place<'a>> {
     let mut places: Vec<Place<'a>> = Vec::new();
     for frame in &object.allocation {
         let (Some(LinkAddress(offset)), Some(file)) = (frame.offset, &frame.module) else {
             break;
         };
-        // Such a name would be two in the list.
+        // The list separates places by tabs and lines by newlines.
         if file.contains(['\n', '\t']) {
             break;
         }
@@ -144,9 +145,8 @@ fn places<'a>(object: &'a Object, program: Option<&str>) -> Vec<Place<'a>> {
     places
 }
 
-/// The line for an object with these places: the first that is the program's own,
-/// after the wrappers that it went through. `None` if a wrapper's frame can't be
-/// found.
+/// The line for an object that was allocated through these places: the wrappers, then the first
+/// place that is the program's own. `None` if the caller of a wrapper's frame can't be found.
 fn line(places: &[Place<'_>], unwinder: &mut Unwinder) -> Option<String> {
     let own = places.iter().position(|place| !place.is_wrapper);
     let last = own.unwrap_or(places.len() - 1).min(MOST_WRAPPERS);
@@ -160,9 +160,10 @@ fn line(places: &[Place<'_>], unwinder: &mut Unwinder) -> Option<String> {
     Some(line)
 }
 
-/// Whether a function allocates on its caller's behalf: those of a language's
-/// library, of other files than the program, and those with a name for it. To take
-/// one too many for a wrapper costs nothing: its callers are told apart.
+/// Whether a function allocates on its caller's behalf: functions of a language's library,
+/// functions of other files than the program, and functions that are named like an allocator. A
+/// function that is taken for a wrapper by mistake does no harm: its callers are told apart all the
+/// same.
 fn is_wrapper(frame: &Frame, program: Option<&str>) -> bool {
     const LIBRARIES: [&str; 9] = [
         "operator new",
@@ -187,7 +188,7 @@ fn is_wrapper(frame: &Frame, program: Option<&str>) -> bool {
         || is_named_so(&frame.function)
 }
 
-/// Whether a function is called as allocation wrappers are: `xmalloc`, `g_strdup`,
+/// Whether a function has a name that allocation wrappers have: `xmalloc`, `g_strdup`,
 /// `MemoryPool::allocate`.
 fn is_named_so(function: &str) -> bool {
     let plain = function.split(['<', '(', '+']).next().unwrap_or_default();
@@ -305,7 +306,7 @@ mod tests {
             ..frame("anything", None)
         };
         assert!(is_wrapper(&foreign, Some(PROGRAM)));
-        // A function inlined into a wrapper's call is there with it.
+        // A function that is inlined into a wrapper's call has the same return address.
         let object = heap(vec![
             frame("core::ptr::write", Some("0x10")),
             frame("main", Some("0x10")),

@@ -1,6 +1,7 @@
-//! Which modules of a program make kernel calls of their own. A remedy sees those of
-//! the C library and the dynamic linker; where others would harm it, it asks here and
-//! does nothing. Called by `repair` and `protect`; reads the files that are mapped.
+//! Which modules of a program make kernel calls of their own. A remedy sees only the calls that go
+//! through the hooks in the C library and the dynamic linker; where unseen calls would do harm, it
+//! asks here and does nothing. Called by `repair` and `protect`. Reads the mapped files; must not
+//! change a program.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -8,31 +9,32 @@ use sunder_access::{Mapping, Mappings};
 use sunder_observe::code::ModuleCode;
 use sunder_rewrite::sites::{Entering, Function, Number, Want};
 
-/// Remembers what modules hold.
+/// The kernel calls that each module makes; every file is examined once.
 pub struct Calls {
-    /// Which calls would do harm unseen.
+    /// Which calls do harm if the remedy does not see them.
     harmful: fn(Number) -> bool,
-    /// Threads are led away from where they are, and into copies of code.
+    /// The remedy moves threads out of code, into copies of it.
     leads: bool,
-    /// Code that is no file's, at the program's beginning: the hooks' own.
+    /// Start addresses of executable memory without a file when the library was loaded: the hooks'
+    /// own code.
     first: Option<HashSet<u64>>,
-    /// Where the hooks' own code lies, if that was told.
+    /// Address ranges of the hooks' own code, if the library has reported them.
     hooks: Vec<[u64; 2]>,
-    /// By path and file: another one may come to be called the same.
+    /// Keyed by path and inode: another file may get the same path.
     modules: HashMap<(String, u64), Held>,
-    /// Modules whose own calls are led through hooks where they lie now.
+    /// Modules whose own calls go through hooks, at their present addresses.
     led: Vec<Own>,
-    /// All code when it was last looked at, and all calls in it were seen.
+    /// All executable mappings at the last check that found no unseen call.
     seen: Vec<Mapping>,
 }
 
-/// What a module does itself.
+/// Which kernel calls a module makes itself.
 enum Held {
-    /// No harm.
+    /// None that does harm.
     Nothing,
-    /// Kernel calls that would do harm unseen.
+    /// Calls that do harm if they are not seen.
     Calls,
-    /// It can't be known, for this reason.
+    /// Unknown, for this reason.
     Unknown(String),
 }
 
@@ -46,7 +48,7 @@ pub struct Own {
 }
 
 impl Calls {
-    /// For a remedy to which these calls do harm if it does not see them.
+    /// For a remedy that is harmed by the calls for which `harmful` holds, if it does not see them.
     pub fn new(harmful: fn(Number) -> bool) -> Self {
         Self {
             harmful,
@@ -59,7 +61,8 @@ impl Calls {
         }
     }
 
-    /// For one that moves bytes: any call may be about them, and threads are led elsewhere.
+    /// For a remedy that moves bytes: any call may take their address, and threads are moved into
+    /// copies of code.
     pub fn to_move() -> Self {
         Self {
             leads: true,
@@ -67,7 +70,8 @@ impl Calls {
         }
     }
 
-    /// The library inside the program has just been put in place.
+    /// Notes which executable memory without a file is there. To be called right after the library
+    /// was loaded into the program.
     pub fn begin(&mut self, mappings: &Mappings) {
         if self.first.is_none() {
             let made = mappings.iter().filter(|m| is_made(m));
@@ -75,13 +79,14 @@ impl Calls {
         }
     }
 
-    /// Code that is no file's and lies in these ranges is the hooks' own.
+    /// Tells the address ranges of the hooks' own code.
     pub fn know(&mut self, hooks: &[[u64; 2]]) {
         self.hooks = hooks.to_vec();
         self.hooks.sort_unstable();
     }
 
-    /// Whether all of a mapping is the hooks' own: the kernel makes one of neighbours.
+    /// Whether all of a mapping is code of the hooks. The kernel merges neighbouring mappings, so
+    /// one mapping may hold several of the ranges.
     fn is_hooks(&self, mapping: &Mapping) -> bool {
         let mut at = mapping.span.start.0;
         for [start, end] in &self.hooks {
@@ -92,15 +97,15 @@ impl Calls {
         at >= mapping.span.end().0
     }
 
-    /// The calls of these modules are led through hooks.
+    /// The calls of these modules go through hooks from now on.
     pub fn lead(&mut self, modules: Vec<Own>) {
         self.led = modules;
     }
 
-    /// Looks at all code.
+    /// Checks all executable mappings for calls that the remedy does not see.
     ///
     /// # Errors
-    /// Says where harmful calls can't be seen.
+    /// Says where such calls are.
     pub fn all_seen(&mut self, mappings: &Mappings) -> Result<(), String> {
         let own = self.own(mappings)?;
         if let Some(own) = own.iter().find(|own| !self.led.contains(own)) {
@@ -110,15 +115,15 @@ impl Calls {
         Ok(())
     }
 
-    /// Whether all code is that at which [`Self::all_seen`] looked last and found nothing.
+    /// Whether the executable mappings are those of the last successful [`Self::all_seen`].
     pub fn have_seen(&self, mappings: &Mappings) -> bool {
         code(mappings).eq(&self.seen)
     }
 
-    /// The modules that make harmful calls themselves.
+    /// The modules that make harmful calls themselves, outside of the C library.
     ///
     /// # Errors
-    /// Says where such calls can't be led through hooks.
+    /// Says which calls can't be led through hooks.
     pub fn own(&mut self, mappings: &Mappings) -> Result<Vec<Own>, String> {
         let mut own = Vec::new();
         let by_itself = |m: &Mapping| {
@@ -158,29 +163,30 @@ impl Calls {
     }
 }
 
-/// What is executable, but for copies that we made.
+/// The executable mappings, without the copies of code that we made.
 pub fn code(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
     let all = mappings.iter().filter(|m| m.execute);
     all.filter(|m| !m.path.starts_with("/memfd:sunder-"))
 }
 
-/// Code that is no file's.
+/// Executable memory without a file: code that was made at run time.
 fn is_made(mapping: &Mapping) -> bool {
     mapping.execute && !mapping.is_file() && !mapping.path.starts_with("[v")
 }
 
-/// Modules whose calls are led through hooks.
+/// Modules whose calls the remedy's hooks always see: the C library and the dynamic linker.
 pub fn is_covered(path: &str) -> bool {
     path.ends_with("/libc.so.6") || path.ends_with("/ld-linux-x86-64.so.2")
 }
 
-/// What a module does itself.
+/// Examines the code of one module; see [`Held`].
 fn held(path: &str, harmful: fn(Number) -> bool, leads: bool) -> Held {
     let Some(code) = ModuleCode::read(path.as_ref()) else {
         return Held::Unknown(format!("the code of {path} can't be looked through"));
     };
     if leads && code.restarts {
-        // One that comes back from where we have led it is not begun anew, and no copy ever is.
+        // The kernel restarts such a sequence only if the thread is inside it: not if the thread
+        // was moved out and comes back, and never in a copy.
         let why = "has sequences that the kernel begins anew (rseq), which threads can't be led away from";
         return Held::Unknown(format!("{path} {why}"));
     }

@@ -1,6 +1,6 @@
-//! The plan by which the libraries that remedies put into a program lead its C
-//! library's kernel calls through hooks. Called by `repair` and `protect`; reads the
-//! files of the C library that we have ourselves. See `docs/design/hooks.md`.
+//! Plans the hooks for the kernel calls of the C library and the dynamic linker; the libraries that
+//! remedies load into a program put the hooks in place. Called by `repair` and `protect`. Reads the
+//! C library's files on this machine; must not touch a program. See `docs/design/hooks.md`.
 
 use crate::calls::is_covered;
 use anyhow::{Context, Result, ensure};
@@ -12,8 +12,8 @@ use sunder_rewrite::sites::{self, Function, Number, Want};
 use sunder_wire::sites::{ModulePlan, Patch};
 use sunder_x86::trampoline::overwritten;
 
-/// Kernel calls that change the address space, or find what a remedy made of it: it is asked
-/// in their place.
+/// Kernel calls that change the address space, or that reveal what a remedy has changed in it: the
+/// remedy's hook handles them.
 pub const CHANGES: [i64; 12] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
@@ -29,12 +29,12 @@ pub const CHANGES: [i64; 12] = [
     libc::SYS_mlock2,
 ];
 
-/// The end of a signal handler, as the C library has it: unwinders know it by its bytes.
+/// The code that returns from a signal handler, as it is in the C library. Unwinders recognise a
+/// signal frame by these bytes.
 pub const RESTORES: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 
-/// The plan for the C library that we have ourselves, and its dynamic linker: the
-/// program nearly always has the same, and else the library inside it says so and
-/// does nothing.
+/// The hooks for the C library and the dynamic linker of this machine. A program nearly always uses
+/// the same files; otherwise the library inside it reports that and does nothing.
 #[derive(Debug)]
 pub struct Plan {
     modules: Vec<Module>,
@@ -43,7 +43,7 @@ pub struct Plan {
 #[derive(Debug)]
 struct Module {
     path: String,
-    /// Of its code, in the file.
+    /// Address of the module's code, as in the file.
     address: u64,
     /// Addresses in the file at which its code returns from signal handlers.
     restorers: Vec<u64>,
@@ -51,15 +51,16 @@ struct Module {
 }
 
 impl Plan {
-    /// `others` is what is wanted of calls that change no mappings.
+    /// `others` says what to do with calls that change no mappings.
     ///
     /// # Errors
-    /// If there is no C library, or a call that changes mappings can't be led aside.
+    /// If there is no C library, or a call that changes mappings can't be led through a hook.
     pub fn new(others: Want) -> Result<Self> {
         Self::beside(&[], others)
     }
 
-    /// The same with calls beside those that change mappings that are as important.
+    /// As [`Self::new`]; the calls `more` must be led through hooks too, like those that change
+    /// mappings.
     fn beside(more: &[i64], others: Want) -> Result<Self> {
         let own = proc::mappings_in(Folder::Own).context("cannot read our mappings")?;
         let mut paths: Vec<&str> = own
@@ -77,7 +78,7 @@ impl Plan {
         Ok(Self { modules })
     }
 
-    /// As the library inside the program reads it.
+    /// The plan in the format that the library inside the program reads.
     pub fn bytes(&self) -> Vec<u8> {
         let plans: Vec<_> = self.modules.iter().map(|m| m.plan.clone()).collect();
         sunder_wire::sites::write(&plans)
@@ -95,24 +96,25 @@ impl Plan {
     }
 }
 
-/// [`Plan::bytes`] for a library that faults on purpose: it sees to it that no thread blocks
-/// their signal, as the C library does around the beginning and end of threads.
+/// [`Plan::bytes`] for a library that faults on purpose. It must see every call that blocks
+/// signals, so that no thread blocks the signal of such a fault: the C library blocks all signals
+/// when a thread begins and ends.
 ///
 /// # Errors
-/// As [`Plan::new`], also for the calls by which signals are blocked.
+/// As [`Plan::new`]; also if the calls that block signals can't be led through hooks.
 pub fn plan(others: Want) -> Result<Vec<u8>> {
     Ok(Plan::beside(&[libc::SYS_rt_sigprocmask], others)?.bytes())
 }
 
-/// A plan for a running program.
+/// A plan with the addresses of one running program.
 #[derive(Debug)]
 pub struct Placed<'a> {
     modules: Vec<(u64, &'a Module)>,
 }
 
 impl Placed<'_> {
-    /// Whether a thread must not stand there while code is changed: inside of what is
-    /// overwritten.
+    /// Whether `ip` lies inside an instruction sequence that a hook overwrites. No thread may stand
+    /// there while code is changed.
     pub fn is_inside(&self, ip: u64) -> bool {
         self.modules.iter().any(|(base, module)| {
             let patches = &module.plan.patches;
@@ -120,7 +122,7 @@ impl Placed<'_> {
         })
     }
 
-    /// Where code returns from signal handlers.
+    /// Addresses of the code that returns from signal handlers.
     pub fn restorers(&self) -> Vec<u64> {
         let modules = self.modules.iter();
         modules
@@ -129,18 +131,19 @@ impl Placed<'_> {
     }
 }
 
-/// Whether an address of the patch's file lies inside of what the patch overwrites.
+/// Whether `at`, an address in the patch's file, lies inside the bytes that the patch overwrites.
+/// Their first byte does not count: a thread that stands there executes the new code.
 pub fn is_inside(patch: &Patch, at: u64) -> bool {
     overwritten(patch).is_some_and(|(start, end)| (start as u64 + 1..end as u64).contains(&at))
 }
 
-/// What the addresses of a file are counted from whose code has this address there and is
-/// mapped so.
+/// The address at which a file's address 0 lies, if its code has `address` in the file and is
+/// mapped as `code`.
 pub fn base(code: &Mapping, address: u64) -> Option<u64> {
     code.span.start.0.checked_sub(address & !0xfff)
 }
 
-/// Addresses in the file at which code returns from signal handlers.
+/// Addresses, as in the file, of the code that returns from signal handlers.
 pub fn restorers(code: &ModuleCode) -> impl Iterator<Item = u64> {
     let places = code.bytes.windows(RESTORES.len()).enumerate();
     let found = places.filter(|(_, bytes)| *bytes == RESTORES);
@@ -150,7 +153,7 @@ pub fn restorers(code: &ModuleCode) -> impl Iterator<Item = u64> {
 fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
     let code = ModuleCode::read(path.as_ref())
         .with_context(|| format!("cannot read the code of {path}"))?;
-    // A preloaded library finds the module by it.
+    // The library inside the program recognises the module by its build identifier.
     ensure!(!code.build_id.is_empty(), "{path} has no build identifier");
     let functions: Vec<_> = code
         .functions
@@ -159,7 +162,7 @@ fn module(path: &str, more: &[i64], others: Want) -> Result<Module> {
         .collect();
     let wants = |number| match number {
         Number::Always(n) if CHANGES.contains(&n.into()) || more.contains(&n.into()) => Want::Call,
-        // Copies of code make them too, and there would have to overlook their hooks.
+        // Copies of code make these calls too, and would have to leave hooks on them out.
         Number::Always(n) if is_harmless(n) => Want::Nothing,
         _ => others,
     };

@@ -1,6 +1,6 @@
-//! How to find the caller of a frame, from a file's call-frame information: what
-//! the live heap needs to tell the callers of a wrapper apart. Only the two
-//! forms that compilers make for ordinary functions; anything else is unknown.
+//! Finds the caller of a stack frame from a file's call-frame information, so that the heap library
+//! can tell the callers of an allocation wrapper apart. Knows only the two forms that compilers
+//! emit for ordinary functions; for any other form the answer is "unknown". Called by `call_sites`.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, LittleEndian, RegisterRule, UnwindContext, UnwindSection,
@@ -9,25 +9,27 @@ use gimli::{
 use object::{Object, ObjectSection};
 use std::collections::HashMap;
 
-/// How to find the caller's frame from the place that a call returns to.
+/// How to find the caller's frame at one return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The frame's end is given from the frame pointer, not the stack pointer.
+    /// The canonical frame address (CFA) is relative to the frame pointer, not to the stack
+    /// pointer.
     pub from_frame_pointer: bool,
-    /// So many bytes above. The return address lies just below it.
+    /// Distance of the CFA above that register, in bytes. The return address lies just below the
+    /// CFA.
     pub cfa: u64,
-    /// The caller's frame pointer lies so many bytes below the frame's end; 0: it
-    /// is still in its register.
+    /// Where the caller's frame pointer is saved, in bytes below the CFA; 0 if it is still in its
+    /// register.
     pub saved: u64,
 }
 
-/// Call-frame information of files, each read once.
+/// Call-frame information of files. Each file is read once.
 #[derive(Debug, Default)]
 pub struct Unwinder {
     files: HashMap<String, Option<Frames>>,
 }
 
-/// What a file has in `.eh_frame`, and where that is loaded.
+/// The `.eh_frame` section of a file, and its address in the file's address space.
 #[derive(Debug)]
 struct Frames {
     bytes: Vec<u8>,
@@ -35,8 +37,8 @@ struct Frames {
 }
 
 impl Unwinder {
-    /// The rule at the return address `offset` (an address as the file has it) of
-    /// `file`; `None` if it is unknown.
+    /// The rule at the return address `offset` of `file`, an address as in the file; `None` if it
+    /// is unknown.
     pub fn rule(&mut self, file: &str, offset: u64) -> Option<Rule> {
         let frames = self
             .files
@@ -62,7 +64,7 @@ impl Frames {
         section.set_address_size(8);
         let bases = BaseAddresses::default().set_eh_frame(self.address);
         let mut context = UnwindContext::new();
-        // The call itself: it may be the function's last instruction.
+        // The address of the call itself: a call can be the last instruction of its function.
         let call = offset.checked_sub(1)?;
         let row = section
             .unwind_info_for_address(&bases, &mut context, call, EhFrame::cie_from_offset)
