@@ -1,8 +1,8 @@
-//! A stopped thread that does something for us: a kernel call, or a call of a function.
-//! Nothing is executed that is not there already, and no step of it needs us: whatever the
-//! thread is made to do returns into a frame that brings it back to where it was
-//! ([`State`]). So if we are killed at any moment, it does what it was about to and goes
-//! on. Called by `inject`, always from the same thread.
+//! A [`Borrowed`] thread: a stopped thread that makes kernel calls and calls functions for us. It
+//! executes only code that is already in its process, and it needs no help from us to come back:
+//! whatever it is made to do returns into a signal frame that restores all its registers
+//! ([`State`]). So if we are killed at any moment, the thread finishes what it does and goes on
+//! where it was. Called by `repair`, always from the same thread of ours.
 
 use super::frame::State;
 use super::world::{Memory, has_ended, set_mask};
@@ -10,11 +10,11 @@ use crate::thread::{Stopped, request, wait};
 use std::cell::Cell;
 use std::io;
 
-/// Below a stack pointer lie so many bytes of a function's own.
+/// Bytes below the stack pointer that a function may use (the red zone of the System V ABI).
 const RED_ZONE: u64 = 128;
-/// Where a function that was called returns to: the kernel call that returns from a
-/// signal, with what the function gave in `rdi`. A call that the kernel was told not to
-/// make is made after all if nobody is there to say where else to go.
+/// The code that a called function returns to: it passes the function's result in `rdi` to
+/// `rt_sigreturn`. As long as we trace the thread we stop it at that kernel call and skip the call;
+/// if we have been killed, the call is made and takes the thread back.
 ///
 /// ```text
 ///    mov rdi, rax
@@ -23,53 +23,55 @@ const RED_ZONE: u64 = 128;
 ///    jmp 1b
 /// ```
 pub const STUB: [u8; 12] = [0x48, 0x89, 0xc7, 0xb8, 15, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7];
-/// From its beginning to behind the kernel call.
+/// Offset of the address behind the `syscall` instruction.
 const CALLED: u64 = 10;
 
-/// Waits that were too short for a thread, as on a busy machine.
+/// How often we wait again for a thread that does not stop in time, as on a busy machine.
 const MOST_WAITS: u32 = 50;
 
-/// Code of the C library by which a thread does what we want.
+/// Addresses of C library code through which a thread does what we want.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
-    /// A `syscall` instruction with a return behind it.
+    /// A `syscall` instruction that is followed by a return.
     pub call: u64,
-    /// The return from signals: a call of the kernel, its number loaded before.
+    /// The code that returns from signal handlers: it loads the number of `rt_sigreturn` and calls
+    /// the kernel.
     pub restore: u64,
 }
 
-/// The thread; dropped, it is as it was.
+/// A borrowed thread. When this is dropped the thread is as it was before.
 pub struct Borrowed<'a> {
     thread: &'a Stopped,
     memory: &'a Memory,
     gate: Gate,
     state: State,
     mask: u64,
-    /// Where the frame is, and what else was there.
+    /// Address of the signal frame, and the bytes that were there before.
     at: u64,
     kept: Vec<u8>,
-    /// Whether it has run since it was stopped.
+    /// Whether it has executed anything since it was stopped.
     ran: Cell<bool>,
-    /// Whether it did not stop in time: then nothing is done to it any more, and it comes back
-    /// by itself, whenever that is.
+    /// It did not stop in time. From then on we do nothing to it; it comes back through its signal
+    /// frame when it is done.
     lost: Cell<bool>,
-    /// How often it is waited for, each time for a moment.
+    /// How many times it is waited for, each time for a moment.
     waits: u32,
-    /// A signal for the process that nobody can block.
+    /// A `SIGSTOP` that the process got meanwhile, which is sent again at the end; 0 for none.
     held: Cell<i32>,
 }
 
 impl<'a> Borrowed<'a> {
-    /// Writes down its state below its stack, and blocks its signals.
+    /// Writes the thread's state into a signal frame below its stack pointer, and blocks its
+    /// signals.
     ///
     /// # Errors
-    /// As the kernel says, or if there is no room.
+    /// The kernel's error, or if there is no room for the frame.
     pub fn new(thread: &'a Stopped, memory: &'a Memory, gate: Gate) -> io::Result<Self> {
         let top = thread.registers().rsp.saturating_sub(RED_ZONE);
         Self::below(thread, memory, gate, top)
     }
 
-    /// The same with its frame below `top`, in memory that may be written.
+    /// As [`Self::new`], with the signal frame below `top`, which must lie in writable memory.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -98,26 +100,27 @@ impl<'a> Borrowed<'a> {
             held: Cell::new(0),
         };
         memory.write(at, &frame)?;
-        // From here on it comes back by itself: first its place, then what it blocks.
+        // From here on the thread comes back by itself. First its instruction pointer is set to the
+        // return from a signal, then its signals are blocked, which that return takes back.
         set(thread.thread(), &borrowed.parked())?;
         set_mask(thread, u64::MAX)?;
         Ok(borrowed)
     }
 
-    /// Which thread it is.
+    /// The thread's number.
     pub const fn thread(&self) -> i32 {
         self.thread.thread()
     }
 
-    /// Whether it is away with what it was to do.
+    /// Whether the thread did not stop in time and still does what it was told.
     pub const fn is_lost(&self) -> bool {
         self.lost.get()
     }
 
-    /// Makes a kernel call; a negative result is an error number.
+    /// Makes a kernel call and gives its result; a negative one is an error number.
     ///
     /// # Errors
-    /// If the thread does not come back.
+    /// If the thread does not come back in time.
     pub fn call(&self, number: i64, arguments: [u64; 6]) -> io::Result<i64> {
         let mut registers = self.parked();
         registers.rip = self.gate.call;
@@ -139,11 +142,11 @@ impl<'a> Borrowed<'a> {
         Ok(after.rax as i64)
     }
 
-    /// Calls the function at `function` on the stack that ends at `stack`; it returns to
-    /// [`STUB`], which is at `stub`.
+    /// Calls the function at `function` with `argument`, on the stack that ends at `stack`; gives
+    /// its result. The function returns to [`STUB`], which lies at `stub`.
     ///
     /// # Errors
-    /// If the thread does not come back.
+    /// If the thread does not come back in time.
     pub fn function(&self, function: u64, argument: u64, stack: u64, stub: u64) -> io::Result<u64> {
         const RETURN_FROM_SIGNAL: u64 = libc::SYS_rt_sigreturn as u64;
         if self.lost.get() {
@@ -159,13 +162,14 @@ impl<'a> Borrowed<'a> {
         let returned =
             |r: &libc::user_regs_struct| r.rip == stub + CALLED && r.orig_rax == RETURN_FROM_SIGNAL;
         let after = self.run_to_call(returned)?;
-        // Not made: it would forget what the kernel knows of a wait.
+        // `rt_sigreturn` itself is skipped: it would discard what the kernel keeps for restarting
+        // an interrupted wait.
         self.set(&self.parked())?;
         Ok(after.rdi)
     }
 
-    /// Its registers where nothing is left but to go back: in no kernel call and with plain
-    /// flags.
+    /// Registers from which the thread only goes back to where it was: at the return from a signal,
+    /// in no kernel call, and with plain flags.
     fn parked(&self) -> libc::user_regs_struct {
         const DIRECTION_AND_TRAP: u64 = 0x500;
         let mut registers = *self.thread.registers();
@@ -183,7 +187,7 @@ impl<'a> Borrowed<'a> {
         set(self.thread.thread(), registers)
     }
 
-    /// Lets it go to the next beginning or end of a kernel call that is the one.
+    /// Lets the thread run to the next beginning or end of a kernel call for which `is_it` holds.
     fn run_to_call(
         &self,
         is_it: impl Fn(&libc::user_regs_struct) -> bool,
@@ -198,10 +202,10 @@ impl<'a> Borrowed<'a> {
         })
     }
 
-    /// Lets it go until it stops so that `found` has something.
+    /// Lets the thread run from stop to stop until `found` gives a value.
     fn run<T>(&self, how: u32, found: impl Fn(i32) -> io::Result<Option<T>>) -> io::Result<T> {
-        /// Stops that are not the one that is waited for: the library's own kernel calls, and
-        /// those of the whole process.
+        /// Most stops that are passed over: kernel calls that the called function makes, and stops
+        /// of the whole process.
         const MOST_STOPS: u32 = 100_000;
         let thread = self.thread.thread();
         self.ran.set(true);
@@ -231,8 +235,8 @@ impl<'a> Borrowed<'a> {
         Err(too_late())
     }
 
-    /// Has it stop where the kernel begins calls anew, with nothing done; whether it is
-    /// there.
+    /// Has a thread that has run stop where the kernel can restart its interrupted call, with
+    /// nothing executed; whether it stands there.
     fn stop_again(&self) -> bool {
         let thread = self.thread.thread();
         if self.lost.get() {
@@ -245,7 +249,7 @@ impl<'a> Borrowed<'a> {
             let event = status >> 16 == libc::PTRACE_EVENT_STOP;
             Ok((event && libc::WSTOPSIG(status) == libc::SIGTRAP).then_some(()))
         };
-        // If these fail it has been killed.
+        // If one of these fails the thread has been killed.
         self.set(&self.parked()).is_ok()
             && request(libc::PTRACE_INTERRUPT, thread, 0, 0).is_ok()
             && self.run(libc::PTRACE_CONT, stopped).is_ok()
@@ -254,10 +258,10 @@ impl<'a> Borrowed<'a> {
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
-        // Otherwise it has been killed, or goes back by itself: nothing is to be in its way.
+        // Otherwise the thread has been killed or comes back by itself, and must be left alone.
         if self.stop_again() {
             let thread = self.thread.thread();
-            // While it would still come back by itself.
+            // The signal mask first, while the thread would still come back by itself.
             let _ = set_mask(self.thread, self.mask);
             let _ = self.state.restore_extended(thread);
             if set(thread, self.thread.registers()).is_ok() {
@@ -265,13 +269,13 @@ impl Drop for Borrowed<'_> {
             }
         }
         if self.held.get() != 0 {
-            // SAFETY: takes integers.
+            // SAFETY: `tkill` takes integers.
             unsafe { libc::syscall(libc::SYS_tkill, self.thread.thread(), self.held.get()) };
         }
     }
 }
 
-/// Where a frame lies below `top`: as a function finds its stack.
+/// Address of a frame below `top`, aligned as a function expects its stack to be on entry.
 fn place(top: u64, state: &State) -> Option<u64> {
     let at = top.checked_sub(state.bytes() as u64 + 16)? & !15;
     at.checked_sub(8)

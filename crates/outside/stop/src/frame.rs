@@ -1,27 +1,28 @@
-//! What brings a thread back to where it was without us: the frame of a signal, which
-//! `rt_sigreturn` takes all registers and the mask of signals from. It is written before
-//! the thread is made to do anything, and whatever it does ends by returning from there;
-//! so nothing is lost if we are killed meanwhile. Called by `borrowed`. Looks and
-//! computes; touches no thread itself.
+//! Builds the signal frame that brings a borrowed thread back to where it was without our help:
+//! `rt_sigreturn` loads all registers and the signal mask from it. The frame is written before the
+//! thread is made to do anything, and whatever the thread does ends with that return; so nothing is
+//! lost if we are killed meanwhile. Called by `borrowed`. Reads registers and computes; only
+//! [`State::restore_extended`] changes a thread.
 
 use crate::thread::request;
 use std::arch::x86_64::__cpuid_count;
 use std::io;
 
-/// Registers that are not general, as the `xsave` instruction writes them.
+/// The register set with the vector and floating-point registers, as `xsave` writes them
+/// (`NT_X86_XSTATE`).
 const EXTENDED: usize = 0x202;
 const GET_REGISTERS: u32 = 0x4204;
 const SET_REGISTERS: u32 = 0x4205;
-/// Bytes of what `fxsave` writes, which comes first.
+/// Bytes of the area that `fxsave` writes, which comes first.
 const LEGACY: usize = 512;
-/// And of the header behind it.
+/// Bytes of the `xsave` header behind it.
 const HEADER: usize = 64;
-/// Bytes of the frame before those registers: a return address and a context.
+/// Bytes of the frame before those registers: a return address and a `ucontext`.
 const CONTEXT: usize = 8 + 304;
-/// More than `xsave` writes.
+/// Room for the `xsave` area, more than any CPU writes.
 const MOST: usize = 64 << 10;
 
-/// A thread's registers, as it goes on with them.
+/// All registers of a thread, with which it goes on.
 pub struct State {
     registers: libc::user_regs_struct,
     mask: u64,
@@ -29,10 +30,10 @@ pub struct State {
 }
 
 impl State {
-    /// Of a stopped thread that has these registers and blocks these signals.
+    /// The state of a stopped thread that has these general registers and this signal mask.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// The kernel's error, or `EOPNOTSUPP` if the `xsave` area is too short.
     pub fn of(thread: i32, registers: &libc::user_regs_struct, mask: u64) -> io::Result<Self> {
         let mut extended = vec![0u8; MOST];
         let mut place = libc::iovec {
@@ -51,10 +52,10 @@ impl State {
         })
     }
 
-    /// Gives the thread its registers that are not general back.
+    /// Sets the thread's vector and floating-point registers to this state.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// The kernel's error.
     pub fn restore_extended(&self, thread: i32) -> io::Result<()> {
         let place = libc::iovec {
             iov_base: self.extended.as_ptr().cast_mut().cast(),
@@ -63,20 +64,21 @@ impl State {
         request(SET_REGISTERS, thread, EXTENDED, &raw const place as usize)
     }
 
-    /// Bytes of the frame, with what its alignment takes.
+    /// Bytes of the frame, with padding for its alignment.
     pub fn bytes(&self) -> usize {
         CONTEXT + 64 + self.saved() + 4
     }
 
-    /// The frame for the address `at`, 8 more than a multiple of 16: what is there first
-    /// is where a function returns to, and that is `to`. There the stack pointer is 8
-    /// higher, as `rt_sigreturn` expects.
+    /// The frame for the address `at`, which is 8 more than a multiple of 16. Its first word is a
+    /// return address, `to`; when a function has returned through it, the stack pointer is at `at +
+    /// 8`, as `rt_sigreturn` expects.
     pub fn frame(&self, at: u64, to: u64) -> Vec<u8> {
         const MAGIC_1: u32 = 0x4650_5853;
         const MAGIC_2: u32 = 0x4650_5845;
         /// `UC_FP_XSTATE`, `UC_SIGCONTEXT_SS`, `UC_STRICT_RESTORE_SS`.
         const FLAGS: u64 = 7;
-        /// No such mode of a stack for signals: the one that there is stays.
+        /// An invalid mode for the alternate signal stack: the kernel then leaves the present one
+        /// as it is.
         const NO_MODE: u64 = 0x1000;
         let r = going_on(&self.registers);
         let saved = self.saved();
@@ -95,7 +97,7 @@ impl State {
         debug_assert_eq!(bytes.len(), CONTEXT);
         bytes.resize((extended - at) as usize, 0);
         bytes.extend(&self.extended[..saved]);
-        // What software says of it, in the last bytes of the first part.
+        // The kernel's `_fpx_sw_bytes`, in the last bytes of the `fxsave` area.
         let about = (extended - at) as usize + 464;
         let features = self.features() | 3;
         let said = [
@@ -112,14 +114,14 @@ impl State {
         bytes
     }
 
-    /// The parts of those registers that are not as they are at first.
+    /// The mask of state components that are not in their initial state (`XSTATE_BV`).
     fn features(&self) -> u64 {
         let word = self.extended[LEGACY..LEGACY + 8].try_into();
         word.map_or(0, u64::from_le_bytes)
     }
 
-    /// Bytes up to the end of the last such part: more than the thread has ever used is
-    /// not taken.
+    /// Bytes up to the end of the last such component: components that the thread has never used
+    /// are left out.
     fn saved(&self) -> usize {
         let parts = (2..63).filter(|part| self.features() >> part & 1 != 0);
         let ends = parts.map(|part| {
@@ -131,9 +133,9 @@ impl State {
     }
 }
 
-/// The registers with which a thread goes on that is not the kernel's to begin a call anew
-/// for: those that have it make the call again. What the kernel knows of a wait is lost by
-/// another return from a signal, so that one with a limit begins anew as a whole.
+/// The registers with which a thread must go on if the kernel does not restart its interrupted
+/// call: with them the thread makes the call again. `rt_sigreturn` discards what the kernel keeps
+/// of an interrupted wait, so a wait with a limit begins anew with its whole limit.
 fn going_on(registers: &libc::user_regs_struct) -> libc::user_regs_struct {
     /// `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
     const AGAIN: [i64; 4] = [-512, -513, -514, -516];
@@ -192,7 +194,7 @@ mod tests {
         assert!(frame.len() <= state.bytes());
         let word = |i: usize| u64::from_le_bytes(frame[i..i + 8].try_into().expect("8 bytes"));
         assert_eq!(word(0), 0x1234);
-        // Behind the return address, a `ucontext`.
+        // A `ucontext` follows the return address.
         let context = std::mem::size_of::<libc::ucontext_t>();
         assert!(CONTEXT - 8 < context, "the C library's has more");
         let general = 8 + std::mem::offset_of!(libc::ucontext_t, uc_mcontext);

@@ -1,10 +1,11 @@
-//! Threads of other processes, stopped with `ptrace`: the only room outside the target that
-//! speaks it. A [`Stopped`] thread has its registers read and written; a [`World`] is a process
-//! with all of its threads stopped; a [`Borrowed`] thread executes a few instructions for us
-//! and goes on as if nothing had happened.
+//! Stops threads of other processes with `ptrace`; the only crate outside of the target that uses
+//! it. A [`Stopped`] thread is held while its registers are read and written; a [`World`] holds all
+//! threads of a process; a [`Borrowed`] thread executes a few instructions for us and is put back
+//! to where it was.
 //!
-//! Used by `protect` and `repair`. It must not decide when to stop anybody or what to do then,
-//! and must leave no thread stopped: whatever is dropped here goes on.
+//! Used by `protect` and `repair`, and by `live` for [`stay_awake`]. It must not decide when a
+//! thread is stopped, or what is done with it then. It must leave no thread stopped: a thread goes
+//! on when the value that holds it is dropped.
 
 mod awake;
 mod borrowed;

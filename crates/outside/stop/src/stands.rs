@@ -1,26 +1,26 @@
-//! Where the threads of a stopped process stand: their instruction pointers, and those of code
-//! that signal handlers have interrupted, by the frames on their stacks. Asked before code is
-//! changed or taken away. Reads the program; changes nothing.
+//! Which code the threads of a stopped process may still return to or execute: their instruction
+//! pointers, and the instruction pointers that signal frames on their stacks hold. Asked by
+//! `protect` and `repair` before they change or unmap code. Reads the process; must not change it.
 
 use crate::thread::Stopped;
 use crate::world::Memory;
 use std::io;
 use sunder_access::{Address, Mapping, Mappings, PAGE};
 
-/// Below a stack pointer lie so many bytes of a function's own.
+/// Bytes below the stack pointer that a function may use (the red zone of the System V ABI).
 const RED_ZONE: u64 = 128;
-/// From the beginning of a signal's frame, which is the return address, to where the
-/// thread goes on.
+/// Words from the return address at the start of a signal frame to the saved instruction pointer.
 const TO_IP: usize = 176 / 8;
-/// Bytes of stacks that are looked through while all threads are stopped: a fraction of a
-/// second's. Where no thread's descriptor says where its stack ends, as in coroutines on the
-/// heap, there may be more.
+/// Most bytes of stacks that are searched while all threads are stopped; that takes a fraction of a
+/// second. There may be more where no thread descriptor marks the end of a stack, as for coroutines
+/// whose stacks lie in the heap.
 const MOST: u64 = 256 << 20;
-/// Bytes of them that are read at once.
+/// Bytes of a stack that are read at once.
 const PART: usize = 64 << 10;
 
-/// Where threads stand: each one's `ip`, and those of code that signals have
-/// interrupted, by the frames on its stack.
+/// The instruction pointers of `threads`, and those of code that signal handlers on their stacks
+/// have interrupted. `restorers` are the addresses of code that returns from signal handlers.
+/// `None` if a stack can't be read or there is too much of them.
 pub fn stands<'a>(
     threads: impl IntoIterator<Item = &'a Stopped>,
     memory: &Memory,
@@ -43,8 +43,8 @@ pub fn stands<'a>(
     Some(all)
 }
 
-/// Where a thread's stack ends at the latest. The descriptor of a thread lies at the top of its
-/// stack; what is mapped above is another's.
+/// The highest address at which a thread's stack can end. The thread's descriptor lies at the top
+/// of its stack; what is mapped above belongs to others.
 pub fn top_of(registers: &libc::user_regs_struct, stack: &Mapping) -> u64 {
     let (own, end) = (registers.fs_base, stack.span.end().0);
     if own > registers.rsp && own < end {
@@ -54,7 +54,8 @@ pub fn top_of(registers: &libc::user_regs_struct, stack: &Mapping) -> u64 {
     }
 }
 
-/// Where the code goes on that signals have interrupted, by their frames from `start` to `end`.
+/// Finds signal frames from `start` to `end` and adds the instruction pointers that they hold to
+/// `found`.
 fn interrupted(
     start: u64,
     end: u64,
@@ -62,7 +63,7 @@ fn interrupted(
     mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
     found: &mut Vec<u64>,
 ) -> io::Result<()> {
-    // What begins in one part may go on in the next.
+    // A frame that begins in one part may end in the next one.
     let mut room = vec![0; PART + 8 * TO_IP];
     for at in (start..end).step_by(PART) {
         let bytes = (end - at).min(room.len() as u64) & !7;
@@ -88,7 +89,7 @@ mod tests {
         registers
     }
 
-    /// The kernel makes one mapping of stacks and whatever else lies beside each other.
+    /// The kernel merges a stack with the mappings beside it.
     #[test]
     fn a_threads_stack_ends_behind_its_descriptor() {
         let stack = Mapping {
@@ -104,7 +105,8 @@ mod tests {
         let top = |rsp, own| top_of(&registers(rsp, own), &stack);
         assert_eq!(top(0x1f_f000, 0x20_0700), 0x20_0700 + PAGE);
         assert_eq!(top(0x1f_f000, 0x8f_ff00), 0x90_0000, "the last one");
-        // A coroutine's, the first thread's, another's descriptor.
+        // The descriptor belongs to another stack: for a coroutine, the first thread, another
+        // thread.
         for own in [0x20_0700, 0x9f_0000, 0x0f_0000] {
             assert_eq!(top(0x30_0000, own), 0x90_0000, "{own:#x}");
         }
@@ -136,7 +138,8 @@ mod tests {
             };
             let mut found = Vec::new();
             let end = start + bytes.len() as u64;
-            interrupted(start, end, &[RESTORER], read, &mut found).expect("it is there");
+            interrupted(start, end, &[RESTORER], read, &mut found)
+                .expect("the buffer covers the range");
             assert_eq!(found, [0x40_1000], "{frame}");
         }
     }

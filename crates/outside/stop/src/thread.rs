@@ -1,8 +1,8 @@
-//! Stopping single threads of the program with `ptrace`, for as long as it takes to look
-//! or to send them somewhere. A thread that was stopped in a system call goes on with it
-//! as if nothing had been: unlike a signal, this interrupts nobody. Called by
-//! `protect`, and by `repair` and `attach --repair` for all threads at once, always from the
-//! same thread.
+//! A [`Stopped`] thread: stops single threads of a process with `ptrace`, to look at their
+//! registers or to move them to other code. A thread that was stopped in a kernel call goes on with
+//! that call: unlike a signal, the stop interrupts no call. Called by `protect`, and by
+//! [`World`](crate::World) for all threads of a process, always from the same thread of ours. Must
+//! leave no thread stopped.
 
 mod pending;
 
@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 const GET_MASK: u32 = 0x420a;
 const SET_MASK: u32 = 0x420b;
-/// As long as a thread is given to stop. One that waits for a child of `vfork` does
-/// not stop before that has gone.
+/// How long we wait for a thread to stop. A thread that waits for a child of `vfork` does not stop
+/// before that child has ended or executed a program.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Calls that the kernel ends with `EINTR` whenever their thread is stopped, and that
-/// may simply be made again.
+/// Kernel calls that end with `EINTR` when their thread was stopped, and that may simply be made
+/// again.
 const AGAIN: [i64; 9] = [
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
@@ -35,11 +35,11 @@ const AGAIN: [i64; 9] = [
     libc::SYS_msgsnd,
 ];
 
-/// A stopped thread; dropped, it goes on.
+/// A stopped thread. It goes on when this is dropped.
 #[derive(Debug)]
 pub struct Stopped {
     thread: i32,
-    /// Its registers, as they are to be when it goes on.
+    /// The registers with which it goes on.
     registers: libc::user_regs_struct,
 }
 
@@ -48,20 +48,20 @@ pub struct Stopped {
 pub enum Stop {
     /// It is stopped.
     Stopped(Box<Stopped>),
-    /// It is busy with a signal, ends, or can't be stopped now.
+    /// It has a signal pending, is about to end, or does not stop in time.
     NotNow,
-    /// The thread was the process, which has ended with this status.
+    /// The whole process has ended, with this wait status.
     Ended(i32),
 }
 
-/// A request about a stopped thread.
+/// Makes a `ptrace` request about a stopped thread.
 ///
 /// # Errors
-/// As the kernel says.
+/// The kernel's error.
 pub fn request(what: u32, thread: i32, address: usize, data: usize) -> io::Result<()> {
     #[cfg(test)]
     mortal::step();
-    // SAFETY: the callers pass what the request demands.
+    // SAFETY: the callers pass the address and data that the request needs.
     let result = unsafe { libc::ptrace(what, thread, address, data) };
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -73,10 +73,10 @@ impl Stopped {
     /// Stops a thread of `process`.
     ///
     /// # Errors
-    /// If the kernel does not let us, as when a debugger watches the program.
+    /// If the kernel does not allow it, for example because a debugger is attached.
     pub fn stop(thread: i32, process: i32) -> io::Result<Stop> {
         if LEFT.with_borrow(|left| left.contains(&thread)) {
-            // Asked before, and ours until it has stopped.
+            // It was asked to stop before and has not stopped yet: see [`sweep`].
             return Ok(Stop::NotNow);
         }
         let options = libc::PTRACE_O_TRACESYSGOOD as usize;
@@ -85,7 +85,7 @@ impl Stopped {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(Stop::NotNow),
             Err(error) => return Err(error),
         }
-        // If this fails, the thread is about to end, which is waited for.
+        // If this fails the thread is about to end; its end is waited for below.
         let _ = request(libc::PTRACE_INTERRUPT, thread, 0, 0);
         let Some(status) = stops(thread) else {
             keep(thread);
@@ -100,7 +100,7 @@ impl Stopped {
             });
         }
         if !is_by_us(status) || has_fault(thread) {
-            // About to get a signal, or stopped as a whole.
+            // A signal is about to be delivered, or the whole process is stopped.
             detach(thread, signal_of(status));
             return Ok(Stop::NotNow);
         }
@@ -116,8 +116,9 @@ impl Stopped {
         Ok(Stop::Stopped(Box::new(stopped)))
     }
 
-    /// Has a call that the kernel would now end with `EINTR` made again, unless a signal
-    /// is there for it: -ERESTARTNOHAND says just that. A wait whose time is over has ended.
+    /// Has the kernel make a call again that would now return `EINTR`, unless a signal is pending
+    /// for the thread: `-ERESTARTNOHAND` means exactly that. A wait whose time limit is over
+    /// returns instead.
     fn keep_the_call(&mut self) {
         const RESTART_WITHOUT_HANDLER: i64 = -514;
         let number = self.registers.orig_rax as i64;
@@ -140,12 +141,12 @@ impl Stopped {
         request(libc::PTRACE_SETREGS, self.thread, 0, at)
     }
 
-    /// Which thread it is.
+    /// The thread's number.
     pub const fn thread(&self) -> i32 {
         self.thread
     }
 
-    /// Where it stands, if it is in the program's own code and not in the kernel.
+    /// The instruction pointer, if the thread executes the program's own code and no kernel call.
     pub const fn computing_at(&self) -> Option<u64> {
         if (self.registers.orig_rax as i64) < 0 && self.registers.cs == 0x33 {
             Some(self.registers.rip)
@@ -154,15 +155,15 @@ impl Stopped {
         }
     }
 
-    /// Its registers.
+    /// The registers with which the thread goes on.
     pub const fn registers(&self) -> &libc::user_regs_struct {
         &self.registers
     }
 
-    /// Has it go on elsewhere when it goes on.
+    /// Sets the instruction pointer with which the thread goes on.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// The kernel's error.
     pub fn move_to(&mut self, ip: u64) -> io::Result<()> {
         self.registers.rip = ip;
         self.write()
@@ -171,18 +172,18 @@ impl Stopped {
     /// Its signal mask.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// The kernel's error.
     pub fn mask(&self) -> io::Result<u64> {
         let mut mask = 0u64;
         request(GET_MASK, self.thread, 8, &raw mut mask as usize)?;
         Ok(mask)
     }
 
-    /// Has it go on at `entry`, with all signals blocked, `rdi` and the stack pointer as
-    /// given.
+    /// Lets the thread go on at `entry` with all signals blocked, `argument` in `rdi`, and `stack`
+    /// as its stack pointer.
     ///
     /// # Errors
-    /// If that can't be done; it then goes on where it was.
+    /// If the kernel refuses; the thread then goes on where it was.
     pub fn send(mut self, entry: u64, argument: u64, stack: u64) -> io::Result<()> {
         const DIRECTION_AND_TRAP: u64 = 0x500;
         let before = self.registers;
@@ -191,7 +192,8 @@ impl Stopped {
         self.registers.rsp = stack;
         self.registers.orig_rax = u64::MAX;
         self.registers.eflags &= !DIRECTION_AND_TRAP;
-        // The mask last: with it alone, if we are killed now, the thread would stay deaf.
+        // The signal mask is set last. If we were killed after setting only the mask, the thread
+        // would go on at its old place with its signals blocked for ever.
         self.write()?;
         let all = u64::MAX;
         request(SET_MASK, self.thread, 8, &raw const all as usize).inspect_err(|_| {
@@ -200,11 +202,11 @@ impl Stopped {
         })
     }
 
-    /// From now on it ends with us: what is done while it is stopped would go wrong if it
-    /// went on. Until it is let go.
+    /// From now on the kernel kills the thread if we die while it is stopped: what is being done to
+    /// the process must not be seen half done. Ends when the thread is let go.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// The kernel's error.
     pub fn bind(&self) -> io::Result<()> {
         let with_us = libc::PTRACE_O_EXITKILL as usize;
         request(libc::PTRACE_SETOPTIONS, self.thread, 0, with_us)
@@ -217,11 +219,11 @@ impl Drop for Stopped {
     }
 }
 
-/// The memory of a stopped thread.
+/// Reads and writes the memory of a stopped thread that waits.
 struct Waiting(i32);
 
 impl Waiting {
-    /// Both sides of a transfer of two words.
+    /// The local and the remote side of a transfer of two words.
     fn sides(at: u64, words: *mut [i64; 2]) -> [libc::iovec; 2] {
         let side = |at: *mut libc::c_void| libc::iovec {
             iov_base: at,
@@ -235,7 +237,7 @@ impl Words for Waiting {
     fn read(&self, at: u64) -> Option<[i64; 2]> {
         let mut words = [0; 2];
         let [own, its] = Self::sides(at, &raw mut words);
-        // SAFETY: a place of ours; the other is the kernel's to look at.
+        // SAFETY: the local buffer is valid for two words; the kernel checks the remote address.
         let done =
             unsafe { libc::process_vm_readv(self.0, &raw const own, 1, &raw const its, 1, 0) };
         (done == 16).then_some(words)
@@ -248,20 +250,21 @@ impl Words for Waiting {
     }
 }
 
-/// Waits for a thread that was asked to stop, or for its end; the status.
+/// Waits for a thread that was asked to stop, or for its end. Gives the wait status.
 ///
-/// The kernel stops a thread also between a fault and its signal. What is done to the thread
-/// or its handlers then would meet a signal about an instruction that it no longer stands at;
-/// so it gets the signal first, and stops where its handler begins.
+/// The kernel can stop a thread between a fault and the signal for it. If we moved the thread or
+/// changed its handlers there, the signal would name an instruction that the thread no longer
+/// stands at. So the signal is delivered first, and the thread is stopped at the beginning of its
+/// handler.
 fn stops(thread: i32) -> Option<i32> {
-    /// Faults in a row.
+    /// Most faults in a row that are let through.
     const MOST: u32 = 8;
     let mut status = wait(thread)?;
     for _ in 0..MOST {
         if !is_by_us(status) || !has_fault(thread) {
             break;
         }
-        // If these fail it has been killed.
+        // If one of these requests fails the thread has been killed.
         let _ = request(libc::PTRACE_CONT, thread, 0, 0);
         status = wait(thread)?;
         if !libc::WIFSTOPPED(status) || status >> 16 != 0 {
@@ -275,15 +278,15 @@ fn stops(thread: i32) -> Option<i32> {
     Some(status)
 }
 
-/// Whether a thread has stopped because we asked it to.
+/// Whether a wait status says that a thread stopped because we asked it to.
 fn is_by_us(status: i32) -> bool {
     libc::WIFSTOPPED(status)
         && status >> 16 == libc::PTRACE_EVENT_STOP
         && libc::WSTOPSIG(status) == libc::SIGTRAP
 }
 
-/// The signal that a thread was about to get when it stopped with this status; 0 where it
-/// stopped for another reason, as at the beginning or end of a kernel call.
+/// The signal that was about to be delivered when a thread stopped with this wait status; 0 if the
+/// stop has another reason, such as the beginning or end of a kernel call.
 const fn signal_of(status: i32) -> i32 {
     const CALL: i32 = libc::SIGTRAP | 0x80;
     match libc::WSTOPSIG(status) {
@@ -292,12 +295,13 @@ const fn signal_of(status: i32) -> i32 {
     }
 }
 
-/// Waits for the thread to stop or end; the status.
+/// Waits for the thread to stop or end. Gives the wait status, or `None` if neither happens in
+/// time.
 pub fn wait(thread: i32) -> Option<i32> {
     let end = Instant::now() + PATIENCE;
     let mut status = 0;
     for round in 0u32.. {
-        // SAFETY: a valid place for the status.
+        // SAFETY: `status` is a valid place for the status.
         let done = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) };
         if done == thread {
             return Some(status);
@@ -313,24 +317,25 @@ pub fn wait(thread: i32) -> Option<i32> {
 }
 
 thread_local! {
-    /// The waits of threads that were stopped here.
+    /// Time limits of the kernel calls in which threads were stopped by this thread of ours.
     static WAITS: RefCell<Waits> = RefCell::default();
-    /// Threads that are ours still: asked to stop and not stopped yet, or killed while
-    /// they were stopped and not collected yet.
+    /// Threads that are still attached to us: asked to stop and not stopped yet, or killed while
+    /// stopped and not reaped yet.
     static LEFT: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lets go whom we have kept longer than we wanted. To be called again and again: the
-/// process can't end while a thread of it is not collected. Its status, if it has ended.
+/// Detaches threads that have stopped too late and reaps those that have ended. To be called
+/// repeatedly: a process does not end while one of its threads is not reaped. Gives the wait status
+/// of `process` if it has ended.
 pub fn sweep(process: i32) -> Option<i32> {
     let left = LEFT.take();
     let asked = left.contains(&process);
     let mut ended = None;
-    // The process always: a thread that we had asked to stop has its number after an
-    // `exec`.
+    // Always asks for the process too: after an `exec`, the thread that executed it has the number
+    // of the process.
     for thread in left.into_iter().filter(|t| *t != process).chain([process]) {
         let mut status = 0;
-        // SAFETY: a valid place for the status.
+        // SAFETY: `status` is a valid place for the status.
         let done = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) };
         if done == 0 && (thread != process || asked) {
             keep(thread);
@@ -350,16 +355,16 @@ fn keep(thread: i32) {
     LEFT.with_borrow_mut(|left| left.push(thread));
 }
 
-/// Lets a stopped thread go, with a signal that it was about to get.
+/// Lets a stopped thread go on, with the signal that was about to be delivered to it.
 fn detach(thread: i32, signal: i32) {
     match request(libc::PTRACE_DETACH, thread, 0, signal as usize) {
         Ok(()) => gone(thread),
-        // Killed meanwhile: its end is ours to collect.
+        // It was killed while it was stopped: we must reap it.
         Err(_) => keep(thread),
     }
 }
 
-/// Threads that the kernel takes for ours.
+/// Threads that we trace at present, for [`Collector`].
 static TRACED: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 fn traced(act: impl FnOnce(&mut Vec<i32>)) {
@@ -370,8 +375,9 @@ fn gone(thread: i32) {
     traced(|all| all.retain(|t| *t != thread));
 }
 
-/// Collects the ends of threads while the other thread of ours can't: an `exec` of the
-/// program waits for them, and asking for a thread then waits for the `exec`.
+/// A thread of ours that reaps traced threads that have ended, while our main thread can't: `exec`
+/// in the program waits until all other threads are reaped, and a `ptrace` request of our main
+/// thread waits for that `exec`.
 #[derive(Debug)]
 pub struct Collector {
     end: Arc<AtomicBool>,
@@ -379,10 +385,10 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// For threads of `process`, whose own end it leaves alone.
+    /// Starts reaping threads of `process`; the end of the process itself is left to [`sweep`].
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread can't be started.
     pub fn start(process: i32) -> io::Result<Self> {
         let end = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&end);
@@ -413,11 +419,12 @@ impl Drop for Collector {
     }
 }
 
-/// Collects the thread if it has ended. A stop, which the kernel tells of whatever is
-/// asked, is the other thread's: so look first.
+/// Reaps a thread if it has ended. `waitid` reports stops too, whatever it is asked for, and a stop
+/// must be left to our other thread; so this looks first, with `WNOWAIT`.
 fn collect_end(thread: i32) {
     let wait = |options: i32| {
-        // SAFETY: plain data, for which zeroes are valid, as a place for the answer.
+        // SAFETY: `siginfo_t` is plain data, for which zeroes are valid, and is a valid place for
+        // the answer.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let options = options | libc::WEXITED | libc::WNOHANG | libc::__WALL;
@@ -433,26 +440,26 @@ fn collect_end(thread: i32) {
     }
 }
 
-/// Tests in which a process of ours is killed while it has stopped threads.
+/// For tests in which a tracing process is killed while it holds stopped threads.
 #[cfg(test)]
 pub mod mortal {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicI64, Ordering};
 
-    /// Held by tests that stop threads: a process that they fork has this one's locks.
+    /// Held by every test that stops threads: a child made by `fork` inherits the state of locks.
     pub static ALONE: Mutex<()> = Mutex::new(());
-    /// Steps that are left; never used up if there are none at first.
+    /// Steps until the calling process is killed; never, if 0 or less at the start.
     static LEFT: AtomicI64 = AtomicI64::new(0);
 
-    /// The calling process is killed before the step of this number.
+    /// Has the calling process killed before its step number `step`.
     pub fn dies_at(step: i64) {
         LEFT.store(step, Ordering::SeqCst);
     }
 
-    /// One that another process sees.
+    /// Counts a step: a change that another process can see.
     pub fn step() {
         if LEFT.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // SAFETY: a signal to ourselves, which does not return.
+            // SAFETY: sends a signal to ourselves, and takes no pointers.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         }
     }

@@ -1,36 +1,39 @@
-//! Waits for events with a limit in time, which the kernel ends whenever their thread is stopped
-//! and which begin anew as it goes on: with what is left of the limit, so that one that is
-//! stopped again and again ends all the same. What is known of a wait's beginning is that it
-//! was not after its first stop; none ends early. Called by `trace`; touches no thread itself.
+//! Keeps the time limits of waits. The kernel ends some waits (`epoll_wait` and others) whenever
+//! their thread is stopped, and we have them made again; each time with what is left of the limit,
+//! so that a wait that is stopped again and again ends all the same. A wait began at its first stop
+//! or earlier; it is taken to have begun there, so none ends early. Called by `thread`; must not
+//! touch a thread itself.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The auxiliary carry: nothing but decimal arithmetic looks at it, the kernel leaves it to the
-/// program, and comparisons set it. It is turned over where a wait goes on after a stop, and who
-/// has come out of the wait and into another has it as the code before the call leaves it.
+/// The auxiliary carry flag marks a wait that goes on after a stop. Only decimal arithmetic reads
+/// this flag, the kernel leaves it alone, and comparisons set it. We turn it over when a wait goes
+/// on; a thread that has left the wait and entered another one has it as the code before that call
+/// sets it.
 const AUXILIARY: u64 = 1 << 4;
-/// More than threads that wait at once: what is over is forgotten.
+/// Most waits that are remembered, which is more than threads that wait at once. Beyond it, waits
+/// whose time is over are forgotten.
 const MOST: usize = 4096;
-/// Below a stack pointer, and below what a function may have there.
+/// Distance of our words below the stack pointer: the red zone and the words themselves, aligned.
 const BELOW: u64 = 128 + 32;
 
-/// How a call is told its limit.
+/// How a call gets its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
-    /// In milliseconds; none if negative.
+    /// As a number of milliseconds; a negative one means no limit.
     Milliseconds,
-    /// By a pointer to seconds and nanoseconds; none if null.
+    /// By a pointer to seconds and nanoseconds; null means no limit.
     Time,
 }
 
-/// A call that waits with a limit.
+/// A kernel call that waits with a time limit.
 struct Kind {
     number: i64,
     limit: Limit,
-    /// The register that has it, or points to it.
+    /// The register that holds the limit, or a pointer to it.
     place: fn(&mut libc::user_regs_struct) -> &mut u64,
-    /// What it returns when its time is over.
+    /// The result when the time is over, an error number if negative.
     over: i32,
 }
 
@@ -72,24 +75,24 @@ const KINDS: [Kind; 6] = [
     kind(libc::SYS_io_getevents, Limit::Time, |r| &mut r.r8, 0),
 ];
 
-/// What becomes of a wait.
+/// How a stopped wait goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goes {
-    /// It is over, without events, and returns this.
+    /// Its time is over: the call returns this.
     Over(i32),
-    /// It goes on.
+    /// It goes on waiting.
     On,
 }
 
-/// The waiting program's memory, as far as it is needed here.
+/// Memory of the waiting program, two words at a time.
 pub trait Words {
-    /// Two words.
+    /// Reads two words.
     fn read(&self, at: u64) -> Option<[i64; 2]>;
-    /// Changes them; whether that worked.
+    /// Writes two words; whether that worked.
     fn write(&mut self, at: u64, words: [i64; 2]) -> bool;
 }
 
-/// One wait, as its thread goes on with it.
+/// One wait, as its thread goes on with it after a stop.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     registers: [u64; 8],
@@ -97,14 +100,14 @@ struct Wait {
     until: Instant,
 }
 
-/// See the module's head.
+/// The waits of all threads; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Waits(HashMap<i32, Wait>);
 
 impl Waits {
-    /// A thread is stopped in such a call at `now`. Its registers are made those with which it
-    /// goes on if the call is made again. A limit that lies in memory is the program's, and
-    /// perhaps constant or another's too: what is left of it is written below the thread's stack.
+    /// A thread was stopped in a kernel call at `now`. Changes `registers` to those with which the
+    /// call must be made again. A limit in memory belongs to the program and may be constant or
+    /// shared, so what is left of it is written below the thread's stack pointer instead.
     pub fn stopped(
         &mut self,
         thread: i32,
@@ -130,7 +133,7 @@ impl Waits {
                 until: now.checked_add(limit)?,
             })
         });
-        // It lasts for longer than clocks go.
+        // `None` if the limit lies beyond what the clock can represent.
         let Some(wait) = wait else { return Goes::On };
         let left = wait.until.saturating_duration_since(now).min(limit);
         if left.is_zero() {
@@ -138,7 +141,7 @@ impl Waits {
             return Goes::Over(kind.over);
         }
         let told = match kind.limit {
-            // Never less than is left.
+            // Rounded up: the call must not wait for less than is left.
             Limit::Milliseconds => (left.as_nanos().div_ceil(1_000_000) as u64).min(told),
             Limit::Time => {
                 let at = (registers.rsp & !15).wrapping_sub(BELOW);
@@ -160,7 +163,7 @@ impl Waits {
     }
 }
 
-/// How long a call is to wait that was told this; none if for ever, or not at all.
+/// The time limit that a call was given as `told`; `None` if it waits for ever or not at all.
 fn limit(kind: Limit, told: u64, memory: &impl Words) -> Option<Duration> {
     let limit = match kind {
         Limit::Milliseconds => Duration::from_millis(u64::try_from(told as i32).ok()?),
@@ -176,7 +179,7 @@ fn limit(kind: Limit, told: u64, memory: &impl Words) -> Option<Duration> {
     (!limit.is_zero()).then_some(limit)
 }
 
-/// By what a call is known.
+/// The registers by which a call is recognised as the same one.
 const fn call(r: &libc::user_regs_struct) -> [u64; 8] {
     [r.orig_rax, r.rip, r.rsp, r.rdi, r.rsi, r.rdx, r.r10, r.r8]
 }
@@ -232,7 +235,7 @@ mod tests {
             let goes = stopped(&mut waits, 1, &mut registers, after(start, at));
             assert_eq!((goes, registers.r10), (Goes::On, wanted), "at {at}");
         }
-        // Another thread's has its own time.
+        // The wait of another thread has its own time limit.
         let mut other = waiting(300);
         let goes = stopped(&mut waits, 2, &mut other, after(start, 299));
         assert_eq!((goes, other.r10), (Goes::On, 300));
@@ -252,8 +255,8 @@ mod tests {
         assert_eq!(registers.r10, 1);
     }
 
-    /// The thread has come out of its wait and waits again: flags are as the code before the
-    /// call leaves them, the limit is its own, or another argument differs.
+    /// The thread has left its wait and waits again: the flag is as the code before the call leaves
+    /// it, the limit is the full one, or another argument differs.
     #[test]
     fn another_wait_has_all_its_time() {
         let (mut waits, start) = (Waits::default(), Instant::now());
@@ -294,7 +297,7 @@ mod tests {
         }
     }
 
-    /// A limit that lies in the program's memory stays as it is there.
+    /// The limit in the program's memory is not changed.
     #[test]
     fn a_limit_in_memory_is_replaced_by_what_is_left() {
         const GIVEN: u64 = 0x5000;
@@ -324,7 +327,8 @@ mod tests {
         const GIVEN: u64 = 0x5000;
         let now = Instant::now();
         for kind in KINDS.iter().filter(|k| k.limit == Limit::Time) {
-            // None, one that can't be read, none to wait for, wrong ones, and for ever.
+            // A null pointer, an unreadable one, a limit of zero, two invalid limits, and one that
+            // never ends.
             for (place, time) in [
                 (0, [1, 0]),
                 (8, [1, 0]),

@@ -1,6 +1,7 @@
-//! All threads of a running program, stopped with `ptrace`, and the program's memory.
-//! Whatever a thread waited for, it goes on waiting for. Called by `inject`, always from
-//! the same thread.
+//! A [`World`]: all threads of a process, stopped with `ptrace`; and [`Memory`], the memory of a
+//! process. A stopped thread that waits in a kernel call goes on waiting. Called by `repair`,
+//! always from the same thread, since the kernel lets only the thread that attached use `ptrace`.
+//! Must not decide when a process is stopped.
 
 use crate::awake::stay_awake;
 use crate::thread::{Stop, Stopped, request, sweep};
@@ -13,26 +14,26 @@ use sunder_access::{ProcessId, ThreadId};
 use sunder_observe::proc::{self, Folder};
 
 const SET_MASK: u32 = 0x420b;
-/// How often threads that have just begun are looked for.
+/// How often the list of threads is read again, to find those that began meanwhile.
 const ROUNDS: u32 = 100;
 
-/// Why not all threads could be stopped, or one did not do what it was to.
+/// Why not all threads could be stopped, or why a stopped thread did not do what it was told.
 #[derive(Debug, thiserror::Error)]
 pub enum StopError {
-    /// Another moment may be better.
+    /// A thread can't be stopped at the moment. Trying again later may succeed.
     #[error("a thread of it can't be stopped now")]
     NotNow,
-    /// The process has ended, or is about to.
+    /// The process has ended or is about to end.
     #[error("it has ended")]
     Ended,
-    /// The kernel does not let us.
+    /// The kernel does not allow it.
     #[error("its threads can't be stopped: {0}")]
     Refused(io::Error),
 }
 
-/// All threads, stopped; dropped, they go on.
+/// All threads of a process, stopped. They go on when this is dropped.
 pub struct World {
-    /// Dropped first.
+    /// Field order matters: threads go on before we may be stopped ourselves.
     threads: Vec<Stopped>,
     _awake: MutexGuard<'static, ()>,
 }
@@ -41,7 +42,7 @@ impl World {
     /// Stops all threads.
     ///
     /// # Errors
-    /// See [`StopError`]; those that had been stopped go on.
+    /// See [`StopError`]. Threads that were already stopped go on.
     pub fn stop(process: ProcessId) -> Result<Self, StopError> {
         if exit(process).is_some() {
             return Err(StopError::Ended);
@@ -81,17 +82,18 @@ impl World {
         Err(StopError::NotNow)
     }
 
-    /// All of them.
+    /// The stopped threads.
     pub fn threads(&self) -> &[Stopped] {
         &self.threads
     }
 
-    /// The same, to be sent elsewhere.
+    /// The stopped threads, to be moved to other code.
     pub fn threads_mut(&mut self) -> &mut [Stopped] {
         &mut self.threads
     }
 
-    /// All of them, and first those that compute: rather they do things for us than who waits.
+    /// The stopped threads, those that compute first: they are better lent than threads that wait
+    /// in the kernel.
     pub fn workers(&self) -> impl Iterator<Item = &Stopped> {
         let computes = |t: &&Stopped| t.computing_at().is_some();
         let others = self.threads.iter().filter(move |t| !computes(t));
@@ -100,18 +102,18 @@ impl World {
 }
 
 thread_local! {
-    /// The last thread whose end was learned of here, and its status.
+    /// The last thread whose end this thread of ours learned of, and its wait status.
     static ENDED: Cell<Option<(i32, i32)>> = const { Cell::new(None) };
 }
 
-/// That a thread has ended was learned with this status.
+/// Remembers the end of a thread and its wait status.
 pub(super) fn has_ended(thread: i32, status: i32) {
     ENDED.set(Some((thread, status)));
 }
 
-/// The status of `process`, a child of ours, if it has ended. Who stops threads is told of
-/// their ends too, and the kernel tells of each once. To be called again and again; see
-/// [`sweep`].
+/// The wait status of `process`, a child of ours, if it has ended. `ptrace` reports the ends of
+/// threads too, and the kernel reports each end only once; so an end that was learned of elsewhere
+/// is remembered here. To be called repeatedly, as it calls [`sweep`].
 pub fn exit(process: ProcessId) -> Option<i32> {
     let process = process.0 as i32;
     if let Some(status) = sweep(process) {
@@ -122,11 +124,11 @@ pub fn exit(process: ProcessId) -> Option<i32> {
         .and_then(|(thread, status)| (thread == process).then_some(status))
 }
 
-/// Whether the kernel lets us stop a child of ours, as far as can be told before there
-/// is one: another, which shares our memory for the moment, asks to be stopped by us.
+/// Whether the kernel lets us stop a child of ours, as far as that can be tested before there is
+/// one: a short-lived child that shares our memory asks to be traced by us.
 pub fn may_trace() -> bool {
     extern "C" fn ask(_: *mut libc::c_void) -> i32 {
-        // SAFETY: takes no pointers.
+        // SAFETY: `PTRACE_TRACEME` takes no pointers.
         i32::from(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } < 0)
     }
     const BYTES: usize = 16 << 10;
@@ -134,8 +136,8 @@ pub fn may_trace() -> bool {
     let top = stack.as_mut_ptr_range().end;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let mut status = 0;
-    // SAFETY: the stack is aligned and lives until the child has ended, for which this
-    // thread waits; the child changes nothing but that stack and `errno`.
+    // SAFETY: the stack is aligned and lives until the child has ended: `CLONE_VFORK` makes this
+    // thread wait for that. The child writes only to that stack and to `errno`.
     unsafe {
         let child = libc::clone(ask, top.cast(), flags, std::ptr::null_mut());
         child > 0
@@ -145,37 +147,37 @@ pub fn may_trace() -> bool {
     }
 }
 
-/// Whether a thread has ended, or waits only for its end to be collected.
+/// Whether a thread has ended or is a zombie.
 fn is_over(process: ProcessId, thread: u32) -> bool {
     let state = proc::state(Folder::Thread(process, ThreadId(thread)));
     matches!(state, Ok(Some('Z' | 'X') | None) | Err(_))
 }
 
-/// The program's memory, whatever the rights of its pages.
+/// The memory of a process. Reads and writes ignore the access rights of pages.
 pub struct Memory(File);
 
 impl Memory {
-    /// That of `process`.
+    /// Opens the memory of `process`.
     ///
     /// # Errors
-    /// If we may not look into it.
+    /// If we may not read and write it.
     pub fn of(process: ProcessId) -> io::Result<Self> {
         let path = format!("/proc/{}/mem", proc::living_number(process));
         let mut options = std::fs::OpenOptions::new();
         Ok(Self(options.read(true).write(true).open(path)?))
     }
 
-    /// So many bytes at `at`.
+    /// Reads `len` bytes at `at`.
     ///
     /// # Errors
-    /// If they are not there.
+    /// If they are not mapped.
     pub fn read(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.read_into(at, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// As many bytes at `at` as there is room for.
+    /// Fills `bytes` from `at`.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -183,7 +185,7 @@ impl Memory {
         self.0.read_exact_at(bytes, at)
     }
 
-    /// The words at `at`.
+    /// Reads `count` words of 8 bytes at `at`.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -193,10 +195,10 @@ impl Memory {
         Ok(words.iter().map(|w| u64::from_le_bytes(*w)).collect())
     }
 
-    /// Writes there.
+    /// Writes `bytes` at `at`.
     ///
     /// # Errors
-    /// If nothing can be written there.
+    /// If nothing is mapped there.
     pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         #[cfg(test)]
         crate::thread::mortal::step();
@@ -204,11 +206,11 @@ impl Memory {
     }
 }
 
-/// Sets what a stopped thread blocks; what a call that it waits in has set for its time
-/// is set again when the call goes on.
+/// Sets the signal mask of a stopped thread. If the thread waits in a kernel call that has its own
+/// mask for the time of the wait, the call sets that mask again when it goes on.
 ///
 /// # Errors
-/// As the kernel says.
+/// The kernel's error.
 pub fn set_mask(thread: &Stopped, mask: u64) -> io::Result<()> {
     request(SET_MASK, thread.thread(), 8, &raw const mask as usize)
 }

@@ -1,6 +1,6 @@
-//! A process of ours borrows a thread of another one and is killed before each of its steps,
-//! one after the other: the thread must have all its registers, its mask, and the bytes
-//! below its stack pointer, and what it waits for must not end.
+//! A process borrows a thread of another one and is killed before each of its steps in turn.
+//! Afterwards the thread must have all its registers, its signal mask, and the bytes below its
+//! stack pointer, and its wait must not have ended.
 
 use super::{Borrowed, Gate, STUB};
 use crate::thread::mortal::{ALONE, dies_at};
@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use sunder_access::ProcessId;
 
-/// More steps than there are.
+/// An upper bound of the steps that a borrower makes.
 const MOST_STEPS: i64 = 500;
-/// What a process that was not disturbed ends with.
+/// Exit status of a target that found nothing changed.
 const GOOD: i32 = 7;
-/// As long as a machine may be busy.
+/// A process that takes longer than this hangs, even on a busy machine.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// Where both processes find what they need: mapped before they are forked.
+/// Shared by both processes, which are forked after it is mapped.
 #[repr(C)]
 struct Shared {
-    /// The target is where it is to be disturbed.
+    /// The target is where it is to be borrowed.
     ready: AtomicU32,
-    /// It may end.
+    /// The target may end.
     end: AtomicU32,
     /// How often the function was called.
     called: AtomicU32,
-    /// The function that waits may go on.
+    /// The called function, which waits, may return.
     go: AtomicU32,
     gate: [u8; 16],
     restore: [u8; 16],
@@ -56,8 +56,8 @@ fn at<T>(place: &T) -> u64 {
     &raw const *place as u64
 }
 
-/// Fills all registers and the red zone, waits until the word at `rdi` is not 0, and
-/// compares; 0 if all is as it was.
+/// Fills all registers and the red zone, waits until the word at `rdi` is not 0, and compares. 0 if
+/// nothing has changed.
 #[unsafe(naked)]
 unsafe extern "C" fn holds(_end: *const AtomicU32, _ready: *const AtomicU32) -> u64 {
     naked_asm!(
@@ -135,10 +135,10 @@ unsafe extern "C" fn holds(_end: *const AtomicU32, _ready: *const AtomicU32) -> 
     )
 }
 
-/// What a borrowed thread calls: changes what a function may.
+/// The function that a borrowed thread calls: changes registers that a function may change.
 extern "C" fn function(count: &AtomicU32) -> u64 {
     count.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: what it changes it says.
+    // SAFETY: all changed registers are declared.
     unsafe {
         std::arch::asm!(
             "xorps xmm0, xmm0",
@@ -150,7 +150,7 @@ extern "C" fn function(count: &AtomicU32) -> u64 {
     42
 }
 
-/// What a target does.
+/// What a target does while its thread is borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
     Computes,
@@ -159,12 +159,12 @@ enum Does {
     WaitsWithAMask,
 }
 
-/// The target's life; it ends well if nothing was as it would not be without us.
+/// The target's whole run. It exits with [`GOOD`] if it found nothing changed.
 ///
 /// # Safety
-/// In a forked child: needs no lock.
+/// To be called in a forked child only: takes no lock.
 unsafe fn live(does: Does, shared: &Shared, input: i32) -> ! {
-    // SAFETY: places and descriptors of our own.
+    // SAFETY: the places and descriptors are our own.
     unsafe {
         libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY);
         let mut mask: u64 = 1 << (libc::SIGUSR1 - 1);
@@ -198,7 +198,7 @@ unsafe fn live(does: Does, shared: &Shared, input: i32) -> ! {
     }
 }
 
-/// All its threads, as soon as they stop.
+/// Stops all threads of a process, trying again while they can't be stopped.
 fn stopped(process: ProcessId) -> Option<World> {
     let begun = Instant::now();
     loop {
@@ -212,7 +212,7 @@ fn stopped(process: ProcessId) -> Option<World> {
     }
 }
 
-/// The process that borrows it, which is killed before the step of this number.
+/// The borrower, which is killed before step number `dies`.
 fn borrow(target: i32, shared: &Shared, dies: i64) -> i32 {
     let gate = Gate {
         call: at(&shared.gate),
@@ -230,7 +230,7 @@ fn borrow(target: i32, shared: &Shared, dies: i64) -> i32 {
         let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
         let map = [0, 4096, rights, kind, u64::MAX, 0];
         let end = |part: &[u8]| part.as_ptr_range().end as u64;
-        // From its own stack, and from elsewhere.
+        // The frame first lies on the thread's own stack, then elsewhere.
         {
             let worker = Borrowed::new(thread, &memory, gate).ok()?;
             let mapped = worker.call(libc::SYS_mmap, map).ok()?;
@@ -254,7 +254,7 @@ fn borrow(target: i32, shared: &Shared, dies: i64) -> i32 {
     if done.is_some() { 0 } else { 2 }
 }
 
-/// The status with which a child ends.
+/// Waits for a child to end; its wait status.
 fn ended(child: i32) -> i32 {
     let begun = Instant::now();
     let mut status = 0;
@@ -265,17 +265,17 @@ fn ended(child: i32) -> i32 {
         }
         std::thread::sleep(Duration::from_micros(200));
     }
-    // SAFETY: a child of ours.
+    // SAFETY: signals a child of ours.
     unsafe { libc::kill(child, libc::SIGKILL) };
     panic!("process {child} does not end");
 }
 
-/// One run; whether the borrower came to its end.
+/// One run; whether the borrower was not killed before its end.
 fn survives(does: Does, dies: i64) -> bool {
     let shared = shared();
     let mut pipe = [0; 2];
-    // SAFETY: two places for descriptors; what the children do needs no lock but the
-    // allocator's, which `fork` takes care of, and those that are held.
+    // SAFETY: the descriptors' places are valid. The children take no lock but the allocator's,
+    // which `fork` handles, and locks that are held by this thread.
     let (target, borrower) = unsafe {
         assert_eq!(libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC), 0);
         let target = libc::fork();
@@ -285,7 +285,8 @@ fn survives(does: Does, dies: i64) -> bool {
         while shared.ready.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        // In its call by now, or nearly: then it is stopped before it.
+        // The target is in its kernel call by now, or just before it; then it is stopped before the
+        // call.
         let borrower = libc::fork();
         if borrower == 0 {
             let status = borrow(target, shared, dies);
@@ -297,7 +298,7 @@ fn survives(does: Does, dies: i64) -> bool {
     let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
     let whole = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
     shared.end.store(1, Ordering::SeqCst);
-    // SAFETY: our own descriptors.
+    // SAFETY: the descriptors and the mapping are our own.
     unsafe {
         libc::write(pipe[1], [0u8].as_ptr().cast(), 1);
         let status = ended(target);
@@ -324,27 +325,27 @@ fn who_is_killed_while_a_thread_works_for_it_leaves_it_as_it_was() {
         Does::Polls,
         Does::WaitsWithAMask,
     ] {
-        assert!(survives(does, 0), "never killed");
+        assert!(survives(does, 0), "failed without being killed");
         let steps = (1..MOST_STEPS).find(|&step| survives(does, step));
-        let steps = steps.expect("it comes to an end");
+        let steps = steps.expect("the borrower makes fewer steps than MOST_STEPS");
         println!("{does:?}: killed before each of {steps} steps");
         assert!(steps > 20, "{does:?}: the steps were not counted");
     }
 }
 
-/// What a borrowed thread calls: is not done when nobody waits for it any more, and has a
-/// kernel call to make then.
+/// A function that returns only after the borrower has stopped waiting, and makes a kernel call
+/// after that.
 extern "C" fn late(shared: &Shared) -> u64 {
     while shared.go.load(Ordering::SeqCst) == 0 {
         std::hint::spin_loop();
     }
-    // SAFETY: takes nothing.
+    // SAFETY: takes no arguments.
     unsafe { libc::getppid() };
     shared.called.fetch_add(1, Ordering::SeqCst);
     42
 }
 
-/// What `/proc` says of a process's first thread.
+/// The value of a line of `/proc/<process>/status`, that is, of the first thread.
 fn told(process: i32, name: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let value = |line: &str| {
@@ -358,7 +359,7 @@ fn told(process: i32, name: &str) -> String {
     text.lines().find_map(value).unwrap_or_default()
 }
 
-/// The process that borrows it and loses it; none if all went as it should.
+/// The borrower, which stops waiting too early; says what went wrong, if anything did.
 fn lose(target: i32, shared: &Shared) -> Result<(), &'static str> {
     let gate = Gate {
         call: at(&shared.gate),
@@ -378,24 +379,25 @@ fn lose(target: i32, shared: &Shared) -> Result<(), &'static str> {
     let begun = Instant::now();
     while !told(target, "State").starts_with('t') {
         if begun.elapsed() > HANGS {
-            return Err("it made no call");
+            return Err("the lost thread made no kernel call");
         }
     }
     if told_in_time.is_ok() || worker.call(libc::SYS_getpid, [0; 6]).is_ok() {
-        return Err("it was not lost");
+        return Err("the thread was not lost");
     }
     drop(worker);
     drop(world);
     while told(target, "TracerPid") != "0" {
         crate::thread::sweep(target);
         if begun.elapsed() > HANGS {
-            return Err("it is ours still");
+            return Err("the thread is still attached");
         }
     }
     Ok(())
 }
 
-/// Nothing interferes with what it still does, and it goes back to where it was.
+/// Nothing must interfere with what the lost thread still does, and it must go back to where it
+/// was.
 #[test]
 fn a_thread_that_takes_too_long_finishes_and_comes_back_by_itself() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -404,7 +406,7 @@ fn a_thread_that_takes_too_long_finishes_and_comes_back_by_itself() {
         return;
     }
     let shared = shared();
-    // SAFETY: as in `survives`; the target needs no descriptor, as it computes.
+    // SAFETY: as in `survives`; the target computes, so it needs no descriptor.
     let (target, borrower) = unsafe {
         let target = libc::fork();
         if target == 0 {
@@ -426,7 +428,7 @@ fn a_thread_that_takes_too_long_finishes_and_comes_back_by_itself() {
     let status = ended(borrower);
     shared.end.store(1, Ordering::SeqCst);
     let targets = ended(target);
-    assert_eq!(status, 0, "the borrower");
+    assert_eq!(status, 0, "exit status of the borrower");
     assert!(
         libc::WIFEXITED(targets) && libc::WEXITSTATUS(targets) == GOOD,
         "{targets:#x}"

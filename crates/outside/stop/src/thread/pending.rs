@@ -1,6 +1,6 @@
-//! Signals that a stopped thread has not got yet. Only looks.
+//! Signals that are pending for a stopped thread. Reads them; must not take any away.
 
-/// Whether a stopped thread has faulted and its signal is still to come.
+/// Whether a stopped thread has faulted and the signal for the fault is still pending.
 pub fn has_fault(thread: i32) -> bool {
     const PEEK_SIGNALS: u32 = 0x4209;
     const COUNT: usize = 8;
@@ -18,7 +18,8 @@ pub fn has_fault(thread: i32) -> bool {
         libc::SIGTRAP,
     ];
     let is_fault = |signal: &libc::siginfo_t| {
-        // The kernel says so; others only send such a signal.
+        // A positive code: the kernel raised the signal for a fault. Other senders have codes of 0
+        // or less.
         faults.contains(&signal.si_signo) && signal.si_code > 0
     };
     for from in (0..).step_by(COUNT) {
@@ -29,7 +30,7 @@ pub fn has_fault(thread: i32) -> bool {
         };
         // SAFETY: plain data, for which zeroes are valid.
         let mut signals: [libc::siginfo_t; COUNT] = unsafe { std::mem::zeroed() };
-        // SAFETY: a valid question, and room for so many answers.
+        // SAFETY: `which` is a valid request and `signals` has room for `COUNT` answers.
         let got = unsafe { libc::ptrace(PEEK_SIGNALS, thread, &raw const which, &raw mut signals) };
         let got = usize::try_from(got).unwrap_or(0);
         if signals.iter().take(got).any(is_fault) {

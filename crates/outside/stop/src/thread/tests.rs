@@ -1,21 +1,23 @@
-//! Waits of a child that is stopped all the time.
+//! Stops a child again and again: while it waits in the kernel, while it faults, and while it calls
+//! the kernel.
 
 use super::{Stop, Stopped};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// Waits, and says whether it ended as without us; none if there is no such call.
+/// Waits in the kernel; whether the wait ended as it does without stops. `None` if the kernel has
+/// no such call.
 type Wait = fn() -> Option<bool>;
 
 const LIMIT: Duration = Duration::from_millis(300);
-/// The status of a child that has no such call.
+/// Exit status of a child whose kernel has no such call.
 const NONE: i32 = 77;
 
-/// Waits for 300 ms for what never comes.
+/// Each waits for 300 ms for an event that never comes.
 const WAITS: [(&str, Wait); 5] = [
     ("epoll_wait", || {
         let mut event = nothing::<libc::epoll_event>();
-        // SAFETY: places of ours.
+        // SAFETY: the event is a valid place.
         let count = unsafe { libc::epoll_wait(libc::epoll_create1(0), &raw mut event, 1, 300) };
         Some(count == 0)
     }),
@@ -24,16 +26,16 @@ const WAITS: [(&str, Wait); 5] = [
         // SAFETY: takes no pointers.
         let (queue, none) = (unsafe { libc::epoll_create1(0) }, 0usize);
         let (call, at) = (libc::SYS_epoll_pwait2, &raw mut event);
-        // SAFETY: places of ours.
+        // SAFETY: valid places.
         let done = unsafe { libc::syscall(call, queue, at, 1, &raw const TIME, none, 8usize) };
-        // Kernels before 5.11 have none.
+        // Kernels before 5.11 lack the call.
         (done == 0 || error() != libc::ENOSYS).then_some(done == 0)
     }),
     ("rt_sigtimedwait", || {
         let set = 1u64 << (libc::SIGUSR1 - 1);
         let (at, none) = (&raw const set, 0usize);
         let call = libc::SYS_rt_sigtimedwait;
-        // SAFETY: places of ours.
+        // SAFETY: valid places.
         let done = unsafe { libc::syscall(call, at, none, &raw const TIME, 8usize) };
         Some(done == -1 && error() == libc::EAGAIN)
     }),
@@ -43,7 +45,7 @@ const WAITS: [(&str, Wait); 5] = [
             sem_op: -1,
             sem_flg: 0,
         };
-        // SAFETY: places of ours, and a semaphore that is removed again.
+        // SAFETY: valid places, and a semaphore that is removed again.
         unsafe {
             let all = libc::semget(libc::IPC_PRIVATE, 1, 0o600);
             let call = libc::SYS_semtimedop;
@@ -58,7 +60,7 @@ const WAITS: [(&str, Wait); 5] = [
         let mut queue = 0usize;
         let mut event = nothing::<[u64; 4]>();
         let (one, at) = (1usize, &raw mut event);
-        // SAFETY: places of ours.
+        // SAFETY: valid places.
         unsafe {
             if libc::syscall(libc::SYS_io_setup, one, &raw mut queue) != 0 {
                 return None;
@@ -68,7 +70,7 @@ const WAITS: [(&str, Wait); 5] = [
         }
     }),
 ];
-/// Constant: nobody may write there.
+/// Lies in read-only memory: a remaining time written there would fault.
 static TIME: libc::timespec = libc::timespec {
     tv_sec: 0,
     tv_nsec: 300_000_000,
@@ -83,10 +85,10 @@ fn error() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// A process that waits so, and ends with 0 if all was as it would be alone.
+/// Starts a child that waits so. It exits with 0 if the wait ended as it does without stops.
 fn waiting(wait: Wait) -> i32 {
-    // SAFETY: what the child does between `fork` and its end needs no lock and no memory of
-    // the other threads'.
+    // SAFETY: between `fork` and its end the child takes no lock and reads no memory that another
+    // thread writes.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -100,11 +102,11 @@ fn waiting(wait: Wait) -> i32 {
     }
 }
 
-/// Faults again and again, each time at the same instruction, which its handler goes past.
+/// Faults again and again at the same instruction, which the handler skips.
 fn faulting() -> ! {
     extern "C" fn past(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
         const BYTES: i64 = 2;
-        // SAFETY: the kernel passes a context.
+        // SAFETY: the kernel passes a valid `ucontext`.
         let state = unsafe { &mut *context.cast::<libc::ucontext_t>() };
         state.uc_mcontext.gregs[libc::REG_RIP as usize] += BYTES;
     }
@@ -120,8 +122,9 @@ fn faulting() -> ! {
     }
 }
 
-/// Whatever is then done to handlers or to the thread's place, no signal comes that is about
-/// another place. Of stops wherever the kernel allows them nearly half were before one.
+/// Otherwise a thread that we move, or whose handlers we change, would get a signal that names
+/// another instruction. Before `stops` delivered the signal first, nearly half of these stops lay
+/// between a fault and its signal.
 #[test]
 fn no_thread_is_stopped_between_a_fault_and_its_signal() {
     const STOPS: u32 = 500;
@@ -134,7 +137,7 @@ fn no_thread_is_stopped_between_a_fault_and_its_signal() {
     if child == 0 {
         faulting();
     }
-    assert!(child > 0, "no child");
+    assert!(child > 0, "fork failed");
     let mut stops = 0;
     let mut between = 0;
     let mut refused = None;
@@ -144,10 +147,10 @@ fn no_thread_is_stopped_between_a_fault_and_its_signal() {
                 stops += 1;
                 between += u32::from(pending(child) >> (libc::SIGSEGV - 1) & 1 != 0);
             }
-            Ok(Stop::Ended(status)) => panic!("it has ended with {status}"),
+            Ok(Stop::Ended(status)) => panic!("the child has ended with {status}"),
             Ok(Stop::NotNow) => {
                 super::sweep(child);
-                // One that took long to stop is not asked again before it has.
+                // A thread that was slow to stop can't be asked again before it has stopped.
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(error) => {
@@ -159,7 +162,7 @@ fn no_thread_is_stopped_between_a_fault_and_its_signal() {
             break;
         }
     }
-    // SAFETY: a child of ours.
+    // SAFETY: signals a child of ours.
     unsafe { libc::kill(child, libc::SIGKILL) };
     while super::wait(child).is_some_and(|status| libc::WIFSTOPPED(status)) {}
     if let Some(error) = refused {
@@ -169,7 +172,8 @@ fn no_thread_is_stopped_between_a_fault_and_its_signal() {
     assert_eq!((stops, between), (STOPS, 0));
 }
 
-/// One that was to go to its next kernel call, and reaches it when nobody waits for it any more.
+/// A thread that was sent to its next kernel call, and that reaches it when we no longer wait for
+/// it.
 #[test]
 fn a_thread_that_stops_at_a_call_is_let_go() {
     let _alone = super::mortal::ALONE
@@ -179,11 +183,11 @@ fn a_thread_that_stops_at_a_call_is_let_go() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         loop {
-            // SAFETY: takes nothing.
+            // SAFETY: takes no arguments.
             unsafe { libc::getppid() };
         }
     }
-    assert!(child > 0, "no child");
+    assert!(child > 0, "fork failed");
     let stopped = (0..1000).find_map(|_| match Stopped::stop(child, child) {
         Ok(Stop::Stopped(stopped)) => Some(Ok(stopped)),
         Ok(_) => {
@@ -208,25 +212,27 @@ fn a_thread_that_stops_at_a_call_is_let_go() {
             Ok(true)
         })
     });
-    // SAFETY: a child of ours.
+    // SAFETY: signals a child of ours.
     unsafe { libc::kill(child, libc::SIGKILL) };
     while super::wait(child).is_some_and(|status| libc::WIFSTOPPED(status)) {}
     super::LEFT.take();
     match let_go {
-        Some(Ok(let_go)) => assert!(let_go, "it is ours still"),
+        Some(Ok(let_go)) => assert!(let_go, "the thread is still attached"),
         Some(Err(error)) => println!("SKIP: a child can't be stopped: {error}"),
-        None => panic!("it never stops"),
+        None => panic!("the child never stops"),
     }
 }
 
-/// The signals that a process of one thread is still to get, without those for it as a whole.
+/// The mask of signals that are pending for the only thread of a process, not for the process as a
+/// whole.
 fn pending(process: i32) -> u64 {
-    let told = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it is there");
+    let told =
+        std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process lives");
     let line = told.lines().find_map(|l| l.strip_prefix("SigPnd:"));
-    u64::from_str_radix(line.expect("Linux says so").trim(), 16).expect("a mask")
+    u64::from_str_radix(line.expect("the status has a line SigPnd").trim(), 16).expect("a mask")
 }
 
-/// Without what is left of its time each stop would begin a wait anew, as long as it ever was.
+/// If the remaining time were not kept, each stop would begin the wait anew with its whole limit.
 #[test]
 fn a_wait_that_is_stopped_all_the_time_ends() {
     let _alone = super::mortal::ALONE
@@ -241,7 +247,7 @@ fn ends_in_its_time(name: &str, wait: Wait) {
     const HANGS: Duration = Duration::from_secs(60);
     let start = Instant::now();
     let child = waiting(wait);
-    assert!(child > 0, "no child");
+    assert!(child > 0, "fork failed");
     let status = loop {
         match Stopped::stop(child, child) {
             Ok(Stop::Stopped(stopped)) => drop(stopped),
@@ -251,7 +257,7 @@ fn ends_in_its_time(name: &str, wait: Wait) {
                     break Some(status);
                 }
             }
-            // Who has ended can't be stopped either.
+            // A process that has ended can't be stopped either.
             Err(error) => {
                 let ended = super::wait(child);
                 if ended.is_none() {
@@ -266,12 +272,12 @@ fn ends_in_its_time(name: &str, wait: Wait) {
         std::thread::sleep(Duration::from_millis(1));
     };
     if status.is_none_or(|status| status == -1) {
-        // SAFETY: a child of ours that has not ended.
+        // SAFETY: signals a child of ours that has not ended.
         unsafe { libc::kill(child, libc::SIGKILL) };
         let _ = super::wait(child);
     }
     if let Some(status) = status {
-        assert_ne!(status, -1, "{name} waits still");
+        assert_ne!(status, -1, "{name} did not end");
         if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == NONE {
             println!("SKIP: {name}: the kernel has no such call");
             return;
