@@ -1,7 +1,8 @@
-//! Memory that forked children are to find empty, or not at all (`madvise(2)`, `MADV_WIPEONFORK` and
-//! `MADV_DONTFORK`): the keys of a cryptographic library, and the page by which our own runtime knows
-//! that it is in a child. It loses that property where it is mapped anew, so it is not made
-//! sharable, and brings threads home. Called by `keeper` while everybody is stopped.
+//! Memory that forked children are to find empty or missing (`madvise(2)`, `MADV_WIPEONFORK` and
+//! `MADV_DONTFORK`), such as the keys of a cryptographic library, or the page by which our own
+//! runtime notices that it is in a child. This property is lost when memory is mapped anew; so such
+//! memory is not made sharable, and an isolated thread that touches it ends its episode. Called by
+//! `keeper` while all threads are stopped.
 
 use super::shared::Shared;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -9,10 +10,11 @@ use sunder_access::{ProcessId, ThreadId};
 use sunder_observe::proc::{self, Flagged, Folder};
 use sunder_wire::isolation::APART;
 
-/// Tells the library which memory of the process of a living thread that is.
+/// Tells the library which memory of a process is of that kind; `thread` is a living thread of it.
 ///
 /// # Errors
-/// Says why nothing may be made sharable: it is not known, or there is too much of it.
+/// Says why no memory may be made sharable: the flags can't be read, or there is too much such
+/// memory.
 pub fn tell(process: i32, thread: i32, shared: &Shared) -> Result<(), String> {
     let unknown = |e: std::io::Error| format!("what memory it has can't be read: {e}");
     let thread = Folder::Thread(
@@ -33,7 +35,7 @@ pub fn tell(process: i32, thread: i32, shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether an address lies in such memory, as it was when it was told.
+/// Whether an address lies in such memory, as of the last [`tell`].
 pub fn is_apart(shared: &Shared, address: u64) -> bool {
     let count = shared.apart_count.load(Acquire) as usize;
     let has = |[from, to]: [u64; 2]| (from..to).contains(&address);
@@ -43,7 +45,7 @@ pub fn is_apart(shared: &Shared, address: u64) -> bool {
         .any(has)
 }
 
-/// The same by what is told of each mapping.
+/// The address ranges with these flags, merged where they touch.
 fn found(told: impl Iterator<Item = Flagged>) -> Result<Vec<[u64; 2]>, String> {
     let mut found: Vec<[u64; 2]> = Vec::new();
     let mut any = false;
@@ -94,14 +96,14 @@ VmFlags: rd wr mr mw me wf ac sd
             found(proc::flagged(lines).map_while(Result::ok))
         };
         assert_eq!(found(SMAPS), Ok(all.to_vec()));
-        assert!(found("").is_err(), "nothing is told");
+        assert!(found("").is_err(), "the kernel reports no flags");
     }
 
     #[test]
     fn memory_of_a_living_process_is_told() {
         const PAGE: usize = sunder_access::PAGE as usize;
         let shared = Shared::new().expect("memory files exist");
-        // SAFETY: new memory.
+        // SAFETY: maps new memory, and changes only that.
         let at = unsafe {
             let (both, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
             let none = std::ptr::null_mut();
@@ -111,7 +113,7 @@ VmFlags: rd wr mr mw me wf ac sd
             assert_eq!(libc::madvise(at.add(PAGE), PAGE, advice), 0);
             at as u64
         };
-        // SAFETY: takes nothing.
+        // SAFETY: takes no arguments.
         let thread = unsafe { libc::gettid() };
         assert_eq!(tell(std::process::id() as i32, thread, &shared), Ok(()));
         let is_apart = |page: u64| is_apart(&shared, at + page * PAGE as u64 + 17);

@@ -1,6 +1,7 @@
-//! What of a running program is isolated, from what the judge says of its lines: whole
-//! objects, of which each word that was seen contended has one thread. Called by `live`;
-//! writes down heap blocks in the control file, so that the program tells when they go.
+//! Chooses which objects of a running program are isolated, from the judge's verdicts on lines:
+//! whole objects in which each word that was seen contended belongs to one thread. Called by
+//! `live`. Enters heap blocks into the control file, so that the library reports when they are
+//! freed. Must not isolate a thread itself: it asks the keeper for pages.
 
 use super::image::is_systems;
 use super::keeper::Keeper;
@@ -19,55 +20,55 @@ use sunder_pipeline::{Part, name_line, show_object};
 use sunder_plan::cannot_be_isolated;
 use sunder_sharing::{Confidence, Sharing, Verdict};
 
-/// What costs a smaller share of its threads' time is not worth stopping the program.
+/// A line that costs a smaller share of its threads' time is not worth stopping the program for.
 const WORTH_ISOLATING: f64 = 0.04;
-/// A line that was not touched for so long is no longer contended.
+/// A line that was not touched for this long is no longer contended.
 const RECENT: Duration = Duration::from_millis(200);
-/// How long more lines are waited for when the first is confirmed.
+/// How long we wait for further lines after the first one is confirmed.
 const GATHERING: Duration = Duration::from_millis(30);
-/// A line that was refused is judged again after so long, then after twice that.
+/// Pause before a refused line is judged again; doubled after each refusal.
 const AGAIN: Duration = Duration::from_millis(250);
-/// What is said of a block that was freed: nothing that anybody wants to know.
+/// The reason for refusing a block that was freed; not reported, as it tells a user nothing.
 const GONE: &str = "it is gone";
-/// Lines that are named in one look: that takes a moment each.
+/// Most lines that are named in one look, as each takes a moment.
 const AT_ONCE: usize = 16;
 
 /// An object that is isolated, or that is about to be.
 struct Subject {
     asked: Asked,
-    /// When its block was allocated: not before.
+    /// When its heap block was allocated, at the earliest.
     born: Option<Time>,
-    /// Its block was still there after it was written down.
+    /// Its heap block was seen alive after it was entered into the control file.
     settled: bool,
 }
 
-/// What was refused, and when it is judged again.
+/// A line that was refused.
 struct Refused {
-    /// The first touch of the line: later than that, it is another object's.
+    /// The line's first touch. A verdict with another first touch is about another object.
     first: Time,
     until: Time,
     pause: Duration,
 }
 
-/// See the module's head.
+/// Keeps what was chosen and what was refused; see the head of this file.
 #[derive(Default)]
 pub struct Chooser {
-    /// No byte may have been used by two threads, not even to set it up.
+    /// Refuse objects of which two threads used the same byte, even if only to set it up.
     strict: bool,
     subjects: Vec<Subject>,
     refused: HashMap<u64, Refused>,
-    /// Since when something is there to be isolated.
+    /// Since when there are lines to be isolated.
     pending: Option<Time>,
-    /// What the program had said of its blocks when pages were last asked for.
+    /// The library's count of changes to heap blocks when pages were last asked for.
     changes: Option<u32>,
-    /// What was isolated.
+    /// The objects that were isolated.
     pub isolated: Vec<Isolated>,
-    /// What was not, one sentence each.
+    /// Objects that were not isolated, one sentence each.
     pub left_out: Vec<String>,
 }
 
 impl Chooser {
-    /// Nothing is chosen yet. `strict` as in [`sunder_plan::isolation`].
+    /// Without any choice yet. `strict` as in [`sunder_plan::isolation`].
     pub fn new(strict: bool) -> Self {
         Self {
             strict,
@@ -75,8 +76,8 @@ impl Chooser {
         }
     }
 
-    /// Looks at the lines of the process at `now`, `seconds` after its beginning.
-    /// `unwatched` says that bursts can't confirm anything here.
+    /// Judges the lines of the process at `now`, `seconds` after its start. `unwatched` says that
+    /// watchpoints can't confirm anything on this machine.
     pub fn look(
         &mut self,
         process: &mut Process,
@@ -108,7 +109,7 @@ impl Chooser {
         let mappings = process.mappings().clone();
         process.names.set_mappings(mappings);
         for verdict in fresh.into_iter().take(AT_ONCE) {
-            // An object of the last one may have it too.
+            // An object that was chosen for an earlier line may lie on this line too.
             if self.is_decided(verdict, now) {
                 continue;
             }
@@ -134,7 +135,7 @@ impl Chooser {
         }
     }
 
-    /// Whether anything is isolated, or about to be.
+    /// Whether an object is isolated or about to be.
     pub const fn is_busy(&self) -> bool {
         !self.subjects.is_empty() || self.pending.is_some()
     }
@@ -165,7 +166,7 @@ impl Chooser {
         }
     }
 
-    /// Has the objects on a line isolated; their bytes.
+    /// Asks for the objects on a line to be isolated; gives their bytes.
     fn take(
         &mut self,
         process: &Process,
@@ -179,7 +180,7 @@ impl Chooser {
             let object = show_object(process, &part.name, None);
             let span = part.name.span().ok_or("its size is not known")?;
             may_be_isolated(&object, span, verdict, self.strict)?;
-            // What the whole object is said to be, not this line alone.
+            // The whole object counts, not only this line of it.
             for other in verdicts.iter().filter(|v| counts(v, span)) {
                 may_be_isolated(&object, span, other, self.strict)?;
             }
@@ -214,7 +215,7 @@ impl Chooser {
         Ok(spans)
     }
 
-    /// Asks for the pages of what was chosen in an earlier look and is still there.
+    /// Asks for the pages of objects that were chosen in an earlier look and are still alive.
     pub fn ask(&mut self, process: &Process, keeper: &mut Keeper) {
         let open = self.subjects.iter().any(|s| !s.settled);
         let changes = keeper.shared.block_changes.load(SeqCst);
@@ -232,7 +233,7 @@ impl Chooser {
                 return false;
             }
             if !subject.settled {
-                // It was written down before, so whoever frees it from here on says so.
+                // The block was entered before this check, so freeing it from here on is reported.
                 let still = process
                     .heap()
                     .and_then(|h| h.segment.block_at(Address(start)));
@@ -253,7 +254,7 @@ impl Chooser {
     }
 }
 
-/// Whether what was seen there says something of an object in `span`.
+/// Whether a verdict is certain enough, and about bytes in `span`.
 fn counts(verdict: &Verdict, span: Span) -> bool {
     let certain = verdict.confirmed || verdict.confidence() >= Confidence::Sampled;
     certain && verdict.owner.is_none() && Span::new(verdict.line, LINE).overlaps(span)
@@ -283,7 +284,7 @@ fn may_be_isolated(
     }
 }
 
-/// What was seen of a line, as the rules for results take it.
+/// A verdict in the form that the rules of `sunder_plan` take.
 fn as_finding(object: &Object, verdict: &Verdict) -> Finding {
     let words = verdict.words.iter().map(|word| Word {
         offset: word.offset,
@@ -313,10 +314,10 @@ fn as_finding(object: &Object, verdict: &Verdict) -> Finding {
     }
 }
 
-/// When the block was allocated of which `verdict` tells.
+/// When the block that `verdict` is about was allocated.
 ///
 /// # Errors
-/// If it is not known, or is another one by now.
+/// If that is not known, or another block lies there by now.
 fn birth(process: &Process, span: Span, verdict: &Verdict) -> Result<Time, String> {
     let block = process
         .heap()
@@ -328,7 +329,7 @@ fn birth(process: &Process, span: Span, verdict: &Verdict) -> Result<Time, Strin
     Ok(block.born.earliest)
 }
 
-/// Puts a block into the table that the program looks at when it frees; its place.
+/// Enters a block into the table that the library reads when blocks are freed; gives its place.
 fn write_down(keeper: &Keeper, span: Span) -> Option<usize> {
     let shared = &keeper.shared;
     let taken = |at: &sunder_wire::isolation::Block| {

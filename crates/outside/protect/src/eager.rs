@@ -1,7 +1,7 @@
-//! `sunder protect --eager`: SHERIFF-PROTECT's own way (section 5). Whatever two threads
-//! write becomes private, from the first thread on, if there are small objects on the
-//! page; nobody asks whether it costs anything. Called by `protect`; the pages are found
-//! inside (`sunder_wire::tracking`), and what is done with them is decided here.
+//! `sunder protect --eager`: SHERIFF-PROTECT's own policy (section 5). From the first thread on,
+//! every page that two threads write becomes private if small objects lie on it, whether or not the
+//! sharing costs anything. Called by [`crate::run`]. The library inside the program finds the pages
+//! (`sunder_wire::tracking`); what is done with them is decided here.
 
 use super::keeper::Keeper;
 use super::shared::Shared;
@@ -24,13 +24,14 @@ use sunder_pipeline::Process;
 use sunder_stop::Collector;
 use sunder_wire::tracking::{mode, page};
 
-/// Objects of less are private, larger ones shared (SHERIFF, section 5).
+/// Pages with an object smaller than this, in bytes, become private; others stay shared (SHERIFF,
+/// section 5).
 const SMALL: u64 = 1024;
 
-/// Runs the command; the value is the status to exit with.
+/// Runs the program to its end.
 ///
 /// # Errors
-/// If the report can't be written.
+/// If the program can't be started or a file can't be made.
 pub fn run(options: &Options) -> Result<Outcome> {
     let shared = Rc::new(Shared::new()?);
     shared.tracking.mode.store(mode::EAGER, Relaxed);
@@ -57,7 +58,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
     })
 }
 
-/// Goes along with a program.
+/// Isolates what two threads write; no observer judges it.
 struct Protector<'a> {
     options: &'a Options,
     library: MemoryFile,
@@ -76,7 +77,7 @@ impl LiveRemedy for Protector<'_> {
             name: "isolate",
             frequencies: (1, 1),
         };
-        // Nothing is told in this mode.
+        // In this mode the library reports no changes.
         let tap = Tap::new(Rc::clone(&self.shared));
         Some((Box::new(tap), chosen))
     }
@@ -95,7 +96,7 @@ impl LiveRemedy for Protector<'_> {
             return;
         };
         let root = ProcessId(keeper.process().unsigned_abs());
-        // What is what is told by the mappings from before memory is made sharable.
+        // Objects are looked up in the mappings as they were before memory is made sharable.
         if keeper.shared.conversions.load(Relaxed) == 0
             && keeper.is_open()
             && let Ok(mappings) = proc::mappings(root)
@@ -126,13 +127,13 @@ impl LiveRemedy for Protector<'_> {
     }
 }
 
-/// Whether there are small objects on the page at `start`: heap blocks, or variables of a
-/// file or a stack.
+/// Whether small objects lie on the page at `start`: heap blocks, or variables of a file or of a
+/// stack.
 fn has_small(process: &Process, start: u64) -> bool {
     let mut at = start;
     let mut any = false;
     while at < start + PAGE {
-        // Blocks begin at multiples of 16.
+        // Heap blocks begin at multiples of 16.
         let mut next = at + 16;
         if let Some(block) = process.block_at(Address(at), None)
             && !block.freed
@@ -148,13 +149,14 @@ fn has_small(process: &Process, start: u64) -> bool {
     !any && is_of_variables(process.mappings(), start)
 }
 
-/// Whether variables of a file, or those in frames of the first thread, lie there.
+/// Whether global variables, or variables on the first thread's stack, lie at `at`.
 fn is_of_variables(mappings: &Mappings, at: u64) -> bool {
     let mut before: Option<&Mapping> = None;
     for mapping in mappings.iter() {
         if mapping.span.contains(Address(at)) {
             let data = |m: &Mapping| m.is_file() && m.write && !m.shared;
-            // What a file's variables have beyond the file's end follows its data.
+            // Zero-initialised variables lie beyond the file's end, in a mapping right behind its
+            // data.
             let rest = mapping.path.is_empty()
                 && before.is_some_and(|m| data(m) && m.span.end() == mapping.span.start);
             return data(mapping) || rest || mapping.path == "[stack]";

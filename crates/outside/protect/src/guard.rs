@@ -1,11 +1,11 @@
-//! Pages of code with instructions that order memory, of which isolated threads may execute
-//! loops without one: small programs have all of their code on such a page. Looked at when
-//! a thread is met there, since it means to read functions' bounds from the file. Called
-//! by `keeper`; which instructions those are is for `sunder_rewrite::closed_points` to say.
+//! Pages of code with instructions that order memory, of which isolated threads may execute the
+//! loops without such an instruction: small programs have all of their code on such a page. A page
+//! is examined when a thread is met there, since that means reading the bounds of functions from
+//! the file. Called by `keeper`; `sunder_rewrite::closed_points` says which instructions are
+//! forbidden.
 //!
-//! The page in the program's memory must be as in the file; what of it threads find
-//! there when they are at home is not touched. Workers, which are processes of their own, put
-//! `int3` into their copy.
+//! A page in the program's memory must be as it is in the file, and is not changed: native threads
+//! execute it. Workers, which are processes of their own, put `int3` into their copy.
 
 use super::image::is_systems;
 use super::shared::Shared;
@@ -21,32 +21,32 @@ use sunder_rewrite::Function;
 use sunder_wire::isolation::{GUARDED, GuardedPage};
 use sunder_wire::tracking::mode;
 
-/// Larger files are not looked at: that would take too long.
+/// Larger files, in bytes, are not read: that would take too long.
 const LARGEST: u64 = 64 << 20;
-/// Pages that are looked at in one run.
+/// Most pages that are examined in one run.
 const MOST: usize = 256;
 
-/// Which pages were asked for.
+/// The pages that were examined, and those that are guarded.
 #[derive(Debug, Default)]
 pub struct Guards {
     asked: BTreeSet<u64>,
-    /// Those in the table, in its order.
+    /// The pages in the control file's table, in the same order.
     seen: Vec<Seen>,
 }
 
-/// What lies on a page of code.
+/// The contents of a page of code.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     path: String,
-    /// Where in the file.
+    /// Offset of the page in the file.
     offset: u64,
     bytes: Vec<u8>,
 }
 
 impl Guards {
-    /// A thread has stood on the page of this address, or has come home for it: it is guarded
-    /// from now on if that can be done. Not where pages are found by faults: there
-    /// everything that two threads write is private.
+    /// Guards the page of an address, if that is possible: a thread stood there, or its episode
+    /// ended there. Does nothing if shared pages are found by page faults, as then every page that
+    /// two threads write becomes private.
     pub fn ask(&mut self, process: i32, shared: &Shared, address: u64) {
         let page = address & !(PAGE - 1);
         if page == 0 || shared.tracking.mode.load(Relaxed) != mode::OFF {
@@ -69,19 +69,19 @@ impl Guards {
         for (to, from) in kept.points.iter().zip(points) {
             to.store(from, Relaxed);
         }
-        // Whoever changes what is mapped there from here on finds the page in the table, and takes
-        // it out.
+        // If the mapping changes from here on, the library finds the page in the table and takes it
+        // out.
         if Seen::on(process, page).as_ref() != Some(&seen) {
             kept.address.store(0, SeqCst);
             return;
         }
         self.seen.push(seen);
-        // Workers look at it last.
+        // Workers read the count last, so the page is complete by then.
         shared.guarded_count.store(place as u32 + 1, SeqCst);
     }
 
-    /// Takes out of the table what is not mapped any more as it was: nobody told of changes
-    /// until now. Nobody is isolated.
+    /// Takes pages out of the table that are not mapped as they were, since changes of mappings
+    /// were not seen before the hooks were in place. No thread may be isolated.
     pub fn look_again(&self, process: i32, shared: &Shared) {
         for (kept, seen) in shared.guarded.iter().zip(&self.seen) {
             let page = kept.address.load(SeqCst);
@@ -92,7 +92,8 @@ impl Guards {
     }
 }
 
-/// Whether an isolated thread may execute the instruction at this address, on a guarded page.
+/// Whether an isolated thread may execute the instruction at this address because its page is
+/// guarded.
 pub fn is_open(shared: &Shared, address: u64) -> bool {
     let count = shared.guarded_count.load(Relaxed) as usize;
     let at = address % PAGE;
@@ -106,7 +107,8 @@ pub fn is_open(shared: &Shared, address: u64) -> bool {
 }
 
 impl Seen {
-    /// What a process has on a page; nothing if that is not code, or such as must not be executed.
+    /// Reads a page of a process; `None` if it is no code, or code that must not be executed in
+    /// isolation.
     fn on(process: i32, page: u64) -> Option<Self> {
         let process = ProcessId(process.unsigned_abs());
         let mappings = proc::mappings(process).ok()?;
@@ -125,7 +127,8 @@ impl Seen {
         })
     }
 
-    /// What of it must not be executed; none if that is all of it.
+    /// The bytes of the page that must not be executed, one bit each; `None` if nothing on the page
+    /// may be executed.
     fn points(&self) -> Option<[u64; 64]> {
         if fs::metadata(&self.path).ok()?.len() > LARGEST {
             return None;
@@ -139,10 +142,10 @@ impl Seen {
     }
 }
 
-/// The same for the page at an offset of a file.
+/// The same for the page at `offset` in the file's `bytes`.
 fn in_the_file(bytes: &[u8], offset: u64) -> Option<[u64; 64]> {
     let file = object::File::parse(bytes).ok()?;
-    // Sequences that the kernel restarts depend on the thread's CPU.
+    // Restartable sequences (rseq) depend on the thread's CPU.
     if file.section_by_name("__rseq_cs").is_some() {
         return None;
     }
@@ -173,7 +176,7 @@ fn in_the_file(bytes: &[u8], offset: u64) -> Option<[u64; 64]> {
     sunder_rewrite::closed_points(page, on_page, &functions)
 }
 
-/// The functions that unwinding information knows: starts and ends. None if it is damaged.
+/// Start and end addresses of the functions in the unwinding information. `None` if it is damaged.
 fn functions_of(file: &object::File<'_>) -> Option<Vec<[u64; 2]>> {
     use gimli::UnwindSection;
     let section = file.section_by_name(".eh_frame")?;
@@ -191,7 +194,7 @@ fn functions_of(file: &object::File<'_>) -> Option<Vec<[u64; 2]>> {
     Some(found)
 }
 
-/// The page as the program has it.
+/// The bytes of the page in the program's memory.
 fn memory(process: ProcessId, page: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0u8; PAGE as usize];
     let local = libc::iovec {
@@ -202,7 +205,7 @@ fn memory(process: ProcessId, page: u64) -> Option<Vec<u8>> {
         iov_base: page as *mut _,
         iov_len: bytes.len(),
     };
-    // SAFETY: the local part is valid; the remote one is checked by the kernel.
+    // SAFETY: the local part is valid for the whole page; the kernel checks the remote address.
     let read = unsafe {
         libc::process_vm_readv(
             process.0 as i32,
@@ -227,14 +230,14 @@ mod tests {
         let page = in_the_file as *const () as u64 & !(PAGE - 1);
         let seen = || Seen::on(process, page).expect("code of this program");
         let mut guards = Guards::default();
-        // As it is, from elsewhere in the file, and with other bytes there.
+        // As it is, from another offset of the file, and with another byte.
         guards.seen.extend([seen(), seen(), seen()]);
         guards.seen[1].offset += PAGE;
         guards.seen[2].bytes[17] ^= 1;
         for kept in shared.guarded.iter().take(4) {
             kept.address.store(page, Relaxed);
         }
-        // What nobody has counted yet is not looked at.
+        // Entries beyond those that were examined are not looked at.
         guards.look_again(process, &shared);
         let left = shared.guarded.iter().take(4);
         let left: Vec<u64> = left.map(|g| g.address.load(Relaxed)).collect();

@@ -1,7 +1,7 @@
-//! The hooks in the program's C library, which see changes of its address space: planned on
-//! a thread of ours as soon as something is suspected, and put in place by the library
-//! inside when memory is made sharable for the first time. A program in which nothing is
-//! isolated has none. Called by the keeper, with all threads of the program stopped.
+//! The hooks in the program's C library through which changes of its address space are seen. They
+//! are planned on a thread of ours as soon as false sharing is suspected, and the library inside
+//! puts them in place when memory is made sharable for the first time. A program in which no thread
+//! is isolated has no hooks. Called by the keeper.
 
 use super::shared::Shared;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,10 +12,10 @@ use sunder_observe::proc;
 use sunder_rewrite::sites::Want;
 use sunder_stop::{Memory, Stopped, stands};
 
-/// See the module's head.
+/// The plan of the hooks, and how far it has come; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Hooks {
-    /// While it is made.
+    /// The thread that makes the plan, until it is collected.
     planning: Option<JoinHandle<anyhow::Result<Plan>>>,
     plan: Option<Plan>,
 }
@@ -23,25 +23,25 @@ pub struct Hooks {
 /// Whether the hooks can be put in place.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// They are there, or can be.
+    /// They are in place, or can be put there now.
     Now,
-    /// Another moment will be better.
+    /// Not at this moment; a later attempt may succeed.
     NotNow,
     /// Says why they never can.
     Never(String),
 }
 
 impl Hooks {
-    /// Begins to plan, unless that was done.
+    /// Starts making the plan, unless that was done before.
     pub fn plan(&mut self) {
         if self.planning.is_none() && self.plan.is_none() {
             let thread = std::thread::Builder::new().name("hooks".into());
-            // If there can't be a thread, there is none at the next call either.
+            // If no thread can be started, the next call tries again.
             self.planning = thread.spawn(|| Plan::new(Want::Nothing)).ok();
         }
     }
 
-    /// Whether there is a plan; asks for one. To be called before anybody is stopped.
+    /// Whether there is a plan; starts making one if not. To be called before threads are stopped.
     pub fn planned(&mut self) -> Readiness {
         self.plan();
         if let Some(thread) = self.planning.take_if(|thread| thread.is_finished()) {
@@ -58,8 +58,8 @@ impl Hooks {
         }
     }
 
-    /// All threads are stopped: gives the library inside the plan, unless it has been
-    /// carried out or a thread stands in code that would be changed.
+    /// Gives the plan to the library, unless the hooks are in place or a thread stands in code that
+    /// would be overwritten. All threads must be stopped.
     pub fn give<'a>(
         &self,
         process: ProcessId,
@@ -89,5 +89,5 @@ impl Hooks {
     }
 }
 
-/// As [`super::closed_because`] says it of what the library finds.
+/// The same words as in [`super::closed_because`], for the same reason when it is found here.
 const OTHER: &str = "its C library's kernel calls can't be led through hooks";

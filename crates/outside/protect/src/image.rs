@@ -1,6 +1,6 @@
-//! What the program has mapped: which code isolated threads may execute, where its
-//! global variables lie, and what speaks against isolating it at all. Called by
-//! `protect`; reads `/proc` and the files that are mapped.
+//! The program's mapped files: which code isolated threads may execute, where global variables lie,
+//! and reasons against isolating anything. Called by the keeper and by `target`. Reads `/proc` and
+//! the mapped files; must not touch the program.
 
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,21 +11,21 @@ use sunder_hooking::Calls;
 use sunder_observe::proc::{self, Fields, Folder};
 use sunder_rewrite::sites::Number;
 
-/// What is known of a file.
+/// What is known of a mapped file.
 #[derive(Debug, Default)]
 struct Module {
-    /// Addresses in the file of whole pages of code that order nothing.
+    /// Pages of code without an instruction that orders memory: address ranges as in the file.
     code: Vec<[u64; 2]>,
-    /// Global variables by name: address in the file and size; the size is 0 if
-    /// several have that name.
+    /// Global variables by name: address in the file and size; the size is 0 if different variables
+    /// share the name.
     globals: BTreeMap<String, [u64; 2]>,
-    /// Where the dynamic linker writes addresses of functions at their first call.
+    /// Where the dynamic linker stores function addresses at their first call (`.got.plt`).
     lazy: Option<[u64; 2]>,
-    /// Address of the segment that begins at the file's beginning.
+    /// Address of the segment at file offset 0.
     first: u64,
 }
 
-/// The mapped files, each read once.
+/// The mapped files. Each is read once.
 #[derive(Debug, Default)]
 pub struct Images {
     modules: BTreeMap<PathBuf, Module>,
@@ -36,7 +36,8 @@ fn mappings(process: i32) -> Mappings {
     proc::mappings_in(Folder::Process(process)).unwrap_or_default()
 }
 
-/// Whether threads must be native in this file's code: it is where they synchronise.
+/// Whether a file belongs to the C library or the dynamic linker. Threads synchronise there, so
+/// they must be native in it.
 pub fn is_systems(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     [
@@ -52,8 +53,8 @@ pub fn is_systems(path: &Path) -> bool {
 }
 
 impl Images {
-    /// The code that isolated threads may execute now: address ranges of whole pages.
-    /// With `any`, all of it.
+    /// Address ranges, in whole pages, of the code that isolated threads may execute; with `any`,
+    /// of all mapped code.
     pub fn code(&mut self, process: i32, any: bool) -> Vec<[u64; 2]> {
         let mut ranges = Vec::new();
         let mut firsts: BTreeMap<String, u64> = BTreeMap::new();
@@ -63,7 +64,7 @@ impl Images {
                 firsts.insert(mapping.path.clone(), start);
             }
             let path = Path::new(&mapping.path);
-            // Never our own: a thread there is on its way in or out.
+            // Our own code is never among it: a thread there enters or leaves an episode.
             let ours = mapping.path.starts_with("/memfd:");
             let is_code = mapping.read && !mapping.write && mapping.execute;
             if !is_code || !path.is_absolute() || ours {
@@ -92,8 +93,8 @@ impl Images {
         ranges
     }
 
-    /// Where a global variable of a file (or of the first that has it) lies now: address
-    /// and size.
+    /// Address and size of a global variable in a mapped file, or in the first file that has the
+    /// name if `file` is `None`.
     pub fn global(&mut self, process: i32, file: Option<&str>, name: &str) -> Option<[u64; 2]> {
         for mapping in mappings(process).iter() {
             let path = Path::new(&mapping.path);
@@ -113,8 +114,9 @@ impl Images {
         None
     }
 
-    /// Bytes on the pages of `[from, to)` that the dynamic linker writes at first calls of
-    /// functions. Who sees them late has the function looked up once more, no worse.
+    /// The bytes on the pages of `[from, to)` that the dynamic linker writes at the first calls of
+    /// functions. They may be private: a thread that sees such a write late only has the function
+    /// looked up again.
     pub fn lazy(&mut self, process: i32, [from, to]: [u64; 2]) -> Option<[u64; 2]> {
         let all = mappings(process);
         let (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
@@ -148,7 +150,7 @@ fn read(path: &Path) -> Option<Module> {
     }
     let lazy = file.section_by_name(".got.plt");
     module.lazy = lazy.map(|s| [s.address(), s.address() + s.size()]);
-    // Sequences that the kernel restarts depend on the thread's CPU.
+    // Restartable sequences (rseq) depend on the thread's CPU.
     let restarts = file.section_by_name("__rseq_cs").is_some();
     if !restarts {
         module.code = quiet_code(&file);
@@ -161,7 +163,7 @@ fn read(path: &Path) -> Option<Module> {
         let place = [symbol.address(), symbol.size()];
         let known = module.globals.entry(name.to_owned()).or_insert(place);
         if *known != place {
-            // Which one is meant can't be told.
+            // Different variables have this name.
             known[1] = 0;
         }
     }
@@ -189,9 +191,12 @@ fn quiet_code(file: &object::File<'_>) -> Vec<[u64; 2]> {
     ranges
 }
 
-/// Whether calls that make processes or change mappings come from functions that the
-/// library inside stands before: a process made otherwise would share memory that it
-/// must not.
+/// Whether all calls that make processes or change mappings pass through functions or hooks of the
+/// library inside. A process that was made by an unseen call would share memory that it must not
+/// share.
+///
+/// # Errors
+/// Says which calls would not be seen.
 fn calls_are_seen(process: i32, hooks: &[[u64; 2]]) -> Result<(), String> {
     const HARMFUL: [libc::c_long; 14] = [
         libc::SYS_mmap,
@@ -220,9 +225,9 @@ fn calls_are_seen(process: i32, hooks: &[[u64; 2]]) -> Result<(), String> {
     calls.all_seen(&mappings)
 }
 
-/// Why the memory of the process must stay as it is, if so; also if that can't be told. Timers of
-/// CPU time with `our_signal` are no reason; 0 for none. The code of our hooks there
-/// lies at `hooks`.
+/// Why the process must not be converted, if there is a reason or it can't be told. `hooks` are the
+/// address ranges of our hooks' code. Timers of CPU time with `our_signal` are no reason, as they
+/// take samples for us; 0 if there are none.
 pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<String> {
     let unknown =
         |what: &str, error: std::io::Error| Some(format!("its {what} can't be read: {error}"));
@@ -276,24 +281,24 @@ pub fn hindrance(process: i32, hooks: &[[u64; 2]], our_signal: u32) -> Option<St
         .then(|| "the kernel writes to the program's memory by itself (io_uring or alike)".into())
 }
 
-/// Whether a timer of the process counts CPU time, besides those that take samples for
-/// us.
+/// Whether the process has a timer of CPU time, other than those that take samples for us.
 fn has_cpu_timers(process: i32, our_signal: u32) -> bool {
     let ours = format!("{our_signal}/");
     let timers = proc::timers(ProcessId(process.unsigned_abs()));
     timers.iter().any(|timer| {
-        // Those of a process or thread are negative, our own are 2 and 3.
+        // Clocks of a single process or thread have negative numbers; 2 and 3 are the caller's own
+        // (`CLOCK_PROCESS_CPUTIME_ID`, `CLOCK_THREAD_CPUTIME_ID`).
         let is_cpu = timer.clock.starts_with('-') || timer.clock == "2" || timer.clock == "3";
         is_cpu && !(our_signal != 0 && timer.signal.starts_with(&ours))
     })
 }
 
-/// Whether a thread may make other system calls than we may: then it is confined, and
-/// what the library does could be its end.
+/// Whether seccomp confines a thread more than it confines us: by its mode or by more filters. A
+/// system call of the library could then kill the thread.
 pub fn is_confined(process: i32, thread: i32) -> bool {
     let filters = |folder: Folder| -> Option<u32> {
         let status = Fields::read(folder).ok()?;
-        // Kernels before 5.9 do not count filters.
+        // Kernels before 5.9 do not report the number of filters.
         Some(status.number("Seccomp_filters").unwrap_or(0) + status.number("Seccomp")?)
     };
     let own = filters(Folder::OwnThread).unwrap_or(0);
@@ -304,10 +309,11 @@ pub fn is_confined(process: i32, thread: i32) -> bool {
     filters(thread).is_none_or(|f| f > own)
 }
 
-/// With less free memory than this, nothing is converted.
+/// With less free memory than this, in bytes, no memory is made sharable.
 const LEAST_FREE: u64 = 64 << 20;
 
-/// More memory than this is not converted: it would stop the program for too long.
+/// A program with more anonymous memory than this, in KiB, is not converted: that would stop it for
+/// too long.
 const LARGEST_KILOBYTES: u64 = 16 << 20;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Who sends threads into isolation: stops one for a moment with `ptrace`, looks where
-//! it is, and sends it into the library inside. What is isolated is others' business
-//! (`pages`). Called by `protect` in turns, always from the same thread; must not wait
-//! for what the program does, but for moments, and while memory is made sharable or private
-//! again, with everybody but one thread stopped: for as long as that takes.
+//! The [`Keeper`] sends threads into isolation. It stops a thread for a moment with `ptrace`, looks
+//! at its instruction pointer, and makes it continue in the library inside the program. Which pages
+//! are isolated is decided elsewhere (`pages`). Called once per turn by the loops of `protect` and
+//! of the observer, always from the same thread. It must wait only for moments, except while memory
+//! is made sharable or private again: then all threads but one stay stopped for as long as that
+//! takes.
 
 mod conversion;
 mod program;
@@ -28,57 +29,57 @@ use sunder_wire::isolation::{
 };
 use sunder_wire::tracking::mode;
 
-/// How often threads are looked at, unless tests want it otherwise.
+/// Pause between two looks at all threads, unless a test sets it.
 const LOOK: Duration = Duration::from_millis(5);
-/// The bounded interval of commits in microseconds: SHERIFF's sampling interval.
+/// Time between two commits in microseconds: SHERIFF's sampling interval.
 const TICK: u32 = 10_000;
-/// Episodes shorter than this on average cost more than they bring.
+/// Average length, in nanoseconds, below which episodes cost more than they gain.
 const SHORT: f64 = 1.5e6;
-/// For how long a thread with short episodes is left alone at least, and a new one where
-/// episodes are short for all.
+/// For how long at least a thread with short episodes stays native, and a new thread if episodes
+/// are short for all threads.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest time that a thread with short episodes is left alone.
+/// For how long at most a thread with short episodes stays native.
 const MOST_PAUSE: Duration = Duration::from_secs(2);
-/// Between two attempts to make memory sharable; doubled after each that was one.
+/// Pause between two attempts to make memory sharable; doubled after each conversion.
 const CONVERSION: Duration = Duration::from_millis(50);
-/// So many episodes that end at memory that is not sharable ask for another conversion.
+/// This many episodes that end at memory that is not sharable are a reason for another conversion.
 const MISSED: u32 = 4;
-/// For how long everybody is native now and then, so that what else is shared falsely can
-/// be seen: isolated threads are not sampled.
+/// Length of a rest: a time in which all threads are native, so that further false sharing can be
+/// seen. Isolated threads are not sampled.
 const REST: Duration = Duration::from_millis(150);
-/// The first and the longest time between two rests; doubled after each.
+/// The first and the longest pause between two rests; doubled after each rest.
 const RESTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// A thread that has written nothing of what is isolated for so long, is busy with
-/// something else, and the next rest comes sooner.
+/// A thread that has not written to isolated pages for this long works on something else; then the
+/// next rest comes sooner.
 const IDLE: Duration = Duration::from_millis(200);
-/// So long is tried to stop all threads for a fork. One that waits for a child of `vfork` or for a
-/// disk does not stop before that is over.
+/// How long we try to stop all threads for a fork. A thread that waits for a child of `vfork`, or
+/// for a disk, does not stop before that is over.
 const FORK: Duration = Duration::from_secs(10);
-/// The weight of the past in that average (SHERIFF, section 5).
+/// Weight of the past in the averages of episode lengths (SHERIFF, section 5).
 const ALPHA: f64 = 0.9;
 
-/// What is kept of a thread.
+/// What the keeper knows of a thread.
 #[derive(Debug)]
 struct Thread {
-    /// Its place in the control file.
+    /// Index of its slot in the control file.
     slot: Option<usize>,
-    /// When to look at it again.
+    /// When it is looked at again.
     next: Instant,
-    /// How long to wait after the next look that brings nothing.
+    /// Pause after a look that does not isolate it.
     pause: Duration,
     /// Average length of its episodes in nanoseconds.
     average: f64,
-    /// Episodes that the average knows.
+    /// Episodes that are part of the average.
     episodes: u64,
 }
 
-/// When threads are native to be seen.
+/// When all threads rest, that is, are native to be observed.
 #[derive(Debug)]
 struct Rests {
-    /// The end of the last one.
+    /// End of the last rest.
     until: Instant,
     next: Instant,
-    /// From the next one to that after it.
+    /// Pause between the next rest and the one after it.
     pause: Duration,
 }
 
@@ -93,45 +94,46 @@ impl Rests {
     }
 }
 
-/// Who keeps the program's threads where they are best.
+/// Decides for each thread when it is isolated; see the head of this file.
 pub struct Keeper {
     process: i32,
     /// The control file.
     pub shared: Rc<Shared>,
-    /// What the program has mapped.
+    /// The files that the program has mapped.
     pub images: Images,
-    /// What is isolated.
+    /// The pages that are isolated.
     pub pages: Pages,
-    /// Pages of code of which only a part may be executed.
+    /// Pages of code of which only parts may be executed in isolation.
     guards: Guards,
     hooks: Hooks,
     any_code: bool,
     look: Duration,
     short: f64,
     threads: HashMap<i32, Thread>,
-    /// Average length of the episodes of all threads, in nanoseconds: what to expect of a
-    /// new one.
+    /// Average length of the episodes of all threads, in nanoseconds: what is expected of a new
+    /// thread.
     usual: f64,
-    /// When everybody is native for a while, if the program is observed.
+    /// When threads rest, if the program is observed.
     rests: Option<Rests>,
-    /// Why nobody is isolated any more.
+    /// Why no thread is isolated any more.
     refused: Option<String>,
-    /// The program has executed another one, which has not said yet that it has the library.
+    /// The process has executed another program, which has not reported yet that it has the
+    /// library.
     is_elsewhere: bool,
-    /// How often another program was found with the library.
+    /// How many times the process executed another program that has the library.
     pub programs: u32,
     exit: Option<i32>,
-    /// The program, which has ended, had waited for processes: workers too, if there were any.
+    /// The program has ended and had waited for child processes. Workers count too.
     pub had_children: bool,
-    /// When to ask again whether the program is still the same.
+    /// When to check again whether the process still executes the same program.
     next_image: Instant,
     next_conversion: Option<Instant>,
-    /// Episodes since the last conversion that ended because a worker had no such memory.
+    /// Episodes since the last conversion that ended at memory that is not sharable.
     missed: u32,
 }
 
 impl Keeper {
-    /// For `process`, which has not begun.
+    /// For `process`, which has not begun to execute.
     pub fn new(shared: Rc<Shared>, options: &Options, process: i32) -> Self {
         let tick = options.every.unwrap_or(TICK);
         let mut keeper = Self::with_tick(shared, tick, process);
@@ -143,7 +145,7 @@ impl Keeper {
         keeper
     }
 
-    /// For `process`, which has not begun, with commits every `tick` microseconds.
+    /// For `process`, which has not begun to execute, with commits every `tick` microseconds.
     pub fn with_tick(shared: Rc<Shared>, tick: u32, process: i32) -> Self {
         shared.tick.store(tick, Relaxed);
         shared.tool.store(std::process::id(), Relaxed);
@@ -172,23 +174,23 @@ impl Keeper {
         }
     }
 
-    /// The process.
+    /// The number of the process.
     pub const fn process(&self) -> i32 {
         self.process
     }
 
-    /// Something is suspected: what isolating needs is made ready.
+    /// False sharing is suspected: prepares what isolating needs.
     pub fn expect_work(&mut self) {
         self.hooks.plan();
     }
 
-    /// How long to wait between two turns.
+    /// Pause between two turns.
     pub const fn look(&self) -> Duration {
         self.look
     }
 
-    /// Asks for bytes to be isolated, and for those beside them of which it does not matter
-    /// when their changes are seen.
+    /// Asks for bytes to be isolated, and for bytes on the same pages of which a thread may see
+    /// changes late ([`Images::lazy`]).
     pub fn ask(&mut self, asked: Asked) {
         self.pages.ask(&self.shared, asked);
         if asked.block.is_some() {
@@ -205,13 +207,13 @@ impl Keeper {
         }
     }
 
-    /// The program is observed, and something new is isolated: threads rest now and then
-    /// to be seen, soon at first.
+    /// Something new is isolated in a program that is observed: threads rest now and then to be
+    /// observed, soon at first.
     pub fn let_rest(&mut self) {
         self.rests = Some(Rests::new());
     }
 
-    /// Whether everybody is to be native just now.
+    /// Whether all threads are to be native now.
     fn is_resting(&mut self) -> bool {
         let idle = self.somebody_is_idle();
         let Some(rests) = &mut self.rests else {
@@ -232,14 +234,14 @@ impl Keeper {
         rests.pause = (rests.pause * 2).min(RESTS[1]);
         for slot in &self.shared.slots {
             if slot.state.load(Acquire) == state::ISOLATED {
-                // Its thread sees this at its next tick.
+                // The parked thread sees this at its next commit.
                 slot.recall.store(1, SeqCst);
             }
         }
         true
     }
 
-    /// Whether a thread is isolated without need.
+    /// Whether a thread is isolated without writing to isolated pages.
     fn somebody_is_idle(&self) -> bool {
         let now = monotonic_now();
         self.shared.slots.iter().any(|slot| {
@@ -249,7 +251,7 @@ impl Keeper {
         })
     }
 
-    /// The program's status as the kernel tells it, if it has ended: it is collected then.
+    /// The program's wait status if it has ended; reaps it then.
     pub fn exit(&mut self) -> Option<i32> {
         if self.exit.is_none() {
             self.had_children |= has_ended_with_children(self.process);
@@ -258,7 +260,7 @@ impl Keeper {
         self.exit
     }
 
-    /// Whether the library is in place and nothing speaks against isolating.
+    /// Whether the library is in place and there is no reason against isolating.
     pub fn is_open(&self) -> bool {
         self.refused.is_none()
             && !self.is_elsewhere
@@ -266,7 +268,7 @@ impl Keeper {
             && self.shared.closed.load(Acquire) == closed::OPEN
     }
 
-    /// One turn; nothing if the program has ended.
+    /// One turn of the keeper; does nothing once the program has ended.
     pub fn turn(&mut self) {
         if self.exit().is_some() {
             return;
@@ -279,7 +281,7 @@ impl Keeper {
         if stop != 0 && self.wants_a_fork(stop as i32) {
             self.stop_for_a_fork();
         } else if stop != 0 {
-            // Who wanted it was ended, and nobody else takes it back.
+            // The thread that wanted to fork has ended, so nothing else takes its request back.
             let _ = self.shared.stop.compare_exchange(stop, 0, SeqCst, SeqCst);
         } else if self.is_open() {
             if !self.pages.settle(&self.shared) {
@@ -290,8 +292,8 @@ impl Keeper {
         }
     }
 
-    /// Whether there is anything to isolate; the first time, learns where that may be
-    /// done.
+    /// Whether there are pages to isolate. The first time, finds the code that may be executed in
+    /// isolation.
     fn prepare(&mut self) -> bool {
         let any = Pages::any(&self.shared) || self.shared.tracking.mode.load(Relaxed) != mode::OFF;
         if any && self.shared.code_count.load(Relaxed) == 0 {
@@ -311,7 +313,7 @@ impl Keeper {
         self.shared.code_count.store(count as u32, Relaxed);
     }
 
-    /// Looks at every thread that it is time for.
+    /// Looks at every thread whose pause is over.
     fn look_around(&mut self) {
         let threads = threads_of(self.process);
         self.free_slots();
@@ -331,8 +333,9 @@ impl Keeper {
         }
     }
 
-    /// Slots of threads that are gone belong to nobody. A thread that is not at home can't end by
-    /// itself, and would lose what it has computed: only another program leaves such a slot.
+    /// Frees the slots of threads that have ended. A thread in an episode can't end by itself, and
+    /// freeing its slot would lose what it has computed; only the execution of another program
+    /// leaves such a slot behind.
     fn free_slots(&mut self) {
         for (index, slot) in self.shared.slots.iter().enumerate() {
             let thread = slot.thread.load(Relaxed) as i32;
@@ -375,7 +378,7 @@ impl Keeper {
             kept.average = averaged(kept.average, length);
             self.usual = averaged(self.usual, length);
             let reason = slot.why.load(Relaxed);
-            // What can't be made sharable is no reason to try.
+            // Memory that can't be made sharable is no reason for another conversion.
             let met = slot.address.load(Relaxed);
             let missed = reason == why::MEMORY && !apart::is_apart(&self.shared, met);
             self.missed += u32::from(missed);
@@ -384,7 +387,8 @@ impl Keeper {
             }
             let failed = reason == why::NO_WORKER;
             if failed || kept.average < self.short {
-                // Short transactions, or none: it stays home for a while, each time longer.
+                // Episodes were short, or no worker could be made: the thread stays native for a
+                // while, longer each time.
                 kept.pause = (kept.pause * 2).clamp(PAUSE, MOST_PAUSE);
                 kept.next = now + kept.pause;
                 kept.average = SHORT;
@@ -394,8 +398,7 @@ impl Keeper {
         true
     }
 
-    /// Stops a thread and sends it into isolation if it stands in code that it may
-    /// execute there.
+    /// Stops a thread and sends it into isolation if it stands in code that it may execute there.
     fn look_at(&mut self, thread: i32) {
         let stopped = match Stopped::stop(thread, self.process) {
             Ok(Stop::Stopped(stopped)) => stopped,
@@ -419,14 +422,14 @@ impl Keeper {
         if !computes {
             kept.pause = (kept.pause * 2).min(self.look * 16);
             kept.next = Instant::now() + kept.pause;
-            // It need not wait for what is looked up.
+            // The thread need not stay stopped while files are read.
             drop(stopped);
             self.guards.ask(self.process, &self.shared, at.unwrap_or(0));
             return;
         }
         kept.pause = self.look;
-        // Of another one that begins, this is the only thread: what it says now, it says until
-        // it goes on.
+        // If another program begins, this is its only thread. As long as the thread is stopped,
+        // what the control file says of the program stays true.
         if !self.is_open() {
             return;
         }
@@ -445,8 +448,8 @@ impl Keeper {
         }
     }
 
-    /// Whether an address lies in the control file, as it does for the stack of a handler that
-    /// interrupted a thread on its way home.
+    /// Whether an address lies in the control file. The stack of a signal handler does, if the
+    /// handler interrupted a thread that was leaving an episode.
     fn is_ours(&self, address: u64) -> bool {
         let base = self.shared.base.load(Relaxed);
         (base..base.saturating_add(CONTROL_BYTES as u64)).contains(&address)
@@ -464,7 +467,8 @@ impl Keeper {
             .any(|[from, to]| (from.load(Relaxed)..to.load(Relaxed)).contains(&address))
     }
 
-    /// Sends a stopped thread; whether it went.
+    /// Writes a stopped thread's registers into its slot and lets it continue in the library;
+    /// whether it went.
     fn send(&mut self, stopped: Box<Stopped>, order: u32) -> bool {
         let thread = stopped.thread();
         let Some(index) = self.slot_of(thread) else {
@@ -516,7 +520,7 @@ impl Keeper {
     }
 }
 
-/// How long the last episode of a slot's thread was, in nanoseconds.
+/// Length of the last episode of a slot's thread, in nanoseconds.
 fn length_of(slot: &Slot) -> u64 {
     let since = slot.since.load(Relaxed);
     slot.until.load(Relaxed).saturating_sub(since)
@@ -526,10 +530,11 @@ fn averaged(before: f64, new: u64) -> f64 {
     ALPHA * before + (1.0 - ALPHA) * new as f64
 }
 
-/// Whether the process has ended and waited for others before; it is not collected.
+/// Whether the process has ended and had waited for children. Does not reap it.
 fn has_ended_with_children(process: i32) -> bool {
     let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: a description that is all zeroes, to be written to.
+    // SAFETY: `siginfo_t` is plain data, for which zeroes are valid, and is a valid place for the
+    // answer.
     let ended = unsafe {
         let mut told: libc::siginfo_t = std::mem::zeroed();
         libc::waitid(libc::P_PID, process as libc::id_t, &raw mut told, how) == 0

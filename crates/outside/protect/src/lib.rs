@@ -1,11 +1,12 @@
-//! Runs a program natively, and while threads of it compute on pages that are falsely shared,
-//! gives each of these threads such a page for itself (SHERIFF-PROTECT). How:
-//! `docs/design/isolate.md`. This room decides which thread is isolated when: it stops a thread for
-//! a moment (`sunder-stop`), looks where it is, and sends it into the library that was preloaded.
+//! Protects a program from its false sharing: it runs natively, and while threads of it compute on
+//! falsely shared pages, each gets private copies of these pages (SHERIFF-PROTECT). How this works:
+//! `docs/design/isolate.md`. This crate decides which thread is isolated when. It stops the thread
+//! for a moment (`sunder-stop`), looks where it is, and sends it into the library that was
+//! preloaded (`crates/inside/isolate`).
 //!
-//! Used by the library `sunder`: [`run`] protects, and [`observer::observe`] lets `detect` observe
-//! by the same means (SHERIFF-DETECT). It must not print or exit; what it has to say goes to the
-//! caller's `Notices` or into the [`Outcome`].
+//! Used by the library `sunder`: [`run`] protects, and [`observer::observe`] observes by the same
+//! means (SHERIFF-DETECT). It must not print or exit; what it has to say goes to the caller's
+//! `Notices` or into the [`Outcome`].
 
 mod apart;
 mod choose;
@@ -47,21 +48,24 @@ use target::Targets;
 pub struct Options {
     /// The program and its arguments.
     pub program: Vec<OsString>,
-    /// A saved result that names what to isolate from the beginning; then nothing is watched.
+    /// A saved result that names what is isolated from the beginning; then the program is not
+    /// observed.
     pub from: Option<PathBuf>,
-    /// Isolate whatever two threads write (SHERIFF, section 5).
+    /// Isolate every page that two threads write (SHERIFF, section 5).
     pub eager: bool,
-    /// Isolate only pages on which nothing but what the result names was ever written.
+    /// Isolate only objects of which no byte was ever seen used by two threads, not even to set it
+    /// up.
     pub strict: bool,
-    /// Isolate the pages of these global variables, whatever is said of them.
+    /// Isolate the pages of these global variables, whatever a result says of them.
     pub isolate_global: Vec<String>,
-    /// Look at threads, and commit, every so many microseconds, however short episodes are.
+    /// Microseconds between two looks at threads, and between two commits; episodes then may be of
+    /// any length. `None` for the defaults.
     pub every: Option<u32>,
     /// Let isolated threads execute any code.
     pub any_code: bool,
     /// Which observer takes the samples.
     pub observer: ObserverChoice,
-    /// How it does.
+    /// How it takes them.
     pub observe: ObserveOptions,
 }
 
@@ -77,19 +81,19 @@ impl Options {
     }
 }
 
-/// How a protected program ended, and what was done.
+/// How a protected program ended, and what was isolated.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How it ended.
     pub exit: ExitStatus,
-    /// What was done, as a sentence for people; none if all has been said already.
+    /// What was isolated, as a sentence for people; `None` if all has been said already.
     pub line: Option<String>,
-    /// What was done, as JSON; none if nothing is known.
+    /// What was isolated, as JSON; `None` if nothing is known.
     pub report: Option<String>,
 }
 
 impl Outcome {
-    /// Of a program for which nothing could be done.
+    /// For a program that could not be protected.
     const fn nothing(exit: ExitStatus) -> Self {
         Self {
             exit,
@@ -102,7 +106,7 @@ impl Outcome {
 /// Runs a program under protection, to its end.
 ///
 /// # Errors
-/// If the result can't be read or the program not be started.
+/// If the saved result can't be read or the program can't be started.
 pub fn run(options: &Options, notices: &dyn Notices) -> Result<Outcome> {
     let (name, _) = options
         .program
@@ -120,7 +124,7 @@ pub fn run(options: &Options, notices: &dyn Notices) -> Result<Outcome> {
     }
 }
 
-/// Isolates what is named beforehand.
+/// Isolates what the options name beforehand.
 fn run_with_targets(options: &Options, notices: &dyn Notices) -> Result<Outcome> {
     let targets = Targets::new(options)?;
     let name = options.program.first();
@@ -145,12 +149,12 @@ fn run_with_targets(options: &Options, notices: &dyn Notices) -> Result<Outcome>
     let signals = Signals::hold();
     let prepared = launch.prepare()?;
     let process = prepared.pid();
-    // Before the program begins, which it would outlive if this failed.
+    // Started before the program: if this failed afterwards, the program would go on without us.
     let collector = Collector::start(process.0 as i32).context("cannot start a thread")?;
     targets.ask_for_blocks(&shared);
     let mut keeper = Keeper::new(shared, options, process.0 as i32);
     signals.forward_to(process);
-    // It is waited for below, with its threads.
+    // The keeper reaps the program and its threads, so the handle is not needed.
     let child = prepared.go()?;
     std::mem::forget(child);
     let exit = keep(&mut keeper, &targets);
@@ -159,10 +163,10 @@ fn run_with_targets(options: &Options, notices: &dyn Notices) -> Result<Outcome>
     Ok(outcome(&keeper, &targets.left_out, None, None, exit))
 }
 
-/// Until the program ends; how it did.
+/// Runs the keeper until the program ends; its exit status.
 fn keep(keeper: &mut Keeper, targets: &Targets) -> ExitStatus {
     let watch = pidfd(sunder_access::ProcessId(keeper.process().unsigned_abs()));
-    // What the library had said of blocks when pages were last chosen.
+    // The library's count of changes to heap blocks when pages were last chosen.
     let mut changes = None;
     loop {
         wait_end(&watch, keeper.look());
@@ -178,7 +182,7 @@ fn keep(keeper: &mut Keeper, targets: &Targets) -> ExitStatus {
     }
 }
 
-/// What the program loads, and how it finds the two files.
+/// What the program preloads, and the variable that tells the library its control and memory files.
 pub(crate) fn loaded(library: &MemoryFile, shared: &Shared) -> Loaded {
     let [control, memory] = shared.paths();
     let library = library.path();
@@ -194,7 +198,7 @@ pub(crate) fn loaded(library: &MemoryFile, shared: &Shared) -> Loaded {
     }
 }
 
-/// What was done with a program that has ended. `others` says whether it started processes that
+/// What was isolated in a program that has ended. `others` says whether it started processes that
 /// were not looked at, if that is known.
 fn outcome(
     keeper: &Keeper,

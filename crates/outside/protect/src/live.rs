@@ -1,6 +1,6 @@
-//! `sunder protect` without a saved result: the program is observed as by `detect`, and
-//! what is seen to be shared falsely is isolated in the middle of the run. Brings the
-//! two loops together: the observer waits, and the keeper has its turn after it.
+//! `sunder protect` without a saved result: the program is observed as by `detect`, and objects
+//! that are seen falsely shared are isolated while it runs. Called by [`crate::run`]. It joins two
+//! loops: the observer waits, and the keeper has its turn after each wait.
 
 use super::choose::Chooser;
 use super::keeper::Keeper;
@@ -20,13 +20,13 @@ use sunder_observe::launch::Child;
 use sunder_observe::{ObserveError, monotonic_now};
 use sunder_stop::Collector;
 
-/// How often lines are looked at.
+/// Pause between two looks at the lines.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Runs the command, with the global variables of a result from the beginning; the value is the status to exit with.
+/// Runs the program to its end. Global variables of `targets` are isolated from the beginning.
 ///
 /// # Errors
-/// If the report can't be written.
+/// If the program can't be started or a file can't be made.
 pub fn run(options: &Options, targets: Targets) -> Result<Outcome> {
     let mut protector = Protector {
         library: MemoryFile::isolate().context("cannot make the library available")?,
@@ -54,17 +54,17 @@ pub fn run(options: &Options, targets: Targets) -> Result<Outcome> {
     })
 }
 
-/// Goes along with a program.
+/// Isolates objects that are seen falsely shared.
 struct Protector<'a> {
     options: &'a Options,
     library: MemoryFile,
     targets: Targets,
-    /// What the program had said of its blocks when the targets were last asked for.
+    /// The library's count of changes to heap blocks when the targets were last asked for.
     changes: Option<u32>,
-    /// Until the keeper has it.
+    /// The control file, until the keeper has it.
     shared: Option<Rc<Shared>>,
     keeper: Option<Keeper>,
-    /// Which program of the process the chooser knows.
+    /// The number of the program ([`Keeper::programs`]) that the chooser's choices are about.
     programs: u32,
     collector: Option<Collector>,
     chooser: Chooser,

@@ -1,8 +1,7 @@
-//! `sunder detect --observer isolate`: SHERIFF-DETECT (sections 4 and 4.7). Threads are
-//! sent into isolation while they compute, as by `protect`; pages that two of them write
-//! become private, and what each changed in an interval is what commits find. Called by
-//! `detect`; what is seen goes into the one pipeline (`tap`). See
-//! `docs/design/observe.md`.
+//! `sunder detect --observer isolate`: SHERIFF-DETECT (sections 4 and 4.7). Threads are isolated
+//! while they compute, as by `protect`; pages that two of them write become private, and commits
+//! find what each thread changed in an interval. What is seen goes into the one pipeline, through
+//! [`Tap`]. See `docs/design/observe.md`.
 
 mod tap;
 
@@ -32,17 +31,17 @@ use sunder_wire::tracking::mode;
 /// Commits a second, unless `--frequency` says otherwise: SHERIFF's sampling interval of
 /// 10 ms (section 4.3).
 const FREQUENCY: u32 = 100;
-/// SHERIFF looks for shared pages in the first 50 of every 1,000 periods (section 4.7);
-/// how many is `--sampled`.
+/// Intervals in a cycle: SHERIFF looks for shared pages in the first 50 of every 1,000 intervals
+/// (section 4.7). `--sampled` changes the 50.
 pub const CYCLE: u32 = 1000;
-/// See [`CYCLE`].
+/// Intervals of each [`CYCLE`] in which shared pages are looked for.
 pub const SAMPLED: u32 = 50;
 
-/// Runs the program under observation, whatever observer is asked for; in `sampled` of
-/// [`CYCLE`] intervals it looks for shared pages.
+/// Runs the program under this observer, whichever one `what` names. It looks for shared pages in
+/// `sampled` of [`CYCLE`] intervals.
 ///
 /// # Errors
-/// If it could not be started.
+/// If the program could not be started.
 pub fn observe(what: &Observation, sampled: u32) -> Result<(Findings, ExitStatus)> {
     let shared = Rc::new(Shared::new()?);
     shared.tracking.mode.store(mode::DETECT, Relaxed);
@@ -59,12 +58,12 @@ pub fn observe(what: &Observation, sampled: u32) -> Result<(Findings, ExitStatus
         observer: ObserverChoice::Isolate,
         ..what.clone()
     };
-    // Its events would be those of the thread, which is parked.
+    // No watchpoints: they would be set on the thread, which is parked during an episode.
     what.options.watch_budget = 0.0;
     observe_with(&what, &mut observer)
 }
 
-/// Goes along with a program.
+/// Isolates threads in order to observe them.
 struct IsolateObserver {
     library: MemoryFile,
     shared: Rc<Shared>,
@@ -76,7 +75,7 @@ struct IsolateObserver {
 
 impl Drop for IsolateObserver {
     fn drop(&mut self) {
-        // Before the keeper, for whom it collects.
+        // The collector first: it reaps threads that the keeper stops.
         self.collector.take();
     }
 }

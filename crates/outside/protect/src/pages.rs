@@ -1,6 +1,6 @@
-//! The table of wanted pages in the control file. It changes only while nobody is
-//! isolated: workers read it, and those that run would not learn of new pages. Called by
-//! `keeper` and those who choose.
+//! The table of wanted pages in the control file. Workers read it when they begin, so it must
+//! change only while no thread is isolated. Called by `keeper` and, through it, by `choose`,
+//! `target` and `eager`.
 
 use super::shared::Shared;
 use std::sync::atomic::AtomicU64;
@@ -8,36 +8,36 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_access::PAGE;
 use sunder_wire::isolation::{PAGES, PrivatePage, state};
 
-/// A larger object than this is left alone: so many pages would have to be compared at
-/// every commit, and not all of it is contended.
+/// Largest object that is isolated, in bytes. Every page of it is compared at each commit, and not
+/// all of a larger one is contended.
 pub const LARGEST: u64 = 16 * PAGE;
 
-/// The page's object is gone.
+/// Value of `given_up` for a page whose object was freed.
 const GONE: u32 = 2;
 
 /// Bytes that are to be isolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The first.
+    /// Address of the first byte.
     pub start: u64,
-    /// How many.
+    /// Number of bytes.
     pub size: u64,
-    /// What lies beside them on their pages is meant too (for tests).
+    /// For tests: all other bytes on their pages are meant too.
     pub whole_pages: bool,
-    /// Its place in the table of blocks, if it can be freed.
+    /// Index of their heap block in the control file's table, if they can be freed.
     pub block: Option<usize>,
 }
 
-/// What was asked for and is not in the table yet.
+/// Bytes that were asked for and are not in the table yet.
 #[derive(Debug, Default)]
 pub struct Pages {
     asked: Vec<Asked>,
-    /// The program has been told to isolate nobody.
+    /// The library was told to isolate no thread.
     holds: bool,
 }
 
 impl Pages {
-    /// Asks for bytes; nothing if they are wanted already or were given up.
+    /// Asks for bytes; does nothing if they are in the table or were given up.
     pub fn ask(&mut self, shared: &Shared, asked: Asked) {
         if asked.size == 0 || asked.size > LARGEST || asked.start.checked_add(asked.size).is_none()
         {
@@ -48,7 +48,7 @@ impl Pages {
         }
     }
 
-    /// Whether any page is wanted.
+    /// Whether the table has a page that is still wanted.
     pub fn any(shared: &Shared) -> bool {
         let mut pages = known(shared);
         pages.any(|page| page.given_up.load(Relaxed) == 0)
@@ -66,8 +66,8 @@ impl Pages {
         })
     }
 
-    /// Writes down what was asked for as soon as nobody is isolated. False if
-    /// somebody is: then nobody may be sent meanwhile.
+    /// Enters what was asked for into the table as soon as no thread is isolated. False if one is;
+    /// then no thread may be sent meanwhile.
     pub fn settle(&mut self, shared: &Shared) -> bool {
         if self.asked.is_empty() {
             return true;
@@ -75,7 +75,7 @@ impl Pages {
         if shared.conversions.load(SeqCst) > 0 {
             if !self.holds {
                 self.holds = true;
-                // Who enters from here on sees this and goes home.
+                // A thread that enters an episode from here on sees this and becomes native again.
                 shared.held.fetch_add(1, SeqCst);
             }
             let mut away = false;
@@ -85,7 +85,7 @@ impl Pages {
                     state::ENTERING | state::ISOLATED | state::RETURNING
                 ) {
                     away = true;
-                    // Its thread sees this at its next tick.
+                    // The parked thread sees this at its next commit.
                     slot.recall.store(1, SeqCst);
                 }
             }
@@ -108,7 +108,7 @@ fn known(shared: &Shared) -> impl Iterator<Item = &PrivatePage> {
     shared.pages.iter().take(count)
 }
 
-/// The pages of bytes, each with the first and the last byte of them that are meant.
+/// The pages that bytes lie on: address, and offsets of the first and last wanted byte.
 fn pages_of(asked: &Asked) -> impl Iterator<Item = (u64, u64, u64)> {
     let (start, end, whole) = (asked.start, asked.start + asked.size, asked.whole_pages);
     let pages = (start & !(PAGE - 1)..end).step_by(PAGE as usize);
@@ -122,7 +122,7 @@ fn pages_of(asked: &Asked) -> impl Iterator<Item = (u64, u64, u64)> {
     })
 }
 
-/// Whether nothing would change: each page has the bytes, or was given up for good.
+/// Whether the table would not change: each page has the bytes, or was given up for good.
 fn is_known(shared: &Shared, asked: &Asked) -> bool {
     pages_of(asked).all(|(page, first, last)| {
         known(shared).any(|p| {
@@ -140,7 +140,8 @@ fn is_known(shared: &Shared, asked: &Asked) -> bool {
     })
 }
 
-/// Wants the pages of the bytes. A page whose object is gone is free for another.
+/// Enters the pages of bytes into the table. The entry of a page whose object was freed is used
+/// again.
 fn write(shared: &Shared, asked: &Asked) {
     let mut written = Vec::new();
     for (page, first, last) in pages_of(asked) {
@@ -149,7 +150,7 @@ fn write(shared: &Shared, asked: &Asked) {
         let gone = || known(shared).position(|p| p.given_up.load(Relaxed) == GONE);
         let place = place.or_else(gone).unwrap_or(count);
         let Some(wanted) = shared.pages.get(place).filter(|_| place < PAGES) else {
-            // Full. What was written is looked at below all the same.
+            // The table is full. Pages that were entered are still checked below.
             break;
         };
         if wanted.given_up.load(Relaxed) == GONE {
@@ -168,8 +169,9 @@ fn write(shared: &Shared, asked: &Asked) {
         }
         written.push(wanted);
     }
-    // A block that is freed leaves the table first and gives up its pages then. So one
-    // that is still there will give up these; for another it is done here.
+    // When a block is freed, the library takes it out of the table of blocks first and gives up its
+    // pages then. So a block that is still in that table will give up these pages; for a block that
+    // is not, they are given up here.
     let block = asked.block.and_then(|at| shared.blocks.get(at));
     if block.is_some_and(|block| block.address.load(SeqCst) != asked.start) {
         for wanted in written {
@@ -191,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Pages in the table: address, why given up, bytes that are meant.
+    /// The pages in the table: address, reason for giving up, number of wanted bytes.
     fn table(shared: &Shared) -> Vec<(u64, u32, u32)> {
         let bytes = |p: &PrivatePage| p.bytes.iter().map(|b| b.load(Relaxed).count_ones()).sum();
         known(shared)
@@ -208,7 +210,7 @@ mod tests {
         assert!(!Pages::any(&shared), "not before it is settled");
         assert!(pages.settle(&shared));
         assert_eq!(table(&shared), [(0x10_0000, 0, 16), (0x10_1000, 0, 24)]);
-        // Known bytes change nothing, nor do those of a page that was given up.
+        // Bytes that are in the table change nothing, nor do bytes of a page that was given up.
         shared.pages[1].given_up.store(1, Relaxed);
         pages.ask(&shared, asked(0x10_0ff0, 16));
         pages.ask(&shared, asked(0x10_1200, 8));
@@ -261,7 +263,7 @@ mod tests {
         for page in 0..PAGES as u64 - 1 {
             pages.ask(&shared, asked(0x10_0000 + page * PAGE, 8));
         }
-        // There is room for the first of its two pages.
+        // Only the first of the block's two pages fits into the table.
         let block = Asked {
             block: Some(2),
             ..asked(0x50_0000, 2 * PAGE)

@@ -1,5 +1,5 @@
-//! What `protect` says at the end: one line, and a report for tools. Figures come from
-//! the control file; nothing is decided here.
+//! What `protect` reports at the end: a line for people, and JSON for tools. The figures come from
+//! the control file; this module must not decide anything.
 
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,22 +7,23 @@ use sunder_live::{LEFT_ALONE, counted};
 use sunder_wire::isolation::{Control, closed, why};
 use sunder_wire::tracking::page;
 
-/// An object that was isolated because it was seen shared, or two that share a line.
+/// An object that was isolated because it was seen falsely shared, or two objects that share a
+/// line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Isolated {
-    /// What it is called.
+    /// Its name, as in findings.
     pub name: String,
-    /// Its first byte.
+    /// Address of its first byte.
     pub address: u64,
-    /// Bytes of all.
+    /// Size in bytes, of both objects together if there are two.
     pub bytes: u64,
-    /// When, from the beginning of the observation.
+    /// When it was isolated, in seconds since the observation began.
     pub at_seconds: f64,
-    /// The share of its threads' time that the sharing took at most, by then.
+    /// The most that the sharing cost by then, in percent of its threads' time.
     pub cost_percent: f64,
 }
 
-/// What happened.
+/// The figures of one run.
 #[derive(Debug)]
 pub struct Told {
     pages: u32,
@@ -39,7 +40,7 @@ pub struct Told {
     others: Option<bool>,
 }
 
-/// Why nobody is isolated any more, if so.
+/// Why no thread is isolated any more, if the library has stopped isolating.
 pub fn closed_because(control: &Control) -> Option<&'static str> {
     match control.closed.load(Relaxed) {
         closed::FORK => Some("the program forked"),
@@ -58,8 +59,8 @@ pub fn closed_because(control: &Control) -> Option<&'static str> {
 }
 
 impl Told {
-    /// Of a program that has ended. `refused` is why the tool stopped isolating; `objects`
-    /// what it chose itself, if it did.
+    /// For a program that has ended. `refused` says why the tool stopped isolating; `objects` are
+    /// those that the tool chose by observing, `None` if it did not observe.
     pub fn new(
         control: &Control,
         refused: Option<&str>,
@@ -114,14 +115,14 @@ impl Told {
         }
     }
 
-    /// Whether the program started other processes, which nobody looked at; not known where
-    /// workers were made, which count like them.
+    /// Sets whether the program started other processes, which were not observed. After episodes
+    /// this is not known: workers count like other children.
     pub const fn beside_others(mut self, others: Option<bool>) -> Self {
         self.others = if self.episodes == 0 { others } else { None };
         self
     }
 
-    /// Of a program that ran natively from the beginning.
+    /// For a program that ran natively from the beginning.
     pub fn native(why: &str) -> Self {
         Self {
             pages: 0,
@@ -139,7 +140,7 @@ impl Told {
         }
     }
 
-    /// For people.
+    /// The line for people.
     pub fn line(&self) -> String {
         let ended = |text: &String| format!("; then native, since {text}");
         let ended = self.ended.as_ref().map(ended).unwrap_or_default();
@@ -187,7 +188,7 @@ impl Told {
         )
     }
 
-    /// The objects that were chosen, the first few by name.
+    /// The names of the chosen objects, and when the first was isolated.
     fn named(&self) -> String {
         const MOST: usize = 3;
         let objects = self.objects.as_deref().unwrap_or_default();
@@ -209,7 +210,7 @@ impl Told {
         format!("`{}`{more} after {after:.0} ms: ", names.join("`, `"))
     }
 
-    /// For tools.
+    /// The report for tools.
     pub fn json(&self) -> String {
         let returns: serde_json::Map<_, _> = self
             .returns
@@ -254,7 +255,7 @@ impl Told {
 mod tests {
     use super::*;
 
-    /// Who reads "isolated" alone takes it for a gain.
+    /// A reader who sees only "isolated" would take it for a gain.
     #[test]
     fn a_line_says_when_nobody_wrote_in_isolation() {
         let mut told = Told::native("");

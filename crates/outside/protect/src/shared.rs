@@ -1,6 +1,6 @@
-//! The tool's side of the control file: makes it, and reads and writes it while the
-//! program runs. What the program may have written there is not trusted with more than
-//! figures for the report.
+//! The tool's side of the control file: makes it, and reads and writes it while the program runs.
+//! The program can write to it too, so what comes from it must be used for nothing but figures in
+//! the report, or be checked.
 
 use anyhow::{Context, Result, ensure};
 use std::ops::Deref;
@@ -12,7 +12,7 @@ use sunder_wire::isolation::{
     SCRATCH, SCRATCH_AT, SUITCASE, SUITCASES_AT,
 };
 
-/// Both files, and our mapping of the control file.
+/// The control file and the file for the program's memory, and our mapping of the control file.
 #[allow(
     missing_debug_implementations,
     reason = "addresses of mapped files tell nothing"
@@ -24,7 +24,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Makes both files. The memory's is as large as an address space, and empty.
+    /// Makes both files. The memory file is as large as an address space, and sparse.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -48,7 +48,7 @@ impl Shared {
         };
         ensure!(at != libc::MAP_FAILED, "cannot map the control file");
         let at = at.cast::<Control>();
-        // SAFETY: just mapped, all zeroes, and nobody else has it yet.
+        // SAFETY: the file was just mapped, is all zeroes, and is not shared with the program yet.
         unsafe {
             (&raw mut (*at).magic).write(ISOLATE_MAGIC);
             (&raw mut (*at).version).write(ISOLATE_VERSION);
@@ -60,16 +60,16 @@ impl Shared {
         })
     }
 
-    /// Where the program finds them.
+    /// The paths by which the program opens the control file and the memory file.
     pub fn paths(&self) -> [PathBuf; 2] {
         [self.control.path(), self.memory.path()]
     }
 
-    /// Gives the library the plan for the hooks, or takes it away. Nobody converts memory
-    /// now.
+    /// Gives the library the plan for the hooks. To be called only while no memory is being made
+    /// sharable.
     ///
     /// # Errors
-    /// If there is too much of it.
+    /// If the plan is too long, or can't be written.
     pub fn give_plan(&self, plan: &[u8]) -> Result<()> {
         ensure!(plan.len() <= SCRATCH, "the plan for the hooks is too long");
         self.control.write_at(plan, SCRATCH_AT as u64)?;
@@ -77,11 +77,12 @@ impl Shared {
         Ok(())
     }
 
-    /// The registers in the suitcase of a slot.
+    /// The saved registers of a slot's thread.
     pub fn registers(&self, slot: usize) -> &Registers {
         let offset = SUITCASES_AT + slot * SUITCASE + REGISTERS;
         assert!(offset + size_of::<Registers>() <= CONTROL_BYTES);
-        // SAFETY: within the mapping, which is aligned; atomics may be shared.
+        // SAFETY: the offset is within the mapping, which is aligned; the registers are atomics,
+        // which may be shared.
         unsafe { &*self.at.cast::<u8>().add(offset).cast::<Registers>() }
     }
 }
@@ -90,32 +91,32 @@ impl Deref for Shared {
     type Target = Control;
 
     fn deref(&self) -> &Control {
-        // SAFETY: mapped as long as this lives; what others write are atomics.
+        // SAFETY: the mapping lives as long as this value; the program writes only to atomics.
         unsafe { &*self.at }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: our mapping, of which nothing is borrowed any more.
+        // SAFETY: the mapping is ours, and this value's borrows have ended.
         unsafe { libc::munmap(self.at.cast(), CONTROL_BYTES) };
     }
 }
 
-/// Wakes whoever waits for the word in the program.
+/// Wakes all threads of the program that wait for a change of `word`.
 pub fn wake(word: &AtomicU32) {
-    // SAFETY: waking takes the address alone.
+    // SAFETY: waking uses the address only.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
-/// Waits a millisecond at most, while the word is `value`.
+/// Waits a millisecond at most, as long as `word` is `value`.
 pub fn wait(word: &AtomicU32, value: u32) {
     let timeout = libc::timespec {
         tv_sec: 0,
         tv_nsec: 1_000_000,
     };
     if word.load(Ordering::Acquire) == value {
-        // SAFETY: word and timeout are valid for the call.
+        // SAFETY: the word and the timeout are valid for the duration of the call.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,

@@ -1,5 +1,6 @@
-//! What is to be isolated: the objects of a saved result, or variables that a test
-//! names, and on which pages they lie now. Called by `protect`.
+//! What is isolated without observation: the objects of a saved result, or variables that a test
+//! names; and on which pages they lie at present. Called by `lib.rs` and `live`. Must not choose
+//! objects by itself.
 
 use super::keeper::Keeper;
 use super::pages::{Asked, LARGEST};
@@ -14,17 +15,17 @@ use sunder_hooking::call_sites::direct_call_site;
 use sunder_live::program;
 use sunder_wire::isolation::SITE_NAME;
 
-/// A global variable.
+/// A global variable that is to be isolated.
 #[derive(Debug)]
 struct Global {
     name: String,
-    /// Its file, if known.
+    /// The file that defines it, if known.
     file: Option<String>,
-    /// The test wants all that lies beside it too.
+    /// A test wants everything on the variable's pages isolated.
     whole_pages: bool,
 }
 
-/// A call that allocates.
+/// A call that allocates objects to be isolated: file and return address in it.
 #[derive(Debug, PartialEq, Eq)]
 struct Call {
     file: String,
@@ -32,25 +33,25 @@ struct Call {
     is_program: bool,
 }
 
-/// See the module's head.
+/// The objects that are to be isolated; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Targets {
     globals: Vec<Global>,
     calls: Vec<Call>,
-    /// The program of the result.
+    /// Path of the program that the result is about.
     program: Option<String>,
-    /// Something was allocated on the program's behalf, so that no call of its own tells
-    /// where it is.
+    /// The result names an object that a wrapper allocated on the program's behalf: no call of the
+    /// program itself tells which blocks are meant.
     wrapped: bool,
-    /// What is not isolated, one sentence each.
+    /// Objects that are not isolated, one sentence each.
     pub left_out: Vec<String>,
 }
 
 impl Targets {
-    /// What the command asks for.
+    /// The targets that the options name.
     ///
     /// # Errors
-    /// If the result can't be read.
+    /// If the saved result can't be read.
     pub fn new(options: &Options) -> Result<Self> {
         let mut targets = Self::default();
         for name in &options.isolate_global {
@@ -79,13 +80,13 @@ impl Targets {
         }
     }
 
-    /// Adds an object; why not, if so.
+    /// Adds an object; says why not, if it can't be isolated.
     fn add(&mut self, object: &Object) -> Option<&'static str> {
         if object.size.is_some_and(|size| size > LARGEST) {
             return Some("its object is too large");
         }
         if object.kind == ObjectKind::Global {
-            // A static variable of a function has the function's name before it.
+            // The name of a function's static variable follows the function's name.
             let name = object.name.as_deref().unwrap_or_default();
             let name = name.rsplit("::").next().unwrap_or(name);
             self.globals.push(Global {
@@ -114,7 +115,7 @@ impl Targets {
         None
     }
 
-    /// Why the program runs natively from the start, if so.
+    /// Why the program runs natively from the start, if there is a reason.
     pub fn hindrance(&self, program: &OsStr) -> Option<String> {
         if self.globals.is_empty() && self.calls.is_empty() {
             let why = self.left_out.first();
@@ -126,13 +127,13 @@ impl Targets {
         self.is_of_another(program)
     }
 
-    /// Whether the only heap objects of the result are such as others allocated on the
-    /// program's behalf: those are found again by watching.
+    /// Whether all heap objects of the result were allocated through wrappers. Those must be found
+    /// again by observing.
     pub fn must_be_watched(&self) -> bool {
         self.wrapped && self.calls.is_empty()
     }
 
-    /// Why the result does not fit the program, if so.
+    /// Why the result does not fit the program, if it does not.
     pub fn is_of_another(&self, program: &OsStr) -> Option<String> {
         let wanted = self.program.as_deref()?;
         let found = program::find(program)?;
@@ -140,7 +141,7 @@ impl Targets {
         (found != Path::new(wanted)).then(|| format!("the result is of another program, {wanted}"))
     }
 
-    /// Tells the library which allocations it is to keep.
+    /// Tells the library which allocations it must report.
     pub fn ask_for_blocks(&self, shared: &Shared) {
         for (site, call) in shared.sites.iter().zip(&self.calls) {
             for (to, from) in site.file.iter().zip(call.file.bytes()) {
@@ -151,7 +152,7 @@ impl Targets {
         }
     }
 
-    /// Asks for the pages of what has been found by now.
+    /// Asks for the pages of the targets that exist at present.
     pub fn choose_pages(&self, keeper: &mut Keeper) {
         self.choose_globals(keeper);
         ask_for_blocks_of(keeper, false);
@@ -180,8 +181,8 @@ impl Targets {
     }
 }
 
-/// Asks for the pages of living blocks; with `own`, only those that the program itself
-/// wants isolated.
+/// Asks for the pages of living heap blocks; with `own`, only of blocks for which the program
+/// itself has asked.
 pub fn ask_for_blocks_of(keeper: &mut Keeper, own: bool) {
     for place in 0..keeper.shared.blocks.len() {
         let block = &keeper.shared.blocks[place];

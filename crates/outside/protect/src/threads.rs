@@ -1,39 +1,41 @@
-//! The program's threads as `/proc` and the kernel tell of them: who there is, who runs, who
-//! has ended. Called by `keeper`.
+//! The program's threads, as the kernel reports them: which there are, which run, which have ended.
+//! Called by `keeper`.
 //!
-//! A list of threads may lack one that lives: the kernel counts on from the place where it
-//! stopped if the thread there has ended, and so leaves one out; and there may be no descriptor left to
-//! read it with. So nobody has ended for not being listed ([`is_gone`]).
+//! A list of threads may lack a living thread: if a thread ends while the list is read, the kernel
+//! may skip the next one; and there may be no file descriptor left to read the list with. So a
+//! thread that is not listed has not necessarily ended; [`is_gone`] tells.
 
 use sunder_access::{ProcessId, ThreadId};
 use sunder_observe::proc::{self, Folder};
 
-/// The threads of a process, zombies too, as one reading tells: somebody may be missing. Empty if it can't be read.
+/// The threads of a process, zombies included, as listed by one reading: some may be missing. Empty
+/// if the list can't be read.
 pub fn threads_of(process: i32) -> Vec<i32> {
     let listed = proc::listed_threads(ProcessId(process.unsigned_abs()));
     let listed = listed.unwrap_or_default().into_iter();
     listed.map(|thread| thread.0 as i32).collect()
 }
 
-/// Whether the kernel knows no such thread of the process.
+/// Whether the process has no thread of this number any more.
 pub fn is_gone(process: i32, thread: i32) -> bool {
-    // SAFETY: integers; no signal is sent.
+    // SAFETY: `tgkill` takes integers; signal 0 sends nothing.
     let done = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
     done < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
-/// The letter of a thread's state.
+/// The letter of the thread's state in `/proc`.
 fn state_of(process: i32, thread: i32) -> Option<char> {
     let process = ProcessId(process.unsigned_abs());
     proc::state(Folder::Thread(process, ThreadId(thread.unsigned_abs()))).ok()?
 }
 
-/// Whether it is seen to run.
+/// Whether the thread is running or ready to run.
 pub fn is_running(process: i32, thread: i32) -> bool {
     state_of(process, thread) == Some('R')
 }
 
-/// Whether it has not ended, as far as can be told: of whom nothing can be read, it is not known.
+/// Whether the thread has not ended, as far as can be told: a thread whose state can't be read
+/// counts as alive.
 pub fn is_alive(process: i32, thread: i32) -> bool {
     let has_ended = |state| matches!(state, 'Z' | 'X' | 'x');
     !is_gone(process, thread) && !state_of(process, thread).is_some_and(has_ended)
@@ -49,23 +51,23 @@ mod tests {
         let (told, tell) = mpsc::channel();
         let (end, ends) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            // SAFETY: takes nothing.
+            // SAFETY: takes no arguments.
             told.send(unsafe { libc::gettid() })
-                .expect("it is waited for");
+                .expect("the receiver lives");
             let _ = ends.recv();
         });
-        let number = tell.recv().expect("it says so");
+        let number = tell.recv().expect("the thread sends its number");
         let process = std::process::id() as i32;
         assert!(threads_of(process).contains(&number));
         assert!(is_alive(process, number) && !is_gone(process, number));
         let parent = std::os::unix::process::parent_id() as i32;
         assert!(
             is_gone(parent, number),
-            "it is no thread of another process"
+            "not a thread of the parent process"
         );
         drop(end);
-        thread.join().expect("it only waits");
-        // The kernel wakes who joins before it has forgotten the thread.
+        thread.join().expect("the thread does not panic");
+        // The kernel wakes the thread that joins before it has removed the ended one.
         while !is_gone(process, number) {
             std::thread::yield_now();
         }

@@ -1,12 +1,12 @@
-//! Makes memory sharable, and lets a thread fork that needs it private again: both with all other
-//! threads stopped, for as long as that takes. Called by the keeper, in its thread.
+//! Makes the program's memory sharable, and holds all other threads while a thread forks that needs
+//! the memory private again. Both keep threads stopped for as long as that takes. Called by the
+//! keeper, on its thread.
 
 use super::super::hooks::Readiness;
 use super::*;
 
 impl Keeper {
-    /// Whether memory is to be made sharable: none is yet, or there is new memory that
-    /// isolated threads need.
+    /// Whether memory must be made sharable: none is so far, or isolated threads need new memory.
     pub(super) fn wants_conversion(&mut self) -> bool {
         if self.shared.conversions.load(Acquire) == 0 {
             return true;
@@ -19,7 +19,7 @@ impl Keeper {
         self.missed >= MISSED || Pages::any_new(&self.shared)
     }
 
-    /// Whether the hooks can be put in place, as far as the answer says; refuses otherwise.
+    /// Whether the hooks can be put in place now. Refuses to isolate any further if they never can.
     fn may_hook(&mut self, readiness: Readiness) -> bool {
         match readiness {
             Readiness::Now => true,
@@ -31,7 +31,7 @@ impl Keeper {
         }
     }
 
-    /// Has the memory made sharable by the stopped thread, with all others stopped.
+    /// Has the thread `first` make the memory sharable, with all other threads stopped.
     pub(super) fn convert(&mut self, first: Box<Stopped>) {
         let planned = self.hooks.planned();
         if self.next_conversion.is_some_and(|at| at > Instant::now()) || !self.may_hook(planned) {
@@ -43,7 +43,7 @@ impl Keeper {
         if let Some(why) =
             image::hindrance(self.process, &hooks, self.shared.our_signal.load(Relaxed))
         {
-            // Of a program that has just ended nothing is told.
+            // Nothing can be read of a program that has just ended; that is no reason to refuse.
             if is_alive(self.process, first.thread()) {
                 self.refuse(why);
             }
@@ -55,12 +55,13 @@ impl Keeper {
         let process = ProcessId(self.process.unsigned_abs());
         let all = others.iter().chain([&*first]);
         let given = self.hooks.give(process, &self.shared, all);
-        // Half a conversion with everybody running would lose what they write.
+        // If we died in the middle of a conversion and the threads went on, their writes would be
+        // lost. So they are killed with us.
         if !self.may_hook(given) || others.iter().any(|other| other.bind().is_err()) {
             return;
         }
         if self.shared.conversions.load(Acquire) == 0 {
-            // Until now nobody told of modules that came and went.
+            // Before the hooks were in place, modules could come and go unseen.
             self.learn_code();
             self.guards.look_again(self.process, &self.shared);
         }
@@ -80,15 +81,17 @@ impl Keeper {
         let done = self.shared.conversions.load(Acquire);
         if done > 0 {
             self.missed = 0;
-            // New memory is copied while everybody waits: the more often, the later again.
+            // A conversion copies new memory while all threads are stopped: the more there were,
+            // the longer the pause.
             let pause = CONVERSION * (1 << done.min(8));
             self.next_conversion = Some(Instant::now() + pause);
         }
     }
 
-    /// All threads but one, stopped. `None` if one can't be just now.
+    /// Stops all threads but `one`. `None` if one of them can't be stopped now.
     pub(super) fn stop_all_but(&mut self, one: i32) -> Option<Vec<Stopped>> {
-        /// One list of threads may lack somebody; the next is whole, as nobody is left to end.
+        /// Lists of threads in a row that must have no new thread. One list may lack a thread; the
+        /// next is complete, as no thread is left that could end while it is read.
         const LISTS: u32 = 2;
         let mut stopped: Vec<Stopped> = Vec::new();
         let mut seen = HashSet::from([one]);
@@ -124,15 +127,16 @@ impl Keeper {
         }
     }
 
-    /// A thread is about to fork and wants all others stopped. One that is in the kernel where it
-    /// can't be stopped is waited for as long as the fork can wait: it is to succeed.
+    /// A thread is about to fork and needs all others stopped. A thread that can't be stopped
+    /// inside the kernel is waited for as long as the fork can wait, so that the fork succeeds.
     pub(super) fn stop_for_a_fork(&mut self) {
-        /// Between two attempts.
+        /// Pause between two attempts.
         const PAUSE: Duration = Duration::from_millis(1);
         let one = self.shared.stop.load(SeqCst) as i32;
         let end = Instant::now() + FORK;
         let mut others = None;
-        // Whoever stopped too late goes on first: that is done where the exit is looked for.
+        // A thread that was asked to stop and did so too late is let go first: `exit` does that,
+        // through `sweep`.
         while others.is_none()
             && self.exit().is_none()
             && self.wants_a_fork(one)
@@ -157,8 +161,9 @@ impl Keeper {
         drop(others);
     }
 
-    /// Whether this thread still waits for others to be stopped, or for what it does meanwhile. Not
-    /// if another has executed a program since, whose first thread may have its number.
+    /// Whether the thread `one` still waits for the others to be stopped, or forks while they are.
+    /// Not if another thread has executed a program since: the first thread of that may have the
+    /// same number.
     pub(super) fn wants_a_fork(&self, one: i32) -> bool {
         let waits = self.shared.stop.load(SeqCst) == one as u32;
         waits && is_alive(self.process, one) && !self.is_another_image()

@@ -1,6 +1,6 @@
-//! Which program the process executes: one that is executed in the place of another begins
-//! anew if it has the library and nothing was done to the last one; without it, it is left
-//! alone.
+//! Which program the process executes. If the process executes another program, the keeper begins
+//! anew if that program has the library and nothing was done to the last one. A program without the
+//! library is left alone.
 
 use super::{Keeper, SHORT};
 use crate::guard::Guards;
@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use sunder_wire::isolation::{ISOLATE_MAGIC, ready};
 
-/// What is said if the program ends as one without the library.
+/// The reason that is reported if the last program has no library.
 const ELSEWHERE: &str = "the program has executed another one, which is not isolated";
-/// Between two looks at whether the program is the one that it was.
+/// Pause between two checks of whether the process executes the same program.
 const IMAGE: Duration = Duration::from_millis(50);
 
 impl Keeper {
-    /// The process executes another program, which has the library again. Nothing was done to the
-    /// last one, or the library would not say so: what was learned of it is forgotten.
+    /// The process executes another program, which has the library again. The library reports that
+    /// only if nothing was done to the last program, so what was learned of that one is forgotten.
     pub(super) fn begin_anew(&mut self) {
         if self.refused.is_some() {
             return;
@@ -43,20 +43,21 @@ impl Keeper {
         }
         self.is_elsewhere = false;
         self.programs += 1;
-        // Not if yet another one begins meanwhile: there will be word of that.
+        // Not if yet another program begins meanwhile: its library reports that too.
         let ready = &self.shared.ready;
         let _ = ready.compare_exchange(ready::ANOTHER, ready::READY, SeqCst, SeqCst);
     }
 
-    /// Why nobody is isolated any more, if that is so.
+    /// Why no thread is isolated any more, if there is a reason.
     pub fn refusal(&self) -> Option<&str> {
-        // Another one may have said since that it has the library.
+        // The other program may have reported since that it has the library.
         let is_known = self.shared.ready.load(SeqCst) == ready::READY;
         let elsewhere = || (self.is_elsewhere && is_known).then_some(ELSEWHERE);
         self.refused.as_deref().or_else(elsewhere)
     }
 
-    /// Isolates nobody any more. What was found amid an `exec` says nothing of the new program.
+    /// Isolates no thread any more. A reason that was found in the middle of an `exec` says nothing
+    /// about the new program.
     pub(super) fn refuse(&mut self, why: String) {
         let has_begun = self.shared.ready.load(SeqCst) == ready::READY;
         if has_begun && self.is_same_image() {
@@ -66,7 +67,8 @@ impl Keeper {
         }
     }
 
-    /// Sees, now and then, whether the program has executed another one, which has no library yet.
+    /// Checks from time to time whether the process executes another program, whose library is not
+    /// ready yet.
     pub(super) fn see_the_image(&mut self) {
         let now = Instant::now();
         if now < self.next_image || !self.is_open() {
@@ -76,12 +78,12 @@ impl Keeper {
         self.is_elsewhere = self.is_another_image();
     }
 
-    /// Whether the library is still where it was: an `exec` leaves nothing.
+    /// Whether the control file is still mapped where it was: an `exec` removes all mappings.
     pub(super) fn is_same_image(&self) -> bool {
         self.first_word() == Ok(ISOLATE_MAGIC)
     }
 
-    /// Whether it is known not to be there any more.
+    /// Whether the control file is known not to be mapped there any more.
     pub(super) fn is_another_image(&self) -> bool {
         match self.first_word() {
             Ok(word) => word != ISOLATE_MAGIC,
@@ -89,7 +91,7 @@ impl Keeper {
         }
     }
 
-    /// What the program has where the control file was, or the error number.
+    /// The first word of the program's mapping of the control file, or the error number.
     fn first_word(&self) -> Result<u64, i32> {
         let base = self.shared.base.load(Relaxed);
         let mut word = 0u64;
@@ -101,7 +103,7 @@ impl Keeper {
             iov_base: base as *mut _,
             iov_len: 8,
         };
-        // SAFETY: the local part is valid; the remote one is checked by the kernel.
+        // SAFETY: the local part is valid for 8 bytes; the kernel checks the remote address.
         let read = unsafe {
             libc::process_vm_readv(self.process, &raw const local, 1, &raw const remote, 1, 0)
         };

@@ -1,8 +1,8 @@
-//! The keeper of this very process, in which nobody is stopped.
+//! A keeper of the test process itself, or of none; no thread is stopped.
 
 use super::*;
 
-/// A keeper of a process whose threads are not looked at, and the file that it shares with it.
+/// A keeper that looks at no threads, and the control file that it shares with the process.
 fn keeper_of(process: i32) -> (Keeper, Rc<Shared>) {
     let shared = Rc::new(Shared::new().expect("memory files exist"));
     let keeper = Keeper::with_tick(Rc::clone(&shared), TICK, process);
@@ -11,23 +11,23 @@ fn keeper_of(process: i32) -> (Keeper, Rc<Shared>) {
 
 /// The number of a thread that has ended.
 fn ended() -> i32 {
-    // SAFETY: takes nothing.
+    // SAFETY: takes no arguments.
     let thread = std::thread::spawn(|| unsafe { libc::gettid() });
-    let number = thread.join().expect("it only tells its number");
+    let number = thread.join().expect("the thread does not panic");
     while !is_gone(std::process::id() as i32, number) {
         std::thread::yield_now();
     }
     number
 }
 
-/// A slot that is taken from an isolated thread makes this go on from where its episode
-/// began, with all of its work done twice.
+/// If the slot of an isolated thread were freed, the thread would go on from where its episode
+/// began and do all of its work twice.
 #[test]
 fn only_threads_that_have_ended_at_home_lose_their_slots() {
     let process = std::process::id() as i32;
     let (mut keeper, shared) = keeper_of(process);
     let control: &Control = &shared;
-    // The library is where it was.
+    // The control file is where it was.
     shared.base.store(&raw const *control as u64, Relaxed);
     let (lives, gone) = (process, ended());
     let slots = [
@@ -51,7 +51,7 @@ fn only_threads_that_have_ended_at_home_lose_their_slots() {
     let mut left = slots;
     left[2] = (0, state::FREE);
     assert_eq!(found(), left);
-    // Another program: nobody of the old one is left.
+    // With another program, no thread of the old one is left.
     shared.base.store(0, Relaxed);
     keeper.free_slots();
     left[3..].fill((0, state::FREE));
@@ -64,22 +64,22 @@ fn of_a_process_whose_threads_are_not_told_not_all_are_stopped() {
     assert!(keeper.stop_all_but(1).is_none());
 }
 
-/// All threads of the new program would be stopped at every turn.
+/// Otherwise all threads of the new program would be stopped at every turn.
 #[test]
 fn a_fork_that_ended_with_its_program_stops_nobody() {
     let process = std::process::id() as i32;
     let (mut keeper, shared) = keeper_of(process);
-    // The thread lives, but there is no library where it was.
+    // The thread is alive, but the control file is not mapped there.
     for thread in [process, ended()] {
         shared.stop.store(thread as u32, Relaxed);
         assert!(!keeper.wants_a_fork(thread));
         keeper.turn();
         assert_eq!(shared.stop.load(Relaxed), 0);
-        assert_eq!(shared.stopped.load(Relaxed), 0, "nobody is told");
+        assert_eq!(shared.stopped.load(Relaxed), 0, "no answer is given");
     }
 }
 
-/// What was known of the last program would be used on the new one.
+/// What was learned of the last program must not be used on the new one.
 #[test]
 fn of_a_program_before_another_nothing_is_known() {
     let (mut keeper, shared) = keeper_of(i32::MAX);
@@ -107,7 +107,7 @@ fn of_a_program_before_another_nothing_is_known() {
     shared.ready.store(ready::BEGINNING, Relaxed);
     assert!(
         !keeper.is_open() && keeper.refusal().is_none(),
-        "it has the library"
+        "the new program has the library"
     );
     shared.ready.store(ready::ANOTHER, Relaxed);
     keeper.begin_anew();
@@ -128,7 +128,7 @@ fn of_a_program_before_another_nothing_is_known() {
     );
 }
 
-/// A keeper that has refused does not begin with another program either.
+/// A keeper that has refused does not begin anew with another program.
 #[test]
 fn who_has_refused_stays_out_of_the_next_program() {
     let (mut keeper, shared) = keeper_of(i32::MAX);

@@ -1,5 +1,5 @@
-//! What workers tell, made into events: changed words into accesses, interrupted threads
-//! into samples. Called by `live` whenever it drains the observers; decides nothing.
+//! Turns what workers report into events: changed words into accesses, and interrupted threads into
+//! samples. Called by `live` whenever it drains the observers. Must not decide anything.
 
 use crate::shared::Shared;
 use std::collections::HashMap;
@@ -13,17 +13,17 @@ use sunder_observe::{Event, RawSample, Registers};
 use sunder_pipeline::Session;
 use sunder_wire::tracking::{CHANGE_WORDS, MOMENT_WORDS};
 
-/// Most that is taken at a time, so that a program that writes into the rings without
-/// end does not keep us.
+/// Most records that are taken at once, so that a program that fills the rings without end does not
+/// keep us here.
 const MOST: usize = 1 << 17;
 
-/// See the module's head.
+/// The observer that reads the rings in the control file; see the head of this file.
 pub struct Tap {
     shared: Rc<Shared>,
     lines: HashMap<Address, Line>,
 }
 
-/// What is known of a line with changes: since when, and of whom.
+/// The first change that was seen on a line.
 #[derive(Clone, Copy)]
 struct Line {
     since: Time,
@@ -32,7 +32,7 @@ struct Line {
 }
 
 impl Tap {
-    /// Of what the program's workers write there.
+    /// For what the workers write into the control file's rings.
     pub fn new(shared: Rc<Shared>) -> Self {
         Self {
             shared,
@@ -40,7 +40,7 @@ impl Tap {
         }
     }
 
-    /// Hands on all that has come, in the order of time.
+    /// Hands on all records that have arrived, in the order of time.
     fn take(&mut self, session: &mut Session) {
         let process = ProcessId(self.shared.process.load(Relaxed));
         let tracking = &self.shared.tracking;
@@ -56,7 +56,7 @@ impl Tap {
         {
             moments.push(sample(process, &record));
         }
-        // A commit of several pages is one moment: all of one thread, then the next.
+        // A commit of several pages has one time; changes are then sorted by thread.
         changes.sort_by_key(|a| (a.time, a.thread, a.address));
         moments.sort_by_key(|s: &RawSample| s.time);
         let mut moments = moments.into_iter().peekable();
@@ -76,8 +76,8 @@ impl Tap {
         }
     }
 
-    /// Has the heap tell of the line from its second thread on: what was there before its
-    /// present owner is not counted (SHERIFF, section 4.5).
+    /// Has the heap's history of a line kept from its second thread on. Accesses before the present
+    /// owner of the memory are not counted (SHERIFF, section 4.5).
     fn follow(&mut self, process: ProcessId, access: &Access, session: &mut Session) {
         let granule: Granule = session.granule();
         let base = granule.base(access.address);
@@ -106,13 +106,13 @@ impl Observer for Tap {
         true
     }
 
-    /// Commits are exact.
+    /// A commit compares bytes, so its accesses are exact.
     fn confirms(&self) -> bool {
         true
     }
 }
 
-/// The runs of changed bytes of a word.
+/// The changed bytes of a word, one access for each run of neighbouring bytes.
 fn accesses(record: &[u64; CHANGE_WORDS]) -> Vec<Access> {
     let [time, thread, word, bytes, instruction] = *record;
     let mut runs = Vec::new();
