@@ -1,7 +1,7 @@
-//! What `repair` does, in a program that is running already and has never heard of us. Until the
-//! caller is interrupted, the time is over or the program ends; then everything is put back and
-//! taken out. The target is never ended by us. `repair` puts its library into a program that it
-//! started in the same way.
+//! `sunder attach --repair`: repairs a process that is running already, into which nothing was
+//! loaded. It ends when the caller is interrupted, the time is over or the process ends; then all
+//! bytes are put back and everything of ours is taken out. Used by the library `sunder`; `lib.rs`
+//! puts its library into a program that it started in the same way. It must not end the target.
 
 mod calls_under_way;
 mod check;
@@ -28,13 +28,13 @@ use sunder_live::{Ending, LiveRemedy, Look, ObserveOptions, Signals, is_program}
 /// Which process to repair, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The process.
+    /// The process to repair.
     pub process: ProcessId,
-    /// How long; until it ends or we are interrupted if not given.
+    /// For how long; `None`: until the process ends or we are interrupted.
     pub duration: Option<Duration>,
     /// Only say what would be moved.
     pub dry_run: bool,
-    /// Move random pages at random moments, by this seed, and put them back.
+    /// Move random pages at random moments, chosen by this seed, and put them back. For tests.
     pub chaos: Option<u64>,
     /// How to observe.
     pub observe: ObserveOptions,
@@ -42,12 +42,12 @@ pub struct Options {
     pub threshold: Option<f64>,
 }
 
-/// What was done in a process.
+/// What was repaired in a process.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The result, with what was done in its `repair`.
+    /// The result; its `repair` says what was repaired.
     pub findings: Findings,
-    /// What was done, and how the process was left, for people, a line each.
+    /// What was repaired, and how the process was left, as lines for people.
     pub lines: Vec<String>,
     /// Whether something of ours had to be left in the process.
     pub left_something: bool,
@@ -56,7 +56,7 @@ pub struct Outcome {
 /// Repairs the process.
 ///
 /// # Errors
-/// If the process can't be repaired; it is then as it was, or the error says what stays.
+/// If the process can't be repaired. It is then as it was, or the error says what stays in it.
 pub fn run(options: &Options) -> Result<Outcome> {
     let _stops = Signals::hold_stops();
     let process = options.process;
@@ -99,7 +99,7 @@ pub fn run(options: &Options) -> Result<Outcome> {
     })
 }
 
-/// What to say of the program.
+/// What to say about the state in which the process was left.
 fn farewell(process: ProcessId, left: &Left) -> Option<String> {
     match left {
         Left::Nothing => Some(format!(
@@ -118,7 +118,7 @@ impl Repairer {
         match std::mem::replace(&mut self.entry, Entry::Never) {
             Entry::Inside(inside) => {
                 let left = inside.take_out(&self.file);
-                // Who did not stop in time.
+                // Lets go of threads that did not stop in time.
                 let _ = sunder_stop::exit(self.process);
                 Some(left)
             }

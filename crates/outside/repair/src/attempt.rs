@@ -1,6 +1,6 @@
-//! The life of one repair: moved, settled, measured, kept or put back, moved again.
-//! The pipeline lets it live at each step; it looks at its area and says what is to be
-//! wanted next. It asks no thread and judges no line itself.
+//! The life of one repair: bytes are moved, threads settle, are measured, and the bytes are kept or
+//! put back, and perhaps moved again. `lib.rs` calls it at each look. It reads its area of the
+//! control file and says what to ask for next. It must not signal a thread or judge a line itself.
 
 use super::attach::Applied;
 use super::choose::Proposal;
@@ -18,128 +18,128 @@ use sunder_wire::remap::{
     FREE, NOTHING, REFUSED, ROLL_BACK, ROLLED_BACK,
 };
 
-/// Threads have found their copies of code when none has faulted for so long.
+/// Threads have found their copies of code when none has faulted for this long.
 const QUIET: Duration = Duration::from_millis(5);
-/// They are measured then or so long after the move.
+/// At the latest this long after the move, threads are measured.
 const SETTLED: Duration = Duration::from_millis(40);
-/// A window that has no end by then, since threads do not run, is given up.
+/// A window of measurement that is not complete by then, as threads do not run, is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Contention is looked for so long at a time.
+/// How long contention is looked for at a time.
 const LOOK_FOR: Duration = Duration::from_millis(100);
-/// And not looked for so long between.
+/// Pause between two searches for contention.
 const LOOK_AWAY: Duration = Duration::from_millis(400);
-/// Threads are asked in so many looks before others are moved meanwhile.
+/// After this many unanswered requests to its threads, other moves no longer wait for this one.
 const PATIENCE_OF_OTHERS: u32 = 20;
-/// What a fault costs its thread.
+/// What a fault costs its thread, roughly.
 const FAULT: Duration = Duration::from_micros(3);
 
-/// From one reading of the clock to another.
+/// The time between two readings of the monotonic clock in ns.
 const fn elapsed(from: u64, to: u64) -> Duration {
     Time(to).since(Time(from))
 }
 
-/// One time that the bytes were moved.
+/// One stay of the bytes at their new place.
 #[derive(Clone, Debug, Default)]
 pub struct Stay {
-    /// When, on the monotonic clock.
+    /// When they were moved, in ns of the monotonic clock.
     pub applied: u64,
-    /// How long moving took, in ns.
+    /// How long the move took, in ns.
     pub took: u64,
-    /// Faults on the area before.
+    /// Faults on the area in earlier stays.
     faults_before: u64,
-    /// Faults since.
+    /// Faults on the area in this stay.
     pub faults: u64,
-    /// What was gained, by thread; empty if that is not known.
+    /// Gain of each thread; empty if none was measured.
     pub gains: Vec<(ThreadId, Gain)>,
-    /// Why it was put back, by number, and when.
+    /// Why the bytes were put back (a number of `sunder_wire::remap`), and when.
     pub back: Option<(u32, u64)>,
 }
 
 impl Stay {
-    /// How many times as fast threads got on.
+    /// How many times as fast the threads got on; the mean of all.
     pub fn gain(&self) -> Option<f64> {
         mean(&self.gains)
     }
 }
 
-/// The geometric mean: where one thread got on twice as fast and the other half as fast,
+/// The geometric mean of the gains: if one thread got twice as fast and another half as fast,
 /// nothing was gained.
 fn mean(gains: &[(ThreadId, Gain)]) -> Option<f64> {
     let sum: f64 = gains.iter().map(|g| g.1.ratio.ln()).sum();
     (!gains.is_empty()).then(|| (sum / gains.len() as f64).exp())
 }
 
-/// Where it stands.
+/// How far a repair has come.
 enum Phase {
-    /// A thread was asked to move it.
+    /// Its bytes are to be moved.
     Asked,
-    /// Threads find their way.
+    /// The bytes have moved, and threads fault until they have their copies of code.
     Settling { faults: u64, since: u64 },
-    /// They are measured; a window without a gain is followed by another.
+    /// Threads are measured. A window without a gain is followed by a second one.
     Measuring {
         gauge: Gauge,
         since: u64,
         second: bool,
     },
-    /// It is where it is.
+    /// Nothing is under way.
     Settled,
-    /// Put back, and moved again from then on if the bytes are contended.
+    /// The bytes were put back. From `until` on they may be moved again, if they are contended.
     Resting { until: u64 },
-    /// Contention is measured again.
+    /// Whether threads contend for the bytes again; they are measured for a new comparison.
     Looking {
         gauge: Option<Gauge>,
         mark: Mark,
         since: u64,
     },
-    /// It stays as it is.
+    /// It is over, and stays as it is.
     Over,
 }
 
-/// What is to be done for it.
+/// What the caller must do next for a repair.
 pub enum Next {
     /// Nothing.
     Nothing,
-    /// A mark of who has used its lines so far.
+    /// Make a mark of what threads have used of its lines so far.
     Mark,
-    /// To be moved again, if that is still allowed: contention is as it was.
+    /// Move the bytes again if that is still allowed: threads contend for them as before.
     Again,
 }
 
-/// Whether a thread is to move it, or does.
+/// Whether a thread is to move the area's bytes, or is moving them.
 pub fn is_on_its_way(area: &Area) -> bool {
     let state = area.state.load(Acquire);
     let again = area.wanted.load(Acquire) == APPLY_AGAIN;
     matches!(state, FREE | APPLYING) || again && state == ROLLED_BACK
 }
 
-/// One range of pages that was to be moved.
+/// One range of pages whose bytes were to be moved.
 pub struct Attempt {
-    /// What and why.
+    /// Which bytes, and why.
     pub proposal: Proposal,
-    /// Its area; none in a dry run.
+    /// Index of its area; `None` in a dry run.
     pub area: Option<usize>,
-    /// Groups as they moved.
+    /// The groups, with their new places.
     pub groups: Vec<MovedGroup>,
-    /// When it was decided.
+    /// When the move was decided.
     pub decided: Time,
-    /// What the program had mapped when it was last to be moved.
+    /// The program's mappings when the bytes were last to be moved.
     pub mappings: Mappings,
-    /// How often threads were asked to move it.
+    /// How many times threads were asked to move the bytes.
     pub asked: u32,
-    /// Every time that it was moved.
+    /// Every stay at the new place.
     pub stays: Vec<Stay>,
-    /// What was in the way when all threads were stopped for it.
+    /// What prevented the move when all threads were stopped for it.
     pub hindrance: Option<String>,
-    /// Why it was not measured.
+    /// Why the threads' gain was not measured.
     pub unmeasured: Option<&'static str>,
     before: Windows,
     phase: Phase,
-    /// So many stays were told to be over.
+    /// The number of ended stays that [`Self::has_gone_back`] has reported.
     told_over: usize,
 }
 
 impl Attempt {
-    /// One that a thread is asked to move. `before` is how its threads get on.
+    /// A repair whose bytes are to be moved. `before` holds measurements of its threads.
     pub fn new(
         proposal: Proposal,
         groups: Vec<MovedGroup>,
@@ -163,8 +163,8 @@ impl Attempt {
         }
     }
 
-    /// Whether its bytes have gone back since this was asked, for a reason that another
-    /// layout might not meet.
+    /// Whether bytes were put back since the last call, for a reason that another layout might
+    /// avoid.
     pub fn has_gone_back(&mut self) -> bool {
         let mut over = self.stays.iter().filter_map(|stay| stay.back);
         let new = over.clone().count() > self.told_over;
@@ -173,7 +173,7 @@ impl Attempt {
         new && matches!(last, Some(BY_TOOL | BY_FAULTS | BY_KERNEL | BY_MAPPING))
     }
 
-    /// Whether something is measured, so that the next look should come soon.
+    /// Whether threads are being measured, so that the next look must come soon.
     pub fn is_measuring(&self) -> bool {
         matches!(
             self.phase,
@@ -183,13 +183,13 @@ impl Attempt {
         )
     }
 
-    /// Whether its threads are being asked, or find their way.
+    /// Whether the move is still to be made, or threads have not found their copies yet.
     pub fn is_unsettled(&self) -> bool {
         matches!(self.phase, Phase::Asked | Phase::Settling { .. })
     }
 
-    /// A moment has passed. `contended` says whether threads have contended for its
-    /// lines since a mark.
+    /// Takes the repair one step further. `contended` gives the bytes for which threads have
+    /// contended on its lines since a mark.
     pub fn step(
         &mut self,
         area: &Area,
@@ -223,7 +223,7 @@ impl Attempt {
         Next::Nothing
     }
 
-    /// Who has used its lines so far: contention is measured from here on.
+    /// Looks for contention from `mark` on.
     pub fn look_from(&mut self, mark: Mark, now: u64) {
         self.phase = Phase::Looking {
             gauge: None,
@@ -232,20 +232,20 @@ impl Attempt {
         };
     }
 
-    /// Nothing more is done.
+    /// Ends the repair: nothing more is done.
     pub fn end(&mut self) {
         self.phase = Phase::Over;
     }
 
-    /// A thread is to move it again.
+    /// Asks for the bytes to be moved again.
     pub fn again(&mut self, area: &Area) {
         self.asked = 0;
         self.phase = Phase::Asked;
         area.wanted.store(APPLY_AGAIN, Release);
     }
 
-    /// What came of stopping all threads for it; nobody stops them again after the last
-    /// time, or if nothing can come of it.
+    /// Takes in the outcome of stopping all threads for it. They are not stopped again after the
+    /// last attempt, or if the move can never succeed.
     pub fn told(&mut self, area: &Area, done: Applied, last: bool) {
         let never = matches!(done, Applied::Never(_));
         if let Applied::Never(why) | Applied::NotNow(why) = done {
@@ -261,13 +261,13 @@ impl Attempt {
         }
     }
 
-    /// Start and bytes of its pages.
+    /// Address of its first page, and the length of its pages in bytes.
     pub const fn pages(&self) -> (u64, u64) {
         (self.proposal.page, self.proposal.len)
     }
 
-    /// Whether nothing else is to be moved before something has come of it. Threads that
-    /// are never seen to run hold up what is other threads' only for so long.
+    /// Whether other moves must wait for this one. If its threads are never seen to run, others
+    /// wait only for some time.
     pub fn holds_up(&self, area: &Area) -> bool {
         if !is_on_its_way(area) {
             return self.is_unsettled();
@@ -275,7 +275,7 @@ impl Attempt {
         self.asked <= PATIENCE_OF_OTHERS || area.state.load(Acquire) == APPLYING
     }
 
-    /// No thread could be made to move it. One that begins just now wins.
+    /// No thread could be made to move the bytes. A thread that begins at this moment wins.
     pub fn give_up(&mut self, area: &Area) {
         let given_up = match area.wanted.load(Acquire) {
             APPLY => area.state.compare_exchange(FREE, REFUSED, AcqRel, Relaxed),
@@ -290,7 +290,7 @@ impl Attempt {
         }
     }
 
-    /// What has become of the area since the last look.
+    /// Takes in what has happened to the area since the last look.
     pub fn follow(&mut self, area: &Area, now: u64) {
         let state = area.state.load(Acquire);
         if state == REFUSED {
@@ -317,7 +317,8 @@ impl Attempt {
             return;
         };
         if stay.back.is_some() {
-            // Asked to move again, in vain.
+            // The library was asked to move the bytes again and could not: their new place is in
+            // use.
             if area.spoilt.load(Relaxed) != 0 {
                 self.phase = Phase::Over;
             }
@@ -333,7 +334,7 @@ impl Attempt {
         }
     }
 
-    /// Its stays that are over, as the plan sees them.
+    /// The stays that have ended, in the form that `sunder_plan` takes.
     fn past(&self) -> Vec<plan::Stay> {
         let over = self
             .stays
@@ -353,7 +354,7 @@ impl Attempt {
         .collect()
     }
 
-    /// Measuring begins when threads have found their copies.
+    /// Begins to measure once threads have found their copies of code.
     fn settle(
         &mut self,
         area: &Area,
@@ -376,7 +377,7 @@ impl Attempt {
         self.window(process, now, false)
     }
 
-    /// A window begins, if the threads were measured before.
+    /// Begins a window of measurement, if the threads were measured before the move.
     fn window(&mut self, process: ProcessId, now: u64, second: bool) -> Phase {
         let threads: Vec<ThreadId> = self.before.keys().copied().collect();
         if threads.is_empty() {
@@ -416,7 +417,7 @@ impl Attempt {
         self.judge(area, process, now, gauge.end(), second)
     }
 
-    /// What follows from a window after the move.
+    /// Decides by a window after the move whether the bytes stay.
     fn judge(
         &mut self,
         area: &Area,
@@ -447,7 +448,7 @@ impl Attempt {
         self.window(process, now, true)
     }
 
-    /// Whether it is contended again, while its threads are measured.
+    /// Looks for contention, and measures the threads meanwhile.
     fn look(
         &mut self,
         process: ProcessId,
@@ -488,7 +489,7 @@ impl Attempt {
         (Phase::Over, Next::Again)
     }
 
-    /// Where the bytes of its groups are.
+    /// The present places of the bytes of its groups.
     fn moved_bytes(&self, area: &Area) -> Vec<Bytes> {
         let at = area.at.load(Relaxed);
         let layout = layout(&self.proposal).unwrap_or_default();

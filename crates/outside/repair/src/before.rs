@@ -1,23 +1,23 @@
-//! How threads get on before their bytes are moved: what the speed after the move is held
-//! against. Called by the pipeline at each step; only reads.
+//! How fast threads get on before their bytes are moved, for comparison with the speed afterwards.
+//! Called by `lib.rs` at each step. Only reads.
 
 use super::gauge::{Bytes, Gauge, Windows};
 use sunder_access::{ProcessId, ThreadId};
 
-/// How threads get on whose bytes may be about to be moved.
+/// Measurement of threads whose bytes may be moved.
 #[derive(Default)]
 pub enum Before {
-    /// None are.
+    /// No thread is measured.
     #[default]
     Nothing,
-    /// They are measured, with these bytes.
+    /// Threads are measured by these bytes.
     Measuring(Box<Gauge>, Vec<Bytes>),
-    /// They can't be.
+    /// The threads can't be measured.
     Refused,
 }
 
 impl Before {
-    /// Begins, unless it has begun; a dry run has no use for it.
+    /// Begins to measure, unless that has begun; not in a dry run, which needs no comparison.
     pub fn measure(&mut self, process: ProcessId, bytes: Vec<Bytes>, dry_run: bool) {
         if !matches!(self, Self::Nothing) || dry_run {
             return;
@@ -31,14 +31,14 @@ impl Before {
         };
     }
 
-    /// Takes in what can be read now.
+    /// Reads all values at this moment.
     pub fn read(&mut self) {
         if let Self::Measuring(gauge, bytes) = self {
             gauge.read(bytes);
         }
     }
 
-    /// Whether nothing more is to be waited for.
+    /// Whether there is nothing more to wait for.
     pub fn is_enough(&self) -> bool {
         match self {
             Self::Nothing => false,
@@ -47,7 +47,7 @@ impl Before {
         }
     }
 
-    /// What was read.
+    /// The values that were read.
     pub fn end(self) -> Windows {
         match self {
             Self::Measuring(gauge, _) => gauge.end(),

@@ -1,5 +1,5 @@
-//! The signal by which a thread of the program is asked to look at what is wanted,
-//! and who may be asked.
+//! The signal by which a thread of the program is asked to read its requests, and which threads may
+//! be asked. Called by `lib.rs`.
 
 use super::control::CONTROL_NAME;
 use sunder_access::{Mappings, ProcessId, ThreadId};
@@ -11,13 +11,12 @@ pub fn runs(process: ProcessId, thread: u32) -> bool {
     proc::runs(process, ThreadId(thread))
 }
 
-/// Whether the program has the file that we share with it, and so the handler that
-/// the bell calls.
+/// Whether the program has mapped our control file: then it has the signal's handler too.
 pub fn listens(process: ProcessId) -> bool {
     maps(process).iter().any(|m| m.path.contains(CONTROL_NAME))
 }
 
-/// Whether there is nothing left of the program.
+/// Whether the program has ended.
 pub fn has_ended(process: ProcessId) -> bool {
     maps(process).iter().next().is_none()
 }
@@ -27,15 +26,15 @@ fn maps(process: ProcessId) -> Mappings {
     proc::mappings_in(Folder::Process(living)).unwrap_or_default()
 }
 
-/// Asks a thread to look at what is wanted.
+/// Asks a thread to read the requests in the control file.
 pub fn ring(process: ProcessId, thread: u32) {
-    // `siginfo_t`: number, error, code; from byte 16 on process, user, value.
+    // `siginfo_t`: signal number, error, code; from byte 16 on the process, user and value.
     let mut info = [0u64; 16];
     info[0] = libc::SIGSEGV as u64;
     info[1] = u64::from(-1i32 as u32);
     info[2] = u64::from(std::process::id());
     info[3] = BELL;
-    // SAFETY: the kernel reads 128 bytes.
+    // SAFETY: the kernel reads 128 bytes, the size of `info`.
     unsafe {
         libc::syscall(
             libc::SYS_rt_tgsigqueueinfo,

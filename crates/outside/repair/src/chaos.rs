@@ -1,5 +1,5 @@
-//! Moves pages that nothing is wrong with, at moments that mean nothing, and puts
-//! them back: whatever program it is done to must not notice. For tests.
+//! Chaos mode, for tests: moves pages without any false sharing at random moments and puts them
+//! back. No program may notice. Called by `lib.rs` at each step.
 
 use super::choose::{Proposal, can_be_moved};
 use super::{Entry, Repairer, Windows};
@@ -12,24 +12,24 @@ use sunder_pipeline::Process;
 use sunder_plan::remap::Group;
 use sunder_wire::remap::{ACTIVE, POOL_BYTES, ROLL_BACK, ROLLED_BACK};
 
-/// So many pages are picked for one that may be moved: most mappings of a program are
-/// libraries' and stacks.
+/// How many random pages are tried to find one that may be moved: most mappings are libraries' and
+/// stacks.
 const PICKS: u32 = 64;
 
-/// Random numbers that a seed repeats (xorshift64*, Marsaglia and Vigna).
+/// A reproducible sequence of random numbers (xorshift64*, Marsaglia and Vigna).
 pub struct Chaos {
     state: u64,
 }
 
 impl Chaos {
-    /// By its seed.
+    /// A sequence for this seed.
     pub const fn new(seed: u64) -> Self {
         Self {
             state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         }
     }
 
-    /// Below `bound`.
+    /// A number below `bound`.
     pub const fn below(&mut self, bound: u64) -> u64 {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
@@ -38,7 +38,7 @@ impl Chaos {
         if bound == 0 { 0 } else { mixed % bound }
     }
 
-    /// A page of the program, torn into groups.
+    /// A random page of the program, divided into random groups.
     pub fn propose(
         &mut self,
         process: &Process,
@@ -51,7 +51,7 @@ impl Chaos {
             .collect();
         let page = (0..PICKS).find_map(|_| {
             let mapping = likely.get(self.below(likely.len() as u64) as usize)?;
-            // The first pages of a mapping are used more than the others.
+            // Programs use the first pages of a mapping more than others.
             let pages = (mapping.span.len / PAGE).min(64);
             let page = mapping.span.start.0 + self.below(pages) * PAGE;
             let can = can_be_moved(process, mappings, page, PAGE);
@@ -82,11 +82,11 @@ impl Chaos {
 }
 
 impl Repairer {
-    /// Moves something, or puts something back.
+    /// Moves a page or puts one back, if chance says so.
     pub(super) fn make_chaos(&mut self, live: &mut Live) {
         let process = self.process;
         let now = monotonic_now().0;
-        // Those for whom a page was chosen may be gone: any will do, at any time.
+        // The threads for which a page was chosen may have ended; any thread may move it.
         let there = proc::threads(process).unwrap_or_default();
         for attempt in &mut self.attempts {
             attempt.proposal.threads.clone_from(&there);
@@ -131,7 +131,7 @@ impl Repairer {
         }
     }
 
-    /// Puts the library into the program as soon as that is possible.
+    /// Puts the library into the program as soon as its C library is loaded.
     fn come_for_chaos(&mut self) {
         let process = self.process;
         let is_linked = || {

@@ -1,5 +1,6 @@
-//! Which pages are moved, from what the judge says of their lines; and which are
-//! left alone, with the reason.
+//! Chooses which pages have their bytes moved, from the judge's verdicts on lines, and gives the
+//! reason for lines that are left alone. Called by `lib.rs` at each look. It must not move anything
+//! itself.
 
 use super::gauge::Bytes;
 use super::known::Known;
@@ -15,31 +16,31 @@ use sunder_plan::remap::Group;
 use sunder_sharing::{Confidence, Sharing, Verdict};
 use sunder_wire::remap::MOST_MOVED;
 
-/// What costs less is not worth the faults.
+/// The least cost, as a share of the threads' time, that is worth the faults of a move.
 const WORTH_MOVING: f64 = 0.04;
-/// A line that was not touched for so long is no longer contended.
+/// A line that was not touched for this long is no longer contended.
 const RECENT: Duration = Duration::from_millis(200);
 
-/// Pages that could be moved.
+/// Pages whose bytes may be moved.
 pub struct Proposal {
-    /// The first page.
+    /// Address of the first page.
     pub page: u64,
-    /// Bytes of all.
+    /// Length of the pages in bytes.
     pub len: u64,
-    /// What goes to lines of its own.
+    /// The groups of bytes that go to lines of their own.
     pub groups: Vec<Group>,
-    /// The object on them.
+    /// Name of the object on the pages.
     pub object: String,
-    /// The share of its threads' time that the sharing costs at most.
+    /// The most that the sharing costs, as a share of its threads' time.
     pub cost_share: f64,
-    /// Threads that use it, the busiest first.
+    /// The threads that use the pages, busiest first.
     pub threads: Vec<ThreadId>,
-    /// The busiest instruction.
+    /// Address of the busiest instruction.
     pub code: u64,
 }
 
 impl Proposal {
-    /// Where its groups lie.
+    /// The addresses of its groups.
     fn layout(&self) -> Layout {
         let groups = self.groups.iter();
         groups
@@ -53,29 +54,30 @@ impl Proposal {
     }
 }
 
-/// What the looks at a program have led to.
+/// What earlier looks at the program have led to.
 #[derive(Default)]
 pub struct Chooser {
-    /// Pages that are done with.
+    /// Pages that were decided about, and are not looked at again.
     done: HashSet<u64>,
-    /// Pages that are left alone as long as their lines are shared as they are.
+    /// Pages whose refusal was reported, and that are left alone as long as their lines are shared
+    /// as they are.
     told: HashSet<u64>,
-    /// What there is to be moved.
+    /// The lines that may be moved next.
     pending: Option<Pending>,
-    /// What a saved result says.
+    /// The objects of a saved result.
     pub known: Known,
     objects: Objects,
-    /// Pages whose bytes went back.
+    /// Pages whose bytes were put back.
     back: Vec<Back>,
-    /// Layouts that were moved.
+    /// Layouts that were used in moves.
     tried: Vec<Layout>,
 }
 
-/// Pages whose bytes went back, for which another layout may be found.
+/// Pages whose bytes were put back, and for which another layout may be found.
 struct Back {
     page: u64,
     len: u64,
-    /// When they are looked at next, and when not any more.
+    /// When they are looked at again, and until when.
     next: Time,
     until: Time,
 }
@@ -86,63 +88,63 @@ impl Back {
     }
 }
 
-/// Lines that were confirmed and are about to be moved.
+/// Confirmed lines that are about to be moved.
 struct Pending {
     since: Time,
-    /// Who had used them by then.
+    /// What threads had used of them by then.
     mark: Mark,
-    /// How they would be taken apart, and since when that is so.
+    /// The layout that they would get, and since when it is the same.
     layout: (Layout, Time),
 }
 
-/// First and last address of each group.
+/// Start and end address of each group.
 type Layout = Vec<(u64, u64)>;
 
-/// What came of a look.
+/// What a look leads to.
 pub enum Look {
-    /// There is nothing to be done.
+    /// Nothing is to be done.
     Nothing,
-    /// These bytes may be about to be moved, once more is known of them.
+    /// Bytes that may be moved once more is known of them.
     Gathering(Vec<Bytes>),
-    /// To be moved.
+    /// Bytes that are to be moved.
     Move(Proposal),
-    /// To be left alone.
+    /// An object that is left alone.
     Leave(Unrepaired),
 }
 
-/// How long more lines are waited for when the first is confirmed.
+/// How long we wait for further lines after the first one is confirmed.
 const GATHERING: Duration = Duration::from_millis(30);
-/// How long what is known of them must have led to the same groups: elements that
-/// were not seen yet are met one after the other.
+/// How long the layout must have stayed the same: elements of an object are seen one after the
+/// other.
 const STEADY: Duration = Duration::from_millis(15);
-/// They are moved as they are known by then.
+/// After this long the lines are moved with the layout known by then.
 const LONGEST: Duration = Duration::from_millis(150);
-/// The same where a layout was tried before: what was missing then may come seldom.
+/// As [`STEADY`], where another layout was tried before: what it missed may be used rarely.
 const STEADIER: Duration = Duration::from_millis(60);
-/// How long another layout is looked for when bytes went back, and how often.
+/// How long another layout is looked for after bytes were put back.
 const RETHINK: Duration = Duration::from_secs(1);
-/// See [`RETHINK`].
+/// Pause between two such looks; see [`RETHINK`].
 const RETHINK_EVERY: Duration = Duration::from_millis(40);
-/// So many layouts of bytes are tried.
+/// Most layouts that are tried for the same bytes.
 const LAYOUTS: usize = 3;
-/// How long for its threads to be measured.
+/// How long we wait for the threads to be measured.
 const MEASURED: Duration = Duration::from_millis(120);
-/// Where contention has not been seen again for so long it is over.
+/// Contention that was not seen again for this long is over.
 const OVER: Duration = Duration::from_millis(300);
 
-/// The lines of these pages that can come apart.
+/// The lines on these pages that can come apart.
 pub fn on_pages(verdicts: &[Verdict], page: u64, len: u64) -> impl Iterator<Item = &Verdict> {
     let apart = |v: &&Verdict| v.owner.is_none() && can_come_apart(v);
     let on = move |v: &&Verdict| v.line.0.wrapping_sub(page) < len;
     verdicts.iter().filter(apart).filter(on)
 }
 
-/// Whether threads use different bytes of it, be it beside common ones.
+/// Whether threads use different bytes of a line, even if they also share some.
 pub fn can_come_apart(line: &Verdict) -> bool {
     line.sharing != Sharing::True
 }
 
-/// What its false part costs, as a share of its threads' time.
+/// The cost of a line's false sharing, as a share of its threads' time.
 fn false_cost(line: &Verdict) -> f64 {
     if can_come_apart(line) {
         line.cost_share * line.false_share
@@ -151,9 +153,9 @@ fn false_cost(line: &Verdict) -> f64 {
     }
 }
 
-/// The threads that use lines of these pages for which they have contended since `mark`,
-/// with the bytes that only they write; none if they have not contended, or for what these
-/// groups do not take apart.
+/// The threads that have contended since `mark` for lines on the proposal's pages, with the bytes
+/// that only they write. Empty if they have not contended, or for bytes that the proposal's groups
+/// do not take apart.
 pub fn contended(process: &mut Process, proposal: &Proposal, mark: &Mark) -> Vec<Bytes> {
     let (page, groups) = (proposal.page, &proposal.groups);
     let verdicts = process.judge.verdicts();
@@ -162,8 +164,8 @@ pub fn contended(process: &mut Process, proposal: &Proposal, mark: &Mark) -> Vec
     lines.flat_map(measurable).collect()
 }
 
-/// What the threads of a line can be measured by: the bytes that only one was seen to
-/// use, and to write; no bytes for those who have none.
+/// Bytes by which the threads of a line can be measured: those that a single thread was seen to use
+/// and to write. A thread without such bytes gets an entry of length 0.
 fn measurable(line: &Verdict) -> Vec<Bytes> {
     let mut all: Vec<Bytes> = written(line).collect();
     for one in &line.threads {
@@ -199,9 +201,9 @@ fn written(line: &Verdict) -> impl Iterator<Item = Bytes> {
 }
 
 impl Chooser {
-    /// Looks at the lines of `process` at `now`. `unwatched` says that bursts can't
-    /// confirm anything here, `measured` that the threads of what was gathered have
-    /// been measured, or can't be.
+    /// Looks at the lines of `process` at `now`. `unwatched` says that watchpoints can't confirm
+    /// anything on this machine; `measured` that the threads that use the gathered lines were
+    /// measured, or can't be.
     pub fn look(
         &mut self,
         process: &mut Process,
@@ -229,7 +231,7 @@ impl Chooser {
         let saved = |v: &&&Verdict| recognised.contains_key(&v.line.0);
         let first = settled.iter().filter(saved).find(dear);
         let first = first.or_else(|| settled.iter().find(dear));
-        // What can't be helped is told, once.
+        // A line whose false part is not worth a move is reported, once.
         let told = |v: &&&Verdict| {
             v.cost_share >= WORTH_MOVING && !self.told.contains(&(v.line.0 & !(PAGE - 1)))
         };
@@ -271,8 +273,8 @@ impl Chooser {
         }
     }
 
-    /// What is to be said as long as the time for what was planned has not come; none if
-    /// it has. `is_known` says that it is as a saved result has it.
+    /// The look's outcome as long as the planned move must wait; `None` if it may begin. `is_known`
+    /// says that the layout comes from a saved result.
     fn wait(
         &mut self,
         first: &Verdict,
@@ -303,7 +305,7 @@ impl Chooser {
         }
         let waited = now.since(pending.since);
         let worth = false_cost(first) >= WORTH_MOVING;
-        // Of what is known no more lines are waited for.
+        // A layout from a saved result needs no more lines.
         let gathered = is_known || waited >= GATHERING;
         let steady = now.since(pending.layout.1) >= enough || waited >= LONGEST;
         let steady = !worth || is_known || steady;
@@ -318,8 +320,8 @@ impl Chooser {
         (!contended).then_some(Look::Nothing)
     }
 
-    /// What was moved of these pages is back: another layout may do better, if more is
-    /// known by now.
+    /// The bytes of these pages were put back. Another layout may do better, if more is known by
+    /// now.
     pub fn went_back(&mut self, page: u64, len: u64, now: Time) {
         let on = |&&(from, _): &&(u64, u64)| from.wrapping_sub(page) < len;
         let of_these = |layout: &&Layout| layout.iter().any(|group| on(&group));
@@ -335,7 +337,7 @@ impl Chooser {
         });
     }
 
-    /// The same bytes are moved again as they were.
+    /// The same bytes are moved again with the same layout.
     pub fn goes_again(&mut self, page: u64, len: u64) {
         self.back.retain(|b| b.page != page);
         self.done.extend((0..len / PAGE).map(|n| page + n * PAGE));
@@ -346,7 +348,7 @@ impl Chooser {
         self.done.retain(|at| at.wrapping_sub(page) >= len);
     }
 
-    /// Pages for which no other layout was found in time are done with.
+    /// Gives up pages for which no other layout was found in time.
     fn give_up_old(&mut self, now: Time) {
         let over = self.back.extract_if(.., |b| b.until <= now);
         for old in over {
@@ -355,8 +357,8 @@ impl Chooser {
         }
     }
 
-    /// What would be moved now, yet without a name, of the pages around `first`; `saved` is the object of a
-    /// saved result that it belongs to.
+    /// The move for the pages around `first` as far as known now, without the object's name.
+    /// `saved` is the object of a saved result that the line belongs to.
     fn plan(
         &mut self,
         process: &mut Process,
@@ -380,7 +382,7 @@ impl Chooser {
     }
 }
 
-/// Start and bytes of the run of pages around `line` that have settled lines.
+/// Start and length of the run of pages around `line` that have settled lines.
 fn around<'a>(line: u64, lines: impl Iterator<Item = &'a Verdict>) -> (u64, u64) {
     let pages: BTreeSet<u64> = lines.map(|v| v.line.0 & !(PAGE - 1)).collect();
     let mut start = line & !(PAGE - 1);
@@ -394,15 +396,15 @@ fn around<'a>(line: u64, lines: impl Iterator<Item = &'a Verdict>) -> (u64, u64)
     (start, end - start)
 }
 
-/// Start and bytes of the pages that hold this; none if they are too many.
+/// Start and length of the pages that hold these bytes; `None` if there are too many.
 fn pages_of((start, end): (u64, u64)) -> Option<(u64, u64)> {
     let page = start & !(PAGE - 1);
     let len = end.checked_sub(page)?.next_multiple_of(PAGE);
     (len <= MOST_MOVED).then_some((page, len))
 }
 
-/// Lines that cost enough and hold an object of the saved result: which, and where it
-/// begins.
+/// Lines that cost enough and hold an object of the saved result: the object's index and its start
+/// address.
 fn recognised<'a>(
     known: &mut Known,
     process: &mut Process,
@@ -440,8 +442,8 @@ fn propose(
         len,
         grouping,
     } = apart?;
-    // The judge saw the order of accesses, but takes every variable for itself; groups
-    // hold several.
+    // The judge saw the order of accesses, but treats each variable separately; a group holds
+    // several variables.
     let worth = first.cost_share * first.false_share.min(grouping.apart);
     if worth < WORTH_MOVING {
         return Err(format!(
@@ -460,7 +462,7 @@ fn propose(
     })
 }
 
-/// Whether pages may be moved at all.
+/// Whether the bytes of these pages may be moved at all.
 ///
 /// # Errors
 /// Says why not.
@@ -473,20 +475,19 @@ pub fn can_be_moved(
     fits(mappings, page, len)?;
     let mapping = mappings.at(Address(page));
     if mapping.is_some_and(|m| process.makes_stacks_in(m)) {
-        // A fault on the stack that its thread is on is the program's end.
+        // A fault on the stack that its thread uses at that moment would end the program.
         return Err("the program keeps stacks there that it made itself".into());
     }
     no_thread_lives_on(process, page, len)
 }
 
-/// The pages are private memory that the program may read and write, and nothing
-/// else.
+/// The pages must be private data of the program, readable and writable, in one mapping.
 fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
     let mapping = mappings.at(Address(page));
     let mapping = mapping.ok_or("its mapping is not known")?;
     let program = mappings
         .iter()
-        // Code of ours may lie below it.
+        // Code of ours may lie below the program.
         .find(|m| m.is_file() && !m.path.starts_with("/memfd:sunder-"))
         .map_or("", |m| m.path.as_str());
     if mapping.span.end().0 < page + len {
@@ -502,7 +503,7 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
         "[heap]" => {}
         "[stack]" => return Err("it lies on a stack".into()),
         path if path.is_empty() || path.starts_with("[anon") => {
-            // What a library's file does not fill lies right behind it.
+            // A library's zero-initialised data lie right behind its file's mapping.
             let before = |end: u64| mappings.iter().find(|m| m.span.end().0 == end);
             let mut start = mapping.span.start.0;
             while let Some(previous) = before(start) {
@@ -516,14 +517,14 @@ fn fits(mappings: &Mappings, page: u64, len: u64) -> Result<(), String> {
             }
         }
         path if path == program => {}
-        // A library can be unloaded without the C library's knowing.
+        // A library can be unmapped without the C library's knowledge.
         _ => return Err("it belongs to a library".into()),
     }
     Ok(())
 }
 
-/// No thread has its stack or its own variables there: they are used with all
-/// signals blocked.
+/// No thread may have its stack or its thread-local variables on the pages: they are used while all
+/// signals are blocked, the one of faults included.
 fn no_thread_lives_on(process: &Process, page: u64, len: u64) -> Result<(), String> {
     let Some(heap) = process.heap() else {
         if process.stops_to_move {
@@ -532,10 +533,10 @@ fn no_thread_lives_on(process: &Process, page: u64, len: u64) -> Result<(), Stri
         return Err("nothing is known of the program's threads".into());
     };
     let threads = heap.segment.threads();
-    // The stack of a thread that has ended will be another's.
+    // Also for threads that have ended: the C library gives their stacks to new threads.
     for thread in &threads {
         let start = thread.stack.start.0;
-        // The thread's descriptor lies above its variables.
+        // The thread's descriptor lies above its thread-local variables.
         let end = thread.stack.end().0.max(thread.fs_base.0 + PAGE);
         if start < page + len && page < end {
             return Err("it lies on a thread's stack".into());
@@ -556,8 +557,8 @@ mod tests {
 
     const HERE: u64 = 0x5000_0000;
 
-    /// A fault on the stack that a thread is on ends the program, and a program that makes
-    /// stacks for itself has others beside the one that was seen.
+    /// A fault on the stack that a thread uses ends the program; and a program that makes a stack
+    /// of its own has more of them than the one that was seen.
     #[test]
     fn memory_in_which_a_program_makes_stacks_is_left_alone() {
         let heap = writable(HERE, HERE + 0x10_0000, "[heap]");
@@ -583,7 +584,7 @@ mod tests {
         assert_eq!(moved(&process, HERE + 0x20_0000), Ok(()));
     }
 
-    /// Another layout is looked for a while, and not again and again.
+    /// Another layout is looked for during some time only, and not again and again.
     #[test]
     fn pages_whose_bytes_went_back_are_open_for_a_while_and_for_few_layouts() {
         let mut chooser = Chooser::default();
@@ -594,14 +595,14 @@ mod tests {
             chooser.tried.push(vec![(HERE + PAGE, HERE + PAGE + 8 * n)]);
             chooser.went_back(HERE, 2 * PAGE, Time(0));
             assert_eq!(is_open(&chooser), n + 1 < LAYOUTS as u64, "{n}");
-            // Moved as it was, or nothing else found: done with.
+            // Moved with the same layout, or no other layout found: decided.
             match n % 2 {
                 0 => chooser.goes_again(HERE, 2 * PAGE),
                 _ => chooser.give_up_old(Time(0).after(RETHINK)),
             }
             assert!(chooser.back.is_empty());
         }
-        // Those of other pages do not count.
+        // Layouts of other pages do not count.
         chooser.went_back(HERE + 4 * PAGE, PAGE, Time(0));
         assert_eq!(chooser.back.len(), 1);
         chooser.give_up_old(Time(0).after(RETHINK - Duration::from_nanos(1)));

@@ -1,4 +1,5 @@
-//! Code and memory of the program, read while its threads run or wait.
+//! Reads code and memory of the program while its threads run or wait. Called by `serve` and
+//! `gauge`. Must not change anything.
 
 use std::collections::HashMap;
 use sunder_access::{Address, CodeAddress, Mapping, Mappings, ProcessId};
@@ -7,33 +8,33 @@ use sunder_observe::code::ModuleCode;
 use sunder_observe::proc;
 use sunder_rewrite::{Code, is_linker_stub, without_hooks};
 
-/// Functions above this are read around the instruction only.
+/// Of longer functions, in bytes, only the code from the instruction on is read.
 const LONGEST: u64 = 64 << 10;
-/// What is read where no function is known.
+/// Bytes that are read if no function is known.
 const AROUND: usize = 64;
 
-/// Bytes of the linker's stubs.
+/// Bytes of a stub of the dynamic linker (PLT entry).
 const STUB: usize = 16;
 
-/// A function of the file that the program has mapped.
+/// A function in a file that the program has mapped.
 struct Known {
     start: u64,
-    /// As in the file.
+    /// Its bytes in the file.
     bytes: Vec<u8>,
 }
 
-/// See the module's head.
+/// Cached code of the program; see the head of this file.
 pub struct TargetCode {
     process: ProcessId,
     mappings: Mappings,
-    /// All code when this was told last.
+    /// All executable mappings at the last [`Self::renew`].
     code: Vec<Mapping>,
     modules: HashMap<String, Option<ModuleCode>>,
     functions: HashMap<u64, (u64, Vec<u8>)>,
 }
 
 impl TargetCode {
-    /// That of `process`.
+    /// For `process`, with nothing cached.
     pub fn new(process: ProcessId) -> Self {
         Self {
             process,
@@ -44,8 +45,8 @@ impl TargetCode {
         }
     }
 
-    /// Forgets what it knows if other code is there by now: what is loaded may lie where
-    /// something else did.
+    /// Takes new mappings. If the executable ones have changed, cached code is dropped: another
+    /// module may lie at the same address.
     pub fn renew(&mut self, mappings: &Mappings) {
         if !code(mappings).eq(&self.code) {
             self.modules.clear();
@@ -55,8 +56,8 @@ impl TargetCode {
         self.mappings.clone_from(mappings);
     }
 
-    /// Start and bytes of the function that `ip` is in; if that is not known, the
-    /// bytes from `ip` on.
+    /// Start and bytes of the function around `ip`; if it is not known, `ip` and the bytes from
+    /// there on.
     pub fn function(&mut self, ip: u64) -> Option<(u64, Vec<u8>)> {
         if let Some(known) = self.functions.get(&ip) {
             return Some(known.clone());
@@ -69,7 +70,7 @@ impl TargetCode {
         Some(found)
     }
 
-    /// What the file and the memory say of the function of `ip`.
+    /// The function around `ip` by its file's tables, with its bytes in memory.
     fn function_of(&mut self, ip: u64) -> Option<(u64, Vec<u8>)> {
         self.known(ip).and_then(|known| {
             let bytes = self.read(known.start, known.bytes.len())?;
@@ -78,8 +79,8 @@ impl TargetCode {
         })
     }
 
-    /// The linker's code for a function that `ip` is in. Its stubs lie one behind the other,
-    /// and nothing says where each begins but their common alignment.
+    /// The PLT entry around `ip`. Entries follow one another, and only their alignment tells where
+    /// each begins.
     fn stub(&mut self, ip: u64) -> Option<(u64, Vec<u8>)> {
         let start = ip / STUB as u64 * STUB as u64;
         self.mapping(start)?;
@@ -91,7 +92,7 @@ impl TargetCode {
         is_linker_stub(stub).then_some((start, bytes))
     }
 
-    /// The function that begins there, or the linker's code for one.
+    /// The function or PLT entry that begins at `at`.
     pub fn beginning(&mut self, at: u64) -> Option<(u64, Vec<u8>)> {
         self.mapping(at)?;
         if let Some(known) = self.known(at).filter(|known| known.start == at) {
@@ -100,7 +101,7 @@ impl TargetCode {
         self.stub(at).filter(|(start, _)| *start == at)
     }
 
-    /// The bytes as they are, but for hooks that say nothing about a copy.
+    /// The bytes in memory, with our hooks replaced by the code of the file: a copy needs no hooks.
     fn without_hooks(&mut self, known: &Known, bytes: Vec<u8>) -> Vec<u8> {
         if bytes == known.bytes {
             return bytes;
@@ -112,7 +113,7 @@ impl TargetCode {
         without_hooks(code, &known.bytes).unwrap_or(bytes)
     }
 
-    /// The function of `ip`, as its file has it.
+    /// The function around `ip` in its file.
     fn known(&mut self, ip: u64) -> Option<Known> {
         let mapping = self.mapping(ip)?;
         if !mapping.is_file() {
@@ -144,7 +145,7 @@ impl TargetCode {
         found.cloned()
     }
 
-    /// So many bytes at `at`, all of them.
+    /// `len` bytes at `at`; `None` if not all of them can be read.
     pub fn read(&self, at: u64, len: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; len];
         let local = libc::iovec {
@@ -156,8 +157,8 @@ impl TargetCode {
             iov_len: len,
         };
         let from = |process: ProcessId| {
-            // SAFETY: the kernel writes at most `len` bytes to `bytes` and checks the
-            // foreign address.
+            // SAFETY: the kernel writes at most `len` bytes to `bytes`, and checks the foreign
+            // address.
             unsafe { libc::process_vm_readv(process.0 as i32, &local, 1, &foreign, 1, 0) }
         };
         let mut read = from(self.process);
@@ -167,7 +168,7 @@ impl TargetCode {
         (read == len as isize).then_some(bytes)
     }
 
-    /// The number of so many bytes (1 to 8) at `at`.
+    /// The little-endian number of `width` bytes (1 to 8) at `at`.
     pub fn number(&self, at: u64, width: u64) -> Option<u64> {
         let bytes = self.read(at, usize::try_from(width).ok().filter(|w| *w <= 8)?)?;
         let mut wide = [0; 8];
@@ -175,7 +176,7 @@ impl TargetCode {
         Some(u64::from_le_bytes(wide))
     }
 
-    /// The eight bytes at `at`.
+    /// The 8 bytes at `at`.
     pub fn word(&self, at: u64) -> Option<u64> {
         let bytes = self.read(at, 8)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))

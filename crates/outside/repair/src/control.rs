@@ -1,6 +1,6 @@
-//! The file that the library inside the program shares with us: made, mapped, and
-//! filled with the plan for the C library's kernel calls. The one place here that
-//! touches memory that others change.
+//! The control file, which the library inside the program shares with us: makes it, maps it, and
+//! writes the plan for the C library's kernel calls into it. In this crate only this file touches
+//! memory that the program can change.
 
 use anyhow::{Context, Result};
 use std::fs::File;
@@ -12,35 +12,35 @@ use std::sync::atomic::Ordering;
 use sunder_rewrite::sites::Want;
 use sunder_wire::remap::{AREAS, BYTES, CACHE, Control, MAGIC, TOTAL, VERSION};
 
-/// How the file is called in a list of mappings.
+/// The name of the file in a list of mappings.
 pub const CONTROL_NAME: &str = "/memfd:sunder-remap";
 
-/// See the module's head.
+/// The control file and our mapping of it; see the head of this file.
 pub struct ControlFile {
     file: File,
-    /// Never unmapped, so that no thread of ours loses it.
+    /// Never unmapped, since other threads of ours may still use it.
     base: *mut u8,
 }
 
-// SAFETY: all that is read and written through the base are atomic words, and the
-// bytes of code, which only one thread writes.
+// SAFETY: what is read and written through `base` are atomic integers, and code that only one
+// thread of ours writes.
 unsafe impl Send for ControlFile {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for ControlFile {}
 
 impl ControlFile {
-    /// Makes one with the plan for hooks, for a program that loads the library itself.
+    /// Makes the file with a plan for hooks, for a program that loads the library at its start.
     ///
     /// # Errors
-    /// If the kernel gives no memory, or the C library can't be planned for.
+    /// If the kernel gives us no memory, or the C library's hooks can't be planned.
     pub fn with_plan() -> Result<Self> {
         Self::new(&sunder_hooking::plan(Want::Result)?)
     }
 
-    /// Makes one that no program shares yet.
+    /// Makes a file without a plan, which no program has mapped yet.
     ///
     /// # Errors
-    /// If the kernel gives no memory.
+    /// If the kernel gives us no memory.
     pub fn unshared() -> Result<Self> {
         Self::new(&[])
     }
@@ -52,7 +52,7 @@ impl ControlFile {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: just opened, and nobody else's.
+            // SAFETY: the descriptor was just opened and has no other owner.
             let file = unsafe { File::from_raw_fd(fd) };
             file.set_len((TOTAL + plan.len()) as u64)?;
             file.write_all_at(plan, TOTAL as u64)?;
@@ -61,16 +61,16 @@ impl ControlFile {
         Self::of(make().context("cannot make the file that is shared with the program")?)
     }
 
-    /// The same in a file that the program has made, without a plan.
+    /// Maps a file that the program has made, without a plan.
     ///
     /// # Errors
-    /// If the kernel gives no memory.
+    /// If the kernel gives us no memory.
     pub fn of(file: File) -> Result<Self> {
         let map = || -> io::Result<*mut u8> {
             if file.metadata()?.len() < TOTAL as u64 {
                 file.set_len(TOTAL as u64)?;
             }
-            // SAFETY: a new mapping where the kernel likes.
+            // SAFETY: a new mapping, at an address that the kernel chooses.
             let base = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -95,20 +95,22 @@ impl ControlFile {
         Ok(made)
     }
 
-    /// What both sides read and write.
+    /// The part of the file that both sides read and write.
     pub fn control(&self) -> &Control {
-        // SAFETY: mapped for good, aligned, and any bytes are atomic words.
+        // SAFETY: the mapping is aligned and never unmapped, and atomic integers may hold any
+        // value.
         unsafe { &*self.base.cast::<Control>() }
     }
 
-    /// Puts code into the area's cache; whether it fits.
+    /// Writes code into the area's cache at `offset`; whether it fits.
     pub fn write_code(&self, area: usize, offset: u64, code: &[u8]) -> bool {
         let end = offset.checked_add(code.len() as u64);
         if area >= AREAS || end.is_none_or(|end| end > CACHE) {
             return false;
         }
         let at = BYTES + area * CACHE as usize + offset as usize;
-        // SAFETY: within the mapping; nothing executes these bytes before it is told.
+        // SAFETY: the range is within the mapping; the program executes these bytes only after they
+        // were announced.
         unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), self.base.add(at), code.len()) };
         true
     }

@@ -1,9 +1,8 @@
-//! How the library comes into a program that we start: not before there is something to
-//! move, so that nothing is done to a program whose threads share nothing falsely. A
-//! thread of ours makes the plan for the hooks while it is measured how threads get on
-//! that share something; all is put into the program, with its threads stopped, when it
-//! is to be used. Where the kernel does not let us stop threads, the library is loaded at
-//! the beginning instead.
+//! How the library gets into a program that we start. It comes only when there is something to
+//! move, so that a program without false sharing stays untouched. While the contending threads are
+//! measured, a thread of ours plans the hooks. When bytes are to be moved, all threads are stopped
+//! and the library is put in. Where the kernel does not let us stop threads, the program loads the
+//! library at its start instead. Called by `lib.rs` and `attach`.
 
 use super::attach::{Inside, Plan, Stay, unless_sound};
 use super::control::ControlFile;
@@ -15,25 +14,25 @@ use sunder_hooking::Calls;
 use sunder_observe::proc;
 use sunder_stop::may_trace;
 
-/// Where the library stands.
+/// Whether and how the library is in the program.
 pub enum Entry {
-    /// It comes when there is something to move.
+    /// It is put in when there is something to move.
     Late(Late),
-    /// The program loads it at its beginning, from this file.
+    /// The program loads it at its start, from this file.
     Preloaded(MemoryFile),
-    /// We have put it into the program.
+    /// We have put it into the running program.
     Inside(Box<Inside>),
-    /// It does not come, or has gone.
+    /// It is never put in, or was taken out.
     Never,
 }
 
-/// What is being made ready for when it comes; nothing at first.
+/// Preparations for putting the library in; none at first.
 #[derive(Default)]
 pub struct Late {
     planning: Option<JoinHandle<Result<Planned>>>,
 }
 
-/// What it takes to put the library into a program.
+/// What is needed to put the library into a program.
 pub struct Planned {
     plan: Plan,
     calls: Calls,
@@ -41,10 +40,10 @@ pub struct Planned {
 }
 
 impl Entry {
-    /// Into a program that we are about to start.
+    /// The entry for a program that we are about to start.
     ///
     /// # Errors
-    /// If the kernel gives no memory.
+    /// If the kernel gives us no memory.
     pub fn of_a_child() -> Result<Self> {
         if may_trace() {
             return Ok(Self::Late(Late::default()));
@@ -53,18 +52,19 @@ impl Entry {
         Ok(Self::Preloaded(library))
     }
 
-    /// Something is about to be moved: what takes long is begun, unless it has been.
+    /// Bytes are about to be moved: starts the preparations that take long, if they were not
+    /// started.
     pub fn plan(&mut self, process: ProcessId) {
         if let Self::Late(late) = self
             && late.planning.is_none()
         {
             let made = move || Planned::of_a_child(process);
-            // Without a thread it is done later.
+            // If no thread can be started, `take` makes the plan.
             late.planning = Builder::new().name("sunder-plan".into()).spawn(made).ok();
         }
     }
 
-    /// Whether nothing has to be waited for.
+    /// Whether there are no preparations to wait for.
     pub fn is_planned(&self) -> bool {
         match self {
             Self::Late(late) => late.planning.as_ref().is_none_or(JoinHandle::is_finished),
@@ -74,7 +74,7 @@ impl Entry {
 }
 
 impl Late {
-    /// What was planned, or is now: what spoke against it may have passed.
+    /// The plan; made now if there is none or it failed, since the reason may have passed.
     ///
     /// # Errors
     /// Says why the library can't be put into the program.
@@ -92,7 +92,7 @@ impl Planned {
         Self::of(process, Calls::to_move(), Stay::ToTheEnd)
     }
 
-    /// For `process` as it is now; `calls` remembers what was seen of its modules.
+    /// For `process` as it is at present. `calls` caches what its modules do.
     ///
     /// # Errors
     /// Says why the library can't be put into the program.
@@ -102,11 +102,11 @@ impl Planned {
         Ok(Self { plan, calls, stay })
     }
 
-    /// Puts the library into the process: there, the file that is shared with it, and what
-    /// is known of its modules.
+    /// Puts the library into the process. Gives the library's handle, the file that is shared with
+    /// it, and what is known of the process's modules.
     ///
     /// # Errors
-    /// Says why the program is as it was.
+    /// Says why it could not be put in; the program is then as it was.
     pub fn put(mut self, process: ProcessId) -> Result<(Inside, ControlFile, Calls)> {
         unless_sound(process, &mut self.calls)?;
         let mappings = proc::mappings(process)?;

@@ -1,6 +1,6 @@
-//! Measures how fast threads get on, before bytes are moved and after: reads values
-//! that may be clocks of progress ([`sunder_plan::progress`]) from their registers,
-//! their stacks and the groups. Called by the pipeline at each step; only reads.
+//! Measures how fast threads get on, before bytes are moved and after. Reads values that may count
+//! a thread's progress ([`sunder_plan::progress`]): from registers, from stacks, and from the
+//! groups. Called by `attempt` and `before`. Only reads.
 
 use super::code::TargetCode;
 use std::collections::BTreeMap;
@@ -9,48 +9,48 @@ use sunder_access::{ProcessId, ThreadId};
 use sunder_observe::Pace;
 use sunder_plan::progress::{self, Gain, ValuePlace, Window};
 
-/// One sample of registers in so much of a thread's CPU time.
+/// One sample of the registers per this much of a thread's CPU time.
 const EVERY: Duration = Duration::from_millis(1);
-/// Below the stack pointer lie up to so many bytes of a function's own.
+/// Bytes below the stack pointer that a function may use (the red zone of the System V ABI).
 const RED_ZONE: u64 = 128;
-/// So many above it are read.
+/// Bytes above the stack pointer that are read.
 const FRAMES: u64 = 512;
-/// Bytes of a group that are read.
+/// Most bytes of a group that are read.
 const OF_GROUP: u64 = 128;
-/// Threads that are measured; more say the same.
+/// Most threads that are measured; more would add nothing.
 const MOST: usize = 16;
-/// So much of its own CPU time a thread is measured for.
+/// How much of its own CPU time a thread is measured for.
 const ENOUGH: Duration = Duration::from_millis(20);
-/// The same where no clock is found.
+/// The same if none of its values counts progress.
 const LONGEST: Duration = Duration::from_millis(60);
 
-/// Where a thread's bytes are now.
+/// The present place of bytes that a thread uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes {
-    /// Whose.
+    /// The thread that uses them.
     pub thread: ThreadId,
     /// The address that they have for the program.
     pub original: u64,
-    /// Where they are.
+    /// The address at which they lie.
     pub at: u64,
-    /// How many; 0 if only the thread is of interest.
+    /// How many bytes; 0 if only the thread is to be measured.
     pub len: u64,
 }
 
-/// What was read in one window, by thread.
+/// The values that were read in one window, by thread.
 pub type Windows = BTreeMap<ThreadId, Window>;
 
-/// Threads under measurement.
+/// Threads that are being measured.
 pub struct Gauge {
     code: TargetCode,
     paces: Vec<Pace>,
-    /// The stack pointers that were seen last.
+    /// The stack pointer of each thread in its last sample.
     stacks: BTreeMap<ThreadId, u64>,
     windows: Windows,
 }
 
 impl Gauge {
-    /// Begins a window; none if the kernel lets us measure no thread.
+    /// Begins a window; `None` if the kernel lets us measure none of the threads.
     pub fn begin(process: ProcessId, threads: &[ThreadId]) -> Option<Self> {
         let paces: Vec<Pace> = threads
             .iter()
@@ -65,7 +65,7 @@ impl Gauge {
         })
     }
 
-    /// Takes in what can be read now, of `moved` too.
+    /// Reads all values at this moment, with those of `moved`.
     pub fn read(&mut self, moved: &[Bytes]) {
         for pace in &mut self.paces {
             let thread = pace.thread();
@@ -95,8 +95,8 @@ impl Gauge {
         }
     }
 
-    /// Whether most threads have been measured for long enough: until there is a clock
-    /// of their progress, or none is likely to come.
+    /// Whether most threads were measured for long enough: until one of their values is known to
+    /// count progress, or none is likely to.
     pub fn is_enough(&self) -> bool {
         let long = self
             .windows
@@ -106,13 +106,13 @@ impl Gauge {
         2 * long.count() > self.paces.len()
     }
 
-    /// What was read.
+    /// The values that were read.
     pub fn end(self) -> Windows {
         self.windows
     }
 }
 
-/// How threads got on in `after` and in `before`.
+/// The gain of each thread from `before` to `after`.
 pub fn gains(before: &Windows, after: &Windows) -> Vec<(ThreadId, Gain)> {
     let all = before.iter();
     all.filter_map(|(&thread, window)| {

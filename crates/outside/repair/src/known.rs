@@ -1,7 +1,7 @@
-//! Objects of a saved result: what the chooser need not find out again. An object is
-//! recognised by its name and file or by the call that allocated it, as soon as two
-//! threads are seen on one of its lines; then the bytes that were used in the saved run
-//! are grouped as they were, unless this run contradicts it.
+//! Objects of a saved result, which need not be studied again. An object is recognised by its name
+//! and file, or by the call that allocated it, as soon as two threads are seen on one of its lines.
+//! Then its bytes are grouped as they were used in the saved run, unless this run contradicts that.
+//! Called by `choose`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sunder_findings::{Finding, Findings, Line, Object, ObjectKind, Sharing, Unrepaired};
@@ -18,28 +18,28 @@ enum Identity {
     Call { file: String, offset: u64 },
 }
 
-/// One object of the result. Offsets count from its start.
+/// An object of the result. Offsets count from its start.
 struct Recognised {
     identity: Identity,
-    /// What it is called.
+    /// Its name.
     name: String,
     uses: Vec<(i64, Use)>,
-    /// It was recognised.
+    /// It was recognised in this run.
     seen: bool,
 }
 
-/// See the module's head.
+/// The objects of a saved result; see the head of this file.
 #[derive(Default)]
 pub struct Known {
     objects: Vec<Recognised>,
-    /// What can't be recognised, by name, and why.
+    /// Objects that can't be recognised: name and reason.
     left_out: Vec<(String, String)>,
-    /// Lines that were looked at: the object and where it begins.
+    /// Lines that were looked at: index of the object and its start address.
     lines: HashMap<u64, (usize, u64)>,
 }
 
 impl Known {
-    /// The objects of a saved result that threads shared falsely, be it in part.
+    /// The objects of a saved result that were falsely shared, wholly or in part.
     pub fn of(findings: &Findings) -> Self {
         let mut known = Self::default();
         let program = findings.program.path.as_deref();
@@ -59,17 +59,17 @@ impl Known {
         known
     }
 
-    /// Whether there is anything to recognise.
+    /// Whether there is no object to recognise.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// The object on this line, and where it begins; none if it is not of the result.
+    /// The object on this line: its index and start address. `None` if the result does not have it.
     pub fn on(&mut self, process: &mut Process, verdict: &Verdict) -> Option<(usize, u64)> {
         if let Some(&found) = self.lines.get(&verdict.line.0) {
             return Some(found);
         }
-        // Where code and variables are, by which objects are recognised.
+        // Objects are recognised by names, which need the present mappings.
         let mappings = process.mappings().clone();
         process.names.set_mappings(mappings);
         let named = name_line(process, verdict);
@@ -86,8 +86,8 @@ impl Known {
         Some(found)
     }
 
-    /// First and last (exclusive) address of what the result says of an object that
-    /// begins at `start`.
+    /// Start and end address of the bytes that the result describes, for an object that begins at
+    /// the given address.
     pub fn span(&self, (number, start): (usize, u64)) -> Option<(u64, u64)> {
         let object = self.objects.get(number)?;
         let at = |offset: i64| start.checked_add_signed(offset);
@@ -96,9 +96,9 @@ impl Known {
         Some((at(first)?, at(last)?))
     }
 
-    /// What is used on pages from `page` on, by what the result says of an object that
-    /// begins at `start`, and by what was `seen` of bytes that it does not speak of.
-    /// Threads are those of this run. None if this run contradicts the result.
+    /// The accesses to pages from `page` on: those that the result has of the object that begins at
+    /// `start`, under the thread numbers of this run, and those that were `seen` to bytes that the
+    /// result does not describe. `None` if this run contradicts the result.
     pub fn uses(&self, (number, start): (usize, u64), page: u64, seen: &[Use]) -> Option<Vec<Use>> {
         let object = self.objects.get(number)?;
         let mut all: Vec<Use> = Vec::new();
@@ -109,7 +109,7 @@ impl Known {
                 ..saved.clone()
             });
         }
-        // Who they are now: a set of threads of the saved run is one of this run.
+        // Each set of threads of the saved run is mapped to a set of threads of this run.
         let mut now: HashMap<BTreeSet<u32>, BTreeSet<u32>> = HashMap::new();
         let overlaps =
             |a: &Use, b: &Use| a.offset < b.offset + b.size && b.offset < a.offset + a.size;
@@ -123,7 +123,7 @@ impl Known {
                 now.entry(saved.users()).or_default().extend(one.users());
             }
         }
-        // One thread wrote them; now two use them.
+        // One thread wrote these bytes in the saved run, and two threads use them now.
         let changed = all.iter().any(|u| {
             let then = u.users();
             u.is_written() && then.len() == 1 && now.get(&then).is_some_and(|n| n.len() > 1)
@@ -138,7 +138,8 @@ impl Known {
         Some(all)
     }
 
-    /// The objects that were not moved for want of the result or of this run.
+    /// The objects that were not moved because they could not be recognised, or were not contended
+    /// in this run.
     pub fn refused(&self) -> impl Iterator<Item = Unrepaired> {
         let absent = self.objects.iter().filter(|o| !o.seen).map(|o| {
             let why = "of the saved result, but no threads were seen to contend for it in this run";
@@ -156,8 +157,8 @@ impl Known {
     }
 }
 
-/// The users of bytes in the saved run, and what they did, under the numbers of this
-/// run's. Who has not come yet to use them is one of the group all the same.
+/// The accesses of the saved run to some bytes, under the thread numbers of this run. A thread that
+/// has not used them yet counts as one of the group all the same.
 fn renamed(saved: &Use, now: Option<&BTreeSet<u32>>) -> BTreeMap<u32, Count> {
     let mut now = now.into_iter().flatten().copied();
     let users = saved.users().into_iter();
@@ -168,7 +169,7 @@ fn renamed(saved: &Use, now: Option<&BTreeSet<u32>>) -> BTreeMap<u32, Count> {
     users.collect()
 }
 
-/// No thread has such a number.
+/// Set in numbers that stand for a thread that has not come yet; no real thread has such a number.
 const ABSENT: u32 = 1 << 31;
 
 fn identity(object: &Object, program: Option<&str>) -> Result<Identity, &'static str> {
@@ -230,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Three counters at 16, 24 and 32 of an object, each of a thread of the saved run.
+    /// Three counters at 16, 24 and 32 of an object, one for each thread of the saved run.
     fn known() -> Known {
         let counters = (0..3).map(|n| (16 + 8 * i64::from(n), used(0, &[100 + n])));
         Known {
@@ -253,8 +254,10 @@ mod tests {
     #[test]
     fn threads_of_this_run_take_the_places_of_the_saved_ones() {
         let seen = [used(0x110, &[7]), used(0x118, &[8])];
-        let all = known().uses((0, START), PAGE, &seen).expect("it fits");
-        let found = sunder_plan::remap::groups(&all, 8).expect("three");
+        let all = known()
+            .uses((0, START), PAGE, &seen)
+            .expect("the run does not contradict the result");
+        let found = sunder_plan::remap::groups(&all, 8).expect("three groups");
         let groups = found.groups;
         let shown: Vec<_> = groups.iter().map(|g| (g.offset, g.size)).collect();
         assert_eq!(shown, [(0x110, 8), (0x118, 8), (0x120, 8)]);
@@ -265,7 +268,9 @@ mod tests {
     #[test]
     fn what_the_result_does_not_speak_of_is_taken_as_it_is_seen() {
         let seen = [used(0x110, &[7]), used(0x128, &[9])];
-        let all = known().uses((0, START), PAGE, &seen).expect("it fits");
+        let all = known()
+            .uses((0, START), PAGE, &seen)
+            .expect("the run does not contradict the result");
         assert!(all.contains(&used(0x128, &[9])));
     }
 
@@ -273,7 +278,7 @@ mod tests {
     fn a_run_that_contradicts_the_result_is_believed() {
         let seen = [used(0x110, &[7]), used(0x110, &[8])];
         assert_eq!(known().uses((0, START), PAGE, &seen), None);
-        // It begins elsewhere than on these pages.
+        // The object begins before these pages.
         assert_eq!(known().uses((0, PAGE - 64), PAGE, &[]), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Where the groups of a page go, and what that means for each of its bytes. Pure.
+//! Where in an area each group of bytes goes, and the rules that follow for each byte of the pages.
+//! Called by `lib.rs`, `pattern` and `attempt`. Pure computation.
 
 use super::choose::Proposal;
 use sunder_access::{Address, LINE, PAGE, Span};
@@ -7,10 +8,10 @@ use sunder_plan::remap::Group;
 use sunder_rewrite::{MovedPage, Rule};
 use sunder_wire::remap::{POOL, POOL_BYTES, UNDERLAY};
 
-/// Bytes between groups: pairs of lines are fetched together.
+/// Distance between groups in bytes: CPUs fetch lines in pairs.
 const APART: u64 = 128;
 
-/// The groups as the report shows them; `at` is where the area's data lie.
+/// The groups in the form of the report; `at` is the address of the area's data.
 pub fn groups_of(proposal: &Proposal, at: Option<u64>) -> Vec<MovedGroup> {
     let layout = layout(proposal).unwrap_or_default();
     let groups = proposal.groups.iter().enumerate();
@@ -27,22 +28,21 @@ pub fn groups_of(proposal: &Proposal, at: Option<u64>) -> Vec<MovedGroup> {
         .collect()
 }
 
-/// Where in the area each group goes: lines of its own, at the same offset in a line
-/// as before. All groups of one thread move by one distance where there is room for
-/// that, so that an instruction that walks over them needs to know no more than it did.
-/// None if there is no room at all.
+/// The offset in the area of each group: on lines of its own, at the same offset within a line as
+/// before. All groups of one thread move by one distance if there is room for that, so that an
+/// instruction that walks over them needs no case distinction. `None` if there is no room at all.
 pub fn layout(proposal: &Proposal) -> Option<Vec<u64>> {
     let groups = &proposal.groups;
     together(groups, |group| group.threads.len() == 1).or_else(|| together(groups, |_| false))
 }
 
-/// Whether there is room for them.
+/// Whether there is room for these groups.
 pub fn have_room(groups: &[Group]) -> bool {
     together(groups, |_| false).is_some()
 }
 
-/// As [`layout`]; `walks` says of which groups those of the same threads stay together.
-/// What several threads use does not: these are different variables.
+/// As [`layout`]. `walks` selects the groups that stay together with other groups of the same
+/// threads. Groups of several threads do not: they are different variables.
 fn together(groups: &[Group], walks: impl Fn(&Group) -> bool) -> Option<Vec<u64>> {
     let mut next = POOL;
     let mut all: Vec<u64> = Vec::new();
@@ -66,7 +66,7 @@ fn together(groups: &[Group], walks: impl Fn(&Group) -> bool) -> Option<Vec<u64>
     (next <= POOL + POOL_BYTES).then_some(all)
 }
 
-/// The rules of Plastic's section 4.4 for all bytes of the pages.
+/// The rules for all bytes of the pages (Plastic, section 4.4).
 pub fn rules(proposal: &Proposal, layout: &[u64], at: u64) -> MovedPage {
     let (page, len) = (proposal.page, proposal.len);
     let mut rules = Vec::new();
@@ -97,7 +97,7 @@ const _: () = assert!(POOL.is_multiple_of(PAGE) && POOL.is_multiple_of(APART));
 mod tests {
     use super::*;
 
-    /// Groups of a thread each.
+    /// Groups of one thread each.
     fn proposal(groups: &[(u64, u64)]) -> Proposal {
         let groups = groups.iter().zip(1..);
         let groups: Vec<_> = groups.map(|(&(at, size), n)| (at, size, vec![n])).collect();
@@ -133,7 +133,7 @@ mod tests {
         assert!(lines(0).end() < lines(1).start());
     }
 
-    /// Where each group has gone, as the distance from where it was.
+    /// How far each group has moved from its place.
     fn distances(groups: &[(u64, u64, Vec<u32>)]) -> Vec<u64> {
         let layout = layout(&proposal_of(groups)).expect("there is room");
         let from = groups.iter().map(|g| g.0);
@@ -146,12 +146,12 @@ mod tests {
 
     #[test]
     fn the_bytes_of_one_thread_move_by_one_distance() {
-        // Two columns of a table, a thread each.
+        // Two columns of a table, each of one thread.
         let columns: Vec<_> = (0..16).map(|n| (8 * n, 8, vec![(n % 2) as u32])).collect();
         let moved = distances(&columns);
         assert!(moved.iter().step_by(2).all(|d| *d == moved[0]), "{moved:?}");
         assert!(moved.iter().skip(1).step_by(2).all(|d| *d == moved[1]));
-        // 128 bytes of the one, from a line on, then those of the other.
+        // 128 bytes of the one from the start of a line, then those of the other.
         assert_eq!(moved[0] % LINE, 0);
         assert_eq!(moved[1], moved[0] + 128);
     }

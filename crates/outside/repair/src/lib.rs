@@ -1,10 +1,11 @@
-//! Moves bytes of different threads that share cache lines to lines of their own, while the
-//! program runs (Plastic). [`run`] starts a program and repairs it; [`attach::run`] repairs one
-//! that runs already, and puts everything back at the end. What can't be done safely is left
-//! alone, and the outcome says why. See `docs/design/remap.md` and `docs/design/attach.md`.
+//! Repairs false sharing while the program runs (Plastic): moves bytes that different threads use
+//! from one cache line to lines of their own. [`run`] starts a program and repairs it;
+//! [`attach::run`] repairs a process that runs already, and puts everything back at the end. What
+//! can't be moved safely is left alone, and the outcome says why. See `docs/design/remap.md` and
+//! `docs/design/attach.md`.
 //!
-//! Used by the library `sunder`. It must not print or exit, and must leave every program as it
-//! found it, or say what stays.
+//! Used by the library `sunder`. It must not print or exit, and must leave every process as it
+//! found it, or say what stays in it.
 
 pub mod attach;
 mod attempt;
@@ -63,16 +64,16 @@ use sunder_wire::remap::{
     ROLL_BACK, ROLLED_BACK,
 };
 
-/// How often the lines are looked at.
+/// Pause between two looks at the lines.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How often threads are looked at that are measured.
+/// Pause between two looks at threads that are being measured.
 const MEASURE_EVERY: Duration = Duration::from_millis(2);
-/// A thread that is asked to move does it within so many looks, or another is asked.
+/// Looks that a thread has to move the bytes once it is asked; then another thread is asked.
 const PATIENCE: u32 = 20;
-/// So many times in a row all threads are stopped to move something.
+/// How many times in a row all threads are stopped to move something; after that only now and then.
 const ATTEMPTS: u32 = 8;
 
-/// Why what was moved before stays where it is.
+/// Why bytes that were moved before are not moved again.
 const OTHER_CODE: &str = "other code lies where some was that has been copied";
 
 /// What to repair, and how.
@@ -84,36 +85,36 @@ pub struct Options {
     pub dry_run: bool,
     /// Move the objects of this saved result as soon as threads contend for them.
     pub from: Option<PathBuf>,
-    /// Move random pages at random moments, by this seed, and put them back.
+    /// Move random pages at random moments, chosen by this seed, and put them back. For tests.
     pub chaos: Option<u64>,
-    /// How much is wanted of the result: names take time after the program's end.
+    /// How much of the result is wanted: finding names takes time after the program's end.
     pub detail: Detail,
     /// Which observer takes the samples.
     pub observer: ObserverChoice,
-    /// How it does.
+    /// How it takes them.
     pub observe: ObserveOptions,
 }
 
-/// How much is wanted of the result.
+/// How much of the result is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// All findings, and all that was done.
+    /// All findings, and everything that was done.
     #[default]
     Report,
-    /// The names of what was moved or left alone.
+    /// The names of objects that were moved or left alone.
     Lines,
-    /// Nothing but that it was done.
+    /// Only whether something was done; no names.
     Nothing,
 }
 
-/// How a repaired program ended, and what was done.
+/// How a repaired program ended, and what was repaired.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How it ended.
     pub exit: ExitStatus,
-    /// The result, with what was done in its `repair`.
+    /// The result; its `repair` says what was repaired.
     pub findings: Findings,
-    /// What was done, for people, a line each.
+    /// What was repaired, as lines for people.
     pub lines: Vec<String>,
 }
 
@@ -158,11 +159,11 @@ pub fn run(options: &Options) -> Result<Outcome> {
     })
 }
 
-/// Goes along with a program.
+/// Repairs a program while it is observed: chooses pages, has them moved, and follows them.
 struct Repairer {
     dry_run: bool,
     file: Arc<ControlFile>,
-    /// How the library comes into the program.
+    /// How the library gets into the program.
     entry: Entry,
     server: Option<Server>,
     process: ProcessId,
@@ -170,19 +171,20 @@ struct Repairer {
     next_look: Duration,
     chooser: Chooser,
     calls: Calls,
-    /// Instead of what is worth moving.
+    /// In chaos mode: picks random pages in place of falsely shared ones.
     chaos: Option<Chaos>,
     attempts: Vec<Attempt>,
     gauge: Before,
-    /// The program's memory when something was last moved.
+    /// The program's mappings when bytes were last moved.
     mappings: Mappings,
     refused: Vec<Unrepaired>,
-    /// Addresses that were given out.
+    /// Address ranges of ours in the program, mapped or about to be.
     taken: Vec<(u64, u64)>,
     hindrance: Option<String>,
     /// The library was seen in place.
     began: bool,
-    /// Its threads have been stopped, so that its end is told to who stops them.
+    /// Threads of the program were stopped. `ptrace` reports the program's end too, so it must be
+    /// asked of `sunder_stop`.
     stops: bool,
     detail: Detail,
 }
@@ -236,8 +238,8 @@ impl LiveRemedy for Repairer {
 
     fn step(&mut self, live: &mut Live) {
         if self.stops {
-            // Whoever did not stop in time is let go when it does, and not when all are stopped
-            // the next time, if ever. An end that is learned of so is remembered.
+            // A thread that did not stop in time is let go on as soon as it has stopped. An end of
+            // the program that is learned of meanwhile is remembered by `sunder_stop`.
             let _ = sunder_stop::exit(self.process);
         }
         self.ring_again();
@@ -268,11 +270,11 @@ impl LiveRemedy for Repairer {
                 self.gauge.measure(self.process, bytes, self.dry_run);
             }
             Look::Move(proposal) => {
-                // It was shared in another way when it was left alone.
+                // An earlier refusal was about another pattern of sharing.
                 self.refused
                     .retain(|r| !r.address.is_some_and(|at| proposal.holds(at)));
                 let before = std::mem::take(&mut self.gauge).end();
-                // As it was moved before, it is not moved any more.
+                // These pages get another layout now, so earlier layouts are not used again.
                 let (page, end) = (proposal.page, proposal.page + proposal.len);
                 let earlier = self.attempts.iter_mut().filter(|a| {
                     let (from, len) = a.pages();
@@ -331,19 +333,19 @@ impl Repairer {
         })
     }
 
-    /// Begins to answer threads of the program.
+    /// Starts answering the program's threads.
     fn serve(&mut self, process: ProcessId) -> Result<()> {
         let server = Server::start(Arc::clone(&self.file), process);
         self.server = Some(server.context("cannot start a thread")?);
         Ok(())
     }
 
-    /// Whether all threads are stopped when something is moved.
+    /// Whether all threads are stopped to move bytes.
     const fn stops_to_move(&self) -> bool {
         matches!(self.entry, Entry::Late(_) | Entry::Inside(_))
     }
 
-    /// Puts the library into the program, where somebody answers it.
+    /// Puts the library into the program, and starts the thread that answers it.
     fn put(&mut self, process: ProcessId, planned: Planned) -> Result<()> {
         self.stops = true;
         let (inside, file, mut calls) = planned.put(process)?;
@@ -363,8 +365,8 @@ impl Repairer {
         Ok(())
     }
 
-    /// Puts the library into the program if it comes when there is something to move,
-    /// which is now; whether it is there.
+    /// Something is to be moved: puts the library into the program if it waits for that
+    /// ([`Entry::Late`]). False if it could not be put in.
     fn bring_in(&mut self) -> bool {
         match std::mem::replace(&mut self.entry, Entry::Never) {
             Entry::Late(late) => {
@@ -385,7 +387,7 @@ impl Repairer {
         }
     }
 
-    /// What was there when the library was put in place is its own.
+    /// Notes the code that was there when the library was put in place: it is the library's own.
     fn see_the_beginning(&mut self) {
         if self.began || self.file.control().ready.load(Acquire) != READY {
             return;
@@ -396,7 +398,7 @@ impl Repairer {
         }
     }
 
-    /// Whether the library is in place and there is room for more.
+    /// Whether the library is in place and another move may begin.
     fn can_move(&mut self) -> bool {
         if self.dry_run {
             return self.attempts.len() < AREAS;
@@ -468,7 +470,7 @@ impl Repairer {
             .push(Attempt::new(proposal, groups, area, now, before));
     }
 
-    /// Lets what was moved live on: measures it, puts it back, moves it again.
+    /// Follows the bytes that were moved: measures threads, puts bytes back, moves them again.
     fn let_live(&mut self, live: &mut Live) {
         let now = monotonic_now().0;
         let id = self.process;
@@ -502,8 +504,8 @@ impl Repairer {
         }
     }
 
-    /// What was asked before the first time is asked again: the program may have
-    /// changed.
+    /// Whether bytes may be moved again. All checks of the first time are repeated, as the program
+    /// may have changed.
     fn may_again(&mut self, live: &mut Live, number: usize) -> Result<(), String> {
         let (page, len) = self.attempts[number].pages();
         is_sound(self.process, page, len)?;
@@ -531,7 +533,7 @@ impl Repairer {
         }
     }
 
-    /// Writes down what is moved where; where the area's data will lie.
+    /// Enters a move into an area of the control file; gives the address of the area's data.
     fn prepare(&mut self, proposal: &Proposal, number: usize) -> Result<u64, String> {
         let mappings = proc::mappings(self.process).map_err(|e| e.to_string())?;
         self.mappings.clone_from(&mappings);
@@ -572,9 +574,9 @@ impl Repairer {
         Ok(at)
     }
 
-    /// Has what is wanted and has not begun carried out: while all threads are stopped, or,
-    /// where the library was loaded at the beginning, by a thread that is asked, one that
-    /// runs, so that no kernel call of its is interrupted.
+    /// Has all open requests carried out. If the library was put in while the program ran, all
+    /// threads are stopped for that. If it was loaded at the start, a thread is asked by a signal;
+    /// one that runs, so that none of its kernel calls is interrupted.
     fn ring_again(&mut self) {
         let process = self.process;
         let control = self.file.control();
@@ -592,7 +594,7 @@ impl Repairer {
             attempt.asked += 1;
             if attempt.asked > PATIENCE * PATIENCE {
                 attempt.give_up(area);
-                // What is to go back is asked for as long as it is away, but not so often.
+                // Bytes that must go back are asked for as long as they are away, but less often.
                 if area.wanted.load(Acquire) != ROLL_BACK || !attempt.asked.is_multiple_of(PATIENCE)
                 {
                     continue;
@@ -606,7 +608,7 @@ impl Repairer {
                 return;
             }
             if let Entry::Inside(inside) = &self.entry {
-                // Each attempt stops the program for a moment.
+                // Each attempt stops all threads for a moment.
                 if attempt.asked > ATTEMPTS && !attempt.asked.is_multiple_of(ATTEMPTS) {
                     continue;
                 }
@@ -619,20 +621,19 @@ impl Repairer {
                 attempt.told(area, done, attempt.asked == PATIENCE * PATIENCE);
                 continue;
             }
-            // One that runs but does not listen, as it keeps the signal from itself, is not
-            // asked for ever.
+            // A thread that runs but blocks the signal is not asked for ever.
             let threads = &attempt.proposal.threads;
             let first = (attempt.asked / PATIENCE) as usize;
             let mut threads = threads.iter().cycle().skip(first).take(threads.len());
-            // Not the first thread: it alone is still there if the program becomes
-            // another from now on, whose end the signal would be.
+            // Never the first thread: if the program executes another one at this moment, only that
+            // thread is left, and the signal would end the new program.
             if let Some(thread) = threads.find(|t| t.0 != process.0 && bell::runs(process, t.0)) {
                 bell::ring(process, thread.0);
             }
         }
     }
 
-    /// What was done. `function` names code that was copied.
+    /// What was repaired. `function` gives the name of code that was copied.
     fn finish(&mut self, function: &mut dyn FnMut(CodeAddress) -> Option<String>) -> Repair {
         let ready = self.file.control().ready.load(Acquire);
         let preloaded = matches!(self.entry, Entry::Preloaded(_));

@@ -1,6 +1,7 @@
-//! What had been used of lines by some moment, and what has been since: who contends now
-//! is who has used a line more (Plastic's verification, section 4.5), and what is to be
-//! moved again must take apart what contends now. Called by the chooser and as repairs live.
+//! What threads had used of lines at one moment, so that later use can be told apart: threads that
+//! have used a line since contend for it now (Plastic's verification, section 4.5). Bytes that are
+//! moved again must be grouped by what contends now. Called by `choose`, and by `lib.rs` for repairs
+//! under way.
 
 use super::choose::on_pages;
 use super::pattern::used;
@@ -13,24 +14,25 @@ use sunder_plan::remap::{Count, Group, Use, apart_by, groups};
 use sunder_sharing::Verdict;
 use sunder_wire::remap::GROUPS;
 
-/// With fewer accesses since it is not known what contends.
+/// With fewer accesses since the mark than this, it is not known which bytes contend.
 const KNOWN: u64 = 8;
-/// So long more are waited for; then what contends is taken for what it was.
+/// How long more accesses are waited for; then the old pattern is taken to hold still.
 const PATIENCE: Duration = Duration::from_millis(80);
-/// What takes less than this share of it apart than could be has become another pattern.
+/// The least share, of what could be taken apart now, that the old groups must take apart to be
+/// used again.
 const STILL: f64 = 0.5;
 
-/// See the file's head.
+/// See the head of this file.
 pub struct Mark {
     made: Time,
-    /// How much each thread had used each line.
+    /// How long each thread had used each line, in ns.
     touched: BTreeMap<(u64, u32), f64>,
-    /// What was seen of bytes, by their address, their number, and the thread.
+    /// Accesses that were seen, by address, size and thread.
     seen: BTreeMap<(u64, u64, u32), Count>,
 }
 
 impl Mark {
-    /// Of these lines, as they are now.
+    /// A mark of these lines at present.
     pub fn of<'a>(lines: impl Iterator<Item = &'a Verdict>) -> Self {
         let mut mark = Self {
             made: monotonic_now(),
@@ -50,7 +52,7 @@ impl Mark {
         mark
     }
 
-    /// Before anybody used anything.
+    /// A mark from before all accesses.
     pub const fn nothing() -> Self {
         Self {
             made: Time(0),
@@ -59,13 +61,13 @@ impl Mark {
         }
     }
 
-    /// Of some pages of `process`.
+    /// A mark of the lines on some pages of `process`.
     pub fn of_pages(process: &mut Process, page: u64, len: u64) -> Self {
         let verdicts = process.judge.verdicts();
         Self::of(on_pages(&verdicts, page, len))
     }
 
-    /// Whether two threads have used the line since.
+    /// Whether two threads have used the line since the mark.
     pub fn is_contended(&self, line: &Verdict) -> bool {
         let more = line.threads.iter().filter(|t| {
             let before = self.touched.get(&(line.line.0, t.thread.0));
@@ -74,9 +76,8 @@ impl Mark {
         more.count() >= 2
     }
 
-    /// Whether these groups, of pages that begin at `page`, take apart what threads have
-    /// done to each other on the line since, as far as that is known: they may use other
-    /// bytes by now.
+    /// Whether `moved`, groups of the pages from `page` on, take apart the accesses to the line
+    /// since the mark, as far as those are known: threads may use other bytes by now.
     pub fn comes_apart(&self, line: &Verdict, page: u64, moved: &[Group]) -> bool {
         let since = self.since(uses(line, page), page);
         if since.iter().map(Use::accesses).sum::<u64>() < KNOWN {
@@ -86,7 +87,7 @@ impl Mark {
         best.is_none_or(|best| apart_by(&since, moved) >= STILL * best.apart)
     }
 
-    /// What of `uses`, of pages that begin at `page`, has come since.
+    /// The part of `uses`, of pages from `page` on, that was seen since the mark.
     fn since(&self, mut uses: Vec<Use>, page: u64) -> Vec<Use> {
         for one in &mut uses {
             let (at, size) = (page + one.offset, one.size);
@@ -101,7 +102,7 @@ impl Mark {
     }
 }
 
-/// What was seen of a line's bytes, by their distance from `page`.
+/// The accesses to a line's bytes, at offsets from `page`.
 fn uses(line: &Verdict, page: u64) -> Vec<Use> {
     let words = line.words.iter();
     words
@@ -127,7 +128,7 @@ mod tests {
         one
     }
 
-    /// Threads that used two words use two others by now.
+    /// Threads that used two words now use two other words.
     #[test]
     fn what_was_seen_before_does_not_count() {
         const PAGE: u64 = 0x5000_0000;

@@ -1,4 +1,5 @@
-//! What is reported of one repair, from its life and what the program left in its area.
+//! Reports one repair, from its history and from what the library left in its area. Called by
+//! `lib.rs` at the end. Must not change anything.
 
 use super::attempt::{Attempt, Stay};
 use super::serve::Server;
@@ -8,11 +9,11 @@ use sunder_findings::{Move, Moved, Progress, RolledBack, ThreadProgress, Unrepai
 use sunder_plan::progress::WORTH_KEEPING;
 use sunder_wire::remap::{self, Area, BY_INSTRUCTION, BY_TOOL, FREE, REFUSED, ROLLING_BACK};
 
-/// What became of an attempt; `area` is its area, none in a dry run. Times count from
-/// `started`. `function` names code that was copied.
+/// The report of an attempt. `area` is its area, `None` in a dry run. Times count from `started`.
+/// `function` gives the name of code that was copied.
 ///
 /// # Errors
-/// If it was never moved, why.
+/// Says why the bytes were never moved.
 pub fn outcome(
     attempt: &Attempt,
     area: Option<(usize, &Area)>,
@@ -66,7 +67,7 @@ pub fn outcome(
         moved.took_microseconds = first.took_microseconds;
         moved.rolled_back = last.rolled_back.clone();
     }
-    // It goes back as the program ends, which is no reason to tell.
+    // The program ended while the bytes were being put back, so that no time is known.
     if state == ROLLING_BACK && moved.rolled_back.is_none() {
         moved.rolled_back = Some(RolledBack {
             reason: remap::reason(area.reason.load(Relaxed)).to_owned(),
@@ -83,7 +84,7 @@ pub fn outcome(
     Ok(moved)
 }
 
-/// Why it was never moved.
+/// Why the bytes were never moved.
 fn never(area: &Area, state: u32) -> String {
     match state {
         FREE => "the program ended, or none of its threads ran, before it could be moved".into(),
@@ -117,7 +118,7 @@ fn shown(stay: &Stay, refusal: Option<&str>, seconds: &dyn Fn(u64) -> f64) -> Mo
     }
 }
 
-/// The progress of the last stay in which it was measured.
+/// The progress in the last stay in which it was measured.
 fn best(stays: &[Stay]) -> Option<Progress> {
     let stay = stays.iter().rev().find(|s| !s.gains.is_empty())?;
     let threads = stay.gains.iter().map(|(thread, gain)| ThreadProgress {

@@ -1,6 +1,6 @@
-//! What threads do with contended lines and with what lies around them, and how it is
-//! taken apart. Called by the chooser at each look; decides nothing of whether, and moves
-//! nothing.
+//! How threads use contended lines and the memory around them, and into which groups the bytes are
+//! taken apart. Called by `choose` at each look. It must not decide whether something is moved, or
+//! move it.
 
 use super::choose::{can_be_moved, can_come_apart};
 use super::layout::have_room;
@@ -13,35 +13,35 @@ use sunder_plan::remap::{Count, Extent, Group, Grouping, Unmoved, Use, groups, w
 use sunder_sharing::{Sharing, ThreadUse, Verdict, WordUse};
 use sunder_wire::remap::{GROUPS, MOST_MOVED};
 
-/// What was seen less often may as well be of other threads.
+/// A word that was seen less often than this may just as well be used by other threads.
 const SEEN: u64 = 4;
-/// The same of what is used so many times less often than the line's busiest word.
+/// The same for a word that is used this many times less often than the busiest word of its line.
 const SELDOM: u64 = 32;
-/// Who has not run for so long is in nobody's way beside contended lines.
+/// Beside contended lines, a thread that has not run for this long is left out: it cannot contend.
 const RUNS: Duration = Duration::from_millis(30);
-/// The same of who contended, which is more than chance.
+/// The same for threads that contended for the line, whose use of it is more than chance.
 const GONE: Duration = Duration::from_millis(500);
 
-/// An object: its bytes, and those of an element.
+/// An object: its bytes, and the size of an element.
 type Object = (Span, Option<u64>);
 
-/// Objects on lines that were looked at, since naming takes time.
+/// The objects on lines that were looked at before, since naming takes time.
 #[derive(Default)]
 pub struct Objects(HashMap<u64, Vec<Object>>);
 
-/// Pages, and what goes to lines of its own.
+/// Pages, and the groups that go to lines of their own.
 #[derive(Clone, Debug)]
 pub struct Apart {
-    /// The first page.
+    /// Address of the first page.
     pub page: u64,
-    /// Bytes of all.
+    /// Length of the pages in bytes.
     pub len: u64,
-    /// See there.
+    /// The groups, and how much they take apart.
     pub grouping: Grouping,
 }
 
 impl Objects {
-    /// Those on these lines, or the lines themselves where they are not known.
+    /// The objects on these lines; a line itself where its object is not known.
     fn on<'a>(
         &mut self,
         process: &mut Process,
@@ -74,12 +74,12 @@ fn objects_on(process: &mut Process, line: &Verdict) -> Vec<Object> {
     }
 }
 
-/// How the lines of `settled` on these pages are taken apart by `uses` of them, if that is
-/// known, and by what was seen. Pages on which their objects go on are taken along if the
-/// same threads use them there, and they are not among those that are `taken`.
+/// How the lines of `settled` on these pages are taken apart: by `uses` if given, else by the
+/// accesses that were seen. If the objects on them go on on neighbouring pages, and the same
+/// threads use them there, these pages are included, unless they are among the `taken` ones.
 ///
 /// # Errors
-/// If moving would not help, or there are too many pieces.
+/// If moving would not help, or there would be too many groups.
 pub fn take_apart(
     process: &mut Process,
     objects: &mut Objects,
@@ -125,8 +125,8 @@ fn on(line: &Verdict, page: u64, len: u64) -> bool {
     line.line.0.wrapping_sub(page) < len
 }
 
-/// What was seen of the lines on these pages that can come apart. Bytes of others stay
-/// together, and threads that do not run any more have none.
+/// The accesses that were seen to the lines on these pages that can come apart, without those of
+/// threads that do not run any more. Bytes of other lines stay together.
 pub fn seen(process: &Process, settled: &[&Verdict], page: u64, len: u64) -> Vec<Use> {
     let since = latest(process, GONE);
     let times = process.judge.thread_time();
@@ -137,7 +137,7 @@ pub fn seen(process: &Process, settled: &[&Verdict], page: u64, len: u64) -> Vec
     apart.flat_map(|v| uses(v, page, &gone)).collect()
 }
 
-/// So long before the last thing that was seen.
+/// The time that lies `before` the last event.
 fn latest(process: &Process, before: Duration) -> Time {
     let last = process.judge.span_of_time().map_or(Time(0), |time| time.1);
     last.before(before)
@@ -151,7 +151,7 @@ const fn extent(&(span, element): &Object, page: u64) -> Extent {
     }
 }
 
-/// What running threads were seen to use of these objects, on whatever line.
+/// The accesses of running threads to these objects, on any line.
 fn beside(process: &Process, objects: &[Object]) -> Vec<(Address, WordUse)> {
     let since = latest(process, RUNS);
     let spans = objects.iter().map(|o| o.0);
@@ -163,7 +163,7 @@ fn beside(process: &Process, objects: &[Object]) -> Vec<(Address, WordUse)> {
     all
 }
 
-/// The pages, and those beside them on which threads of groups use the same objects.
+/// The pages, with neighbouring pages on which the threads of the groups use the same objects.
 fn around(
     groups: &[Group],
     objects: &[Object],
@@ -189,8 +189,8 @@ fn around(
     }
 }
 
-/// What is known of the words of a line, at offsets from `page`. Where several threads
-/// share some of the bytes, a word that was hardly ever seen says nothing of whose it is.
+/// The accesses to the words of a line, at offsets from `page`. If threads share some bytes of the
+/// line truly, rarely used words are left out: a few accesses do not tell whose a word is.
 fn uses(verdict: &Verdict, page: u64, gone: &BTreeSet<u32>) -> Vec<Use> {
     let mut uses: BTreeMap<u64, Use> = BTreeMap::new();
     for word in &verdict.words {
@@ -211,7 +211,7 @@ fn uses(verdict: &Verdict, page: u64, gone: &BTreeSet<u32>) -> Vec<Use> {
     uses.into_values().filter(seen).collect()
 }
 
-/// A word's use, at this offset.
+/// The accesses to a word, at `offset`.
 pub fn used(word: &WordUse, offset: u64) -> Use {
     let mut used = Use {
         offset,

@@ -1,22 +1,23 @@
-//! Where new memory of ours goes in the program's address space. Pure.
+//! Chooses addresses for our memory in the program's address space. Called by `lib.rs` and
+//! `attach::layout`. Pure computation.
 
 use sunder_access::Mappings;
 
-/// Space left on each side, for what the program maps later.
+/// Space that is left free on each side, for later mappings of the program.
 const MARGIN: u64 = 1 << 20;
-/// The first thread's stack grows downwards.
+/// Space below the first thread's stack, which grows downwards.
 const FOR_THE_STACK: u64 = 1 << 30;
-/// The heap grows upwards.
+/// Space above the heap, which grows upwards.
 const FOR_THE_HEAP: u64 = 1 << 30;
-/// Displacements and branches reach 2 GiB; the rest is for their own distance.
+/// Displacements and branches reach 2 GiB; what is left out allows for the sizes of both parts.
 const REACH: u64 = (1 << 31) - (1 << 26);
-/// Nothing is mapped below (`vm.mmap_min_addr` is 64 KiB at most).
+/// Nothing is mapped below this (`vm.mmap_min_addr` is 64 KiB at most).
 const LOWEST: u64 = 1 << 16;
-/// User space ends here.
+/// End of user space, less a margin.
 const HIGHEST: u64 = (1 << 47) - (1 << 21);
 
-/// Free addresses for `bytes`, near to `near`; those in `taken` are not free
-/// although they are not mapped yet.
+/// A free address for `bytes`, as close to `near` as possible. Ranges in `taken` are not free
+/// although nothing is mapped there yet.
 pub fn near(mappings: &Mappings, taken: &[(u64, u64)], near: u64, bytes: u64) -> Option<u64> {
     let mut used: Vec<(u64, u64, bool)> = mappings
         .iter()
@@ -61,7 +62,7 @@ pub mod tests {
     use super::*;
     use sunder_access::{Address, Mapping, Span};
 
-    /// Plain memory, for tests that need a program's mappings.
+    /// A mapping of plain memory, for tests.
     pub fn writable(start: u64, end: u64, path: &str) -> Mapping {
         Mapping {
             span: Span::new(Address(start), end - start),
@@ -93,7 +94,7 @@ pub mod tests {
         assert_eq!(at, text - MARGIN - 0x4_0000);
     }
 
-    /// As most kernels have it: their own library lies just above the first stack.
+    /// As on most kernels: the vDSO lies just above the first thread's stack.
     #[test]
     fn stacks_keep_their_room() {
         let (stack, library) = (0x7ffd_0000_0000, 0x7ffd_0030_0000);
@@ -108,7 +109,7 @@ pub mod tests {
             (stack - 0x2_0000, stack, "[stack]"),
             (stack, HIGHEST, "[vdso]"),
         ]);
-        let at = near(&top, &[], library, 0x1000).expect("and far below");
+        let at = near(&top, &[], library, 0x1000).expect("there is room far below");
         assert!(at + FOR_THE_STACK < stack, "{at:#x}");
     }
 
@@ -116,8 +117,8 @@ pub mod tests {
     fn what_was_given_out_is_not_given_again() {
         let text = 0x5555_5555_0000;
         let all = mapped(&[(text, text + 0x5000, "/p")]);
-        let first = near(&all, &[], text, 0x1000).expect("room");
-        let second = near(&all, &[(first, first + 0x1000)], text, 0x1000).expect("room");
+        let first = near(&all, &[], text, 0x1000).expect("there is room");
+        let second = near(&all, &[(first, first + 0x1000)], text, 0x1000).expect("there is room");
         assert!(second + 0x1000 + MARGIN <= first || second >= first + 0x1000 + MARGIN);
     }
 

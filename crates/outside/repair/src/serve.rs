@@ -1,5 +1,6 @@
-//! Answers threads of the program that could not reach moved bytes: makes copies of
-//! their code. A thread of ours does nothing else, since theirs wait.
+//! Answers threads of the program that have faulted on moved bytes: makes copies of their code that
+//! find the bytes. Runs on a thread of its own, which does nothing else, since the program's
+//! threads wait for the answer. Started by `lib.rs`.
 
 use super::code::TargetCode;
 use super::control::ControlFile;
@@ -16,40 +17,40 @@ use sunder_rewrite::{
 };
 use sunder_wire::remap::{CACHE, CONDITIONS, Control, ENTRIES, RESUMES, STACK, bucket};
 
-/// What is remembered of one thread's faults.
+/// Most faults that are remembered of one thread.
 const MOST_SEEN: usize = 256;
-/// Copies of one area.
+/// Most copies for one area.
 const MOST_BLOCKS: u32 = 1024;
 
-/// What is known of a range of pages that has moved.
+/// A range of pages whose bytes have moved.
 struct MovedArea {
     moved: MovedPage,
-    /// Where its code lies.
+    /// Address of its copies of code in the program.
     at: u64,
-    /// Bytes of code so far.
+    /// Bytes of copies so far.
     used: u64,
     blocks: u32,
     seen: HashMap<u32, Vec<Seen>>,
-    /// What has a line of its own, and the threads that it is for.
+    /// The groups that have lines of their own, with their threads.
     groups: Vec<Group>,
-    /// How often a thread has asked about an instruction.
+    /// How many times each thread has asked about an instruction.
     met: HashMap<(u32, u64), u32>,
     code: BTreeMap<u64, RewrittenCode>,
     refusal: Option<String>,
 }
 
-/// So often a thread that only uses what lies beside the groups, as one that prints when
-/// the others are done, gets a copy of one instruction: most come a few times, and to look
-/// for a loop in the functions around it takes as long as so many answers, or longer.
+/// How many copies of single instructions a thread gets that only uses bytes beside the groups, as
+/// a thread that prints results at the end. Most such instructions run a few times; looking for a
+/// loop in the functions around one takes as long as this many answers, or longer.
 const PASSING: u32 = 16;
 
-/// Functions that a loop calls, and that these call, and that are copied with it.
+/// Most functions that are copied with a loop because it calls them, directly or through others.
 const MOST_CALLED: usize = 40;
-/// Pointers to functions that come from the code that other pointers lead to.
+/// Rounds of following pointers to functions: code that one pointer leads to may hold another.
 const MOST_POINTERS: usize = 3;
-/// Functions around the one of an instruction in which its loop may be.
+/// Most callers of an instruction's function in which its loop is looked for.
 const MOST_CALLERS: usize = 3;
-/// Bytes of such a function.
+/// Most bytes of a called function that is copied.
 const LONGEST_CALLED: usize = 2048;
 
 struct State {
@@ -63,17 +64,17 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// See the module's head. Ends with this value.
+/// The answering thread, which ends when this is dropped; see the head of this file.
 pub struct Server {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Begins to answer threads of `process`.
+    /// Starts answering threads of `process`.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread can't be started.
     pub fn start(file: Arc<ControlFile>, process: ProcessId) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             file,
@@ -93,8 +94,8 @@ impl Server {
         })
     }
 
-    /// These pages are about to move, as area `number`; their code will lie at `at`. The
-    /// `groups` go to lines of their own.
+    /// Announces that these pages are about to move, as area `number`. Copies of code will lie at
+    /// `at`; the `groups` go to lines of their own.
     pub fn moves(&self, number: usize, moved: MovedPage, groups: Vec<Group>, at: u64) {
         let area = MovedArea {
             moved,
@@ -110,12 +111,13 @@ impl Server {
         self.shared.lock().areas.insert(number, area);
     }
 
-    /// Something is about to be moved in a program that has mapped this.
+    /// Announces that a move begins in a program with these mappings.
     pub fn renew(&self, mappings: &Mappings) {
         self.shared.lock().code.renew(mappings);
     }
 
-    /// What was made for area `number`, by function, and why something could not be.
+    /// The copies that were made for area `number`, by function, and the reason if one could not be
+    /// made.
     pub fn told(&self, number: usize) -> (Vec<(u64, RewrittenCode)>, Option<String>) {
         let state = self.shared.lock();
         state.areas.get(&number).map_or_else(Default::default, |a| {
@@ -130,7 +132,7 @@ impl Drop for Server {
         self.shared.stop.store(true, Ordering::Release);
         wake(&self.shared.file.control().bell);
         if let Some(thread) = self.thread.take() {
-            // A panic there was told when it came.
+            // A panic of that thread was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -149,7 +151,7 @@ impl Shared {
             for request in &control.requests {
                 if let Some(asked) = request.question() {
                     let answer = self.answer(request, asked).unwrap_or(0);
-                    // It may have given up.
+                    // The thread may have given up.
                     let _ = request.answer(asked, answer);
                     wake(&request.state);
                     answered = true;
@@ -161,7 +163,7 @@ impl Shared {
         }
     }
 
-    /// Where the thread goes on; none if it can't.
+    /// The address at which the thread goes on; `None` if it can't.
     fn answer(&self, request: &sunder_wire::remap::Request, asked: u32) -> Option<u64> {
         let number = request.area.load(Ordering::Relaxed) as usize;
         let thread = request.thread.load(Ordering::Relaxed);
@@ -176,8 +178,9 @@ impl Shared {
         let mut state = self.lock();
         let State { code, areas } = &mut *state;
         let area = areas.get_mut(&number)?;
-        // Many instructions run once, as the C library's that print a result: to look for
-        // the loops around each would keep its thread waiting for longer than they take.
+        // Many instructions run once, as those of the C library that print a result. Looking for
+        // the loops around each would keep the thread waiting for longer than copying the single
+        // instructions does.
         let few = area.asks(thread, registers.ip.0) <= area.patience(thread, address);
         let alone = few.then(|| area.block(code, thread, registers, true));
         if let Some(Ok(block)) = alone {
@@ -192,7 +195,7 @@ impl Shared {
         }
     }
 
-    /// Puts a block into the program; where the thread that asked enters it.
+    /// Writes a copy into the program; gives the address at which the asking thread enters it.
     fn publish(
         &self,
         number: usize,
@@ -221,7 +224,7 @@ impl Shared {
         shared.resume_count.store(count, Ordering::Release);
         area.used = (offset + block.bytes.len() as u64).next_multiple_of(64);
         area.blocks += 1;
-        // What a thread comes by once has no other way in: it is no loop yet.
+        // A copy of a single instruction gets no entry from other code: it is no loop.
         let entries = block.entries.iter().filter(|_| !once);
         for entry in entries {
             let target = area.at + offset + u64::from(entry.offset);
@@ -232,14 +235,14 @@ impl Shared {
 }
 
 impl MovedArea {
-    /// How often the thread has asked about this instruction, with this time.
+    /// Counts the thread's requests about this instruction, this one included.
     fn asks(&mut self, thread: u32, ip: u64) -> u32 {
         let count = self.met.entry((thread, ip)).or_default();
         *count += 1;
         *count
     }
 
-    /// How often a thread gets copies of single instructions before loops are looked for.
+    /// How many copies of single instructions a thread gets before loops are looked for.
     fn patience(&self, thread: u32, address: u64) -> u32 {
         let page = self.moved.page.start.0;
         let on = |g: &Group| address.wrapping_sub(page).wrapping_sub(g.offset) < g.size;
@@ -311,8 +314,8 @@ impl MovedArea {
             specialise(&request)
         };
         let block = made.map_err(|refusal| refusal.to_string())?;
-        // A copy of one instruction says nothing of the loop: who comes back is there for the
-        // first time, and has not come later than its neighbours.
+        // A copy of one instruction says nothing about the loop. If the thread comes back, that
+        // counts as its first fault there.
         if !alone && seen.len() < MOST_SEEN && !seen.contains(&block.seen) {
             seen.push(block.seen);
         }
@@ -331,8 +334,8 @@ impl MovedArea {
     }
 }
 
-/// The functions that a thread is in, beyond `own` at `registers`, by the return
-/// addresses on its stack: where each begins, its bytes, and where it goes on.
+/// The callers of `own` on a thread's stack, found by return addresses: start of each function, its
+/// bytes, and the return address in it.
 fn callers(code: &mut TargetCode, own: Code<'_>, registers: Registers) -> Vec<(u64, Vec<u8>, u64)> {
     let mut found: Vec<(u64, Vec<u8>, u64)> = Vec::new();
     let mut rsp = registers.general[4];
@@ -361,7 +364,7 @@ fn callers(code: &mut TargetCode, own: Code<'_>, registers: Registers) -> Vec<(u
     found
 }
 
-/// Functions with where they begin.
+/// Functions: start address and bytes.
 type Functions = Vec<(u64, Vec<u8>)>;
 
 fn codes(functions: &Functions) -> Vec<Code<'_>> {
@@ -372,8 +375,8 @@ fn codes(functions: &Functions) -> Vec<Code<'_>> {
     codes.collect()
 }
 
-/// The functions that those of a request call within its outermost loop, and those that
-/// they call, if they are short.
+/// The short functions that are called within the outermost loop of a request's functions, and
+/// those that they call.
 fn called(code: &mut TargetCode, request: &Request<'_>) -> Functions {
     let read = |at: Address, width| code.number(at.0, width);
     let frames = std::iter::once(&request.frame).chain(request.callers);
@@ -389,7 +392,7 @@ fn called(code: &mut TargetCode, request: &Request<'_>) -> Functions {
         }
     }
     let mut found = Functions::new();
-    // Where a pointer leads to may only be known from the code around another one.
+    // The target of a pointer may be known only from the code around another pointer's target.
     for _ in 0..MOST_POINTERS {
         let before = found.len();
         add_called(code, &mut found, std::mem::take(&mut open), request.moved);
@@ -407,7 +410,7 @@ fn called(code: &mut TargetCode, request: &Request<'_>) -> Functions {
     found
 }
 
-/// Adds those at `open`, and what they call.
+/// Adds the functions at `open`, and those that they call.
 fn add_called(
     code: &mut TargetCode,
     found: &mut Functions,
@@ -442,8 +445,8 @@ fn add_called(
     }
 }
 
-/// Makes an entry known to the program; without room it is left out, and asked for
-/// again.
+/// Tells the program about an entry into a copy. If there is no room it is left out, and the next
+/// thread asks again.
 fn publish_entry(
     control: &Control,
     area: usize,
@@ -480,13 +483,13 @@ fn publish_entry(
     head.store(place + 1, Ordering::Release);
 }
 
-/// Waits until the word is no longer `value`, or a moment.
+/// Waits until the word is no longer `value`, 50 ms at most.
 fn wait(word: &AtomicU32, value: u32) {
     let time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 50_000_000,
     };
-    // SAFETY: a futex on a word that lives; the time is on our stack.
+    // SAFETY: the word lives during the call, and `time` is on our stack.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -499,7 +502,7 @@ fn wait(word: &AtomicU32, value: u32) {
 }
 
 fn wake(word: &AtomicU32) {
-    // SAFETY: a futex on a word that lives.
+    // SAFETY: the word lives during the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
@@ -510,8 +513,8 @@ mod tests {
     use super::*;
     use sunder_access::Span;
 
-    /// A new thread that uses what was moved is no visitor, nor is one whose own bytes are
-    /// away.
+    /// A thread whose own bytes have moved is no passer-by, nor is a new thread that uses moved
+    /// bytes.
     #[test]
     fn only_who_uses_what_stays_gets_single_instructions_for_long() {
         let page = 0x1000_0000;

@@ -1,15 +1,18 @@
-//! Whether a program is one in which bytes may be moved at all, by what the kernel
-//! says of it.
+//! Whether bytes of a program may be moved at all, by what the kernel reports of the process and
+//! its memory. Called by `lib.rs` and `attach::inject`. Only reads.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_access::{Address, Mappings, ProcessId};
 use sunder_observe::proc::{self, Fields, Flagged, Folder};
 use sunder_wire::remap::Area;
 
-/// Nothing else watches or confines the program, its stacks are plain, and these bytes are
-/// not locked into memory, nor of those that forked children find empty: our own library in
-/// the program keeps what it needs with all signals blocked in such memory, where a fault
-/// ends the program.
+/// Whether these bytes may be moved: nothing else traces the program, it has no shadow stacks, no
+/// thread blocks the signal of faults, and the bytes are neither locked into memory nor of a
+/// mapping that forked children find empty. Our library keeps its own data in such a mapping and
+/// uses them with all signals blocked, where a fault ends the program.
+///
+/// # Errors
+/// Says what prevents it.
 pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     let living = proc::living_number(process);
     let status = Fields::read(Folder::Process(living))
@@ -37,8 +40,8 @@ pub fn is_sound(process: ProcessId, page: u64, len: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether all code of which an area has copies is what was there `then`: in the place of what
-/// was unloaded something else may lie by now, or the same from another file.
+/// Whether all code of which an area has copies is the same as `then`. After a module was unloaded,
+/// other code may lie there, or the same code from another file.
 pub fn has_its_code(area: &Area, then: &Mappings, now: &Mappings) -> bool {
     let count = area.resume_count.load(Acquire) as usize;
     let copied = area.resumes.iter().take(count);
@@ -50,8 +53,8 @@ pub fn has_its_code(area: &Area, then: &Mappings, now: &Mappings) -> bool {
         })
 }
 
-/// What `/proc/PID/smaps` says against moving these bytes: all of it must lie in mappings
-/// of which it says nothing. Reads no farther than them.
+/// What `/proc/PID/smaps` says against moving the bytes from `from` to `to`: all of them must lie
+/// in mappings without such a flag. Reads no further than these mappings.
 fn peculiar(told: impl Iterator<Item = Flagged>, from: u64, to: u64) -> Option<String> {
     let mut plain = 0;
     for one in told {
@@ -128,7 +131,7 @@ Size:                  4 kB
 
     #[test]
     fn copies_of_code_that_has_gone_are_not_used_again() {
-        // SAFETY: any bytes are atomic words, so zeroes are.
+        // SAFETY: `Control` consists of atomic integers, for which zeroes are valid.
         let control: Box<Control> = unsafe { Box::new_zeroed().assume_init() };
         let area = &control.areas[0];
         let of = |start: u64, inode: u64| Mapping {
@@ -158,7 +161,7 @@ Size:                  4 kB
         for other in others {
             assert!(!is(&all(other.clone())), "{other:?}");
         }
-        // It came after that was looked at.
+        // The library was loaded after `then`.
         assert!(!has_its_code(area, &all(None), &then));
     }
 }

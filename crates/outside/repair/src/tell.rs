@@ -1,12 +1,13 @@
-//! What is said of a repair: the names that the findings have, and lines for people.
+//! Texts about repairs: names from the findings, and lines for people. Called by `lib.rs` and
+//! `attach`.
 
 use sunder_access::{Address, CodeAddress, LINE, Mappings, Span};
 use sunder_findings::{Finding, Findings, Moved, Repair, Unrepaired};
 use sunder_live::{LEFT_ALONE, counted};
 use sunder_objects::{NameOptions, Names};
 
-/// Gives what was moved the name and the advice that its finding has: while the program
-/// runs, less is known.
+/// Gives moved objects the names and the advice of their findings, which are known better at the
+/// end than while the program runs.
 pub fn name(repair: &mut Repair, findings: &Findings) {
     let on = |from: u64, to: u64| {
         let on = |f: &&Finding| {
@@ -30,23 +31,22 @@ pub fn name(repair: &mut Repair, findings: &Findings) {
     }
 }
 
-/// Names for the functions whose code was copied, by where they lie in a program with
-/// `mappings`.
+/// Names functions whose code was copied, by their addresses in a program with `mappings`.
 pub fn code_names(mappings: Mappings) -> impl FnMut(CodeAddress) -> Option<String> {
     let mut names = Names::new(NameOptions::default());
     names.set_mappings(mappings);
-    // The last is the one that others are inlined into.
+    // Other functions are inlined into the last one.
     move |at| Some(names.frames(at).last()?.function.clone())
 }
 
-/// The line for whose sake something was left alone.
+/// The line because of which an object was left alone.
 pub fn line_of(left: &Unrepaired) -> Option<Span> {
     let line = left.address?.0 & !(LINE - 1);
     Some(Span::new(Address(line), LINE))
 }
 
-/// What was gained, moved, refused and put back, a line each at most. `others` says that the
-/// program started processes that nobody looked at.
+/// What was gained, moved, refused and put back, as lines. `others` says that the program started
+/// processes that were not observed.
 pub fn tell(repair: &Repair, others: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(why) = &repair.hindrance {
@@ -88,7 +88,7 @@ pub fn tell(repair: &Repair, others: bool) -> Vec<String> {
     lines
 }
 
-/// What was gained in all, where that is more than one line says.
+/// The gain of all objects together, if there are several.
 fn in_all(repair: &Repair) -> Option<String> {
     let gains = repair.moved.iter().filter_map(|m| m.progress.as_ref());
     let gains: Vec<f64> = gains.map(|p| p.gain).collect();
@@ -105,7 +105,7 @@ fn in_all(repair: &Repair) -> Option<String> {
     ))
 }
 
-/// What was gained, and why it went back.
+/// What an object's move gained, and why it was put back.
 fn became(moved: &Moved, dry_run: bool) -> String {
     let mut text = String::new();
     if let Some(progress) = &moved.progress {

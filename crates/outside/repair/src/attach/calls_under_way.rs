@@ -1,17 +1,16 @@
-//! What memory a kernel call that is under way may use: of each call that threads wait in, which
-//! arguments are pointers, and to how many bytes. Called by `check` for threads that are stopped
-//! inside of a call, before pages move.
+//! What memory a kernel call may use while a thread waits in it: which of its arguments are
+//! pointers, and to how many bytes. Called by `check` for threads that are stopped inside a call,
+//! before pages move.
 //!
-//! Only arguments that the table names count as pointers. The registers of others hold what the
-//! code before has left in them, which may be the address of anything. A call that is not in the
-//! table may use any memory.
+//! Only arguments that the table names count as pointers. Other registers hold what earlier code
+//! left in them, which may be any address. A call that is not in the table may use any memory.
 //!
-//! Plain code: the memory of the program comes through a function, nothing is allocated, and no
-//! thread is touched. What is read is copied first, no count is believed, and what can't be read
+//! The program's memory is read through a function, nothing is allocated, and no thread is touched.
+//! What is read is copied before it is checked, no count is trusted, and memory that can't be read
 //! counts as a use of any memory.
 //!
-//! Sources: `include/linux/syscalls.h` of Linux for the arguments, section 2 of the manual for what
-//! they mean; sizes have theirs beside them.
+//! Sources: `include/linux/syscalls.h` of Linux for the arguments, section 2 of the manual for
+//! their meaning. Sources of sizes stand beside them.
 
 use Argument::{Fifth, First, Fourth, Second, Sixth, Third};
 use Extent::{
@@ -23,7 +22,7 @@ use Pointer::{Mask, MaskBehind, Reads, Updates, Writes};
 const TIME: u64 = 16;
 /// `int` and `unsigned int`: states, lengths, priorities, futex words.
 const INT: u64 = 4;
-/// `loff_t`: a place in a file.
+/// `loff_t`: a position in a file.
 const OFFSET: u64 = 8;
 /// `struct pollfd` (asm-generic/poll.h).
 const POLL: u64 = 8;
@@ -41,21 +40,21 @@ const USAGE: u64 = 144;
 const SET: u64 = 8;
 /// The address of a mask and its size, as `pselect6` gets them.
 const SET_AND_SIZE: u64 = 16;
-/// `struct sockaddr_storage` (linux/socket.h): the kernel writes and takes no more.
+/// `struct sockaddr_storage` (linux/socket.h): the kernel reads and writes no more than this.
 const LONGEST_ADDRESS: u64 = 128;
-/// The type before the text of a message of `msgsnd`, a `long`.
+/// The `long` before the text of a message of `msgsnd`.
 const MESSAGE_TYPE: u64 = 8;
-/// A futex of `futex_waitv`: 4 bytes so far, 8 reserved as a size (linux/futex.h).
+/// The word of a futex of `futex_waitv`: 4 bytes at present, up to 8 by its flags (linux/futex.h).
 const WAITED_FOR: u64 = 8;
 /// `PATH_MAX`.
 const LONGEST_PATH: u64 = 4096;
-/// `MAX_RW_COUNT` rounded up: the kernel takes no more bytes at once.
+/// `MAX_RW_COUNT` rounded up: the kernel transfers no more bytes in one call.
 const MOST_BYTES: u64 = 1 << 31;
-/// `UIO_MAXIOV`, for vectors and for messages.
+/// `UIO_MAXIOV`, the most vectors and the most messages of one call.
 const MOST_VECTORS: u64 = 1024;
 /// `FUTEX_WAITV_MAX`.
 const MOST_WAITERS: u64 = 128;
-/// Vectors of all messages of one call that are looked through while the program is stopped.
+/// Most vectors of all messages of one call that are examined while the program is stopped.
 const MOST_LOOKED_AT: u64 = 16 * MOST_VECTORS;
 
 /// An argument of a call, in the kernel's order: `rdi`, `rsi`, `rdx`, `r10`, `r8`, `r9`.
@@ -69,57 +68,59 @@ enum Argument {
     Sixth,
 }
 
-/// How much an argument points to.
+/// How many bytes an argument points to.
 #[derive(Clone, Copy, Debug)]
 enum Extent {
-    /// So many bytes.
+    /// This many bytes.
     Exactly(u64),
-    /// As many bytes as that argument says, a `size_t`.
+    /// As many bytes as the other argument says, a `size_t`.
     Bytes(Argument),
-    /// `struct msgbuf` with as many bytes of text.
+    /// `struct msgbuf` with as many bytes of text as the other argument says.
     MessageText(Argument),
-    /// A socket's address of as many bytes as that argument says, an `int`.
+    /// A socket address of as many bytes as the other argument says, an `int`.
     Address(Argument),
-    /// As many elements as that argument says, an `int`, of so many bytes each.
+    /// As many elements as the other argument says, an `int`, of this many bytes each.
     Elements(Argument, u64),
-    /// As many bits as that argument says, an `int`, in whole words.
+    /// As many bits as the other argument says, an `int`, in whole words.
     Bits(Argument),
-    /// As many `struct iovec`, and what they point to.
+    /// As many `struct iovec` as the other argument says, and their targets.
     Vectors(Argument),
-    /// `struct msghdr`, and what it points to.
+    /// `struct msghdr`, and its targets.
     Message,
-    /// As many `struct mmsghdr`, and what they point to.
+    /// As many `struct mmsghdr` as the other argument says, and their targets.
     Messages(Argument),
-    /// As many `struct futex_waitv`, and what they point to.
+    /// As many `struct futex_waitv` as the other argument says, and their targets.
     Waiters(Argument),
     /// A path, to its zero byte.
     Path,
 }
 
-/// An argument that is a pointer. Bytes that have moved can be neither read nor written where they
-/// were, so that here the direction makes no difference.
+/// An argument that is a pointer. Moved bytes can be neither read nor written at their old place,
+/// so the direction makes no difference here.
 #[derive(Clone, Copy, Debug)]
 enum Pointer {
     /// The kernel reads there.
     Reads(Argument, Extent),
     /// The kernel writes there.
     Writes(Argument, Extent),
-    /// The kernel does both.
+    /// The kernel reads and writes there.
     Updates(Argument, Extent),
-    /// To a signal mask for the time of the call, which hides the one that comes back after it.
+    /// To a signal mask that replaces the thread's own during the call; the thread's own can't be
+    /// seen then.
     Mask(Argument),
-    /// To the address of such a mask, and its size.
+    /// To the address and size of such a mask.
     MaskBehind(Argument),
 }
 
-/// What the arguments of a call are.
+/// How the pointers among a call's arguments are found.
 #[derive(Clone, Copy, Debug)]
 enum Takes {
-    /// These are pointers.
+    /// These arguments are pointers.
     Always(&'static [Pointer]),
-    /// Its second argument says which are; for other values, any memory may be used.
+    /// The second argument says which ones are. For a value that is not known, any memory may be
+    /// used.
     ByOperation(fn(u32) -> Option<&'static [Pointer]>),
-    /// It goes on with one of [`RESTARTED`], whose arguments the registers still hold.
+    /// The call continues one of [`RESTARTED`], whose arguments are still in the registers.
     AsBefore,
 }
 
@@ -129,12 +130,11 @@ const NOTHING: Takes = Always(&[]);
 
 /// Calls that threads wait in.
 ///
-/// These are left out on purpose, so that any memory counts:
-/// - calls that change what is mapped, who shares it, or what becomes of signals, or that make
-///   processes;
-/// - `io_uring_enter`, `io_getevents`, `io_pgetevents`, `vmsplice`: memory that was handed over
-///   earlier is in use beside what their arguments point to;
-/// - `ioctl` and others whose arguments are as many as there are devices.
+/// These are left out on purpose, so that any memory counts as used:
+/// - calls that change mappings, their sharing or the handling of signals, or that make processes;
+/// - `io_uring_enter`, `io_getevents`, `io_pgetevents`, `vmsplice`: the kernel also uses memory
+///   that it was given earlier;
+/// - `ioctl` and others whose arguments differ by device.
 #[rustfmt::skip]
 const CALLS: &[(i64, Takes)] = &[
     // Bytes of files, pipes, sockets, terminals, events, signals and timers.
@@ -218,9 +218,9 @@ const CALLS: &[(i64, Takes)] = &[
     (libc::SYS_close, NOTHING),
 ];
 
-/// Calls with a limit in time that the kernel goes on with by `restart_syscall` after a stop, and
-/// what it uses then: it has kept the limit; see "restart_syscall(2)". All other calls are made
-/// again with their own number.
+/// Calls with a time limit that the kernel continues by `restart_syscall` after a stop, and the
+/// pointers that it uses then. The kernel has kept the limit itself; see "restart_syscall(2)". All
+/// other calls are made again with their own number.
 const RESTARTED: [(i64, &[Pointer]); 4] = [
     (libc::SYS_poll, &[Updates(First, Elements(Second, POLL))]),
     (libc::SYS_futex, &[Reads(First, Exactly(INT))]),
@@ -228,7 +228,7 @@ const RESTARTED: [(i64, &[Pointer]); 4] = [
     (libc::SYS_clock_nanosleep, &[Writes(Fourth, Exactly(TIME))]),
 ];
 
-/// Fourth and fifth argument are pointers in some operations only; see "futex(2)".
+/// The fourth and the fifth argument are pointers in some operations only; see "futex(2)".
 fn futex(operation: u32) -> Option<&'static [Pointer]> {
     const WORD: Pointer = Updates(First, Exactly(INT));
     const LIMIT: Pointer = Reads(Fourth, Exactly(TIME));
@@ -251,7 +251,7 @@ fn futex(operation: u32) -> Option<&'static [Pointer]> {
     }
 }
 
-/// `fcntl` that waits for a lock; its other commands don't wait.
+/// `fcntl` that waits for a lock. Its other commands don't wait.
 fn lock(command: u32) -> Option<&'static [Pointer]> {
     match command as i32 {
         libc::F_SETLKW | libc::F_OFD_SETLKW => Some(&[Reads(Third, Exactly(LOCK))]),
@@ -259,27 +259,27 @@ fn lock(command: u32) -> Option<&'static [Pointer]> {
     }
 }
 
-/// A kernel call of a stopped thread.
+/// The kernel call in which a thread is stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelCall {
     /// Its number.
     pub number: i64,
-    /// What the registers of its arguments hold, those that it does not have included.
+    /// The argument registers, including those that the call does not use.
     pub arguments: [u64; 6],
     /// The address behind its instruction.
     pub after: u64,
 }
 
-/// Copies bytes of the program at an address; whether all of them are there.
+/// Copies bytes of the program from an address; whether all of them could be read.
 pub type Read<'a> = &'a dyn Fn(u64, &mut [u8]) -> bool;
 
 impl KernelCall {
-    /// Whether the call may use one of the `len` bytes from `page` on, changes what is mapped or
-    /// who shares it, or hides the thread's signal mask.
+    /// Whether the call may use one of the `len` bytes from `page` on, changes mappings or their
+    /// sharing, or replaces the thread's signal mask.
     pub fn is_in_the_way(&self, read: Read<'_>, (page, len): (u64, u64)) -> bool {
         let pages = Pages { page, len, read };
         let leads_there = |all: &[Pointer]| all.iter().any(|p| self.meets(p, &pages));
-        // What `int 0x80` makes has other numbers and other registers.
+        // Calls by `int 0x80` have other numbers and other argument registers.
         let Some(loaded) = self.number_in_code(read) else {
             return true;
         };
@@ -299,10 +299,10 @@ impl KernelCall {
         pointers.is_none_or(leads_there)
     }
 
-    /// The number that the instruction before the call loads, or -1 if there is another one.
-    /// `None` if the call was not made by `syscall`.
+    /// The number that the instruction before the call loads into `eax`, or -1 if another
+    /// instruction stands there. `None` if the call was not made by `syscall`.
     fn number_in_code(&self, read: Read<'_>) -> Option<i64> {
-        // `mov eax, number`, without a prefix that makes it another register's, and `syscall`.
+        // `mov eax, number`, without a prefix that selects another register, and `syscall`.
         const LOADS: u8 = 0xb8;
         const PREFIXES: core::ops::RangeInclusive<u8> = 0x40..=0x4f;
         let mut code = [0; 2];
@@ -332,12 +332,12 @@ impl KernelCall {
         }
     }
 
-    /// An argument of type `int`: the kernel does not look at the upper half of its register.
+    /// An argument of type `int`: the kernel ignores the upper half of its register.
     fn int(&self, which: Argument) -> u64 {
         self.argument(which) & 0xffff_ffff
     }
 
-    /// Whether a pointer leads to the pages.
+    /// Whether a pointer leads to one of the pages.
     fn meets(&self, pointer: &Pointer, pages: &Pages<'_>) -> bool {
         let (argument, extent) = match *pointer {
             Reads(argument, extent) | Writes(argument, extent) | Updates(argument, extent) => {
@@ -377,10 +377,10 @@ impl KernelCall {
 
 /// Words of `struct msghdr`.
 const MESSAGE: usize = 7;
-/// Words of `struct mmsghdr`: that, and how much was transferred.
+/// Words of `struct mmsghdr`: a `struct msghdr`, and the number of bytes transferred.
 const SHORT_MESSAGE: usize = 8;
 
-/// The pages that are to move, in the memory that they lie in.
+/// The pages that are to move, and access to the program's memory.
 struct Pages<'a> {
     page: u64,
     len: u64,
@@ -388,15 +388,15 @@ struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// Whether one of these bytes lies on them.
+    /// Whether one of these bytes lies on the pages.
     fn have(&self, start: u64, bytes: u64) -> bool {
         bytes > 0
             && start < self.page.saturating_add(self.len)
             && self.page < start.saturating_add(bytes)
     }
 
-    /// Whether one of `count` elements of an array, of so many words each, is such; or can't be
-    /// read.
+    /// Whether `is_such` holds for one of `count` elements, of `WORDS` words each, of an array at
+    /// `at`; also true if the array can't be read.
     fn any<const WORDS: usize>(
         &self,
         at: u64,
@@ -425,8 +425,8 @@ impl Pages<'_> {
         false
     }
 
-    /// Whether one of so many vectors lies there, or leads there. `left` are those that may still
-    /// be looked at.
+    /// Whether one of `count` vectors lies on the pages or points to them. `left` is the number of
+    /// vectors that may still be examined; if there are more, this is true.
     fn have_vectors(&self, at: u64, count: u64, left: &mut u64) -> bool {
         if count > MOST_VECTORS.min(*left) {
             return true;
@@ -436,7 +436,7 @@ impl Pages<'_> {
         self.have(at, 16 * count) || self.any(at, count, leads_there)
     }
 
-    /// The same of messages of so many words.
+    /// The same for `count` messages of `WORDS` words each.
     fn have_messages<const WORDS: usize>(&self, at: u64, count: u64) -> bool {
         if count > MOST_VECTORS {
             return true;
@@ -446,7 +446,7 @@ impl Pages<'_> {
             let [name, named, vectors, count, control, bytes, ..] = message[..] else {
                 return true;
             };
-            // Beside the length of the name, a word half as long, lies what means nothing.
+            // The length of the name is half a word; the other half means nothing.
             let named = (named & 0xffff_ffff).min(LONGEST_ADDRESS);
             self.have(name, named)
                 || self.have(control, bytes.min(MOST_BYTES))
@@ -455,17 +455,17 @@ impl Pages<'_> {
         self.have(at, 8 * WORDS as u64 * count) || self.any(at, count, leads_there)
     }
 
-    /// The same of futexes that are waited for.
+    /// The same for futexes that are waited for.
     fn have_waiters(&self, at: u64, count: u64) -> bool {
         // `struct futex_waitv`: value, address, flags.
         let leads_there = |[_, word, _]: [u64; 3]| self.have(word, WAITED_FOR);
         count > MOST_WAITERS || self.have(at, 24 * count) || self.any(at, count, leads_there)
     }
 
-    /// Whether a path lies there.
+    /// Whether a path lies on the pages.
     fn have_path(&self, at: u64) -> bool {
         const PART: u64 = 64;
-        // Parts end where pages may end.
+        // Each part ends at or before the end of a page.
         let mut place = at;
         while place - at < LONGEST_PATH {
             let mut part = [0u8; PART as usize];

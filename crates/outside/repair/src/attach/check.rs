@@ -1,25 +1,25 @@
-//! Where stopped threads stand, and whether that is in the way of what is about to be
-//! done: nobody may be in the middle of code that changes or goes away, nor have handed
-//! memory to the kernel that is about to move. Reads the program; changes nothing.
+//! Whether stopped threads prevent a move. No thread may stand in code that is about to change or
+//! to be unmapped, and no thread may have given the kernel an address of bytes that are about to
+//! move. Called by `inject`. Reads the program; must not change it.
 
 use super::calls_under_way::KernelCall;
 use super::plan::Plan;
 use sunder_access::{Address, Mappings, PAGE};
 use sunder_stop::{Memory, Stopped, World, stands, top_of};
 
-/// Bytes of a thread's own variables below its descriptor.
+/// Most bytes of thread-local variables below a thread's descriptor.
 const OWN: u64 = 64 << 10;
 
-/// What is in the way.
+/// What prevents a move.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It will be gone.
+    /// Temporarily.
     Passing(&'static str),
-    /// It will not.
+    /// For good.
     Lasting(&'static str),
 }
 
-/// What keeps these pages from being moved.
+/// What prevents moving these pages at present; `None` if nothing does.
 pub fn obstacle(
     world: &World,
     memory: &Memory,

@@ -1,7 +1,7 @@
-//! The library that goes into a running program, as it lies in memory there: its segments
-//! with all relocations. Its imports are bound to functions of its own, so that nothing
-//! of the program is called or looked up, and no lock of its loader or allocator is taken.
-//! Pure.
+//! The library as it must lie in the memory of a running program: its segments with all relocations
+//! applied. Its imports are bound to functions of its own, so that no code of the program is
+//! called, no symbol looked up, and no lock of its loader or allocator taken. Called by `inject`.
+//! Pure computation.
 
 use anyhow::{Context, Result, bail, ensure};
 use object::elf::{
@@ -13,19 +13,19 @@ use object::{Endianness, SymbolIndex};
 use sunder_access::PAGE;
 use sunder_wire::attach::{ABSENT, MAGIC, PLAIN, TABLE, Table};
 
-/// A library for one address.
+/// A library that is relocated for one address.
 pub struct Image {
     /// All of its pages.
     pub bytes: Vec<u8>,
-    /// Starts, lengths and rights of its parts, in whole pages from its beginning.
+    /// Offset, length and access rights (`PROT_*`) of its segments, in whole pages.
     pub parts: Vec<(u64, u64, i32)>,
-    /// Its functions, at their addresses.
+    /// The addresses of its functions.
     pub table: Table<u64>,
 }
 
 impl Image {
-    /// Runs of its pages that are not empty, and where they begin: what is fresh in a
-    /// program is empty, and takes memory only once it is written to.
+    /// Its runs of pages that are not all zero, with their offsets. Fresh memory in a program is
+    /// zero, and takes up memory only once it is written to.
     pub fn contents(&self) -> impl Iterator<Item = (u64, &[u8])> {
         const BYTES: usize = PAGE as usize;
         let pages: Vec<&[u8]> = self.bytes.chunks(BYTES).collect();
@@ -45,10 +45,10 @@ impl Image {
     }
 }
 
-/// Bytes that the library takes.
+/// Bytes of memory that the library needs.
 ///
 /// # Errors
-/// If it is no library.
+/// If the file is no library.
 pub fn size(file: &[u8]) -> Result<u64> {
     let header = FileHeader64::<Endianness>::parse(file).context("it is no library")?;
     let endian = header.endian().context("it is of another machine")?;
@@ -58,10 +58,10 @@ pub fn size(file: &[u8]) -> Result<u64> {
     Ok(end.context("it has no contents")?.next_multiple_of(PAGE))
 }
 
-/// The library in `file` for the address `base`.
+/// The library in `file`, relocated for the address `base`.
 ///
 /// # Errors
-/// If it is not as we build it.
+/// If the file is not a library as we build it.
 pub fn image(file: &[u8], base: u64) -> Result<Image> {
     let mut bytes = vec![0; usize::try_from(size(file)?)?];
     let header = FileHeader64::<Endianness>::parse(file)?;
@@ -139,7 +139,7 @@ impl<'a> Symbols<'a> {
         Ok(Self { endian, table })
     }
 
-    /// Where the library has this itself.
+    /// Offset of a symbol that the library defines.
     fn own(&self, name: &str) -> Option<u64> {
         let found = self.table.iter().find(|s| {
             !s.is_undefined(self.endian)
@@ -148,8 +148,8 @@ impl<'a> Symbols<'a> {
         found.map(|s| s.st_value(self.endian))
     }
 
-    /// What a relocation's symbol stands for, as an offset from the library's beginning;
-    /// none for what may be missing and is.
+    /// Offset of the function or variable that a relocation's symbol stands for; `None` for a weak
+    /// symbol that nothing defines.
     fn meant(&self, index: usize) -> Result<Option<u64>> {
         let symbol = self.table.symbol(SymbolIndex(index))?;
         if !symbol.is_undefined(self.endian) {
@@ -190,7 +190,7 @@ fn relocate(
                     let meant = symbols.meant(symbol)?;
                     meant.map_or(0, |v| base.wrapping_add(v).wrapping_add_signed(more))
                 }
-                // Only code that is never reached here has variables of its thread's.
+                // Thread-local variables are used only by code that is never reached here.
                 R_X86_64_DTPMOD64 => 0,
                 other => bail!("it has relocations of another kind ({other})"),
             };

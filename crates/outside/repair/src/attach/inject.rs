@@ -1,8 +1,8 @@
-//! Puts the library into a running program, lets it move bytes, and takes everything out
-//! again. All of it happens while all threads are stopped, for some milliseconds, and
-//! whole or not at all. The program's loader and allocator take no part: the library is
-//! written into fresh memory, and hooks are written into the C library's code by the way
-//! that debuggers take. Called by `attach`.
+//! Puts the library into a running program, has it move bytes, and takes everything out again. Each
+//! of these steps is done while all threads are stopped, for some milliseconds, and either wholly
+//! or not at all. The program's loader and allocator take no part: the library is written into
+//! fresh memory, and hooks are written into code through `/proc/<pid>/mem`, as debuggers do. Called
+//! by `entry`, `lib.rs` and `attach`.
 
 use super::check::{Obstacle, obstacle};
 use super::image::{self, Image};
@@ -34,9 +34,9 @@ mod leave;
 
 pub use leave::Left;
 
-/// Another moment is waited for no longer than this.
+/// How long we try to find a moment at which no thread is in the way.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a thread that stands in the wrong place is given.
+/// Pause before the threads are stopped again.
 const PAUSE: Duration = Duration::from_millis(3);
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1);
 const NOP: u8 = 0x90;
@@ -45,43 +45,43 @@ const CONFINED: &str = "it has been confined by seccomp meanwhile, which may end
 
 const AT_WORK: &str = "a thread of it is not back yet from what it did for us";
 
-/// The library in a program.
+/// The library in a program, and what is needed to use it and to take it out.
 pub struct Inside {
     process: ProcessId,
     memory: Memory,
     plan: Plan,
     layout: Layout,
     table: Table<u64>,
-    /// Where the program sees the shared file.
+    /// Address of the control file in the program.
     control: Cell<u64>,
     gate: Gate,
-    /// What signal handlers return to.
+    /// Addresses of code that returns from signal handlers.
     restorers: Vec<u64>,
-    /// Threads that blocked the signal that faults make, and what they blocked.
+    /// Threads that blocked the signal of faults, and the signal masks that they had.
     opened: Vec<(i32, u64)>,
-    /// How seccomp confined each thread when the library came: as us.
+    /// How seccomp confined the threads when the library was put in: in the same way as us.
     confined: Confined,
-    /// While threads are being stopped the program may execute another, which waits for
-    /// those that are ours.
+    /// If the program executes another one while threads are being stopped, the `exec` waits until
+    /// the traced threads are reaped.
     _collector: Collector,
 }
 
-/// What became of an attempt to move.
+/// The outcome of an attempt to move an area, or to put it back.
 pub enum Applied {
-    /// The library says how it went, in the area's state.
+    /// The library was called; the area's state says how it went.
     Done,
-    /// Another moment may be better.
+    /// Not at this moment, for this reason; a later attempt may succeed.
     NotNow(String),
-    /// It can't be moved at all.
+    /// The bytes can't be moved at all, for this reason.
     Never(String),
 }
 
 impl Inside {
-    /// Puts `library` into the process, and the shared file, with hooks by this plan for
-    /// what it has mapped now.
+    /// Puts `library`, the control file, and the hooks of `plan` into the process, which has these
+    /// mappings.
     ///
     /// # Errors
-    /// Says why the program is as it was.
+    /// Says why it could not be done; the program is then as it was.
     pub fn put(
         process: ProcessId,
         library: &[u8],
@@ -115,7 +115,8 @@ impl Inside {
         let begun = Instant::now();
         loop {
             let world = match World::stop(process) {
-                // One that did not stop in time is ours still, and refused for that.
+                // A thread that did not stop in time is still attached to us, and stopping it again
+                // is refused for that reason.
                 Err(StopError::NotNow | StopError::Refused(_)) if begun.elapsed() < PATIENCE => {
                     std::thread::sleep(PAUSE);
                     continue;
@@ -139,14 +140,15 @@ impl Inside {
                 std::thread::sleep(PAUSE);
                 continue;
             }
-            // What was there before may have gone meanwhile.
+            // A module may have been unloaded since the plan was made.
             let now = proc::mappings(process)?;
             ensure!(
                 inside.plan.is_for(&now),
                 "a module of it that makes kernel calls of its own has just gone"
             );
             inside.is_as_planned()?;
-            // First: what is left of us if we are killed must not fault where that is blocked.
+            // This comes first: if we are killed later, the library must not fault in a thread that
+            // blocks the signal.
             inside.open(&world);
             let entered = inside.enter(&world, &image);
             let file = entered.inspect_err(|_| inside.close(&world))?;
@@ -154,8 +156,8 @@ impl Inside {
         }
     }
 
-    /// No thread blocks the signal that faults make any more; hooks keep it so. For a
-    /// program without us it makes no difference: such a fault ends it.
+    /// Unblocks the signal of faults in all threads; hooks keep it unblocked. Without us this
+    /// changes nothing for the program: a real fault with the signal blocked ends it too.
     fn open(&mut self, world: &World) {
         for thread in world.threads() {
             if let Ok(mask) = thread.mask()
@@ -167,20 +169,20 @@ impl Inside {
         }
     }
 
-    /// Threads that still block what they did block that again too.
+    /// Blocks the signal again in threads whose mask is otherwise unchanged.
     fn close(&self, world: &World) {
         for thread in world.threads() {
             let before = self.opened.iter().find(|(t, _)| *t == thread.thread());
             if let Some(&(_, mask)) = before
                 && thread.mask().is_ok_and(|now| now == mask & !FAULTS)
             {
-                // If this fails it has been killed.
+                // If this fails the thread has been killed.
                 let _ = set_mask(thread, mask);
             }
         }
     }
 
-    /// The code that is changed is what the plan was made for.
+    /// Checks that the code to be overwritten is the code that the plan was made for.
     fn is_as_planned(&self) -> Result<()> {
         for (base, patch) in self.plan.patches() {
             let head = patch.head();
@@ -201,8 +203,7 @@ impl Inside {
         stands(world.threads(), &self.memory, &mappings, &self.restorers)
     }
 
-    /// Everything that needs the program's help. What was done is undone if not all can
-    /// be.
+    /// Does everything for which the program must make kernel calls. Undoes it if a part fails.
     fn enter(&self, world: &World, image: &Image) -> Result<ControlFile> {
         let worker = self.lend(world)?;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
@@ -253,7 +254,7 @@ impl Inside {
             self.done(worker.call(libc::SYS_mprotect, arguments)?)
                 .context("the kernel does not let it have code that is no file's")?;
         }
-        /// `MADV_WIPEONFORK`.
+        /// `MADV_WIPEONFORK`: forked children find the page empty.
         const WIPED: u64 = 18;
         let wiped = [layout.alive, PAGE, WIPED, 0, 0, 0];
         self.done(worker.call(libc::SYS_madvise, wiped)?)
@@ -280,7 +281,7 @@ impl Inside {
             .and_then(|()| Ok(asked(self.table.begin)?));
         begun
             .inspect_err(|_| {
-                // Whoever may still be at it finds hooks with what they lead to.
+                // A lost thread that is still in the library must find hooks and what they lead to.
                 if !worker.is_lost() {
                     self.restore();
                 }
@@ -289,8 +290,8 @@ impl Inside {
         Ok(file)
     }
 
-    /// Has the program make the file that we share with it, so that it need not be able
-    /// to open ours.
+    /// Has the program make the control file, so that it needs no permission to open a file of
+    /// ours.
     fn share(&self, worker: &Borrowed<'_>) -> Result<ControlFile> {
         self.memory.write(self.layout.desk, b"sunder-remap\0")?;
         let name = [self.layout.desk, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0];
@@ -313,7 +314,7 @@ impl Inside {
         Ok(file)
     }
 
-    /// The threads' stacks for signal handlers, written to the desk; how many.
+    /// Writes the threads' alternate signal stacks into the desk; gives their number.
     fn stacks(&self, world: &World, worker: &Borrowed<'_>) -> Result<u64> {
         let list = self.layout.desk + PAGE;
         let room = (DESK - PAGE) / 16 - 2;
@@ -343,8 +344,8 @@ impl Inside {
         Ok(count)
     }
 
-    /// A thread that is brought back from its own stack: as long as nothing of ours is there
-    /// to do it from, or not for long any more.
+    /// Borrows a thread with its frame on the thread's own stack: for the time before our memory is
+    /// in the program, and while it is taken out.
     fn lend<'a>(&'a self, world: &'a World) -> Result<Borrowed<'a>> {
         let mappings = proc::mappings(self.process)?;
         let has_room = |t: &&Stopped| {
@@ -357,22 +358,22 @@ impl Inside {
         Ok(Borrowed::new(worker, &self.memory, self.gate)?)
     }
 
-    /// Whether a thread may make kernel calls for us: what confines it is what did when the
-    /// library came.
+    /// Whether a thread may make kernel calls for us: it is confined as the threads were when the
+    /// library was put in.
     fn may_work(&self, thread: &Stopped) -> bool {
         let task = Folder::Thread(self.process, ThreadId(thread.thread().unsigned_abs()));
         confined(task).is_ok_and(|now| now == self.confined)
     }
 
-    /// Whether a thread still does what we have lost sight of: what brings it back lies where
-    /// the next one's would.
+    /// Whether a lost thread still runs on our stack or returns through our frame: the next
+    /// borrowed thread would overwrite both.
     fn is_at_work(&self, world: &World) -> bool {
         let ours = self.layout.start..self.layout.frames;
         let mut threads = world.threads().iter();
         threads.any(|t| ours.contains(&t.registers().rsp))
     }
 
-    /// The threads that may do things for us.
+    /// The threads that may make kernel calls for us.
     fn workers<'a>(&'a self, world: &'a World) -> impl Iterator<Item = &'a Stopped> {
         world.workers().filter(move |t| self.may_work(t))
     }
@@ -381,7 +382,7 @@ impl Inside {
         self.workers(world).next()
     }
 
-    /// A thread that is brought back from our memory in the program.
+    /// Borrows a thread with its frame in our memory in the program.
     fn borrow<'a>(&'a self, thread: &'a Stopped) -> io::Result<Borrowed<'a>> {
         Borrowed::below(thread, &self.memory, self.gate, self.layout.frames)
     }
@@ -398,7 +399,7 @@ impl Inside {
         self.layout.places[number]
     }
 
-    /// Puts jumps to the trampolines into the C library's code.
+    /// Writes jumps to the trampolines into the program's code.
     fn divert(&self) -> Result<()> {
         for (i, (base, patch)) in self.plan.patches().enumerate() {
             let (at, bytes) = self.hook(i, base, patch)?;
@@ -409,7 +410,7 @@ impl Inside {
         Ok(())
     }
 
-    /// What is put into the code for the patch of this number, and where.
+    /// Address and bytes of the hook for the patch of this number.
     fn hook(&self, number: usize, base: u64, patch: &Patch) -> Result<(u64, Vec<u8>)> {
         let (start, end) = overwritten(patch).context("a plan contradicts itself")?;
         let at = base + start as u64;
@@ -419,14 +420,14 @@ impl Inside {
         Ok((at, bytes))
     }
 
-    /// Whether what was put into the code for the patch of this number is there.
+    /// Whether the hook for the patch of this number is in the code.
     fn has_hook(&self, number: usize, base: u64, patch: &Patch) -> bool {
         let hook = self.hook(number, base, patch);
         hook.is_ok_and(|(at, bytes)| self.memory.read(at, bytes.len()).is_ok_and(|b| b == bytes))
     }
 
-    /// Whether all modules that may come and go have their hooks: one that was unloaded may
-    /// have been loaded anew.
+    /// Whether all modules that may be unloaded still have their hooks: one may have been unloaded
+    /// and loaded anew.
     fn has_own_hooks(&self) -> bool {
         let of_its_own = self.plan.own_patches().count();
         let all = self.plan.patches().enumerate();
@@ -434,13 +435,13 @@ impl Inside {
         own.all(|(i, (base, patch))| self.has_hook(i, base, patch))
     }
 
-    /// Puts the libraries' own code back, where hooks are: one may have been unloaded, and
-    /// something else lie in its place.
+    /// Writes the original code back where hooks are: a module may have been unloaded, and
+    /// something else may lie there.
     fn restore(&self) {
         for (i, (base, patch)) in self.plan.patches().enumerate() {
             if self.has_hook(i, base, patch) {
                 let (at, bytes) = original(base, patch);
-                // The program may be gone.
+                // This fails if the program has ended, and then it does not matter.
                 let _ = self.memory.write(at, &bytes);
             }
         }
@@ -465,7 +466,7 @@ impl Inside {
     }
 
     fn unmap(&self, worker: &Borrowed<'_>, at: u64, bytes: u64) {
-        // It is there, or the program is gone.
+        // The range is mapped, or the program has ended.
         let _ = worker.call(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]);
     }
 
@@ -473,25 +474,24 @@ impl Inside {
         u64::try_from(result).map_err(|_| anyhow!(io::Error::from_raw_os_error(-result as i32)))
     }
 
-    /// Where code lies that is no file's: starts and ends.
+    /// Start and end addresses of our code in the program.
     pub fn code(&self) -> impl Iterator<Item = (u64, u64)> {
         self.layout.parts()
     }
 
-    /// Our memory in the program, but for the areas.
+    /// Address ranges of our memory in the program, except the areas.
     pub fn ours(&self) -> impl Iterator<Item = (u64, u64)> {
         let control = self.control.get();
         self.code().chain([(control, control + TOTAL as u64)])
     }
 
-    /// Whether the program is still the one that it was put into.
+    /// Whether the process still executes the program that the library was put into.
     pub fn is_there(&self) -> bool {
         super::super::bell::listens(self.process)
     }
 
-    /// Has the library move the area, if nothing is in the way. Code that has come since
-    /// `calls` looked at it last is looked at before; copies of code are of what was mapped
-    /// `then`.
+    /// Has the library move the bytes of an area, if nothing prevents it. Code that is new since
+    /// `calls` checked it last is checked first. Copies of code were made of the mappings `then`.
     pub fn apply(
         &self,
         file: &ControlFile,
@@ -545,7 +545,7 @@ impl Inside {
         self.ask(&world, self.table.apply, number as u64)
     }
 
-    /// Has the library put the area back, unless somebody else is at it.
+    /// Has the library put the bytes of an area back, unless bytes are being moved already.
     pub fn roll_back(&self, file: &ControlFile, number: usize) -> Applied {
         match World::stop(self.process) {
             Ok(_) if is_on_its_way(file) => Applied::NotNow("bytes are on their way".into()),
@@ -577,7 +577,7 @@ fn original(base: u64, patch: &Patch) -> (u64, Vec<u8>) {
     (at, [patch.head(), &[0x0f, 0x05], patch.tail()].concat())
 }
 
-/// Whether any bytes are neither here nor there.
+/// Whether the bytes of any area are being moved at this moment.
 fn is_on_its_way(file: &ControlFile) -> bool {
     let mut areas = file.control().areas.iter();
     areas.any(|a| matches!(a.state.load(Acquire), APPLYING | ROLLING_BACK))

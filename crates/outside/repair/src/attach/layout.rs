@@ -1,6 +1,6 @@
-//! Where everything of ours is to lie in the program: the library with what it needs in one
-//! piece near the C library, and trampolines so near to each module that jumps reach them.
-//! Called by `inject`; computes, and maps nothing itself.
+//! Where everything of ours lies in the program: the library and its data in one piece near the C
+//! library, and trampolines so close to each module that jumps reach them. Called by `inject`. Pure
+//! computation; maps nothing.
 
 use super::plan::Plan;
 use crate::place;
@@ -9,39 +9,39 @@ use sunder_access::{Mappings, PAGE};
 use sunder_stop::STUB;
 use sunder_x86::trampoline::SIZE;
 
-/// Bytes for what functions of the library get: a page and a place for each thread's
-/// stack for signals.
+/// Bytes for arguments of the library's functions: one page, and an entry for the signal stack of
+/// each thread.
 pub const DESK: u64 = 16 * PAGE;
-/// Bytes of a stack for the library's functions.
+/// Bytes of the stack on which the library's functions run.
 const STACK: u64 = 16 * PAGE;
-/// Bytes for what brings a thread back that does something for us.
+/// Bytes for the signal frame of a borrowed thread.
 pub const FRAME: u64 = 8 * PAGE;
-/// Jumps reach 2 GiB; the rest is for the parts' own sizes.
+/// Jumps reach 2 GiB; what is left out allows for the sizes of both parts.
 const REACH: u64 = (1 << 31) - (1 << 26);
 
-/// See the module's head. Addresses.
+/// Addresses of all parts; see the head of this file.
 #[derive(Debug)]
 pub struct Layout {
     pub start: u64,
-    /// Of modules that are near.
+    /// Trampolines of modules that are near.
     pub trampolines: u64,
-    /// Where functions of the library return to.
+    /// The code that functions of the library return to ([`STUB`]).
     pub stub: u64,
     /// A page that forked children find empty.
     pub alive: u64,
     pub desk: u64,
-    /// Its upper end.
+    /// Upper end of the stack.
     pub stack: u64,
-    /// The upper end of all.
+    /// Upper end of the frames, and of the whole piece.
     pub frames: u64,
-    /// The trampoline of each patch, by its number.
+    /// Address of each patch's trampoline, by the patch's number.
     pub places: Vec<u64>,
-    /// Memory for those of modules that are far from the C library: starts and ends.
+    /// Memory for trampolines of modules that are far from the C library: start and end addresses.
     pub far: Vec<(u64, u64)>,
 }
 
 impl Layout {
-    /// For a library of so many bytes in a program that has mapped this.
+    /// The layout for a library of `image` bytes in a program with these mappings.
     ///
     /// # Errors
     /// If there is no room in the address space.
@@ -57,7 +57,7 @@ impl Layout {
         for module in &plan.modules {
             let bytes = (module.patches.len() * SIZE) as u64;
             let mut at = next;
-            // Some make only calls that nobody needs to see.
+            // A module without patches makes only calls that need no hook.
             if plan.is_far(module) && bytes > 0 {
                 let bytes = bytes.next_multiple_of(PAGE);
                 at = reachable(mappings, &taken, module.code, bytes).with_context(|| {
@@ -95,19 +95,19 @@ impl Layout {
         }
     }
 
-    /// All of it: starts and ends.
+    /// All parts: start and end addresses.
     pub fn parts(&self) -> impl Iterator<Item = (u64, u64)> {
         let main = (self.start, self.frames);
         [main].into_iter().chain(self.far.iter().copied())
     }
 
-    /// Whether an instruction there is ours.
+    /// Whether an address lies in one of them.
     pub fn has(&self, ip: u64) -> bool {
         self.parts().any(|(start, end)| (start..end).contains(&ip))
     }
 }
 
-/// Room for so many bytes which all jumps from that code reach.
+/// A free range of `bytes` that all jumps from the given code reach.
 fn reachable(
     mappings: &Mappings,
     taken: &[(u64, u64)],

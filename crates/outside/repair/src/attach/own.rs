@@ -1,9 +1,9 @@
-//! Modules beside the C library that make kernel calls of their own, as OpenMP's does when its
-//! threads wait: which of their calls are led through hooks, and how. There a call that can't
-//! be led through one is reason enough to do nothing in the program, as nobody knows what such
-//! a module leaves undone; and so is code of which is not certain what it does. The kernel's
-//! own library in every program (the vDSO) is such a module: it calls the kernel for clocks of
-//! CPU time. Called by `plan`.
+//! Modules other than the C library that make kernel calls of their own, as OpenMP's library does
+//! when its threads wait: which of these calls are led through hooks, and how. If a single call
+//! can't be led through a hook, or if it is not certain what some code does, nothing is moved in
+//! the program, as nothing is known of what such a module would do unseen. The vDSO, the kernel's
+//! own library in every program, is such a module: it calls the kernel for clocks of CPU time.
+//! Called by `plan`.
 
 use super::plan::{Module, TAKE_FIRST, needed};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -20,27 +20,27 @@ use sunder_rewrite::is_harmless;
 use sunder_rewrite::sites::{self, Entering, Function, Number, Want};
 use sunder_wire::sites::Patch;
 
-/// Calls after which the kernel uses the program's memory while nobody waits in a call.
+/// After these calls the kernel uses the program's memory while no thread waits in a call.
 const LETS_KERNEL_WRITE: [i64; 3] = [
     libc::SYS_io_uring_setup,
     libc::SYS_io_setup,
     libc::SYS_userfaultfd,
 ];
 
-/// The plan for a module as it is mapped there.
+/// The plan for a module at its present address.
 ///
 /// # Errors
-/// Names the module, and says why there is none.
+/// Names the module, and says why there is no plan for it.
 pub fn module(process: ProcessId, mapping: &Mapping) -> Result<Module> {
     let path = &mapping.path;
     let file = PathBuf::from(format!("/proc/{process}/root{path}"));
     plan(&file, mapping).map_err(|why| anyhow!("{path} makes kernel calls of its own, and {why:#}"))
 }
 
-/// The plan for the kernel's own library, which is in no file.
+/// The plan for the vDSO, which is in no file.
 ///
 /// # Errors
-/// Says why there is none.
+/// Says why there is no plan.
 pub fn kernels(process: ProcessId, mapping: &Mapping) -> Result<Module> {
     image(process, mapping)
         .and_then(|image| plan(&image.path(), mapping))
@@ -67,14 +67,14 @@ fn plan(file: &Path, mapping: &Mapping) -> Result<Module> {
         base,
         patches,
         restorers,
-        // Those of the C library are there as long as the program.
+        // Borrowed threads use the C library's, which stays as long as the program.
         call: None,
         path: path.clone(),
         code: (mapping.span.start.0, mapping.span.end().0),
     })
 }
 
-/// What is to be changed in the code of a file.
+/// The patches for the code of a file.
 ///
 /// # Errors
 /// Says which of its calls can't be led through a hook, and why.
@@ -104,7 +104,7 @@ pub fn patches(code: &ModuleCode, file: &std::path::Path) -> Result<Vec<Patch>> 
         "it returns from signal handlers in a way of its own"
     );
     let first = entering.plan(|_, number| wanted(number));
-    // Those whose result can't be seen are looked at before they are made.
+    // Calls whose hook can't be placed behind them get one before them.
     let behind = |refused: &sites::Refused| wanted(refused.number) == Want::Result;
     let retried: HashSet<u64> = first
         .refused
@@ -112,7 +112,7 @@ pub fn patches(code: &ModuleCode, file: &std::path::Path) -> Result<Vec<Patch>> 
         .filter(|r| behind(r))
         .map(|r| r.entry)
         .collect();
-    // And those that are better looked at before, but need not be.
+    // Calls that need a hook before them only if there is room for it get one behind them.
     let takes_first =
         |number| matches!(number, Number::Always(n) if TAKE_FIRST.contains(&n.into()));
     let left = first.refused.iter().filter(|r| takes_first(r.number));
@@ -149,7 +149,8 @@ fn wanted(number: Number) -> Want {
     }
 }
 
-/// Frames of signals are known by where they return to.
+/// Whether all code that returns from signal handlers has the known form, by which signal frames
+/// are found.
 fn returns_from_handlers_are_known(code: &ModuleCode, entering: &Entering<'_>) -> bool {
     let known: HashSet<u64> = restorers(code)
         .map(|at| at + RESTORES.len() as u64 - 2)

@@ -1,7 +1,7 @@
-//! Which kernel calls of a running program's C library are led through hooks, and how:
-//! more than in a program that we start, since nothing is interposed in a running one; and
-//! those of modules that make some of their own (`own`).
-//! The plan is for the very files that the program has mapped. Called by `inject`.
+//! Which kernel calls of a running program are led through hooks, and how: those of the C library,
+//! and those of modules that make calls of their own (`own`). There are more hooks than in a
+//! program that loads our library at its start, since no function is interposed in a running one.
+//! The plan is made from the files that the program has mapped. Called by `entry` and `inject`.
 
 use super::own;
 use anyhow::{Context, Result, bail, ensure};
@@ -15,8 +15,8 @@ use sunder_rewrite::sites::{self, Entering, Function, Number, Want};
 use sunder_stop::Gate;
 use sunder_wire::sites::{BEFORE, Patch};
 
-/// Calls that are seen in their place: they change the address space or how signals are
-/// handled, and never wait.
+/// The library makes these calls in place of the program: they change the address space or the
+/// handling of signals, and never wait.
 pub(super) const INSTEAD: [i64; 14] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
@@ -34,8 +34,7 @@ pub(super) const INSTEAD: [i64; 14] = [
     libc::SYS_sigaltstack,
 ];
 
-/// Calls before which bytes may have to go back, and which may wait, return twice or not
-/// at all.
+/// Before these calls bytes may have to go back. They may wait, return twice, or not return.
 pub(super) const BEFORE_THEM: [i64; 31] = [
     libc::SYS_clone,
     libc::SYS_clone3,
@@ -70,9 +69,10 @@ pub(super) const BEFORE_THEM: [i64; 31] = [
     libc::SYS_remap_file_pages,
 ];
 
-/// Calls that take something from the kernel before they write to the program's memory: made
-/// again for bytes that had moved they would get the next, or nothing. Where there is no room for
-/// a hook before one, it is made again nevertheless.
+/// Calls that take something from the kernel before they write to the program's memory. If the
+/// write failed because the bytes had moved, and the call were made again, it would get the next
+/// item or none. Where there is no room for a hook before such a call, it is made again all the
+/// same.
 pub(super) const TAKE_FIRST: [i64; 10] = [
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -86,60 +86,59 @@ pub(super) const TAKE_FIRST: [i64; 10] = [
     libc::SYS_timer_settime,
 ];
 
-/// Modules that lie so near to each other have room for hooks in one place.
+/// Modules within this distance of each other have their trampolines in one place.
 const NEAR: u64 = 1 << 30;
 
-/// The kernel's own library in every program, as its mappings name it.
+/// The name of the vDSO in the list of mappings.
 const KERNELS: &str = "[vdso]";
 
-/// Bytes before a call in a loop in which its number is loaded.
+/// Bytes before a call, in a loop, that are searched for its number.
 const LOOP: u64 = 64;
 
 /// A module whose kernel calls are led through hooks.
 pub struct Module {
-    /// What the addresses of its file are counted from.
+    /// The address at which the file's address 0 lies.
     pub base: u64,
-    /// Its patches.
+    /// The places in its code that are overwritten.
     pub patches: Vec<Patch>,
-    /// Where its code returns from signal handlers.
+    /// Addresses of its code that returns from signal handlers.
     pub restorers: Vec<u64>,
-    /// A kernel call with a return behind it that no patch changes.
+    /// Address of a `syscall` instruction that is followed by a return and that no patch changes.
     pub(super) call: Option<u64>,
     pub(super) path: String,
     pub(super) code: (u64, u64),
 }
 
 impl Module {
-    /// Whether it is none of those that every program has from its beginning to its end.
+    /// Whether it may be unloaded: it is not one of those that every program keeps to its end.
     fn may_go(&self) -> bool {
         !is_covered(&self.path) && self.path != KERNELS
     }
 }
 
-/// For how long hooks stay in a program.
+/// How long hooks stay in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
-    /// They are taken out again: no thread may wait in one.
+    /// They are taken out again, so no thread may wait inside a hook.
     ForAWhile,
-    /// As long as the program itself.
+    /// As long as the program runs.
     ToTheEnd,
 }
 
-/// See the module's head.
+/// The modules with hooks, and their patches; see the head of this file.
 pub struct Plan {
-    /// The C library, the dynamic linker and the kernel's own, then those that make calls of
-    /// their own.
+    /// The C library, the dynamic linker and the vDSO, then modules that make calls of their own.
     pub modules: Vec<Module>,
-    /// Those.
+    /// The modules that make calls of their own.
     own: Vec<Own>,
 }
 
 impl Plan {
-    /// For what `process` has mapped, with hooks that stay for so long, and with those in
-    /// the modules `own` beside the C library's.
+    /// The plan for `process` with these mappings and with hooks for this `stay`; `own` are the
+    /// modules that make calls of their own.
     ///
     /// # Errors
-    /// Says in a sentence's second half what stands against it.
+    /// Says why there is no plan, as the second half of a sentence.
     pub fn new(process: ProcessId, mappings: &Mappings, stay: Stay, own: Vec<Own>) -> Result<Self> {
         let code = || mappings.iter().filter(|m| m.execute && m.is_file());
         let covered = code().filter(|m| is_covered(&m.path));
@@ -168,18 +167,18 @@ impl Plan {
         Ok(Self { modules, own })
     }
 
-    /// The modules beside the C library whose calls are led through hooks.
+    /// The modules other than the C library whose calls are led through hooks.
     pub fn own(&self) -> &[Own] {
         &self.own
     }
 
-    /// All patches of these, with what their addresses are counted from.
+    /// The patches of modules that may be unloaded, each with its module's base address.
     pub fn own_patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
         let own = self.modules.iter().filter(|m| m.may_go());
         own.flat_map(|m| m.patches.iter().map(|p| (m.base, p)))
     }
 
-    /// Whether it is for what a process has mapped there.
+    /// Whether the process still has all modules of the plan at the same addresses.
     pub fn is_for(&self, mappings: &Mappings) -> bool {
         self.modules.iter().all(|module| {
             let (start, end) = module.code;
@@ -191,33 +190,33 @@ impl Plan {
         })
     }
 
-    /// How many patches there are.
+    /// The number of all patches.
     pub fn count(&self) -> usize {
         self.modules.iter().map(|m| m.patches.len()).sum()
     }
 
-    /// All patches with what their addresses are counted from.
+    /// All patches, each with its module's base address.
     pub fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
         let all = self.modules.iter();
         all.flat_map(|m| m.patches.iter().map(|p| (m.base, p)))
     }
 
-    /// First and last (exclusive) address of the code that is near the C library's.
+    /// Start and end address of the code that lies near the C library.
     pub fn extent(&self) -> (u64, u64) {
         let near = self.modules.iter().filter(|m| !self.is_far(m));
         near.map(|m| m.code)
             .fold((u64::MAX, 0), |(s, e), (a, b)| (s.min(a), e.max(b)))
     }
 
-    /// Whether a jump from a module may not reach what lies beside the C library: a program's
-    /// own code, or that of the kernel.
+    /// Whether jumps from a module may not reach trampolines beside the C library: the program's
+    /// own code, or the vDSO.
     pub fn is_far(&self, module: &Module) -> bool {
         let may_be = !is_covered(&module.path);
         let mut first = self.modules.iter().filter(|m| is_covered(&m.path));
         may_be && first.any(|m| m.code.0.abs_diff(module.code.0) > NEAR)
     }
 
-    /// Code by which a thread makes kernel calls for us, and which stays.
+    /// Code through which a borrowed thread makes kernel calls, and which no patch changes.
     pub fn gate(&self) -> Option<Gate> {
         let restore = self.modules.iter().find_map(|m| m.restorers.first());
         Some(Gate {
@@ -226,14 +225,14 @@ impl Plan {
         })
     }
 
-    /// Whether a thread must not stand there while code is changed: inside of what is
-    /// overwritten.
+    /// Whether `ip` lies inside an instruction sequence that a hook overwrites. No thread may stand
+    /// there while code is changed.
     pub fn is_inside(&self, ip: u64) -> bool {
         self.patches()
             .any(|(base, patch)| is_inside(patch, ip.wrapping_sub(base)))
     }
 
-    /// Whether a thread there has been through a hook and not yet made its call.
+    /// Whether a thread at `ip` has left a hook and is about to make its call.
     pub fn is_before_a_call(&self, ip: u64) -> bool {
         self.patches()
             .any(|(base, p)| p.flags & BEFORE != 0 && base + p.entry == ip)
@@ -333,8 +332,8 @@ fn module(process: ProcessId, mapping: &Mapping, stay: Stay) -> Result<Module> {
     })
 }
 
-/// The address in the file of a kernel call with a return behind it, as in `getpid`, none of
-/// which any patch changes.
+/// The address, as in the file, of a `syscall` instruction that is followed by a return, as in
+/// `getpid`, and that no patch changes.
 fn plain_call(code: &ModuleCode, patches: &[sites::Patch]) -> Option<u64> {
     const CALL_AND_RETURN: [u8; 3] = [0x0f, 0x05, 0xc3];
     let len = CALL_AND_RETURN.len() as u64;
@@ -349,8 +348,8 @@ fn plain_call(code: &ModuleCode, patches: &[sites::Patch]) -> Option<u64> {
         .find(|&at| !is_patched(at))
 }
 
-/// The end of a thread or of the program, in a loop: its number was loaded before. As with
-/// that of the program where it is known, there are no bytes that could be lost.
+/// Whether the call ends a thread or the program, in a loop: its number was loaded before. Such a
+/// call needs no hook, as it uses no bytes that could be missed.
 fn ends_it(before: &[u8]) -> bool {
     let constants = [libc::SYS_exit as u32, libc::SYS_exit_group as u32];
     let constants = constants.map(u32::to_le_bytes);
@@ -359,8 +358,8 @@ fn ends_it(before: &[u8]) -> bool {
         .any(|word| constants.iter().any(|c| c == word))
 }
 
-/// Copies of code make such calls too, and then overlook hooks only where they take one
-/// instruction's place.
+/// Whether a call takes no pointers. Copies of code make such calls too, and recognise a hook on
+/// one only if it replaces a single instruction.
 fn is_without_pointers(number: Number) -> bool {
     matches!(number, Number::Always(number) if is_harmless(number))
 }
@@ -380,7 +379,8 @@ mod tests {
     use super::{BEFORE_THEM, INSTEAD};
     use sunder_hooking::CHANGES;
 
-    /// What is seen of the address space in a program that we start is seen in a running one.
+    /// A running program's changes of the address space are seen like those of a program that we
+    /// start.
     #[test]
     fn all_calls_that_change_mappings_are_seen() {
         let seen = |call: &i64| INSTEAD.contains(call) || BEFORE_THEM.contains(call);

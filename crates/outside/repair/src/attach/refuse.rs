@@ -1,4 +1,5 @@
-//! Programs into which nothing can or may be put, each with one sentence. Looks only.
+//! Refuses programs into which the library can't or may not be put, with one sentence for each
+//! reason. Called by `attach` and `entry`. Only reads.
 
 use super::super::control::CONTROL_NAME;
 use anyhow::{Context, Result, bail, ensure};
@@ -10,11 +11,11 @@ use sunder_hooking::{Calls, is_covered};
 use sunder_observe::proc::{self, Fields, Folder};
 use sunder_stop::Memory;
 
-/// Says why the library can't be put into `process`, if so. The process is not touched.
-/// `calls` remembers what its modules hold.
+/// Checks whether the library may be put into `process`, without touching it. `calls` caches what
+/// the process's modules do.
 ///
 /// # Errors
-/// If it can't.
+/// Says why it may not be put in.
 pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
     let told = status(Folder::Process(process))?;
     let own = status(Folder::Own)?;
@@ -63,14 +64,14 @@ pub fn unless_sound(process: ProcessId, calls: &mut Calls) -> Result<()> {
         "process {process} has shadow stacks, which can't be led around moved bytes"
     );
     calls.begin(&sunder_access::Mappings::new());
-    // Those of its own modules are planned for, or not, when all else is known.
+    // The calls of its own modules are planned for later, when everything else is known.
     if let Err(why) = calls.own(&mappings) {
         bail!("nothing can be moved in process {process}: {why}");
     }
     Ok(())
 }
 
-/// How seccomp confines a thread: its mode, and how many filters it has.
+/// How seccomp confines a thread: its mode and its number of filters.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Confined([String; 2]);
 
@@ -80,15 +81,15 @@ impl Confined {
     }
 }
 
-/// The same of a process or thread.
+/// How seccomp confines a process or thread.
 ///
 /// # Errors
-/// If it is not there.
+/// If it does not exist.
 pub fn confined(thread: Folder) -> Result<Confined> {
     Ok(Confined::of(&status(thread)?))
 }
 
-/// Whether a program is stopped as a whole, not by who traces it.
+/// Whether a process is stopped by a signal, not by a tracer.
 pub fn is_stopped(process: ProcessId) -> bool {
     status(Folder::Process(process)).is_ok_and(|told| told.get("State").starts_with('T'))
 }
@@ -103,14 +104,14 @@ fn status(folder: Folder) -> Result<Fields> {
     })
 }
 
-/// What `ptrace` needs, which the kernel tells without stopping anybody.
+/// Whether we may use `ptrace` on the process, which the kernel tells without stopping it.
 fn may_attach(process: ProcessId) -> Result<()> {
     let Err(error) = Memory::of(process) else {
         return Ok(());
     };
     let refused = matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM));
     ensure!(refused, "process {process} can't be attached to: {error}");
-    // SAFETY: takes nothing.
+    // SAFETY: takes no arguments.
     let own = unsafe { libc::geteuid() };
     let owner = std::fs::metadata(format!("/proc/{process}")).map_or(own, |m| m.uid());
     if owner == own {

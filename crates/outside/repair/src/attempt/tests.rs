@@ -1,4 +1,4 @@
-//! Repairs as they live, on areas that stand for a program's: no program runs.
+//! Repairs on areas of no program: the tests play the library's part.
 
 use super::*;
 use std::sync::atomic::AtomicU64;
@@ -22,9 +22,9 @@ fn attempt() -> Attempt {
     Attempt::new(proposal, Vec::new(), Some(0), Time(0), Windows::new())
 }
 
-/// An area as the program's library leaves it.
+/// An area as the library has it at the start.
 fn area() -> Box<Area> {
-    // SAFETY: any bytes are atomic words, so zeroes are.
+    // SAFETY: `Area` consists of atomic integers, for which zeroes are valid.
     unsafe { Box::<Area>::new_zeroed().assume_init() }
 }
 
@@ -71,7 +71,7 @@ fn what_the_kernel_needed_back_is_moved_again_after_a_pause_if_it_is_contended()
         step(&mut attempt, &area, 3 * SECOND + 1, &[]),
         Next::Nothing
     ));
-    // Threads that can't be measured (there are none of these numbers) don't keep it.
+    // Threads that can't be measured (none has this number) do not prevent another move.
     let bytes = [Bytes {
         thread: ThreadId(u32::MAX >> 2),
         original: 0x5000_0000,
@@ -100,7 +100,7 @@ fn what_is_not_contended_any_more_stays_where_it_is() {
         now += 10_000_000;
         match step(&mut attempt, &area, now, &[]) {
             Next::Mark => attempt.look_from(Mark::nothing(), now),
-            Next::Again => panic!("nobody contends"),
+            Next::Again => panic!("no thread contends"),
             Next::Nothing => {}
         }
     }
@@ -121,8 +121,8 @@ fn what_cannot_stay_away_or_has_lost_its_place_is_over() {
     }
 }
 
-/// Its area is free and move is wanted, or it was put back and is wanted away again; asked
-/// so often.
+/// A repair whose bytes are to be moved, or to be moved again after they were put back, and for
+/// which threads were asked `times` times.
 fn asked(again: bool, times: u32) -> (Attempt, Box<Area>) {
     let (mut attempt, area) = (attempt(), area());
     if again {
@@ -142,13 +142,13 @@ fn asked(again: bool, times: u32) -> (Attempt, Box<Area>) {
 fn what_no_thread_takes_holds_up_others_for_a_while_only() {
     for again in [false, true] {
         let (attempt, area) = asked(again, 1);
-        assert!(attempt.holds_up(&area), "it was asked for just now");
+        assert!(attempt.holds_up(&area), "threads were asked only once");
         let (mut attempt, area) = asked(again, PATIENCE_OF_OTHERS + 1);
         assert!(!attempt.holds_up(&area));
-        // It is taken after all, and measured.
+        // The bytes are moved after all, and threads are measured.
         moved(&area, 3 * SECOND);
         step(&mut attempt, &area, 3 * SECOND, &[]);
-        assert!(attempt.holds_up(&area), "threads find their way");
+        assert!(attempt.holds_up(&area), "threads have not settled");
     }
 }
 
@@ -157,8 +157,12 @@ fn what_is_given_up_is_not_moved_by_who_comes_later() {
     let (mut attempt, area) = asked(false, 400);
     attempt.give_up(&area);
     assert!(!attempt.holds_up(&area) && !is_on_its_way(&area));
-    assert_eq!(area.state.load(Relaxed), REFUSED, "nobody finds it free");
-    assert!(attempt.hindrance.is_some(), "it is told");
+    assert_eq!(
+        area.state.load(Relaxed),
+        REFUSED,
+        "no thread finds the area free"
+    );
+    assert!(attempt.hindrance.is_some(), "the reason is reported");
     let (mut attempt, area) = asked(true, 400);
     attempt.give_up(&area);
     assert!(!attempt.holds_up(&area) && !is_on_its_way(&area));
@@ -166,7 +170,7 @@ fn what_is_given_up_is_not_moved_by_who_comes_later() {
     assert_eq!(area.state.load(Relaxed), ROLLED_BACK);
 }
 
-/// The bytes are on their way as patience ends: what comes of it is followed.
+/// The bytes are being moved when patience ends: the repair goes on.
 #[test]
 fn who_begins_as_it_is_given_up_wins() {
     let (mut attempt, area) = asked(false, 400);
@@ -179,12 +183,12 @@ fn who_begins_as_it_is_given_up_wins() {
     assert_eq!(attempt.stays.len(), 1);
 }
 
-/// A repair whose threads get on no faster is put back: the calling thread counts
-/// at the same pace in all windows.
+/// A repair whose threads get on no faster is put back: the calling thread counts at the same pace
+/// in all windows.
 #[test]
 fn what_does_not_help_is_put_back() {
     let own = ProcessId(std::process::id());
-    // SAFETY: asks for a number.
+    // SAFETY: takes no arguments.
     let thread = ThreadId(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
     let counter = AtomicU64::new(0);
     let bytes = [Bytes {
@@ -193,7 +197,7 @@ fn what_does_not_help_is_put_back() {
         at: counter.as_ptr() as u64,
         len: 8,
     }];
-    // Its own CPU time is the clock, so that no load of the machine matters.
+    // The thread's own CPU time is the clock, so that the load of the machine does not matter.
     let count = |gauge: &mut Gauge| {
         while !gauge.is_enough() {
             for _ in 0..20_000 {
@@ -210,7 +214,7 @@ fn what_does_not_help_is_put_back() {
     let (mut attempt, area) = (attempt(), area());
     attempt.before = gauge.end();
     moved(&area, 0);
-    // Stands for a pace that is what it was: the same readings.
+    // The same readings stand for an unchanged pace.
     let same = attempt.before.clone();
     let found = gains(&attempt.before, &same);
     assert!(found.iter().all(|(_, gain)| gain.ratio == 1.0), "{found:?}");

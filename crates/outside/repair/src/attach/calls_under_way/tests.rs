@@ -1,6 +1,6 @@
-//! The table against sizes and arguments that are written down here once more, from the manual;
-//! registers that mean nothing; and counts and addresses that somebody made up. `stopped` asks the
-//! kernel.
+//! Compares the table with sizes and arguments that are written down here once more from the
+//! manual; tries registers that mean nothing, and invented counts and addresses. The file `stopped`
+//! compares with the kernel.
 
 mod stopped;
 
@@ -12,24 +12,25 @@ use std::cell::Cell;
 const PAGE: u64 = 0x7000_0000;
 const LEN: u64 = 0x1000;
 const END: u64 = PAGE + LEN;
-/// Other memory.
+/// Other memory of the program.
 const ELSEWHERE: u64 = 0x5000_0000;
-/// Where that ends.
+/// The end of that memory.
 const ELSEWHERES_END: u64 = ELSEWHERE + 0x4_0000;
-/// Nothing is mapped there.
+/// No memory is mapped here.
 const UNMAPPED: u64 = 0x6000_0000;
-/// Behind the call's instruction.
+/// The address behind the call's instruction.
 const AFTER: u64 = 0x40_1000;
 
-/// A program's memory: zeroes around the pages and elsewhere, where nothing else is said.
+/// The memory of a program: zeroes around the pages and in [`ELSEWHERE`], unless other bytes were
+/// written.
 struct Program {
     parts: Vec<(u64, Vec<u8>)>,
-    /// Bytes of it that were read.
+    /// Bytes that were read so far.
     read: Cell<usize>,
 }
 
 impl Program {
-    /// With a call of this number.
+    /// A program whose code makes the call of this number.
     fn calling(number: i64) -> Self {
         let mut code = vec![0x90; 0x100];
         code.extend([0xb8]);
@@ -42,7 +43,7 @@ impl Program {
         }
     }
 
-    /// Words there, in place of what was there.
+    /// Writes words at `at`.
     fn with(mut self, at: u64, words: &[u64]) -> Self {
         let bytes = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         self.parts.insert(0, (at, bytes));
@@ -54,7 +55,7 @@ impl Program {
         self
     }
 
-    /// Whether this call of it is in the way.
+    /// Whether the program's call is in the way of the pages.
     fn is_in_the_way(&self, number: i64, arguments: [u64; 6]) -> bool {
         let call = KernelCall {
             number,
@@ -90,12 +91,12 @@ fn is_in_the_way(number: i64, arguments: [u64; 6]) -> bool {
     Program::calling(number).is_in_the_way(number, arguments)
 }
 
-/// Stands for what a register holds that the call does not have.
+/// A register that is no argument of the call.
 const S: u64 = 0x1111_2222_3333_4444;
-/// Stands for a pointer.
+/// A pointer.
 const P: u64 = 0x5555_6666_7777_8888;
 
-/// Calls with what they are given, and how many bytes each of their pointers leads to by itself.
+/// Calls with their arguments, and the number of bytes that each of their pointers covers.
 const WAITS: &[(i64, [u64; 6], &[u64])] = &[
     (libc::SYS_read, [0, P, 1, S, S, S], &[1]),
     (libc::SYS_read, [0, P, 8192, S, S, S], &[8192]),
@@ -184,7 +185,7 @@ const WAIT_REQUEUE: u64 = libc::FUTEX_WAIT_REQUEUE_PI as u64 | PRIVATE;
 const WAKE: u64 = libc::FUTEX_WAKE as u64 | PRIVATE;
 const REQUEUE: u64 = libc::FUTEX_CMP_REQUEUE as u64 | PRIVATE;
 
-/// The arguments with this as pointer number `turn`; others lead elsewhere.
+/// The arguments with `pointer` as pointer number `turn`; other pointers lead elsewhere.
 fn given(arguments: [u64; 6], turn: usize, pointer: u64, stale: u64) -> [u64; 6] {
     let mut pointers = 0;
     arguments.map(|argument| match argument {
@@ -224,13 +225,13 @@ fn a_pointer_leads_to_as_many_bytes_as_the_call_uses() {
             assert!(meets(PAGE), "{what} begins with the page");
             assert!(meets(END - 1), "{what} begins in the page");
             assert!(!meets(END), "{what} begins behind the page");
-            assert!(!meets(0), "{what} is none");
+            assert!(!meets(0), "{what} is null");
         }
     }
 }
 
-/// The report that led to the table: `read(0, …, 1)` on a stack far away, and `r9` in the
-/// program's constants below the page.
+/// The case that led to the table: `read(0, …, 1)` on a distant stack, and a stale `r9` that
+/// pointed to the program's constants below the page.
 #[test]
 fn a_register_that_read_does_not_have_is_in_nobodys_way() {
     for stale in [PAGE - (26 << 10), PAGE, PAGE + 8] {
@@ -294,17 +295,20 @@ fn vectors_are_followed() {
         assert!(!with(&[far, far].concat(), 2));
         assert!(with(&[far, [PAGE - 63, 64]].concat(), 2));
         assert!(!with(&[far, [PAGE - 64, 64]].concat(), 2));
-        assert!(!with(&[far, [PAGE, 0]].concat(), 2), "no bytes");
-        assert!(!with(&[far, [PAGE, 64]].concat(), 1), "not counted");
-        assert!(with(&[far, [PAGE - 1, u64::MAX]].concat(), 2), "too many");
+        assert!(!with(&[far, [PAGE, 0]].concat(), 2), "an empty vector");
+        assert!(!with(&[far, [PAGE, 64]].concat(), 1), "beyond the count");
+        assert!(
+            with(&[far, [PAGE - 1, u64::MAX]].concat(), 2),
+            "a length beyond the limit"
+        );
         assert!(!with(&[far, [u64::MAX, u64::MAX]].concat(), 2));
-        // More than fit into what is read at once.
+        // More than are read at once.
         let mut many = far.repeat(1024);
         assert!(!with(&many, 1024));
         many[2 * 1023] = PAGE;
         assert!(with(&many, 1024));
         assert!(!with(&many, 1023));
-        // More than the kernel takes: it would have said so, and any memory counts.
+        // More than the kernel takes: it would have refused the call, so any memory counts.
         for count in [1025, 1 << 32, u64::MAX] {
             assert!(with(&many, count), "{count:#x}");
         }
@@ -323,7 +327,7 @@ fn what_cant_be_read_counts_as_any_memory() {
     assert!(is_in_the_way(libc::SYS_openat, path));
     let mask = [0, 0, 0, 0, 0, UNMAPPED];
     assert!(is_in_the_way(libc::SYS_pselect6, mask));
-    // Part of it can.
+    // Only a part can be read.
     let number = libc::SYS_writev;
     let end = ELSEWHERES_END - 16;
     let program = Program::calling(number);
@@ -336,15 +340,15 @@ fn messages_are_followed() {
     const VECTORS: u64 = ELSEWHERE + 0x1000;
     let vectors = [ELSEWHERE, 8, ELSEWHERE, 8];
     let quiet = [ELSEWHERE, 16, VECTORS, 2, ELSEWHERE, 64, 0, 0];
-    // What a message differs in, and whether that is in the way.
+    // A field of a message, and whether its value is in the way.
     let cases = [
         ([0, 0, 0, 0, 0, 0, 0, 0], false),
         (quiet, false),
         ([PAGE - 15, 16, VECTORS, 2, 0, 0, 0, 0], true),
         ([PAGE - 16, 16, VECTORS, 2, 0, 0, 0, 0], false),
-        // Beside the length lie four bytes that mean nothing.
+        // The four bytes beside the length mean nothing.
         ([PAGE, 7 << 32, VECTORS, 2, 0, 0, 0, 0], false),
-        // No address is longer.
+        // The kernel takes no longer address.
         ([PAGE - 127, 0xffff_ffff, 0, 0, 0, 0, 0, 0], true),
         ([PAGE - 128, 0xffff_ffff, 0, 0, 0, 0, 0, 0], false),
         ([0, 0, VECTORS, 2, PAGE - 63, 64, 0, 0], true),
@@ -419,7 +423,7 @@ fn paths_end_with_their_zero_byte() {
         assert!(!meets(&path, PAGE - len), "{len}");
         assert!(meets(&path, PAGE - len + 1), "{len}");
     }
-    // One without an end.
+    // A path without an end.
     let path = vec![b'a'; 0x1000];
     assert!(!meets(&path, PAGE - 0x1000));
     assert!(meets(&path, PAGE - 0xfff));
@@ -427,7 +431,7 @@ fn paths_end_with_their_zero_byte() {
 
 #[test]
 fn counts_are_taken_as_the_kernel_takes_them() {
-    // Of an `int`, half of the register counts.
+    // For an `int`, half of the register counts.
     let garbage = 0xdead_beef_0000_0001;
     let poll = |count| is_in_the_way(libc::SYS_poll, [PAGE - 8, count, 0, 0, 0, 0]);
     assert!(!poll(garbage));
@@ -436,15 +440,15 @@ fn counts_are_taken_as_the_kernel_takes_them() {
     let epoll = |count| is_in_the_way(libc::SYS_epoll_wait, [3, PAGE - 12, count, 0, 0, 0]);
     assert!(!epoll(garbage));
     assert!(epoll(garbage + 1));
-    // Of a `size_t`, all of it; but no call moves more than 2 GiB.
+    // For a `size_t`, all of it; but no call transfers more than 2 GiB.
     let read = |at, count| is_in_the_way(libc::SYS_read, [0, at, count, 0, 0, 0]);
     assert!(read(PAGE - 8, garbage));
     assert!(read(PAGE - (1 << 30), u64::MAX));
     assert!(!read(0x1000, 1 << 30));
-    assert!(!read(u64::MAX, u64::MAX), "it would end where it begins");
+    assert!(!read(u64::MAX, u64::MAX), "its end would overflow");
     let message = |at, count| is_in_the_way(libc::SYS_msgrcv, [0, at, count, 0, 0, 0]);
     assert!(message(PAGE - 8, u64::MAX));
-    // No address is longer.
+    // The kernel takes no longer address.
     let connect = |at| is_in_the_way(libc::SYS_connect, [0, at, 0xffff_ffff, 0, 0, 0]);
     assert!(connect(PAGE - 127));
     assert!(!connect(PAGE - 128));
@@ -477,12 +481,13 @@ fn operations_decide_what_is_a_pointer() {
         let arguments = [ELSEWHERE, operation as u64, 1, fourth, fifth, PAGE];
         is_in_the_way(libc::SYS_futex, arguments)
     };
-    // A wait has no second futex; who wakes or requeues counts threads instead of time.
+    // A wait has no second futex. Operations that wake or requeue have a count of threads in place
+    // of the time limit.
     assert!(!futex(libc::FUTEX_WAIT, 0, PAGE));
     assert!(!futex(libc::FUTEX_WAKE, PAGE, PAGE));
     assert!(!futex(libc::FUTEX_CMP_REQUEUE, PAGE, ELSEWHERE));
     assert!(futex(libc::FUTEX_CMP_REQUEUE, 0, PAGE));
-    // Operations that nobody knows.
+    // Operations that do not exist.
     for operation in [14, 64, 1 << 20, -1] {
         assert!(futex(operation, 0, 0), "{operation}");
     }
@@ -495,7 +500,7 @@ fn operations_decide_what_is_a_pointer() {
     }
 }
 
-/// The registers still hold the call's own arguments, and the code its number.
+/// The registers still hold the original call's arguments, and the code its number.
 #[test]
 fn calls_that_go_on_after_a_stop_are_those_that_the_code_makes() {
     let restart = libc::SYS_restart_syscall;
@@ -516,7 +521,8 @@ fn calls_that_go_on_after_a_stop_are_those_that_the_code_makes() {
     let sleep = |at| goes_on(number, [1, 0, ELSEWHERE, at, stale, stale]);
     assert!(!sleep(0) && !sleep(PAGE - 16) && sleep(PAGE - 15));
 
-    // Loaded elsewhere, or by an instruction that loads `r8d`: it may be any of the four.
+    // The number is loaded elsewhere, or the instruction loads `r8d`: it may be any of the four
+    // calls.
     let read = libc::SYS_read as u32;
     let [a, b, c, d] = (libc::SYS_futex as u32).to_le_bytes();
     let code = [0x41, 0xb8, a, b, c, d, 0x0f, 0x05];
@@ -526,13 +532,13 @@ fn calls_that_go_on_after_a_stop_are_those_that_the_code_makes() {
         let goes_on = |all| program.is_in_the_way(restart, all);
         assert!(goes_on([PAGE - 3, 0, 0, 0, 0, 0]), "a futex");
         assert!(goes_on([PAGE - 8, 2, 0, 0, 0, 0]), "a poll");
-        assert!(goes_on([ELSEWHERE, PAGE, 0, 0, 0, 0]), "a rest");
-        assert!(goes_on([0, 0, ELSEWHERE, PAGE, 0, 0]), "a clock's rest");
+        assert!(goes_on([ELSEWHERE, PAGE, 0, 0, 0, 0]), "nanosleep");
+        assert!(goes_on([0, 0, ELSEWHERE, PAGE, 0, 0]), "clock_nanosleep");
         assert!(!goes_on([ELSEWHERE, 2, PAGE, 0, PAGE, PAGE]));
     }
 }
 
-/// They are in the way even of pages that no register leads to.
+/// They are in the way even of pages that no register points to.
 #[test]
 fn calls_that_are_not_in_the_table_are_always_in_the_way() {
     for number in [
@@ -558,7 +564,7 @@ fn calls_that_are_not_in_the_table_are_always_in_the_way() {
         libc::SYS_io_getevents,
         libc::SYS_vmsplice,
         libc::SYS_process_vm_readv,
-        // The same number for programs with pointers of 32 bits, and none at all.
+        // The same number in the x32 ABI, and no call at all.
         0x4000_0000 | libc::SYS_read,
         -1,
         i64::MAX,
@@ -567,7 +573,7 @@ fn calls_that_are_not_in_the_table_are_always_in_the_way() {
     }
 }
 
-/// By `int 0x80` other calls have these numbers.
+/// By `int 0x80` these numbers mean other calls.
 #[test]
 fn calls_that_are_made_in_other_ways_are_always_in_the_way() {
     let number = libc::SYS_close;

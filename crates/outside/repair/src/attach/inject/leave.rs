@@ -1,6 +1,7 @@
-//! Takes everything out of a program again, or nothing: bytes that are away without hooks
-//! would be missed by the kernel, and code that is changed while threads run could be executed
-//! in half. What stays works by itself, as when we are killed. Called by `attach`.
+//! Takes everything of ours out of a program, or nothing. Bytes at their new places without hooks
+//! would be missed by kernel calls, and code must not be changed while threads run, which could
+//! execute half of a change. What stays works without us, as it does when we are killed. Called by
+//! `lib.rs` and `attach`.
 
 use super::super::refuse::is_stopped;
 use super::{AT_WORK, CONFINED, Inside, PATIENCE, PAUSE, is_on_its_way};
@@ -14,19 +15,19 @@ use sunder_wire::remap::{
     TOTAL, WITHDRAWN,
 };
 
-/// What is left in a program.
+/// What is left of us in a program.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Left {
     /// Nothing.
     Nothing,
-    /// The program has ended, or has become another.
+    /// The program has ended or the process executes another one.
     Gone,
-    /// The library with its hooks and handlers, for this reason.
+    /// The library with its hooks and handlers stays, for this reason.
     Memory(String),
 }
 
 impl Inside {
-    /// Takes everything out again.
+    /// Takes everything out; tries again for up to `PATIENCE`.
     pub fn take_out(self, file: &ControlFile) -> Left {
         file.control().ready.store(WITHDRAWN, Release);
         let begun = Instant::now();
@@ -52,7 +53,7 @@ impl Inside {
         if is_stopped(self.process) {
             why = "it is stopped".into();
         }
-        // Whoever reaches for bytes that are away puts them back, and need not ask first.
+        // From now on a thread that faults on moved bytes puts them back without asking us.
         for area in &file.control().areas {
             if matches!(area.state.load(Acquire), APPLYING | ACTIVE) {
                 area.wanted.store(ROLL_BACK, Release);
@@ -61,7 +62,7 @@ impl Inside {
         Left::Memory(why)
     }
 
-    /// With all threads stopped.
+    /// Takes everything out while all threads are stopped.
     fn leave(&self, world: &mut World, file: &ControlFile) -> Result<()> {
         ensure!(!self.is_at_work(world), AT_WORK);
         ensure!(!is_on_its_way(file), "bytes are on their way back");
@@ -78,7 +79,7 @@ impl Inside {
             let areas = file.control().areas.iter();
             areas.filter(|a| !matches!(a.state.load(Acquire), FREE | REFUSED))
         };
-        // Out of copies of code, to the same instruction of the original.
+        // Threads in copies of code go on at the same instruction of the original.
         let mut places = self
             .stands(world)
             .context("a thread's stack can't be read")?;
@@ -119,7 +120,7 @@ impl Inside {
     }
 }
 
-/// The original of an instruction in the area's copies.
+/// The original address of an instruction in an area's copies of code.
 fn original_of(area: &Area, ip: u64) -> Option<u64> {
     let offset = ip.wrapping_sub(area.code.load(Acquire));
     let count = area.resume_count.load(Acquire) as usize;
@@ -128,12 +129,12 @@ fn original_of(area: &Area, ip: u64) -> Option<u64> {
     (offset < CACHE).then(|| found.original.load(Acquire))
 }
 
-/// The parts of an area's data in which nothing lies but what is ours.
+/// The parts of an area's data, as offsets, that hold nothing but our data.
 fn reserved(area: &Area) -> Vec<(u64, u64)> {
     if area.spoilt.load(Acquire) == 0 {
         return vec![(0, AREA_BYTES)];
     }
-    // Memory of the program's own may have come to lie there as bytes went back.
+    // The kernel may have put memory of the program there when bytes went back.
     vec![(0, SCRATCH), (SCRATCH_POOL, AREA_BYTES)]
 }
 
@@ -143,10 +144,10 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
     use sunder_wire::remap::Control;
 
-    /// What came to lie where pages are put together, as they went back, is not taken away.
+    /// Memory of the program that came to lie where pages are put together must not be unmapped.
     #[test]
     fn memory_of_the_programs_own_in_an_area_stays() {
-        // SAFETY: any bytes are atomic words, so zeroes are.
+        // SAFETY: `Control` consists of atomic integers, for which zeroes are valid.
         let control: Box<Control> = unsafe { Box::new_zeroed().assume_init() };
         let area = &control.areas[0];
         let has = |at: u64| {

@@ -1,6 +1,6 @@
-//! Children that wait in real calls, with the address of a page in every register that is not the
-//! call's: none of them is in that page's way, whatever the kernel makes of the wait when they are
-//! stopped.
+//! Children wait in real kernel calls, with the address of a page in every register that is not an
+//! argument. No such call may be in that page's way, whatever the kernel makes of the wait when the
+//! child is stopped.
 
 use crate::attach::check::call_of;
 use std::arch::asm;
@@ -11,26 +11,26 @@ use sunder_access::ProcessId;
 use sunder_stop::{Memory, Stop, Stopped, sweep, wait};
 
 const BYTES: usize = 4096;
-/// Stops of one wait: the second finds what the kernel made of the first.
+/// Stops of one wait: the second one sees what the kernel made of the call at the first one.
 const STOPS: usize = 3;
-/// As long as a machine may be busy.
+/// A child that takes longer than this hangs, even on a busy machine.
 const HANGS: Duration = Duration::from_secs(60);
 
 /// Pages that a child inherits.
 struct Places {
-    /// No argument leads there.
+    /// A page that no argument points to.
     page: u64,
-    /// The call is to use it.
+    /// A page that the call is to use.
     used: u64,
-    /// A vector that leads there, [`MESSAGE`] and [`SIGNALS`].
+    /// A page with a vector that points to `used`, then [`MESSAGE`] and [`SIGNALS`].
     leading: u64,
-    /// How long to wait, longer than any test.
+    /// A page with a time limit that is longer than any test.
     time: u64,
 }
 
-/// From the vector to a message with it.
+/// Offset from the vector to a message with that vector.
 const MESSAGE: u64 = 16;
-/// From the vector to a set of one signal.
+/// Offset from the vector to a set of one signal.
 const SIGNALS: u64 = 80;
 
 impl Places {
@@ -41,10 +41,10 @@ impl Places {
         let signals = [1 << (libc::SIGUSR1 - 1)];
         let words = [&vector[..], &message, &signals].concat();
         for (i, word) in words.into_iter().enumerate() {
-            // SAFETY: a new page, large enough.
+            // SAFETY: the page is new and large enough.
             unsafe { (leading as *mut u64).add(i).write(word) };
         }
-        // SAFETY: the same.
+        // SAFETY: as above.
         unsafe { (time as *mut [u64; 2]).write([500, 0]) };
         Self {
             page,
@@ -58,7 +58,7 @@ impl Places {
 impl Drop for Places {
     fn drop(&mut self) {
         for at in [self.page, self.used, self.leading, self.time] {
-            // SAFETY: ours, and nobody else's.
+            // SAFETY: the page is ours, and nothing uses it any more.
             unsafe { libc::munmap(at as *mut libc::c_void, BYTES) };
         }
     }
@@ -67,20 +67,20 @@ impl Drop for Places {
 fn mapped() -> u64 {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: new memory.
+    // SAFETY: maps new memory, and changes only that.
     let at = unsafe { libc::mmap(null_mut(), BYTES, rights, kind, -1, 0) };
     assert_ne!(at, libc::MAP_FAILED);
     at as u64
 }
 
-/// Makes a call as the C library does.
+/// Makes a kernel call with its number loaded right before, as the C library does.
 ///
 /// # Safety
-/// As the call demands.
+/// The call's own demands on its arguments.
 unsafe fn call<const NUMBER: i64>(arguments: [u64; 6]) -> i64 {
     let [a, b, c, d, e, f] = arguments;
     let result;
-    // SAFETY: by the caller.
+    // SAFETY: the caller upholds the call's demands.
     unsafe {
         asm!(
             "mov eax, {number}",
@@ -104,36 +104,36 @@ unsafe fn call<const NUMBER: i64>(arguments: [u64; 6]) -> i64 {
 struct Wait {
     name: &'static str,
     call: unsafe fn([u64; 6]) -> i64,
-    /// Makes the file that it waits at, or says -1.
+    /// Opens the file that the call waits for; -1 for none.
     file: fn() -> i32,
-    /// Its own arguments, with that file; other registers lead to [`Places::page`].
+    /// The call's arguments, given that file; other registers get the address of [`Places::page`].
     arguments: fn(&Places, u64) -> Vec<u64>,
-    /// Whether they lead to [`Places::used`].
+    /// Whether the arguments lead to [`Places::used`].
     uses: bool,
 }
 
-/// A pipe that nobody writes to.
+/// A pipe that nothing is written to.
 fn pipe() -> i32 {
     let mut ends = [0; 2];
-    // SAFETY: a place for two numbers.
+    // SAFETY: `ends` is a place for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
     ends[0]
 }
 
-/// A socket that nobody sends to.
+/// A socket that nothing is sent to.
 fn socket() -> i32 {
     let mut ends = [0; 2];
-    // SAFETY: a place for two numbers.
+    // SAFETY: the array is a place for two descriptors.
     let made = unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_DGRAM, 0, ends.as_mut_ptr()) };
     assert_eq!(made, 0);
     ends[0]
 }
 
-/// A socket that nobody connects to.
+/// A socket that nothing connects to.
 fn listener() -> i32 {
     let family = libc::AF_UNIX as libc::sa_family_t;
     let len = size_of_val(&family) as u32;
-    // SAFETY: an address that is nothing but its family: the kernel finds a name.
+    // SAFETY: an address with nothing but its family, for which the kernel chooses a name.
     unsafe {
         let socket = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
         assert_eq!(libc::bind(socket, (&raw const family).cast(), len), 0);
@@ -142,7 +142,7 @@ fn listener() -> i32 {
     }
 }
 
-/// A queue of no events.
+/// An epoll instance without events.
 fn queue() -> i32 {
     // SAFETY: takes no pointers.
     unsafe { libc::epoll_create1(0) }
@@ -194,7 +194,7 @@ const WAITS: &[Wait] = waits! {
     SYS_pause(none, false) = |_, _| [];
 };
 
-/// Waits until the child waits.
+/// Waits until the child sleeps in the kernel.
 fn sleeps(child: i32) {
     let start = Instant::now();
     loop {
@@ -203,28 +203,28 @@ fn sleeps(child: i32) {
         if state.starts_with('S') {
             return;
         }
-        assert!(start.elapsed() < HANGS, "it never waits: {told}");
+        assert!(start.elapsed() < HANGS, "the child never waits: {told}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A child, stopped.
+/// Stops the child, trying again while that is not possible.
 fn stop(child: i32) -> io::Result<Box<Stopped>> {
     let start = Instant::now();
     loop {
         match Stopped::stop(child, child)? {
             Stop::Stopped(stopped) => return Ok(stopped),
-            Stop::Ended(status) => panic!("it has ended with {status:#x}"),
+            Stop::Ended(status) => panic!("the child has ended with {status:#x}"),
             Stop::NotNow => {
                 sweep(child);
             }
         }
-        assert!(start.elapsed() < HANGS, "it never stops");
+        assert!(start.elapsed() < HANGS, "the child never stops");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// What one stop showed.
+/// What was seen at one stop.
 struct Seen {
     number: i64,
     is_in_a_call: bool,
@@ -232,7 +232,7 @@ struct Seen {
     meets_used: bool,
 }
 
-/// Stops a child again and again in the wait that it is in.
+/// Stops a child several times in the same wait.
 fn look(child: i32, places: &Places) -> io::Result<Vec<Seen>> {
     let memory = Memory::of(ProcessId(child as u32))?;
     let read = |at, into: &mut [u8]| memory.read_into(at, into).is_ok();
@@ -252,7 +252,7 @@ fn look(child: i32, places: &Places) -> io::Result<Vec<Seen>> {
     Ok(all)
 }
 
-/// What is seen of a child in this wait.
+/// What is seen at the stops of a child in this wait.
 fn waiting(what: &Wait) -> io::Result<Vec<Seen>> {
     let places = Places::new();
     let file = (what.file)();
@@ -261,18 +261,18 @@ fn waiting(what: &Wait) -> io::Result<Vec<Seen>> {
     for (argument, own) in arguments.iter_mut().zip(own) {
         *argument = own;
     }
-    // SAFETY: between `fork` and its end the child makes one call; what that leads to is its own.
+    // SAFETY: between `fork` and its end the child makes one call, on memory of its own.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: the same.
+        // SAFETY: as above.
         unsafe {
             (what.call)(arguments);
             libc::_exit(3);
         }
     }
-    assert!(child > 0, "no child");
+    assert!(child > 0, "fork failed");
     let seen = look(child, &places);
-    // SAFETY: a child and a descriptor of ours.
+    // SAFETY: the child and the descriptor are ours.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         while wait(child).is_some_and(|status| libc::WIFSTOPPED(status)) {}
