@@ -1,9 +1,9 @@
-//! What is read from the code of a program before a remedy changes anything of it: the kernel
-//! calls of its modules and whether all of them can be led through hooks ([`Calls`]), the plan
-//! of these hooks ([`Plan`]), and the call sites behind the allocator's wrappers.
+//! Reads what a remedy must know of a program's code before it changes the program: which modules
+//! make kernel calls, and whether hooks see all of them ([`Calls`]); the plan of these hooks
+//! ([`Plan`]); and the call sites behind allocation wrappers ([`call_sites`]).
 //!
-//! Used by `protect`, `repair` and `place`. It reads files and stopped memory; it must not change
-//! a program, nor stop it.
+//! Used by `protect`, `repair` and `place`. It reads files, and mappings that its callers pass; it
+//! must not change a program or stop it.
 
 pub mod call_sites;
 mod calls;

@@ -128,22 +128,23 @@ mod tests {
 
     #[test]
     fn frames_with_and_without_frame_pointer_have_rules_and_bare_code_has_none() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let (source, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
-        std::fs::write(&source, SOURCE).expect("a file of ours");
+        std::fs::write(&source, SOURCE).expect("the folder can be written to");
         let mut gcc = Command::new("gcc");
         gcc.args(["-shared", "-nostdlib", "-o"]).arg(&library);
         assert!(gcc.arg(&source).status().expect("gcc runs").success());
-        let bytes = std::fs::read(&library).expect("it was just made");
+        let bytes = std::fs::read(&library).expect("gcc has made the library");
         let file = object::File::parse(bytes.as_slice()).expect("an ELF file");
         let address = |name: &str| {
             use object::ObjectSymbol;
             let mut symbols = file.dynamic_symbols();
             let found = symbols.find(|s| s.name() == Ok(name));
-            found.expect("it is global").address()
+            found.expect("the symbol is global").address()
         };
         let mut unwinder = Unwinder::default();
-        let mut rule = |name| unwinder.rule(library.to_str().expect("plain"), address(name));
+        let mut rule =
+            |name| unwinder.rule(library.to_str().expect("the path is UTF-8"), address(name));
         let plain = Rule {
             from_frame_pointer: false,
             cfa: 32,

@@ -38,7 +38,7 @@ pub struct Options {
     pub chaos: Option<u64>,
     /// How to observe.
     pub observe: ObserveOptions,
-    /// Findings that cost less than so many percent are marked as not significant.
+    /// Findings that cost less than this, in percent, are marked as not significant.
     pub threshold: Option<f64>,
 }
 

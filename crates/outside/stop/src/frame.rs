@@ -172,10 +172,10 @@ mod tests {
         done.orig_rax = libc::SYS_poll as u64;
         done.rax = -4i64 as u64;
         let on = going_on(&done);
-        assert_eq!((on.rip, on.rax), (0x1002, done.rax), "it has ended");
+        assert_eq!((on.rip, on.rax), (0x1002, done.rax), "the call has ended");
         let mut computes = registers();
         computes.rax = -512i64 as u64;
-        assert_eq!(going_on(&computes).rip, 0x1002, "it is in no call");
+        assert_eq!(going_on(&computes).rip, 0x1002, "the thread is in no call");
     }
 
     /// The offsets are those of `struct rt_sigframe` and of the kernel's

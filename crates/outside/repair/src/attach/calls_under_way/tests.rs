@@ -91,9 +91,9 @@ fn is_in_the_way(number: i64, arguments: [u64; 6]) -> bool {
     Program::calling(number).is_in_the_way(number, arguments)
 }
 
-/// A register that is no argument of the call.
+/// Placeholder for a register that is no argument of the call.
 const S: u64 = 0x1111_2222_3333_4444;
-/// A pointer.
+/// Placeholder for a pointer.
 const P: u64 = 0x5555_6666_7777_8888;
 
 /// Calls with their arguments, and the number of bytes that each of their pointers covers.
