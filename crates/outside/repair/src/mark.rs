@@ -1,7 +1,7 @@
 //! What threads had used of lines at one moment, so that later use can be told apart: threads that
 //! have used a line since contend for it now (Plastic's verification, section 4.5). Bytes that are
-//! moved again must be grouped by what contends now. Called by `choose`, and by `lib.rs` for repairs
-//! under way.
+//! moved again must be grouped by what contends now. Called by `choose`, and by `lib.rs` for
+//! repairs under way.
 
 use super::choose::on_pages;
 use super::pattern::used;
