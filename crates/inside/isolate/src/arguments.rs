@@ -1,17 +1,18 @@
-//! The program's arguments and environment, where the kernel reads them for `ps` and
-//! `/proc/PID/cmdline`: from private memory only. When the memory that holds them is made sharable, the
-//! kernel is told of a copy. Contexts: a thread in [`crate::convert`], with everybody else
-//! stopped.
+//! The program's arguments and environment, which the kernel reads for `ps` and `/proc/PID/cmdline`
+//! from private memory only. When the memory that holds them is made sharable, the kernel is given
+//! the address of a private copy.
+//!
+//! Contexts: a thread in [`crate::convert`], while all other threads are stopped.
 
 use crate::files;
 use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 
-/// More is not copied: the kernel itself takes less as a rule.
+/// A longer argument area is not copied: the kernel itself normally accepts less.
 const LARGEST: usize = 8 << 20;
 
-/// What the kernel knows of a program's parts, as `prctl` takes it all at once, which
-/// needs no privilege.
+/// The addresses of a program's parts, in the layout that `prctl(PR_SET_MM_MAP)` takes. Setting all
+/// at once needs no privilege.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Parts {
@@ -26,15 +27,16 @@ struct Parts {
     arg_end: u64,
     env_start: u64,
     env_end: u64,
-    /// None: that stays.
+    /// 0: the auxiliary vector stays as it is.
     auxiliary: u64,
     auxiliary_bytes: u32,
-    /// None: that stays.
+    /// -1: the executable stays as it is.
     executable: i32,
 }
 
 impl Parts {
-    /// From the text of `/proc/PID/stat` (see its manual), but for the break.
+    /// Parses the text of `/proc/PID/stat` (see its manual page), which has every field but the
+    /// break.
     fn parse(text: &[u8]) -> Option<Self> {
         // The name of the program, in parentheses, may hold anything.
         let behind = text.iter().rposition(|b| *b == b')')?;
@@ -82,8 +84,9 @@ fn decimal(word: &[u8]) -> Option<u64> {
     (!digits.is_empty()).then_some(value)
 }
 
-/// Memory from `start` to `end` is no longer private: if the kernel reads the arguments
-/// there, it reads a copy from now on. Where it does not let us tell it, they are empty.
+/// Memory from `start` to `end` is about to become sharable: if the kernel reads the arguments
+/// there, it reads a private copy from now on. If the kernel refuses the new address, `ps` shows no
+/// arguments.
 pub fn keep(start: usize, end: usize) {
     let Some(mut parts) = read() else {
         return;
@@ -92,11 +95,12 @@ pub fn keep(start: usize, end: usize) {
     if from < start || to > end || to - from > LARGEST {
         return;
     }
-    // The same place within its page, so that the copy need be no longer.
+    // The copy starts at the same offset within its page as the original, so that it needs no extra
+    // page.
     let within = from % PAGE;
     let bytes = (within + (to - from)).next_multiple_of(PAGE);
-    // SAFETY: new memory, as long as what is copied there; the kernel is told of it once it
-    // is complete.
+    // SAFETY: the mapping is new and as long as what is copied into it; the kernel gets its address
+    // only when the copy is complete.
     unsafe {
         parts.brk = system::call(libc::SYS_brk, [0; 6]) as u64;
         let own = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -107,7 +111,7 @@ pub fn keep(start: usize, end: usize) {
         }
         let copy = copy as usize;
         core::ptr::copy_nonoverlapping(from as *const u8, (copy + within) as *mut u8, to - from);
-        // What can't be written is never made sharable.
+        // Read-only memory is never made sharable, so the copy stays private.
         system::protect(copy, bytes, libc::PROT_READ);
         let moved = ((copy + within) as u64).wrapping_sub(parts.arg_start);
         for place in [
@@ -128,7 +132,8 @@ pub fn keep(start: usize, end: usize) {
     }
 }
 
-/// What the kernel knows now, by way of the thread: the process's first one may have ended.
+/// Reads what the kernel knows now. It asks about the calling thread, because the process's first
+/// thread may have ended.
 fn read() -> Option<Parts> {
     let mut buffer = [0u8; 1024];
     // SAFETY: a C string.
@@ -142,7 +147,7 @@ fn read() -> Option<Parts> {
 mod tests {
     use super::*;
 
-    /// A line with field `n` of value `n`, up to the 52nd.
+    /// A line of `/proc/PID/stat` in which field `n` has the value `n`, up to the 52nd.
     fn line(name: &str) -> String {
         let fields: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
         format!("1 ({name}) R {}\n", fields.join(" "))

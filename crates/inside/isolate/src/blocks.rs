@@ -1,7 +1,9 @@
-//! The living blocks that are to be isolated: those that named call sites have allocated,
-//! kept here, and those that the tool has written down because it saw them shared.
-//! Stands before the allocation functions; without call sites and blocks it hands on at
-//! once. Contexts: pre-init, normal.
+//! The living heap blocks that are to be isolated: those that named call sites have allocated,
+//! recorded here, and those that the tool has recorded because it saw them shared. The allocation
+//! functions of this library call it first; without call sites and blocks they call the real
+//! functions at once.
+//!
+//! Contexts: pre-init, normal.
 
 use crate::{calls::Hold, control, real};
 use core::ffi::{c_int, c_void};
@@ -10,13 +12,13 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 use sunder_access::PAGE_SIZE as PAGE;
 use sunder_wire::isolation::{Control, PAGES, SITES};
 
-/// Where calls of these sites return to; 0 for none.
+/// Return addresses of the named call sites; 0 for none.
 static RETURNS: [AtomicUsize; SITES] = [const { AtomicUsize::new(0) }; SITES];
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Finds the call sites in the loaded files. Called once, at the start.
+/// Finds the named call sites in the loaded files. Called once, at the start.
 pub fn find_sites(control: &Control) {
-    // SAFETY: the function only looks; the data are the control file's.
+    // SAFETY: the callback only reads; its data pointer is the control file, which stays mapped.
     unsafe { libc::dl_iterate_phdr(Some(each_module), (&raw const *control).cast_mut().cast()) };
 }
 
@@ -25,7 +27,7 @@ unsafe extern "C" fn each_module(
     _size: usize,
     data: *mut c_void,
 ) -> c_int {
-    // SAFETY: the linker passes a description; `find_sites` passes the control file.
+    // SAFETY: the linker passes a valid description; `find_sites` passes the control file.
     let (control, base, name) = unsafe {
         let name = (*info).dlpi_name;
         let name = if name.is_null() {
@@ -43,7 +45,7 @@ unsafe extern "C" fn each_module(
         let offset = site.offset.load(Relaxed) as usize;
         let is_program = site.is_program.load(Relaxed) != 0;
         let meant = if is_program {
-            // The linker names the program itself by nothing.
+            // The dynamic linker gives the program itself an empty name.
             name.is_empty()
         } else {
             !name.is_empty()
@@ -61,7 +63,7 @@ unsafe extern "C" fn each_module(
     0
 }
 
-/// Keeps a new block if it comes from one of the sites.
+/// Records a new block if its allocation returns to one of the named call sites.
 fn keep(block: *mut c_void, bytes: usize, to: usize) {
     if block.is_null() || !ANY.load(Relaxed) || to == 0 {
         return;
@@ -72,7 +74,7 @@ fn keep(block: *mut c_void, bytes: usize, to: usize) {
     put(block, bytes, 0);
 }
 
-/// The program itself asks for bytes; whether they are written down.
+/// Records bytes that the program itself asks to have isolated; returns whether there was room.
 pub fn ask(start: *mut c_void, bytes: usize) -> bool {
     put(start, bytes, 1)
 }
@@ -82,7 +84,7 @@ fn put(block: *mut c_void, bytes: usize, asked: u32) -> bool {
         return false;
     };
     for kept in &control.blocks {
-        // Taken first, filled then: the tool looks at the address last.
+        // The entry is claimed first and filled afterwards: the tool reads the address last.
         if kept.address.compare_exchange(0, 1, SeqCst, Relaxed).is_ok() {
             kept.bytes.store(bytes as u64, SeqCst);
             kept.asked.store(asked, SeqCst);
@@ -94,7 +96,8 @@ fn put(block: *mut c_void, bytes: usize, asked: u32) -> bool {
     false
 }
 
-/// Forgets a block that is about to go: its pages are shared from then on. Whether it was kept.
+/// Forgets a block that is about to be freed: its pages are shared from then on. Returns whether
+/// the block was recorded.
 pub fn forget(block: *mut c_void) -> bool {
     if block.is_null() {
         return false;
@@ -102,7 +105,7 @@ pub fn forget(block: *mut c_void) -> bool {
     let Some(control) = control::get() else {
         return false;
     };
-    // Raised after a block was written down, and never back at 0.
+    // The count is raised after a block was recorded and never returns to 0.
     if control.block_changes.load(Acquire) == 0 {
         return false;
     }
@@ -113,11 +116,11 @@ pub fn forget(block: *mut c_void) -> bool {
         .iter()
         .filter(|b| b.address.load(Relaxed) == address)
     {
-        // Nobody has a page of it for himself any more, and nobody gets one.
+        // With this, no thread has a private page of the block any more, and none gets one.
         let _hold = Hold::new();
         let end = address + kept.bytes.load(Relaxed);
-        // First: the tool, which looks at this after it has written down pages, either
-        // sees that the block goes, or has its pages given up below.
+        // The address is cleared first. The tool reads it after it has recorded pages: it either
+        // sees that the block is going away, or the loop below gives its pages up.
         if kept
             .address
             .compare_exchange(address, 1, SeqCst, SeqCst)
@@ -139,8 +142,8 @@ pub fn forget(block: *mut c_void) -> bool {
     known
 }
 
-/// The body of an allocation function: `$inner` gets the arguments and, as the last, the
-/// address that the call returns to.
+/// The body of an allocation function: `$inner` gets the arguments and, as the last one, the call's
+/// return address.
 macro_rules! with_return {
     ($register:literal, $inner:ident) => {
         core::arch::naked_asm!(
@@ -238,7 +241,7 @@ unsafe extern "C-unwind" fn posix_memalign_from(
     let Some(real) = real::posix_memalign() else {
         return libc::ENOMEM;
     };
-    // SAFETY: handed on; the place holds a block after success.
+    // SAFETY: the caller upholds the C library's contract; after success the place holds a block.
     unsafe {
         let result = real(place, alignment, bytes);
         if result == 0 {

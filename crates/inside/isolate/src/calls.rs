@@ -1,5 +1,7 @@
-//! What keeps everybody home ([`Hold`]), and the functions that make processes: a fork
-//! gets private memory first. Changes of the address space are in [`crate::space`].
+//! [`Hold`], which keeps threads from being isolated, and the interposed functions that make
+//! processes: memory becomes private before a fork. Changes of the address space are in
+//! [`crate::space`].
+//!
 //! Contexts: normal; also a child of `vfork`, which is another process and is left alone.
 
 use crate::{control, convert, enter, real};
@@ -8,11 +10,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use sunder_guest::system;
 use sunder_wire::isolation::{Control, closed, state};
 
-/// While it lives, nobody begins to be isolated and no memory is made sharable.
+/// While it lives, no episode begins and no memory is made sharable.
 pub struct Hold(&'static Control);
 
 impl Hold {
-    /// Also has all come home who are isolated. None where there is nothing to hold: in
+    /// Also ends all running episodes and waits for that. `None` where there is nothing to hold: in
     /// programs that are not protected, and in other processes.
     pub fn new() -> Option<Self> {
         let hold = Self::unconverted()?;
@@ -20,7 +22,7 @@ impl Hold {
         Some(hold)
     }
 
-    /// Those who are isolated stay so until [`Self::recall`].
+    /// As [`Self::new`], but running episodes go on until [`Self::recall`].
     pub fn unconverted() -> Option<Self> {
         let control = control::get()?;
         if control.process.load(Relaxed) != system::process_id() {
@@ -30,7 +32,7 @@ impl Hold {
         Some(Self(control))
     }
 
-    /// Has all come home.
+    /// Ends all running episodes and waits for that.
     pub fn recall(&self) {
         if self.0.conversions.load(SeqCst) > 0 {
             recall_all(self.0);
@@ -49,7 +51,7 @@ impl Drop for Hold {
     }
 }
 
-/// Has every isolated thread come home, and waits for that.
+/// Ends the episode of every isolated thread, and waits for that.
 fn recall_all(control: &Control) {
     const LOOK: u32 = 500;
     for slot in &control.slots {
@@ -68,13 +70,14 @@ fn recall_all(control: &Control) {
 }
 
 fn fails(error: c_int) -> c_int {
-    // SAFETY: the place of this thread's error number.
+    // SAFETY: the C library returns the valid address of this thread's error number.
     unsafe { *libc::__errno_location() = error };
     -1
 }
 
-/// Before a fork, with everybody at home: the child needs private copies. Isolation is over then,
-/// and nobody else collects the last workers.
+/// Makes memory private again before a fork, because the child needs private copies. No thread is
+/// isolated now (`hold`), and none can be afterwards, so nothing else would collect the last
+/// workers.
 fn prepare_to_fork(hold: &Hold) -> bool {
     const LOOK: u32 = 50_000;
     let control = hold.0;
@@ -83,7 +86,7 @@ fn prepare_to_fork(hold: &Hold) -> bool {
     }
     control.closed.store(closed::FORK, SeqCst);
     enter::collect_all(control);
-    // A handler would run amid all that is copied, and might not come back.
+    // A signal handler would run while memory is being copied, and might never return.
     let signals = system::NoSignals::hold();
     let me = system::thread_id();
     while control
@@ -104,7 +107,7 @@ fn prepare_to_fork(hold: &Hold) -> bool {
     done
 }
 
-/// Waits until the tool has stopped everybody else; false if it can't or is gone.
+/// Waits until the tool has stopped all other threads. False if it can't, or has ended.
 fn all_stop(control: &Control) -> bool {
     const LOOK: u32 = 50_000;
     loop {
@@ -119,13 +122,13 @@ fn all_stop(control: &Control) -> bool {
     }
 }
 
-/// Whether the tool has not ended: it has started this process, which has another parent from
-/// then on, whoever gets the tool's number.
+/// Whether the tool still runs. It is this process's parent; when it ends, the process gets another
+/// parent, even if its process id is used again.
 fn tool_lives(control: &Control) -> bool {
     system::parent_id() == control.tool.load(Relaxed)
 }
 
-/// Runs what forks.
+/// Runs a function that forks.
 fn forking(real: impl FnOnce() -> c_int) -> c_int {
     let Some(hold) = Hold::new() else {
         return real();
@@ -135,7 +138,7 @@ fn forking(real: impl FnOnce() -> c_int) -> c_int {
     }
     let result = real();
     if result == 0 && hold.0.process.load(Relaxed) != system::process_id() {
-        // The child: none of this is its business, and the count is its parent's.
+        // This is the child: isolation is its parent's only, and so is the count of holds.
         control::set(core::ptr::null_mut());
         core::mem::forget(hold);
     }
@@ -199,7 +202,7 @@ pub unsafe extern "C-unwind" fn forkpty(
     }
 }
 
-/// Nobody is isolated any more, whose time would not count for a timer of CPU time.
+/// Closes isolation because of a timer of CPU time: time that workers spend would not count for it.
 fn end_for_timers(hold: &Hold) {
     let (open, timers) = (closed::OPEN, closed::TIMERS);
     let _ = hold
@@ -209,14 +212,14 @@ fn end_for_timers(hold: &Hold) {
     hold.recall();
 }
 
-/// Before a timer is made on a clock: who makes memory sharable may have looked for such timers
-/// just before, and does not look again.
+/// Called before a timer is created on a clock. A thread that makes memory sharable looks for such
+/// timers once; it may have looked just before, so isolation is closed here.
 fn before_timer(clock: c_int) {
     let clocks = [
         libc::CLOCK_PROCESS_CPUTIME_ID,
         libc::CLOCK_THREAD_CPUTIME_ID,
     ];
-    // Negative: of another process or thread.
+    // A negative number is the CPU clock of another process or thread.
     if (clock < 0 || clocks.contains(&clock))
         && let Some(hold) = Hold::unconverted()
     {
@@ -242,7 +245,8 @@ pub unsafe extern "C-unwind" fn timer_create(
     unsafe { real(clock, event, timer) }
 }
 
-/// Interposed; see the C library's manual. Everybody who is isolated later looks for these.
+/// Interposed; see the C library's manual. A thread that enters isolation later looks for these
+/// timers itself.
 ///
 /// # Safety
 /// As the C library demands.
@@ -268,7 +272,7 @@ pub unsafe extern "C-unwind" fn setitimer(
     result
 }
 
-/// Interposed; see the C library's manual: a kept block may move.
+/// Interposed; see the C library's manual; a recorded block may move.
 ///
 /// # Safety
 /// As the C library demands.
@@ -283,15 +287,15 @@ pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, bytes: usize) -> *mu
     unsafe { real(block, bytes) }
 }
 
-/// Interposed: may make a process that shares nothing.
+/// Interposed: the call may make a process that does not share memory.
 ///
 /// # Safety
 /// As the C library demands.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn clone() -> c_int {
-    // All registers of arguments are kept; the seventh argument lies on the stack, where
-    // the real function finds it.
+    // All argument registers are kept. The seventh argument lies on the stack, where the real
+    // function finds it.
     core::arch::naked_asm!(
         "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
         "mov rdi, rdx",
@@ -315,7 +319,8 @@ extern "C" fn before_clone(flags: usize) -> usize {
         return real;
     }
     match Hold::new() {
-        // Nobody is isolated any more, and no memory is made sharable again.
+        // The hold is dropped before the call: no thread is isolated then, and `closed` keeps
+        // memory from being made sharable again.
         Some(hold) if !forks_for_good(&hold) => {
             fails(libc::ENOMEM);
             0
@@ -324,13 +329,13 @@ extern "C" fn before_clone(flags: usize) -> usize {
     }
 }
 
-/// As [`prepare_to_fork`], also for what comes after the hold.
+/// As [`prepare_to_fork`], and it stays in force after the hold is dropped.
 fn forks_for_good(hold: &Hold) -> bool {
     hold.0.closed.store(closed::FORK, SeqCst);
     prepare_to_fork(hold)
 }
 
-/// Interposed: programs that go around the functions above.
+/// Interposed, for programs that make these system calls without the functions above.
 ///
 /// # Safety
 /// As the C library demands.
@@ -379,7 +384,7 @@ extern "C" fn before_syscall(number: c_long, a: usize) -> usize {
         fails(libc::ENOMEM);
         return 0;
     }
-    // What such a call is to do to sharable memory can't be told from here.
+    // What such a call would have to do to sharable memory can't be decided here.
     if (moves || number == libc::SYS_membarrier) && !ends(&hold, number) {
         fails(libc::ENOMEM);
         return 0;
@@ -387,8 +392,8 @@ extern "C" fn before_syscall(number: c_long, a: usize) -> usize {
     real
 }
 
-/// Nobody is isolated from here on, and memory is private again: this call can't be followed. Whether
-/// that was done.
+/// Ends isolation for good and makes memory private again, because this call can't be followed.
+/// Returns whether that worked.
 pub fn ends(hold: &Hold, number: c_long) -> bool {
     let why = if number == libc::SYS_membarrier {
         closed::MEMBARRIER

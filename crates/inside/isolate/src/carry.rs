@@ -1,6 +1,7 @@
-//! What a program that this process executes must be told to be isolated in its place:
-//! asked for by the library that stands before the exec functions. Contexts: pre-init,
-//! normal, post-fork; also in a vforked child, which has its parent's memory.
+//! What a program needs that this process executes (`exec`), so that it is isolated in this one's
+//! place. The runtime library, which interposes the exec functions, asks for it.
+//!
+//! Contexts: pre-init, normal, post-fork; also in a vforked child, which has its parent's memory.
 
 use crate::control;
 use core::ffi::c_char;
@@ -11,12 +12,12 @@ use sunder_wire::isolation::Control;
 
 const LONGEST: usize = 256;
 
-/// The variable's value as this program got it, with its zero. A copy: programs write over
-/// their first environment.
+/// The environment variable's value as this program got it, with its final zero byte. A copy,
+/// because programs overwrite their first environment.
 static VALUE: [AtomicU8; LONGEST] = [const { AtomicU8::new(0) }; LONGEST];
 static IS_KEPT: AtomicU32 = AtomicU32::new(0);
 
-/// Keeps the value. Called once, at the start; one that is too long is not passed on.
+/// Keeps the value. Called once, at the start; a value that is too long is not passed on.
 pub fn keep(value: &[u8]) {
     if value.len() >= LONGEST {
         return;
@@ -27,8 +28,8 @@ pub fn keep(value: &[u8]) {
     IS_KEPT.store(1, Relaxed);
 }
 
-/// Whether nothing was ever done to the program that has this control file, nor is tried just
-/// now: another one can begin with it. A fork turns the rest back, but leaves the hooks.
+/// Whether the program with this control file was never changed and is not being changed now, so
+/// that another program can begin with the same file. A fork undoes all changes but the hooks.
 pub fn is_untouched(control: &Control) -> bool {
     control.conversions.load(Acquire) == 0
         && control.range_count.load(Acquire) == 0
@@ -40,7 +41,7 @@ fn is_zero(end: &AtomicU64) -> bool {
     end.load(Acquire) == 0
 }
 
-/// The value that a program gets which this process executes; null if it is to have none.
+/// The variable's value for a program that this process executes; null if it gets none.
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_isolate_carried() -> *const c_char {
     let is_meant = control::get().is_some_and(|control| {

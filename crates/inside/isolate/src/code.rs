@@ -1,28 +1,29 @@
-//! What the tool has written down of the program's code, forgotten when other code may come in its
-//! place: which ranges isolated threads may execute, and which pages they may execute a part
-//! of. Called when the address space has changed, while nobody is isolated and nobody can begin to
-//! be. Contexts: all.
+//! Forgets what the tool has recorded of the program's code (which ranges isolated threads may
+//! execute, and which pages they may execute in part) when other code may take its place. Called
+//! when the address space has changed, while no thread is isolated and none can enter isolation.
+//!
+//! Contexts: all.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sunder_wire::isolation::{Control, GUARDED};
 
 use sunder_access::PAGE;
 
-/// Nothing of `[start, start + bytes)` is known code any more; ranges go as a whole. What the tool is
-/// just about to write down is its own business: it looks at the mapping once more before it
-/// counts a page.
+/// Forgets all recorded code in `[start, start + bytes)`; a range that overlaps is forgotten as a
+/// whole. A page that the tool is about to record needs nothing here: the tool checks its mapping
+/// once more before it counts the page.
 pub fn forget(control: &Control, start: usize, bytes: usize) {
     let start = start as u64;
     let end = start.saturating_add(bytes as u64);
     let count = control.code_count.load(Relaxed) as usize;
     for [from, to] in control.codes.iter().take(count) {
         if from.load(Relaxed) < end && start < to.load(Relaxed) {
-            // Its end first: what is seen meanwhile is empty.
+            // The end is cleared first, so that the range reads as empty meanwhile.
             to.store(0, SeqCst);
             from.store(0, SeqCst);
         }
     }
-    // Also those that are not counted yet.
+    // All entries, also those that are not counted yet.
     for page in control.guarded.iter().take(GUARDED) {
         let at = page.address.load(SeqCst);
         if at != 0 && at < end && start < at.saturating_add(PAGE) {
@@ -36,7 +37,8 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// What comes where a module was has its atomic operations elsewhere.
+    /// A module that is loaded at an unloaded one's address has its atomic operations at other
+    /// places.
     #[test]
     fn code_that_goes_is_not_known_any_more() {
         let control = testing::control();
@@ -50,7 +52,7 @@ mod tests {
         for (kept, page) in control.guarded.iter().zip(guarded) {
             kept.address.store(page, Relaxed);
         }
-        // The tool is just about to count the last.
+        // The last page is recorded but not yet counted by the tool.
         control.guarded_count.store(2, Relaxed);
         let left = || {
             let codes = control.codes.iter().take(3);

@@ -9,50 +9,50 @@ use sunder_wire::isolation::{
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(core::ptr::null_mut());
 static LIBRARY: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
-/// The control file, if this process is the one that is protected.
+/// The control file, if this process is the protected one.
 #[inline]
 pub fn get() -> Option<&'static Control> {
-    // SAFETY: null, or a mapping that is never undone.
+    // SAFETY: the pointer is null or that of a mapping that is never removed.
     unsafe { CONTROL.load(Ordering::Acquire).as_ref() }
 }
 
-/// Keeps it, or forgets it (in a child).
+/// Sets the control file; null in a forked child.
 pub fn set(control: *mut Control) {
     CONTROL.store(control, Ordering::Release);
 }
 
-/// Where this library lies.
+/// The addresses at which this library begins and ends.
 pub fn library() -> [usize; 2] {
     let [start, end] = &LIBRARY;
     [start.load(Ordering::Relaxed), end.load(Ordering::Relaxed)]
 }
 
-/// Keeps where this library lies.
+/// Sets the addresses at which this library begins and ends.
 pub fn set_library(from: usize, to: usize) {
     let [start, end] = &LIBRARY;
     start.store(from, Ordering::Relaxed);
     end.store(to, Ordering::Relaxed);
 }
 
-/// Waits while a word of the file is `value`, at most so many microseconds; may come back for
-/// no reason.
+/// Waits while a word of the file has this `value`, at most so many microseconds. Spurious returns
+/// are possible.
 pub fn wait(word: &AtomicU32, value: u32, microseconds: u32) {
     let nanoseconds = u64::from(microseconds) * 1000;
     system::wait(word, value, Some(nanoseconds), Reach::All);
 }
 
-/// Wakes all that wait on a word of the file.
+/// Wakes all threads that wait on a word of the file.
 pub fn wake(word: &AtomicU32) {
     system::wake(word, i32::MAX, Reach::All);
 }
 
-/// Which slot of the file it is.
+/// The index of a slot in the file.
 pub fn place(control: &Control, slot: &Slot) -> usize {
     let first = control.slots.as_ptr() as usize;
     (&raw const *slot as usize).wrapping_sub(first) / size_of::<Slot>()
 }
 
-/// The suitcase of a slot: its address.
+/// The address of a slot's suitcase: the area for its thread's registers and stack.
 pub fn suitcase(control: &Control, slot: &Slot) -> Option<usize> {
     let index = place(control, slot);
     (index < SLOTS).then(|| &raw const *control as usize + SUITCASES_AT + index * SUITCASE)

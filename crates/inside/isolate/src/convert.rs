@@ -1,10 +1,12 @@
-//! Makes the program's private memory sharable, and turns that back; before the first
-//! time, leads changes of the address space through hooks. Everybody else is stopped meanwhile. Contexts: a thread in [`crate::enter`] (`share`), or one that is
-//! about to fork (`unshare`).
+//! Makes the program's private memory sharable, and private again. Before the first time, installs
+//! the hooks through which changes of the address space go.
 //!
-//! What is sharable lies in one file, at the offset that is its address: no two pieces
-//! can meet, and a mapping that grows finds zeroes. It goes piece by piece, so that
-//! there is never much twice.
+//! Contexts: a thread in [`crate::enter`] (`share`), or one that is about to fork (`unshare`); all
+//! other threads are stopped meanwhile.
+//!
+//! All sharable memory lies in one file, at the offset that is its address. So no two ranges
+//! overlap in the file, and a mapping that grows finds zeroes. Memory is converted piece by piece,
+//! so that little of it exists twice at any time.
 
 use crate::{arguments, control, files, maps};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -12,19 +14,20 @@ use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::{bytes, system};
 use sunder_wire::isolation::{APART, CONTROL_BYTES, Control, RANGES, SCRATCH, SCRATCH_AT};
 
-/// Bytes that are in memory twice for a moment.
+/// Size of the pieces that are converted at a time, in bytes: so much memory exists twice.
 const PIECE: usize = 16 << 20;
-/// Bytes of a page map's part for a piece.
+/// Bytes of `/proc/PID/pagemap` for one piece.
 const PRESENCE: usize = PIECE / PAGE * 8;
-/// A larger main stack than this is not made sharable: it is mapped in full.
+/// The main stack is shared up to its limit; with a larger limit than this it stays private.
 const LARGEST_STACK: usize = 64 << 20;
-/// Mappings that the kernel allows are 65,530 by default; far below that.
+/// No conversion with more mappings than this. The kernel allows 65,530 by default.
 const MOST_MAPPINGS: usize = 20_000;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// Leads changes of the address space through our hooks, by the plan that the tool has put
-/// into the scratch space, if they are not yet; whether that is done. Everybody else is stopped, and nobody stands in what is changed.
+/// Installs the hooks for changes of the address space, by the plan that the tool has put into the
+/// scratch space, unless they are installed. Returns whether they are. All other threads are
+/// stopped, and none of them at an instruction that is replaced.
 pub fn install_hooks(control: &Control) -> bool {
     #[cfg(not(test))]
     const HOOKS: sunder_hooks::Hooks = crate::space::HOOKS;
@@ -41,11 +44,11 @@ pub fn install_hooks(control: &Control) -> bool {
     }
     let bytes = control.plan_bytes.load(Acquire) as usize;
     let at = &raw const *control as usize + SCRATCH_AT;
-    // SAFETY: the scratch space behind the control file's head, which the tool does not
-    // change while a conversion is under way.
+    // SAFETY: the scratch space follows the control file's head; the tool does not write it while a
+    // conversion is under way.
     let plan = unsafe { core::slice::from_raw_parts(at as *const u8, bytes.min(SCRATCH)) };
-    // SAFETY: nobody else runs, and we have all signals blocked; the tool has looked where
-    // everybody stands.
+    // SAFETY: no other thread runs, and this one has all signals blocked; the tool has checked the
+    // instruction pointers of the stopped threads.
     if unsafe { sunder_hooks::install(plan, HOOKS) }.is_err() {
         return false;
     }
@@ -56,9 +59,9 @@ pub fn install_hooks(control: &Control) -> bool {
     true
 }
 
-/// Makes memory sharable that is not yet. False if that stopped half-way: whatever is
-/// not sharable is as it was, and what is sharable by then stays so and counts, so that a fork finds
-/// private memory and changes of the address space are followed.
+/// Makes all memory sharable that is not yet. False if that failed half-way: memory that is not yet
+/// sharable is as it was. Memory that is sharable by then stays so and counts as a conversion, so
+/// that a fork still makes it private and changes of the address space are followed.
 pub fn share(control: &Control) -> bool {
     // SAFETY: the path is a C string.
     let Some(file) = (unsafe { files::open(crate::start::memory_path(), true) }) else {
@@ -80,8 +83,7 @@ pub fn share(control: &Control) -> bool {
 
 fn scratch(control: &Control) -> (&'static mut [u8], &'static mut [u64]) {
     let at = &raw const *control as usize + SCRATCH_AT;
-    // SAFETY: the scratch space behind the control file's head; one thread at a time
-    // converts.
+    // SAFETY: the scratch space follows the control file's head, and one thread at a time converts.
     unsafe {
         (
             core::slice::from_raw_parts_mut(at as *mut u8, SCRATCH - PRESENCE),
@@ -101,7 +103,7 @@ fn share_into(control: &Control, file: i32, presence: Option<i32>) -> bool {
     let own = control::library();
     let head = &raw const *control as usize;
     let kept = [own, [head, head + CONTROL_BYTES]];
-    // The file whose code came last: what follows of it is its data.
+    // The file whose code came last in the list: the mappings that follow are its data.
     let mut module: &[u8] = b"";
     let mut before = 0;
     for mapping in maps::all(text) {
@@ -139,7 +141,8 @@ fn share_into(control: &Control, file: i32, presence: Option<i32>) -> bool {
     true
 }
 
-/// Whether forked children are not to have it as it is, which the kernel knows of private memory.
+/// Whether the program has told the kernel that forked children must not get this memory as it is;
+/// the kernel keeps that for private memory only.
 fn is_apart(control: &Control, mapping: &maps::Mapping<'_>) -> bool {
     let count = (control.apart_count.load(Acquire) as usize).min(APART);
     control.apart.iter().take(count).any(|[from, to]| {
@@ -147,7 +150,8 @@ fn is_apart(control: &Control, mapping: &maps::Mapping<'_>) -> bool {
     })
 }
 
-/// Where the main thread's stack may grow to: a shared mapping does not grow.
+/// The lowest address that the main thread's stack may grow to. A shared mapping does not grow, so
+/// the whole range is mapped.
 fn stack_start(end: usize, free_from: usize) -> Option<usize> {
     const GUARD: usize = 1 << 20;
     let bytes = usize::try_from(system::limit(libc::RLIMIT_STACK))
@@ -157,7 +161,7 @@ fn stack_start(end: usize, free_from: usize) -> Option<usize> {
     (start >= free_from.checked_add(GUARD)?).then_some(start)
 }
 
-/// Shares `[start, end)`, of which memory exists from `from` on.
+/// Makes `[start, end)` sharable; memory exists from `from` on, and below is room for the stack.
 fn share_range(
     control: &Control,
     file: i32,
@@ -165,8 +169,8 @@ fn share_range(
     present: &mut [u64],
     [start, from, end]: [usize; 3],
 ) -> bool {
-    // Nothing of an earlier use of these addresses.
-    // SAFETY: the file holds nothing there that anybody needs.
+    // An earlier use of these addresses may have left data in the file.
+    // SAFETY: no mapping uses this range of the file.
     let punched = unsafe { system::punch_hole(file, start, end - start) };
     if punched < 0 {
         return failed(control, punched);
@@ -187,12 +191,13 @@ fn share_range(
             return false;
         }
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: the contents are in the file, and nobody else runs.
+        // SAFETY: the contents are in the file, and no other thread runs.
         let mapped = unsafe { system::map(at, length, READ_WRITE, flags, file, at) };
         if mapped != at as isize {
             if start < at && at <= from {
-                // Room for a stack that stays as it is: the program has other use for it.
-                // SAFETY: nothing was there, and nothing is by now.
+                // The stack itself could not be shared; the program may need the addresses below
+                // it.
+                // SAFETY: the range was unmapped before, and only our new mapping lies there.
                 unsafe { system::unmap(start, at - start) };
                 high.store(start as u64, Relaxed);
                 control.shared_bytes.fetch_sub((at - start) as u64, Relaxed);
@@ -211,7 +216,7 @@ fn failed(control: &Control, error: isize) -> bool {
     false
 }
 
-/// Writes `[from, to)`, at most a piece, to the file: pages that exist.
+/// Writes the pages of `[from, to)` that exist to the file; the range is at most one piece.
 fn copy(
     control: &Control,
     file: i32,
@@ -228,7 +233,7 @@ fn copy(
     present.fill(u64::MAX);
     if let Some(presence) = presence {
         let at = present.as_mut_ptr().cast();
-        // SAFETY: the buffer is valid for its length, and any bytes are numbers.
+        // SAFETY: the buffer is valid for its length, and every bit pattern is a valid number.
         let bytes = unsafe { core::slice::from_raw_parts_mut(at, pages * 8) };
         if system::read_at(presence, bytes, (from / PAGE * 8) as u64) != bytes.len() as isize {
             present.fill(u64::MAX);
@@ -254,7 +259,7 @@ fn copy(
 
 fn write(control: &Control, file: i32, mut at: usize, mut bytes: usize) -> bool {
     while bytes > 0 {
-        // SAFETY: memory of the program that can be read.
+        // SAFETY: the kernel only reads the program's memory, which is mapped readable.
         let done = unsafe { system::write_at(file, at, bytes, at as u64) };
         if done <= 0 {
             return failed(control, done);
@@ -265,10 +270,10 @@ fn write(control: &Control, file: i32, mut at: usize, mut bytes: usize) -> bool 
     true
 }
 
-/// Turns all sharable memory back to private memory of this process. False if it ran out
-/// of memory half-way, or the list of mappings can't be read.
+/// Makes all sharable memory private to this process again. False if memory ran out half-way, or if
+/// the list of mappings can't be read.
 pub fn unshare(control: &Control) -> bool {
-    // A program that has dropped its privileges can't open it any more.
+    // Opening fails in a program that has dropped its privileges; then memory itself is copied.
     // SAFETY: the path is a C string.
     let file = unsafe { files::open(crate::start::memory_path(), true) };
     let (buffer, _) = scratch(control);
@@ -309,7 +314,7 @@ fn unshare_piece(
     mode: [u8; 4],
 ) -> bool {
     const OWN: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: new memory.
+    // SAFETY: a new mapping; nothing else is replaced.
     let copy = unsafe { system::map(0, bytes, READ_WRITE, OWN, -1, 0) };
     if copy <= 0 {
         return failed(control, copy);
@@ -320,7 +325,7 @@ fn unshare_piece(
         None => copy_back(at, copy, bytes),
     };
     if error < 0 {
-        // SAFETY: the copy is ours.
+        // SAFETY: the copy is our own mapping.
         unsafe { system::unmap(copy, bytes) };
         return failed(control, error);
     }
@@ -335,12 +340,13 @@ fn unshare_piece(
         | bit(1, b'w', libc::PROT_WRITE)
         | bit(2, b'x', libc::PROT_EXEC);
     const OVER: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: the copy takes the place of what it was made from; nobody else runs.
+    // SAFETY: the copy replaces the memory that it was made from; no other thread runs.
     unsafe {
         if protection != READ_WRITE {
             system::protect(copy, bytes, protection);
         }
-        // By which the file's memory can be given back without the file.
+        // A second mapping of the same file pages, through which they can be freed without the
+        // file.
         let again = match file {
             Some(_) => 0,
             None => system::remap(at, 0, bytes, libc::MREMAP_MAYMOVE, 0),
@@ -356,7 +362,7 @@ fn unshare_piece(
             system::unmap(again as usize, bytes);
         }
         if moved < 0 {
-            // What was copied without the file has had its rights changed.
+            // Copying without the file has changed the memory's access rights.
             system::protect(at, bytes, protection);
             return failed(control, moved);
         }
@@ -364,11 +370,12 @@ fn unshare_piece(
     true
 }
 
-/// Reads what the file holds from `offset` on to `copy`, new memory of so many bytes. Negative is an error.
+/// Copies what the file holds from `offset` on to `copy`, a new mapping of so many bytes. A
+/// negative value is an error.
 fn read_back(file: i32, offset: usize, copy: usize, bytes: usize) -> isize {
     let mut done = 0;
     while done < bytes {
-        // SAFETY: the copy is ours; the file is only asked and read.
+        // SAFETY: the copy is our own mapping; the file is only read.
         unsafe {
             let seek = |whence: i32, from: usize| {
                 system::call(
@@ -399,11 +406,11 @@ fn read_back(file: i32, offset: usize, copy: usize, bytes: usize) -> isize {
     0
 }
 
-/// Copies memory to `copy`, new memory of so many bytes, but for pages of zeroes. Its rights are changed: it is to
-/// be replaced. Negative is an error.
+/// Copies memory to `copy`, a new mapping of so many bytes, without its pages of zeroes. Changes
+/// the access rights of the original, which the copy then replaces. A negative value is an error.
 fn copy_back(at: usize, copy: usize, bytes: usize) -> isize {
     const WORD: usize = size_of::<u64>();
-    // SAFETY: nobody else runs, and the copy is ours.
+    // SAFETY: no other thread runs, and the copy is our own mapping.
     unsafe {
         let error = system::protect(at, bytes, READ_WRITE);
         if error < 0 {

@@ -1,8 +1,9 @@
-//! Where the tool sends a thread that it has stopped in the middle of its work: the
-//! thread makes a worker, parks, and goes on where the worker ended. It runs on a
-//! stack in its suitcase with all signals blocked; the program's stack and signal
-//! handlers are not touched. Contexts: signal (the thread was stopped anywhere), with all
-//! signals blocked.
+//! Where a thread enters isolation. The tool stops it in the middle of its work and sends it here:
+//! it makes a worker process, parks, and continues where the worker ended. It runs on a stack in
+//! its suitcase with all signals blocked and touches neither the program's stack nor its signal
+//! handlers.
+//!
+//! Contexts: signal (the thread was stopped anywhere), with all signals blocked.
 
 use crate::{control, convert, worker};
 use core::arch::naked_asm;
@@ -12,8 +13,8 @@ use sunder_wire::isolation::{
     Control, REGISTERS, Registers, SUITCASE, Slot, VECTORS, closed, order, state, why,
 };
 
-/// What the tool makes the instruction pointer, with the slot's address in `rdi` and
-/// the stack pointer at the suitcase's registers, in which it has put the thread's.
+/// The tool sets the instruction pointer to this, `rdi` to the slot's address, and the stack
+/// pointer to the suitcase's registers, where it has saved the thread's own.
 #[unsafe(naked)]
 pub unsafe extern "C" fn entry(slot: *const Slot) {
     naked_asm!(
@@ -28,7 +29,7 @@ pub unsafe extern "C" fn entry(slot: *const Slot) {
     )
 }
 
-/// Takes [`Registers`] from the stack and goes on with them.
+/// Pops [`Registers`] from the stack and continues with them.
 macro_rules! restore_registers {
     () => {
         "pop r15; pop r14; pop r13; pop r12; pop rbp; pop rbx; pop r11; pop r10; pop r9; pop r8; \
@@ -36,8 +37,8 @@ macro_rules! restore_registers {
     };
 }
 
-/// Goes on where the registers in the suitcase say, with the vector state there. In a worker,
-/// whose signals have a stack of their own.
+/// Continues at the registers and the vector state in the suitcase. For a worker, whose signals
+/// have a stack of their own.
 #[unsafe(naked)]
 pub unsafe extern "C" fn restore(registers: *const Registers, vectors: usize) -> ! {
     naked_asm!(
@@ -49,9 +50,9 @@ pub unsafe extern "C" fn restore(registers: *const Registers, vectors: usize) ->
     )
 }
 
-/// As [`restore`], in the thread itself, and with this signal mask as soon as the stack
-/// pointer is at the registers: signals that arrive from then on have what is below for
-/// their stack, and nothing else is needed any more.
+/// As [`restore`], for the thread itself. Sets this signal mask as soon as the stack pointer is at
+/// the registers: handlers of signals that arrive from then on use the stack below, of which
+/// nothing is needed any more.
 #[unsafe(naked)]
 unsafe extern "C" fn restore_with(
     registers: *const Registers,
@@ -76,7 +77,7 @@ unsafe extern "C" fn restore_with(
     )
 }
 
-/// Returns from the signal whose context this is.
+/// Returns from the signal whose context this is, with the thread's registers.
 #[unsafe(naked)]
 unsafe extern "C" fn go_home(context: usize) -> ! {
     naked_asm!(
@@ -88,8 +89,8 @@ unsafe extern "C" fn go_home(context: usize) -> ! {
     )
 }
 
-/// Clones a process without the thread's memory, which begins in `worker::main` on a
-/// stack of its own. Its number, or a negative error number.
+/// Clones a process that does not share the thread's memory and begins in `worker::main` on a stack
+/// of its own. Returns its process id, or a negative error number.
 #[unsafe(naked)]
 unsafe extern "C" fn spawn(flags: usize, stack: usize, slot: *const Slot) -> isize {
     naked_asm!(
@@ -112,15 +113,15 @@ unsafe extern "C" fn spawn(flags: usize, stack: usize, slot: *const Slot) -> isi
     )
 }
 
-/// Not `CLONE_VM`, `CLONE_SIGHAND` or `CLONE_THREAD`, and no signal at its end: the
-/// program's own waiting does not see it.
+/// Without `CLONE_VM`, `CLONE_SIGHAND` and `CLONE_THREAD`, and without a signal at its end: the
+/// program's own calls of `wait` do not see it.
 const CLONE: i32 = libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_IO | libc::CLONE_SYSVSEM;
 
 unsafe extern "C" fn enter(slot: *const Slot) -> ! {
-    // The tool has blocked all signals; not yet, if it was killed in the middle of sending us.
+    // The tool has blocked all signals, unless it was killed while it was sending this thread.
     system::set_mask(libc::SIG_SETMASK, u64::MAX);
-    // SAFETY: the tool sends threads of a process with a control file, and passes a slot
-    // of it.
+    // SAFETY: the tool sends only threads of a process with a control file, and passes the address
+    // of one of its slots.
     let (Some(control), Some(slot)) = (control::get(), unsafe { slot.as_ref() }) else {
         die(b"sunder: a thread was sent into isolation, but there is none\n");
     };
@@ -136,10 +137,10 @@ unsafe extern "C" fn enter(slot: *const Slot) -> ! {
     let Some(reason) = reason else {
         home(control, slot)
     };
-    // No worker has run: the thread goes on by itself.
+    // No worker has run: the thread itself continues.
     count(control, reason);
     slot.why.store(reason, Relaxed);
-    // It counts as an episode without length.
+    // This counts as an episode of length zero.
     slot.until.store(slot.since.load(Relaxed), Relaxed);
     slot.episodes.fetch_add(1, Relaxed);
     slot.state.store(state::HOME, Release);
@@ -147,20 +148,20 @@ unsafe extern "C" fn enter(slot: *const Slot) -> ! {
     go_on(slot, suitcase)
 }
 
-/// The thread goes on by itself where it was stopped. Signals are let in on its own stack:
-/// handlers may compute for long, and the suitcase is needed when their thread is sent the
-/// next time.
+/// The thread itself continues where it was stopped. Its registers are first copied to its own
+/// stack: with its signals unblocked, handlers may run for long, and the suitcase must be free when
+/// the thread is sent again.
 fn go_on(slot: &Slot, suitcase: usize) -> ! {
     const RED_ZONE: u64 = 128;
     let kept = control::registers(suitcase);
     let bytes = size_of::<Registers>();
-    // SAFETY: the suitcase's registers are the thread's.
+    // SAFETY: the suitcase holds this thread's registers, and only this thread uses it now.
     let stack = unsafe { (*kept).frame[3].load(Relaxed) };
     let place = stack.wrapping_sub(RED_ZONE + bytes as u64) & !15;
     let from = [kept as usize, bytes];
     let to = [place as usize, bytes];
-    // By way of the kernel, which says so where no stack is.
-    // SAFETY: what lies below a red zone is free for signal handlers at any time.
+    // The kernel writes, because it returns an error where the stack is not mapped.
+    // SAFETY: memory below the red zone is free; signal handlers may overwrite it at any time.
     let written = unsafe {
         let (from, to) = (from.as_ptr() as usize, to.as_ptr() as usize);
         let me = system::process_id() as usize;
@@ -171,7 +172,7 @@ fn go_on(slot: &Slot, suitcase: usize) -> ! {
     } else {
         kept
     };
-    // SAFETY: the mask is valid; the registers and vectors are the thread's own.
+    // SAFETY: the mask is valid; the registers and vectors are this thread's own.
     unsafe { restore_with(registers, control::vectors(suitcase), slot.mask.as_ptr()) }
 }
 
@@ -183,10 +184,11 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
         control.closed.store(closed::TILES, SeqCst);
     }
     if slot.order.load(Acquire) == order::CONVERT {
-        // In this order: who makes a process without going on holding has closed before.
+        // `held` is read before `closed`: a thread that makes a process after dropping its hold has
+        // set `closed` before.
         let held = control.held.load(SeqCst) > 0;
         if held || control.closed.load(SeqCst) != closed::OPEN {
-            // Somebody is in the middle of a change of the address space, or of a fork.
+            // Another thread is changing the address space, or forking.
             control.converted.store(3, Release);
             control::wake(&control.converted);
             return false;
@@ -209,38 +211,38 @@ fn may_enter(control: &Control, slot: &Slot) -> bool {
         && control.conversions.load(SeqCst) > 0
 }
 
-/// Whether the process is to be told of CPU time that it has used: that of workers is not
-/// its own, so that it would wait for ever.
+/// Whether the process has a timer of the CPU time that it uses. Time of workers is not the
+/// process's own, so such a timer might never expire.
 pub fn has_cpu_timer() -> bool {
     [libc::ITIMER_VIRTUAL, libc::ITIMER_PROF]
         .into_iter()
         .any(|which| {
             let mut timer = [0usize; 4];
             let at = timer.as_mut_ptr() as usize;
-            // SAFETY: a valid place for the answer, four words.
+            // SAFETY: `at` is the address of a local of four words, the size of the answer.
             unsafe { system::call(libc::SYS_getitimer, [which as usize, at, 0, 0, 0, 0]) };
             timer != [0; 4]
         })
 }
 
-/// Whether the process has asked for the CPU's tiles: a worker that uses them first would have more
-/// state than the thread has room for.
+/// Whether the process has requested permission for AMX tiles: a worker that uses them first would
+/// have more state than the thread has room for.
 fn may_use_tiles() -> bool {
     const ARCH_GET_XCOMP_PERM: usize = 0x1022;
     const TILE_DATA: u64 = 1 << 18;
     let mut permitted = 0u64;
     let at = &raw mut permitted as usize;
-    // SAFETY: a valid place for the answer.
+    // SAFETY: the kernel writes one word to a local.
     let result =
         unsafe { system::call(libc::SYS_arch_prctl, [ARCH_GET_XCOMP_PERM, at, 0, 0, 0, 0]) };
     result == 0 && permitted & TILE_DATA != 0
 }
 
-/// Makes a worker and waits until it has ended. The reason, if none ran.
+/// Makes a worker and waits until it has ended. Returns the reason if none ran.
 fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
     collect(slot, false);
     let mut old: [usize; 3] = [0; 3];
-    // SAFETY: a valid place for a `stack_t`, which is three words with padding.
+    // SAFETY: the local has room for a `stack_t`, which is three words with padding.
     unsafe {
         system::call(
             libc::SYS_sigaltstack,
@@ -258,7 +260,8 @@ fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
         system::clock_by_call(libc::CLOCK_THREAD_CPUTIME_ID),
         Relaxed,
     );
-    // SAFETY: the new process has a stack of its own and shares what it must.
+    // SAFETY: the new process has a stack of its own, the suitcase, which this thread does not use
+    // until the worker has ended.
     let pid = unsafe { spawn(CLONE as usize, suitcase + SUITCASE, slot) };
     if pid <= 0 {
         control.error.store(pid as i64, Relaxed);
@@ -269,12 +272,12 @@ fn isolate(control: &Control, slot: &Slot, suitcase: usize) -> Option<u32> {
     loop {
         let now = slot.state.load(Acquire);
         if now == state::RETURNING {
-            // Without a context it was interrupted before it computed.
+            // No context: the worker was interrupted before it computed anything.
             let none = slot.context.load(Acquire) == 0;
             return none.then(|| slot.why.load(Relaxed));
         }
         if now != state::ENTERING && now != state::ISOLATED {
-            // The worker could not be prepared.
+            // The worker failed while it was being prepared.
             collect(slot, true);
             return Some(why::NO_WORKER);
         }
@@ -290,8 +293,8 @@ pub fn tick(control: &Control) -> u32 {
     control.tick.load(Relaxed).clamp(100, 1_000_000)
 }
 
-/// What a parked thread does at every tick: its worker commits and takes over what
-/// others wrote, or comes home if there is something to do for the thread.
+/// The parked thread does this at every tick: it has the worker commit and take over what others
+/// wrote, or recalls it if the thread itself has something to do.
 fn tick_worker(control: &Control, slot: &Slot) {
     slot.looks.fetch_add(1, Relaxed);
     if ended(slot) {
@@ -303,7 +306,7 @@ fn tick_worker(control: &Control, slot: &Slot) {
             slot.state.store(state::HOME, Release);
             return;
         }
-        // What it had computed is lost.
+        // The worker's uncommitted changes are lost.
         die(b"sunder: an isolated thread was killed; the program can't go on\n");
     }
     if slot.state.load(Acquire) != state::ISOLATED {
@@ -315,23 +318,23 @@ fn tick_worker(control: &Control, slot: &Slot) {
     }
     let waits = pending & !slot.mask.load(Relaxed) != 0;
     let ends = control.held.load(SeqCst) > 0 || control.closed.load(SeqCst) != closed::OPEN;
-    // A timer may have been set by other ways than the function.
+    // A timer may have been set by a system call that is not interposed.
     if waits || ends || has_cpu_timer() {
         slot.recall.store(1, SeqCst);
     }
     remind(slot);
 }
 
-/// Sends a worker its tick.
+/// Sends a worker its tick signal.
 pub fn remind(slot: &Slot) {
     let pid = slot.worker.load(Acquire);
     if pid != 0 {
-        // The worker is our child and was not collected.
+        // The process id is still the worker's: it is our child and not yet collected.
         system::send_to(pid, pid, worker::TICK);
     }
 }
 
-/// Whether the worker has ended; it is collected then.
+/// Whether the worker has ended; if so, it is collected.
 fn ended(slot: &Slot) -> bool {
     let pid = slot.worker.load(Acquire);
     if pid == 0 {
@@ -344,47 +347,47 @@ fn ended(slot: &Slot) -> bool {
     true
 }
 
-/// Collects the worker if it has ended. If it was stopped, it goes on: its thread, which is
-/// here, is not stopped, or not any more.
+/// Collects the worker if it has ended; continues it if it was stopped: the thread runs, so the
+/// worker must not stay stopped.
 fn has_ended(pid: u32, options: i32) -> bool {
     let mut status = 0i32;
     let at = &raw mut status as usize;
     let options = (libc::__WCLONE | libc::WUNTRACED | options) as usize;
-    // SAFETY: a valid place for the status.
+    // SAFETY: `at` is the address of a local status word.
     let result = unsafe { system::call(libc::SYS_wait4, [pid as usize, at, options, 0, 0, 0]) };
     if result <= 0 {
-        // Interrupted by a handler of the program's, it has to be asked again.
+        // A handler of the program's interrupted the call: the caller asks again.
         return result < 0 && result != -(libc::EINTR as isize);
     }
     let stopped = libc::WIFSTOPPED(status);
     if stopped {
-        // The worker is our child and was not collected.
+        // The process id is still the worker's: it is our child and not yet collected.
         system::kill(pid, libc::SIGCONT);
     }
     !stopped
 }
 
-/// Collects the workers of earlier episodes. Nobody is isolated, or can be any more.
+/// Collects the workers of earlier episodes. No thread is isolated, and none can enter isolation.
 pub fn collect_all(control: &Control) {
     for slot in &control.slots {
         collect(slot, false);
     }
 }
 
-/// Collects the worker of an earlier episode, which is at its end.
+/// Collects the worker of an earlier episode, which has ended or is about to.
 fn collect(slot: &Slot, kill: bool) {
     let pid = slot.worker.swap(0, SeqCst);
     if pid == 0 {
         return;
     }
     if kill {
-        // The process is our child and was not collected.
+        // The process id is still the worker's: it is our child and not yet collected.
         system::kill(pid, libc::SIGKILL);
     }
     while !has_ended(pid, 0) {}
 }
 
-/// Goes on where the worker ended, with the thread's own mask and signal stack.
+/// The thread continues where the worker ended, with its own signal mask and signal stack.
 fn home(control: &Control, slot: &Slot) -> ! {
     let context = slot.context.load(Acquire) as usize;
     let at = context as *mut libc::ucontext_t;
@@ -395,8 +398,8 @@ fn home(control: &Control, slot: &Slot) -> ! {
     let now = system::now();
     slot.until.store(now, Relaxed);
     slot.episodes.fetch_add(1, Relaxed);
-    // SAFETY: the context lies in the suitcase, where the worker's signal frame was put;
-    // the worker does not touch it any more.
+    // SAFETY: the context lies in the suitcase, where the kernel put the worker's signal frame; the
+    // worker does not touch it any more.
     unsafe {
         let [address, flags, size] = &slot.stack;
         (*at).uc_stack.ss_sp = address.load(Relaxed) as *mut _;
@@ -417,7 +420,7 @@ fn count(control: &Control, reason: u32) {
     }
 }
 
-/// Ends the program: it would go on with wrong data.
+/// Ends the program, which would continue with wrong data.
 fn die(line: &[u8]) -> ! {
     system::write(2, line);
     loop {
@@ -429,8 +432,8 @@ fn die(line: &[u8]) -> ! {
 mod tests {
     use super::*;
 
-    /// `clone` and `syscall` make their process when nothing is held any more: memory that is
-    /// made sharable then would be the child's too.
+    /// `clone` and `syscall` make their process after the hold is dropped: memory that became
+    /// sharable then would be shared with the child.
     #[test]
     fn memory_is_not_made_sharable_once_a_process_is_being_made() {
         for (held, closed, answer) in [(1, closed::OPEN, 3), (0, closed::FORK, 3)] {

@@ -1,8 +1,9 @@
-//! An episode in its worker: what happens between a thread's way into isolation and its
-//! way home, for whichever tool ([`crate::tool`]). Called by [`crate::worker`]; must
-//! not know what the tool is for. Contexts: [`Episode::add`] and [`Episode::begin`] in the worker before
-//! it computes; the others in its signal handler, where no code of the C library may
-//! be executed.
+//! One episode, seen from its worker: everything between a thread's entry into isolation and its
+//! return, for any tool ([`crate::tool`]). Called by [`crate::worker`]; must not know what the tool
+//! is for.
+//!
+//! Contexts: [`Episode::add`] and [`Episode::begin`] in the worker before it computes; the others
+//! in its signal handler, where no code of the C library may be executed.
 
 use crate::from_worker;
 use crate::memory::{Memory, Own};
@@ -11,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction as transaction;
 use sunder_wire::isolation::{Control, Slot};
 
-/// See the module.
+/// An episode: its control file, slot, memory and tool.
 pub struct Episode<'a, T> {
     control: &'a Control,
     slot: &'a Slot,
@@ -20,7 +21,7 @@ pub struct Episode<'a, T> {
 }
 
 impl<'a, T: Tool> Episode<'a, T> {
-    /// That of a thread with this slot.
+    /// The episode of the thread in this slot.
     pub const fn new(control: &'a Control, slot: &'a Slot, memory: &'a Memory, tool: T) -> Self {
         Self {
             control,
@@ -30,8 +31,8 @@ impl<'a, T: Tool> Episode<'a, T> {
         }
     }
 
-    /// Adds sharable memory that the program may write: its named pages become private.
-    /// `stack` is the thread's stack pointer. False if the kernel refused.
+    /// Adds sharable memory that the program may write; pages in it that the tool names become
+    /// private. `stack` is the thread's stack pointer. False if the kernel refused.
     pub fn add(&self, start: usize, end: usize, stack: usize) -> bool {
         if self.tool.watches() {
             self.memory.add(start, end, stack);
@@ -46,12 +47,13 @@ impl<'a, T: Tool> Episode<'a, T> {
         self.tool.policy(page) == Policy::Private
     }
 
-    /// The thread will go on from `place`, in the memory that was added. False if it can't.
+    /// The thread is about to continue from `place` in the memory that was added. False if the tool
+    /// or the kernel refuses.
     pub fn begin(&self, place: &Place) -> bool {
         self.tool.thread_start(place, self.memory)
     }
 
-    /// A write met memory that may not be written; whether the thread may go on with it.
+    /// Handles a write to a protected page; returns whether the thread may continue with it.
     pub fn on_write(&self, fault: &Fault) -> bool {
         let at = fault.page();
         if !self.memory.can_be_watched(at) {
@@ -61,20 +63,21 @@ impl<'a, T: Tool> Episode<'a, T> {
             return self.memory.open(at);
         }
         let known = self.tool.fault(fault, self.memory);
-        // Writable first: what keeps the shared page elsewhere inherits that.
+        // The page is made writable first, because the second mapping of the shared page inherits
+        // that.
         if !self.memory.open(at) {
             return false;
         }
         if let Some(page) = known.filter(|page| page.address == at && self.is_private(*page)) {
-            // Or it stays shared, in this episode.
+            // If taking it fails, the page stays shared in this episode.
             self.memory.take(page, Some(*fault));
         }
         true
     }
 
-    /// Commits all pages and, if wanted, takes over what others wrote; if not, it is the last
-    /// commit, and the thread must write nothing more here. False if a page is not to be private
-    /// any more.
+    /// Commits all pages and, if `refresh`, takes over what others wrote. Without `refresh` it is
+    /// the last commit, and the thread must write nothing more here. False if a page must not stay
+    /// private.
     pub fn commit(&self, refresh: bool) -> bool {
         let time = from_worker::clock(libc::CLOCK_MONOTONIC);
         let (mut sound, mut bytes) = (true, 0);
@@ -112,12 +115,12 @@ impl<'a, T: Tool> Episode<'a, T> {
         })
     }
 
-    /// All pages were committed and refreshed; whether the thread goes on from `place`.
+    /// All pages were committed and refreshed; returns whether the thread continues from `place`.
     pub fn on_tick(&self, place: &Place) -> bool {
         self.tool.tick(place, self.memory)
     }
 
-    /// All pages were committed, and the thread goes home.
+    /// All pages were committed, and the episode ends.
     pub fn end(&self) {
         self.tool.thread_end();
     }

@@ -1,12 +1,14 @@
-//! System calls of a worker that computes: its filter allows them at two instructions alone,
-//! which are these. Contexts: a worker before it computes, and its signal handler, where no
-//! code of the C library may be executed.
+//! System calls of a worker that computes. Its seccomp filter allows them at two instructions only,
+//! and these are here.
+//!
+//! Contexts: a worker before it computes, and its signal handler, where no code of the C library
+//! may be executed.
 
 use core::arch::naked_asm;
 use sunder_guest::system;
 
-/// As [`system::call`], from the only place, besides [`restorer`], at which a worker's filter
-/// allows any.
+/// As [`system::call`], from the only instruction besides that of [`restorer`] at which a worker's
+/// filter allows one.
 ///
 /// # Safety
 /// As the call demands of its arguments.
@@ -45,7 +47,7 @@ unsafe extern "C" fn make(
     )
 }
 
-/// Nanoseconds on a clock.
+/// The time of a clock, in ns.
 pub fn clock(clock: i32) -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -57,7 +59,7 @@ pub fn clock(clock: i32) -> u64 {
     system::nanoseconds(&now)
 }
 
-/// Where a worker's signal handlers return to.
+/// Signal handlers of workers return to this.
 #[unsafe(naked)]
 pub unsafe extern "C" fn restorer() {
     naked_asm!(

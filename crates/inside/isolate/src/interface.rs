@@ -1,6 +1,7 @@
-//! What a program that knows of us may ask (`include/sunder.h`). Contexts: normal; a
-//! thread that calls this is at home, since a worker can't execute it, and what it wrote
-//! is committed by then.
+//! The functions that `include/sunder.h` offers to programs.
+//!
+//! Contexts: normal. A thread that calls them is not isolated at that moment: a worker can't
+//! execute them, so the episode has ended, and what the thread wrote is committed.
 
 use crate::{blocks, control};
 use core::ffi::{c_int, c_void};
@@ -8,7 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use sunder_guest::system;
 use sunder_wire::isolation::closed;
 
-/// The most bytes that are isolated by one call: what the tool takes for one object.
+/// The largest range that one call isolates: what the tool accepts as one object.
 const LARGEST: usize = 64 << 10;
 
 /// Whether threads of this process can be isolated.
@@ -20,7 +21,8 @@ pub extern "C" fn sunder_isolation_is_active() -> c_int {
     })
 }
 
-/// Asks that threads have these bytes for themselves; whether they will.
+/// Asks to isolate these bytes: threads get private copies of their pages. Returns whether they
+/// will.
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_isolation_isolate(start: *mut c_void, bytes: usize) -> c_int {
     if sunder_isolation_is_active() == 0 || start.is_null() || !(1..=LARGEST).contains(&bytes) {
@@ -29,13 +31,13 @@ pub extern "C" fn sunder_isolation_isolate(start: *mut c_void, bytes: usize) -> 
     c_int::from(blocks::ask(start, bytes))
 }
 
-/// The bytes that were asked for from `start` on are shared again; whether there were any.
+/// Ends the isolation of the bytes that were asked for at `start`; returns whether there were any.
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_isolation_share(start: *mut c_void, _bytes: usize) -> c_int {
     c_int::from(blocks::forget(start))
 }
 
-/// Everything is done by the thread's coming home.
+/// Nothing to do: the call itself has ended the thread's episode, which commits.
 #[unsafe(no_mangle)]
 pub const extern "C" fn sunder_isolation_commit() -> c_int {
     0

@@ -1,9 +1,8 @@
 //! The isolating library: preloaded by `sunder protect`, it gives threads page tables
 //! of their own while they compute, so that falsely shared pages cost nothing.
 //!
-//! - [`start`] finds the control file when the program starts; until the tool sends a
-//!   thread, nothing else happens. [`carry`] has what a program needs that is executed in
-//!   this one's place.
+//! - [`start`] finds the control file when the program starts; until the tool sends a thread,
+//!   nothing else happens. [`carry`] has what a program needs that this one executes (`exec`).
 //! - [`enter`] is where the tool sends a thread that it has stopped in the middle of its
 //!   work: the thread makes a *worker*, a process with its registers, stack and thread
 //!   pointer but a page table of its own, and parks.
@@ -11,17 +10,17 @@
 //!   fault, code that it may not execute, all end the *episode*: what it changed is
 //!   committed, and the parked thread goes on in its place, natively, with the same
 //!   instruction.
-//! - [`tool`] is the interface between this framework and the tools on it: [`named`]
-//!   (pages that are named) and [`tracking`] (pages that several threads write).
-//!   [`episode`] asks and tells the tool, and [`memory`] is what a worker has for itself.
-//!   [`from_worker`] makes the system calls that its filter allows.
-//! - [`convert`] puts hooks into the C library, makes the program's memory sharable, and
-//!   turns that back before a fork; [`arguments`] stay where the kernel finds them.
-//! - [`blocks`] knows the heap objects that are to be isolated.
-//! - [`space`] sees every change of the address space, by hooks in the C library; [`code`] is
-//!   forgotten then.
-//! - [`interface`] is for programs that know of us.
-//! - [`calls`] stands before the functions that make processes.
+//! - [`tool`] is the interface between this framework and the tools on it: [`named`] (pages that
+//!   the control file names) and [`tracking`] (pages that several threads write). [`episode`] calls
+//!   the tool, and [`memory`] is what a worker alone has. [`from_worker`] makes the system calls
+//!   that its filter allows.
+//! - [`convert`] puts hooks into the C library, makes the program's memory sharable, and turns that
+//!   back before a fork; [`arguments`] keeps a private copy of the arguments for the kernel.
+//! - [`blocks`] lists the heap objects that are to be isolated.
+//! - [`space`] handles every change of the address space, by hooks in the C library; [`code`] then
+//!   forgets what was known of code there.
+//! - [`interface`] has the functions of `include/sunder.h`.
+//! - [`calls`] interposes the functions that make processes.
 //!
 //! Contexts: `enter` and `convert` run on threads that were stopped anywhere, `worker`
 //! in a signal handler without the C library. No code here panics, allocates or

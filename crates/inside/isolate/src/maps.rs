@@ -1,19 +1,20 @@
-//! What the list of mappings says of the program's memory. Pure, but for [`read`]. Contexts:
-//! all, as long as the C library's code may be executed (slices are compared).
+//! What the list of mappings says about the program's memory. Pure, but for [`read`].
+//!
+//! Contexts: all in which the C library's code may be executed (slices are compared).
 
 use crate::files;
 pub use sunder_guest::maps::{Mapping, all};
 use sunder_guest::{maps, system};
 use sunder_wire::isolation::MEMORY_NAME;
 
-/// Whether it is the program's memory, made sharable.
+/// Whether the mapping is memory of the program's that was made sharable.
 pub fn is_converted(mapping: &Mapping<'_>) -> bool {
     let name = mapping.name.strip_prefix(b"/memfd:").unwrap_or_default();
     !mapping.is_private() && name.starts_with(MEMORY_NAME.as_bytes())
 }
 
-/// The parts of a range that lie in none of `kept`, from low to high: the kernel takes memory of the
-/// program's for one mapping with ours beside it if it can.
+/// The parts of a range that lie in none of `kept`, from low to high. Needed because the kernel may
+/// merge a mapping of the program's with one of ours beside it.
 pub fn outside(start: usize, end: usize, kept: &[[usize; 2]]) -> impl Iterator<Item = [usize; 2]> {
     let mut at = start;
     core::iter::from_fn(move || {
@@ -31,8 +32,8 @@ pub fn outside(start: usize, end: usize, kept: &[[usize; 2]]) -> impl Iterator<I
     })
 }
 
-/// Reads the list into `buffer`; what of it, or `None` if it does not fit or can't be read to
-/// its end.
+/// Reads the list into `buffer` and returns its text, or `None` if it does not fit or can't be read
+/// to its end.
 pub fn read(buffer: &mut [u8]) -> Option<&[u8]> {
     // SAFETY: a C string.
     let fd = unsafe { files::open(maps::OF_THREAD.as_ptr().cast(), false) }?;
@@ -41,24 +42,24 @@ pub fn read(buffer: &mut [u8]) -> Option<&[u8]> {
     length.and_then(|length| buffer.get(..length))
 }
 
-/// What of a range is the program's memory, made sharable.
+/// How much of a range is sharable memory: the program's memory that was converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharable {
-    /// None of it: the range is none of our business.
+    /// Nothing of the range is sharable.
     Nothing,
-    /// It, and nothing but private anonymous memory beside it; all of this can be read.
+    /// Sharable memory, and beside it nothing but private anonymous memory; all of it is readable.
     Memory,
-    /// It, and other things, or holes.
+    /// Sharable memory beside other mappings or holes.
     Mixed,
 }
 
-/// The same by such a list.
+/// Classifies a range by the text of such a list.
 pub fn sharable(text: &[u8], start: usize, end: usize) -> Sharable {
     let mut found = Sharable::Nothing;
     let mut at = start;
     let mut is_memory = true;
     for mapping in all(text).filter(|m| m.start < end && start < m.end) {
-        // Not the kernel's own pages either.
+        // The kernel's own pages (`[vdso]` and others) are excluded, too.
         let private =
             mapping.is_private() && !mapping.is_of_file() && !mapping.name.starts_with(b"[v");
         if is_converted(&mapping) {

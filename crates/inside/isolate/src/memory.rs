@@ -1,8 +1,9 @@
-//! A worker's memory, as far as it is not simply the program's: ranges whose first writes
-//! can be watched, and the pages that it has for itself (its copy at the page's own
-//! address, the twin of that, and the shared page elsewhere). Knows of no tool; asks and
-//! tells nothing. Contexts: a worker before it computes, and its signal handler, where
-//! no code of the C library may be executed.
+//! What a worker's memory has beside the program's: ranges whose first writes can be watched, and
+//! the worker's private pages (each a copy at the page's own address, the copy's twin, and a second
+//! mapping of the shared page). Knows of no tool.
+//!
+//! Contexts: a worker before it computes, and its signal handler, where no code of the C library
+//! may be executed.
 
 use crate::from_worker;
 use crate::tool::{Fault, Page};
@@ -12,13 +13,14 @@ use sunder_transaction::{self as transaction, PAGE, Shared};
 use sunder_wire::isolation::PAGES;
 use sunder_wire::tracking::SHARED;
 
-/// As many pages as can be private at a time.
+/// The most pages that can be private at a time.
 const MOST: usize = PAGES + SHARED;
-/// Ranges that can be watched; what is beyond is shared.
+/// The most ranges that can be watched; further ones stay shared.
 const RANGES: usize = 256;
-/// Of the mapping that the stack pointer lies in, what is taken for the thread's stack.
+/// In the mapping of the stack pointer, so many bytes below it are treated as the thread's stack.
 const BELOW: usize = 1 << 20;
-/// See [`BELOW`]: the C library's threads have 8 MiB, and their thread-local data above.
+/// In the mapping of the stack pointer, so many bytes above it are treated as the thread's stack:
+/// the C library's threads have 8 MiB, with their thread-local data above.
 const ABOVE: usize = 8 << 20;
 const READ: i32 = libc::PROT_READ;
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -29,7 +31,7 @@ pub struct Own {
     number: AtomicUsize,
     twin: AtomicUsize,
     shared: AtomicUsize,
-    /// The write that made it private, and its instruction; 0 for none.
+    /// The address of the write that made it private, and its instruction; 0 for none.
     written: AtomicUsize,
     by: AtomicUsize,
 }
@@ -46,7 +48,7 @@ impl Own {
         }
     }
 
-    /// Which page it is.
+    /// The page.
     pub fn page(&self) -> Page {
         Page {
             address: self.address.load(Relaxed),
@@ -54,7 +56,7 @@ impl Own {
         }
     }
 
-    /// The write that made it private.
+    /// The write that made it private, if one did.
     pub fn first(&self) -> Option<Fault> {
         let fault = Fault {
             address: self.written.load(Relaxed),
@@ -63,13 +65,13 @@ impl Own {
         (fault.address != 0).then_some(fault)
     }
 
-    /// Its own copy, the twin and the shared page.
+    /// Calls a function with the private copy, the twin and the shared page.
     pub fn with<R>(
         &self,
         act: impl FnOnce(&mut transaction::Page, &mut transaction::Page, &Shared) -> R,
     ) -> R {
-        // SAFETY: the three are mapped, whole pages, and different; the first two are this
-        // process's own, and whatever the thread did to them, it is not running now.
+        // SAFETY: the three are mapped, whole pages, and distinct. The first two belong to this
+        // process alone, and the thread that could write them is in its signal handler now.
         unsafe {
             act(
                 &mut *(self.address.load(Relaxed) as *mut transaction::Page),
@@ -80,19 +82,19 @@ impl Own {
     }
 }
 
-/// See the module. There is one in a process that computes.
+/// The memory of a worker. Each process that computes has one.
 pub struct Memory {
     starts: [AtomicUsize; RANGES],
     ends: [AtomicUsize; RANGES],
     ranges: AtomicUsize,
     own: [Own; MOST],
     count: AtomicUsize,
-    /// Where twins and shared pages go.
+    /// The address for twins and second mappings of shared pages.
     room: AtomicUsize,
 }
 
 impl Memory {
-    /// Nothing is watched, and nothing private.
+    /// Memory in which nothing is watched or private.
     pub const fn new() -> Self {
         Self {
             starts: [const { AtomicUsize::new(0) }; RANGES],
@@ -104,15 +106,15 @@ impl Memory {
         }
     }
 
-    /// Twins and shared pages go to `at`, where there is memory that nobody needs: two pages for
-    /// each that can be private. The kernel would put them where the program has memory that this
-    /// process has not, or gets it later.
+    /// Twins and second mappings go to `at`, an unused range of two pages for each page that can be
+    /// private. If the kernel chose their place, it could choose addresses at which the program has
+    /// memory that this process lacks, or gets some later.
     pub fn set_room(&self, at: usize) {
         self.room.store(at, Relaxed);
     }
 
-    /// Adds sharable memory that the program may write, but for the thread's own stack:
-    /// `stack` is its stack pointer.
+    /// Adds sharable memory that the program may write, without the thread's own stack; `stack` is
+    /// its stack pointer.
     pub fn add(&self, start: usize, end: usize, stack: usize) {
         if (start..end).contains(&stack) {
             let low = (stack.saturating_sub(BELOW) & !(PAGE - 1)).max(start);
@@ -143,17 +145,17 @@ impl Memory {
             .map(|(start, end)| (start.load(Relaxed), end.load(Relaxed)))
     }
 
-    /// Whether first writes to the page at this address can be watched.
+    /// Whether the first write to the page at this address can be watched.
     pub fn can_be_watched(&self, page: usize) -> bool {
         self.ranges()
             .any(|(start, end)| (start..end).contains(&page))
     }
 
-    /// The next write to each page is a fault, but for private ones. False if the kernel
-    /// refused.
+    /// Protects all pages but the private ones, so that the next write to each is a fault. False if
+    /// the kernel refused.
     pub fn watch_all(&self) -> bool {
         self.ranges().all(|(start, end)| protect(start, end, READ))
-            // Commits write them.
+            // Private pages stay writable, because commits write them.
             && self
                 .private()
                 .map(|own| own.address.load(Relaxed))
@@ -161,7 +163,7 @@ impl Memory {
                 .all(|at| self.open(at))
     }
 
-    /// Nobody's writes are watched any more. False if the kernel refused.
+    /// Makes all pages writable: no write is a fault any more. False if the kernel refused.
     pub fn open_all(&self) -> bool {
         self.ranges()
             .all(|(start, end)| protect(start, end, READ_WRITE))
@@ -188,8 +190,8 @@ impl Memory {
         self.private().any(|own| own.address.load(Relaxed) == page)
     }
 
-    /// Makes a page private, which lies in sharable memory and can be written; whether that
-    /// worked. `first` is the write that it is done for.
+    /// Makes a page private; it lies in sharable memory and can be written. Returns whether that
+    /// worked. `first` is the write that is the reason.
     pub fn take(&self, page: Page, first: Option<Fault>) -> bool {
         const NEW: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let count = self.count.load(Relaxed);
@@ -202,8 +204,9 @@ impl Memory {
         let at = page.address;
         let twin = room + 2 * count * PAGE;
         let shared = twin + PAGE;
-        // SAFETY: a second mapping of shared pages (an old size of 0), a new one, both in the
-        // room, and one in place of the first, which the second keeps.
+        // SAFETY: a second mapping of the shared page (an old size of 0) and a new one for the
+        // twin, both in the room, and a new one in place of the shared page, which the second
+        // mapping keeps.
         unsafe {
             let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
             let map = |at: usize| {
@@ -233,6 +236,6 @@ impl Memory {
 
 fn protect(start: usize, end: usize, protection: i32) -> bool {
     let arguments = [start, end - start, protection as usize, 0, 0, 0];
-    // SAFETY: memory of the program, whose contents stay; a fault is ours to handle.
+    // SAFETY: the program's memory keeps its contents; a fault there arrives in our handler.
     unsafe { from_worker::call(libc::SYS_mprotect, arguments) == 0 }
 }

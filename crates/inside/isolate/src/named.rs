@@ -1,14 +1,15 @@
-//! The tool of `sunder protect`: pages that the control file names are private, from each
-//! episode's start. Certain bytes of them are meant; if others change beside those, the
-//! page is shared again for good. Decides nothing about threads: that is done outside.
-//! Contexts: as [`crate::tool`] says.
+//! The tool of `sunder protect`: pages that the control file names are private from each episode's
+//! start. The isolation is meant for certain bytes of a page; if others change on it, the page is
+//! shared again for good. It does not choose threads: the tool outside does.
+//!
+//! Contexts: those of [`crate::tool`].
 
 use crate::tool::{Committed, Page, Policy, Private, Tool};
 use core::sync::atomic::Ordering::Relaxed;
 use sunder_transaction::Mask;
 use sunder_wire::isolation::{Control, PAGES, PrivatePage};
 
-/// See the module. The number of a page is its place in [`Control::pages`].
+/// The named pages. The number of a page is its index in [`Control::pages`].
 pub struct Named<'a> {
     pages: &'a [PrivatePage; PAGES],
     count: usize,
@@ -49,7 +50,7 @@ impl Tool for Named<'_> {
 
     fn meant(&self, page: Page) -> &Mask {
         match self.pages.get(page.number) {
-            // SAFETY: both are 512 bytes, and nobody writes the mask once it is there.
+            // SAFETY: both are 512 bytes, and the mask is not written any more once it is there.
             Some(wanted) => unsafe { &*(&raw const wanted.bytes).cast::<Mask>() },
             None => &crate::tool::ALL,
         }
@@ -150,7 +151,7 @@ mod tests {
         let any = |start, bytes| any_private(&Named::new(&control), start, bytes);
         assert!(any(0x4000, 0x1001) && any(0x5fff, 1) && any(0, usize::MAX));
         assert!(!any(0x4000, 0x1000) && !any(0x6000, 0x1000));
-        // Of another number than there are: the file is only as good as who wrote it.
+        // The count is out of range: the file's contents are not trusted.
         control.page_count.store(u32::MAX, Relaxed);
         assert_eq!(Named::new(&control).named().count(), PAGES);
         control.pages[0].given_up.store(2, Relaxed);

@@ -1,9 +1,10 @@
-//! What is done about kernel calls that change the address space, whoever makes them:
-//! the program by way of the C library, its `malloc` and its threads from inside, or the
-//! dynamic linker. They are led here by hooks (`sunder_hooks`). A worker has the address space of the
-//! moment in which it was made, so it must be gone before memory is taken away or
-//! becomes something else. Contexts: any thread, also with all signals blocked and inside
-//! `malloc`; nothing here may allocate, and nothing may call what takes a lock.
+//! Handles system calls that change the address space, from anywhere: the program's, those inside
+//! the C library's `malloc` and thread functions, and the dynamic linker's. Hooks (`sunder_hooks`)
+//! lead them here. A worker has the address space of the moment in which it was made, so its
+//! episode must end before memory is unmapped or replaced.
+//!
+//! Contexts: any thread, also with all signals blocked and inside `malloc`: nothing here may
+//! allocate or call a function that takes a lock.
 
 use crate::calls::{self, Hold};
 use crate::maps::{self, Sharable};
@@ -15,7 +16,7 @@ use sunder_guest::{bytes, system};
 use sunder_hooks::{Call, Hooks};
 use sunder_wire::isolation::{Control, RANGES, SCRATCH};
 
-/// See [`change`]. Other calls are not led here.
+/// The hooks: [`change`] runs in the place of each call. Other calls are not hooked.
 pub const HOOKS: Hooks = Hooks {
     instead: change,
     failed: nothing,
@@ -25,16 +26,16 @@ const DONTNEED_LOCKED: i32 = 24;
 
 unsafe extern "C" fn nothing(_: &mut Call) {}
 
-/// A call that changes the address space, in its place.
+/// Runs in the place of a call that changes the address space, and makes it.
 unsafe extern "C" fn change(call: &mut Call) {
     let Some(hold) = Hold::unconverted() else {
-        // SAFETY: the program's own call.
+        // SAFETY: the program's own call with its own arguments.
         unsafe { call.make() };
         return;
     };
     let [start, bytes, third, fourth, ..] = call.arguments;
     match call.number {
-        // What is new is no news to a worker, which has none of it.
+        // A new mapping matters to no worker: it replaces nothing that a worker has.
         libc::SYS_mmap if fourth as i32 & libc::MAP_FIXED == 0 => make(call),
         libc::SYS_mmap => {
             hold.recall();
@@ -77,7 +78,7 @@ unsafe extern "C" fn change(call: &mut Call) {
         }
         libc::SYS_shmat if third as i32 & libc::SHM_REMAP != 0 => {
             hold.recall();
-            // How much of it is not said here.
+            // How much memory the call replaces is not in its arguments.
             breaks(hold.control(), 0, usize::MAX);
             make(call);
             code::forget(hold.control(), 0, usize::MAX);
@@ -90,12 +91,12 @@ unsafe extern "C" fn change(call: &mut Call) {
 }
 
 fn make(call: &mut Call) {
-    // SAFETY: the program's own call.
+    // SAFETY: the program's own call with its own arguments.
     unsafe { call.make() };
 }
 
-/// Whether memory of this range was made sharable at some time: it may have been given back, and
-/// something else lie there.
+/// Whether memory of this range was ever made sharable. It may have been unmapped since, and
+/// something else may lie there.
 fn may_be_converted(control: &Control, start: usize, bytes: usize) -> bool {
     let count = (control.range_count.load(Relaxed) as usize).min(RANGES);
     let end = start.saturating_add(bytes);
@@ -105,11 +106,11 @@ fn may_be_converted(control: &Control, start: usize, bytes: usize) -> bool {
         })
 }
 
-/// Ranges in the control file of which something may have been given back or replaced, in their
-/// order. All others are sharable memory to the last byte.
+/// Which ranges of the control file, by index, may have had a part unmapped or replaced. All others
+/// are sharable memory to the last byte.
 static BROKEN: [AtomicBool; RANGES] = [const { AtomicBool::new(false) }; RANGES];
 
-/// Before sharable memory of a range goes.
+/// Called before sharable memory in a range is unmapped or replaced.
 fn breaks(control: &Control, start: usize, bytes: usize) {
     let end = start.saturating_add(bytes);
     let count = (control.range_count.load(Relaxed) as usize).min(RANGES);
@@ -120,7 +121,7 @@ fn breaks(control: &Control, start: usize, bytes: usize) {
     }
 }
 
-/// Whether all of a range is sharable memory for sure, without asking the kernel.
+/// Whether all of a range is certainly sharable memory; decided without asking the kernel.
 fn is_whole(control: &Control, start: usize, bytes: usize) -> bool {
     let end = start.saturating_add(bytes);
     let count = (control.range_count.load(Relaxed) as usize).min(RANGES);
@@ -132,16 +133,15 @@ fn is_whole(control: &Control, start: usize, bytes: usize) -> bool {
         })
 }
 
-/// Has sharable memory read as zeroes and gives it back; whether that worked. Of a file of the program's the
-/// same call would discard what is in it.
+/// Frees sharable memory, which then reads as zeroes; returns whether that worked. Must not be
+/// called for a file of the program's, whose contents it would discard.
 fn remove(start: usize, bytes: usize) -> bool {
-    // SAFETY: the program said that it does not need what is there.
+    // SAFETY: the program said that it does not need the contents.
     unsafe { system::advise(start, bytes, libc::MADV_REMOVE) == 0 }
 }
 
-/// Gives the sharable memory of a range back, which nothing in this process reaches any
-/// more or which is to read as zeroes: pages at the same place in the file. Whether
-/// that worked.
+/// Frees the memory file's pages of a range, which this process has unmapped or which are to read
+/// as zeroes. They lie at the same place in the file. Returns whether that worked.
 fn forget(control: &Control, start: usize, bytes: usize) -> bool {
     if bytes == 0 || !start.is_multiple_of(PAGE) || !may_be_converted(control, start, bytes) {
         return true;
@@ -150,38 +150,38 @@ fn forget(control: &Control, start: usize, bytes: usize) -> bool {
     let Some(file) = (unsafe { files::open(crate::start::memory_path(), true) }) else {
         return false;
     };
-    // SAFETY: nobody needs what is there.
+    // SAFETY: nothing needs the contents.
     let done = unsafe { system::punch_hole(file, start, bytes.next_multiple_of(PAGE)) };
     system::close(file);
     done == 0
 }
 
-/// Advice on memory, of which some must be followed: discarded memory reads as zeroes.
+/// `madvise`. Some advice must be followed: discarded memory reads as zeroes.
 fn advise(hold: &Hold, call: &mut Call, advice: i32) {
     let [start, bytes, ..] = call.arguments;
     let control = hold.control();
     let discards = advice == libc::MADV_DONTNEED || advice == DONTNEED_LOCKED;
-    // Shared pages are discarded for workers too, but not the private ones.
+    // Discarding shared pages reaches workers too, but not their private pages.
     if !discards || tool::may_be_private(control, start, bytes) {
         hold.recall();
     }
     let converted = may_be_converted(control, start, bytes);
     let for_children = matches!(advice, libc::MADV_WIPEONFORK | libc::MADV_DONTFORK);
     if converted && for_children && sharable(start, bytes) != Some(Sharable::Nothing) {
-        // As private memory it can follow the advice.
+        // Private memory can follow the advice.
         if !calls::ends(hold, call.number) {
             call.result = -(libc::ENOMEM as isize);
             return;
         }
     }
-    // The kernel knows this of private memory only. It need not do anything.
+    // The kernel accepts this for private memory only. The advice may be ignored.
     if converted && advice == libc::MADV_FREE {
         call.result = 0;
         return;
     }
     make(call);
     let valid = call.result == 0 || call.result == -(libc::ENOMEM as isize);
-    // Without a descriptor if that can be done: there may be none left.
+    // Tried first without a file descriptor: the program may have used them all.
     let mut done = !(discards && converted && valid);
     done = done || is_whole(control, start, bytes) && remove(start, bytes);
     if !done && !forget(control, start, bytes) {
@@ -191,8 +191,8 @@ fn advise(hold: &Hold, call: &mut Call, advice: i32) {
     }
 }
 
-/// Sharable memory neither grows nor moves as a mapping (what follows in its file is other
-/// memory): it is copied. Other mappings are moved as ever, also where sharable memory once was.
+/// `mremap`. Sharable memory can't grow or move as a mapping, because other memory follows in its
+/// file: it is copied. Other mappings are moved natively, even where sharable memory once was.
 fn remap(control: &Control, call: &mut Call) {
     let [old, old_bytes, bytes, flags, place, _] = call.arguments;
     let flags = flags as i32;
@@ -221,12 +221,12 @@ fn remap(control: &Control, call: &mut Call) {
         Some(Sharable::Memory) if flags == libc::MREMAP_MAYMOVE && old_bytes != 0 => {
             call.result = copied(control, [old, old_bytes], bytes).unwrap_or(no_memory);
         }
-        // Whatever it is can't be moved as it would be natively.
+        // It can't be moved as it would be natively.
         _ => call.result = no_memory,
     }
 }
 
-/// Makes the call, which may put a mapping in the place of sharable memory.
+/// Makes the call, which may replace sharable memory at `place`.
 fn make_at(control: &Control, call: &mut Call, place: usize, bytes: usize) {
     make(call);
     if call.result >= 0 && call.arguments[3] as i32 & libc::MREMAP_FIXED != 0 {
@@ -234,12 +234,13 @@ fn make_at(control: &Control, call: &mut Call, place: usize, bytes: usize) {
     }
 }
 
-/// Copies sharable memory, all of which can be read, to new memory of at least the same size, and
-/// gives it back; whole pages. Where it is then.
+/// Copies readable sharable memory to a new mapping of at least the same size, then unmaps and
+/// frees it. Sizes are whole pages. Returns the new address.
 fn copied(control: &Control, [old, old_bytes]: [usize; 2], bytes: usize) -> Option<isize> {
     let own = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: new memory, at least as large as the old, which the program gives away.
+    // SAFETY: the new mapping is at least as large as the old memory, which the program gives up by
+    // its call.
     unsafe {
         let new = system::map(0, bytes, rights, own, -1, 0);
         if new < 0 {
@@ -253,10 +254,10 @@ fn copied(control: &Control, [old, old_bytes]: [usize; 2], bytes: usize) -> Opti
     }
 }
 
-/// The heap's end moves: downwards it takes memory away.
+/// `brk`. Lowering the heap's end unmaps memory.
 fn set_break(hold: &Hold, call: &mut Call) {
     let wanted = call.arguments[0];
-    // SAFETY: only asks.
+    // SAFETY: a `brk` of 0 only returns the current end.
     let now = unsafe { system::call(libc::SYS_brk, [0; 6]) } as usize;
     if wanted == 0 || wanted >= now {
         make(call);
@@ -271,7 +272,7 @@ fn set_break(hold: &Hold, call: &mut Call) {
     }
 }
 
-/// What of a range is sharable memory, by the kernel's list; `None` if that can't be read.
+/// How much of a range is sharable memory by the kernel's list; `None` if that can't be read.
 fn sharable(start: usize, bytes: usize) -> Option<Sharable> {
     let end = start.saturating_add(bytes);
     let mut found = None;
@@ -294,7 +295,7 @@ fn for_converted(start: usize, bytes: usize, mut act: impl FnMut(usize, usize)) 
 
 /// Calls `act` with the kernel's list, if that can be read.
 fn with_list(act: impl FnOnce(&[u8])) {
-    // SAFETY: new memory, given back below.
+    // SAFETY: a new mapping, which is unmapped below.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let at = system::map(0, SCRATCH, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);

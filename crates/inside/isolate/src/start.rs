@@ -1,6 +1,8 @@
-//! Finds the control file when the program starts, and takes what made the loader load
-//! us out of the environment, so that the program and its children see what they would
-//! without us. Contexts: pre-init.
+//! Finds the control file when the program starts. Removes the variables that made the loader load
+//! this library from the environment, so that the program and its children see the environment that
+//! they would have without it.
+//!
+//! Contexts: pre-init.
 
 use crate::{carry, control, enter, files, real, worker};
 use core::ffi::{c_char, c_int, c_void};
@@ -21,7 +23,7 @@ static MEMORY: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static PATH: [core::sync::atomic::AtomicU8; 64] =
     [const { core::sync::atomic::AtomicU8::new(0) }; 64];
 
-/// The path of the file that is to hold the program's memory, a C string.
+/// The path of the file for the program's memory, a C string.
 pub fn memory_path() -> *const u8 {
     let path = MEMORY.load(Ordering::Relaxed);
     if path.is_null() {
@@ -34,8 +36,8 @@ pub fn memory_path() -> *const u8 {
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *mut *mut c_char) {
     real::look_all_up();
-    // SAFETY: the dynamic linker passes the environment, which ends with null, and
-    // nobody else looks at it yet.
+    // SAFETY: the dynamic linker passes the environment, which ends with null, and no other code
+    // uses it yet.
     unsafe {
         let Some(value) = take(environment, ISOLATE_VARIABLE.as_bytes()) else {
             return;
@@ -45,14 +47,14 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
     }
 }
 
-/// The value of a variable, which is taken out of the environment.
+/// Removes a variable from the environment and returns its value.
 ///
 /// # Safety
-/// `environment` is one that nobody else uses.
+/// `environment` is an environment that no other thread uses.
 unsafe fn take(environment: *mut *mut c_char, name: &[u8]) -> Option<*mut u8> {
     let mut at = environment;
-    // SAFETY: by this function's contract, up to the null pointer and in each string up
-    // to the zero.
+    // SAFETY: by this function's contract, read up to the null pointer, and in each string up to
+    // the zero.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
             if let Some(value) = value_of(*at, name) {
@@ -71,7 +73,7 @@ unsafe fn take(environment: *mut *mut c_char, name: &[u8]) -> Option<*mut u8> {
 
 unsafe fn value_of(entry: *mut c_char, name: &[u8]) -> Option<*mut u8> {
     let entry = entry.cast::<u8>();
-    // SAFETY: a C string, read up to where it differs.
+    // SAFETY: a C string, read up to the first difference.
     let same = name
         .iter()
         .chain(b"=")
@@ -80,8 +82,8 @@ unsafe fn value_of(entry: *mut c_char, name: &[u8]) -> Option<*mut u8> {
     same.then(|| entry.wrapping_add(name.len() + 1))
 }
 
-/// `LD_PRELOAD` as it was: without our entry, wherever it stands (another library of ours
-/// may be there too, which takes its own). `value` ends with our library's path.
+/// Restores `LD_PRELOAD`: removes this library's entry, wherever it is in the list. (Other
+/// libraries of Sunder remove their own entries.) `value` ends with our library's path.
 ///
 /// # Safety
 /// As [`take`]; `value` is a C string.
@@ -105,7 +107,7 @@ unsafe fn restore_preload(environment: *mut *mut c_char, value: *const u8) {
     }
 }
 
-/// Takes an entry, with the colon beside it, out of a list. Whether it was the only one.
+/// Removes an entry and the colon beside it from a list. Returns whether it was the only entry.
 ///
 /// # Safety
 /// `list` is a C string that may be written to.
@@ -159,7 +161,8 @@ unsafe fn begin(value: *mut u8) {
     for (to, from) in path.iter_mut().zip(head) {
         *to = *from;
     }
-    // SAFETY: a C string, since the array ends with zeroes; the file is ours to map.
+    // SAFETY: the path is a C string, since the array ends with zeroes; the new mapping is of our
+    // own file.
     unsafe {
         let Some(file) = files::open(path.as_ptr(), true) else {
             return;
@@ -203,8 +206,9 @@ unsafe fn begin(value: *mut u8) {
     }
 }
 
-/// Whether this program may begin with the control file: it is the first, or the process has
-/// executed it before anything was done to the last one, whose traces go.
+/// Whether this program may begin with the control file: it is the first one, or the process has
+/// executed it before the last program was changed in any way. Clears what the last program left in
+/// the file.
 fn claim(control: &Control) -> bool {
     if control.ready.load(Ordering::Acquire) == ready::NOBODY {
         return true;
@@ -212,7 +216,7 @@ fn claim(control: &Control) -> bool {
     if !carry::is_untouched(control) {
         return false;
     }
-    // The tool does nothing from here on.
+    // The tool does nothing while this state is set.
     control.ready.store(ready::BEGINNING, Ordering::SeqCst);
     for block in &control.blocks {
         block.address.store(0, Ordering::SeqCst);
@@ -227,7 +231,7 @@ fn claim(control: &Control) -> bool {
     true
 }
 
-/// Where this library lies.
+/// Finds the addresses of this library.
 fn find_library() -> bool {
     unsafe extern "C" fn each(
         info: *mut libc::dl_phdr_info,
@@ -235,7 +239,7 @@ fn find_library() -> bool {
         _data: *mut c_void,
     ) -> c_int {
         let here = find_library as *const () as usize;
-        // SAFETY: the linker passes a description whose headers are that many.
+        // SAFETY: the linker passes a description with that many headers.
         unsafe {
             let headers = core::slice::from_raw_parts((*info).dlpi_phdr, (*info).dlpi_phnum.into());
             let base = (*info).dlpi_addr as usize;
@@ -252,7 +256,7 @@ fn find_library() -> bool {
         }
         0
     }
-    // SAFETY: the function only looks.
+    // SAFETY: the callback only reads.
     unsafe { libc::dl_iterate_phdr(Some(each), core::ptr::null_mut()) };
     control::library()[1] != 0
 }

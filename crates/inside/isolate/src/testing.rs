@@ -1,23 +1,25 @@
-//! For tests of tools and of the framework, in the test's own process: an empty control
-//! file, and memory that "others" see elsewhere. Contexts: none of the program's.
+//! Fixtures for tests of the tools and the framework, in the test's own process: an empty control
+//! file, and memory that is mapped a second time for "the others".
+//!
+//! Contexts: tests only.
 
 use crate::memory::Memory;
 use core::ffi::c_void;
 use sunder_transaction::PAGE;
 use sunder_wire::isolation::{Control, ROOM};
 
-/// A control file in which nothing is written.
+/// A control file of zeroes.
 pub fn control() -> Box<Control> {
     let layout = std::alloc::Layout::new::<Control>();
-    // SAFETY: zeroes are valid for all of its fields, which are numbers, and the box gives
-    // back what the same allocator gave for this layout.
+    // SAFETY: zeroes are valid for all of its fields, which are numbers, and the box frees the
+    // memory with the same allocator and layout.
     unsafe { Box::from_raw(std::alloc::alloc_zeroed(layout).cast()) }
 }
 
-/// A worker's memory, with a room that stays for the test's short life.
+/// A worker's memory, with a room that is never unmapped.
 pub fn memory() -> Memory {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: new memory.
+    // SAFETY: a new mapping.
     let at = unsafe { libc::mmap(core::ptr::null_mut(), ROOM, 0, flags, -1, 0) };
     assert_ne!(at, libc::MAP_FAILED);
     let memory = Memory::new();
@@ -25,8 +27,8 @@ pub fn memory() -> Memory {
     memory
 }
 
-/// Some pages of a memory file, mapped twice: where "the thread" computes, and where
-/// everybody else sees them.
+/// Some pages of a memory file, mapped twice: at one address "the thread" computes, at the other
+/// one all other threads see them.
 pub struct Program {
     thread: usize,
     others: usize,
@@ -39,7 +41,7 @@ impl Program {
     pub fn new(pages: usize) -> Self {
         let bytes = pages * PAGE;
         let mut pipe = [0; 2];
-        // SAFETY: a new file and new mappings of it, which the value keeps.
+        // SAFETY: a new file and new mappings of it, which the value owns.
         unsafe {
             let file = libc::memfd_create(c"program".as_ptr(), libc::MFD_CLOEXEC);
             assert_eq!(libc::ftruncate(file, bytes as i64), 0);
@@ -62,7 +64,7 @@ impl Program {
         }
     }
 
-    /// Where the thread has its pages.
+    /// The thread's address range.
     pub const fn range(&self) -> (usize, usize) {
         (self.thread, self.thread + self.bytes)
     }
@@ -72,12 +74,12 @@ impl Program {
         self.thread + page * PAGE
     }
 
-    /// The thread writes a byte. False if it met a page that may not be written: by way of the
-    /// kernel, which says so instead of raising a signal.
+    /// The thread writes a byte. False if the page is write-protected. The kernel writes, because
+    /// it returns an error instead of raising a signal.
     pub fn write(&self, at: usize, byte: u8) -> bool {
         assert!(at < self.bytes);
         let place = (self.thread + at) as *mut c_void;
-        // SAFETY: the byte lies in our mapping, and nothing borrows from it.
+        // SAFETY: the byte lies in our mapping, and no reference to it exists.
         unsafe {
             assert_eq!(libc::write(self.pipe[1], (&raw const byte).cast(), 1), 1);
             let done = libc::read(self.pipe[0], place, 1) == 1;
@@ -89,21 +91,21 @@ impl Program {
         }
     }
 
-    /// What the thread reads.
+    /// Reads a byte as the thread.
     pub fn read(&self, at: usize) -> u8 {
         assert!(at < self.bytes);
         // SAFETY: as above.
         unsafe { ((self.thread + at) as *const u8).read_volatile() }
     }
 
-    /// Others write a byte.
+    /// Writes a byte as the others.
     pub fn write_as_others(&self, at: usize, byte: u8) {
         assert!(at < self.bytes);
         // SAFETY: as above.
         unsafe { ((self.others + at) as *mut u8).write_volatile(byte) };
     }
 
-    /// What others read.
+    /// Reads a byte as the others.
     pub fn read_as_others(&self, at: usize) -> u8 {
         assert!(at < self.bytes);
         // SAFETY: as above.
@@ -113,8 +115,8 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: nothing borrows from the mappings. Private copies in the range go with it;
-        // what keeps the shared pages elsewhere stays, for the test's short life.
+        // SAFETY: no references into the mappings exist. Private copies in the range are unmapped
+        // with it; the second mappings of shared pages stay until the test process ends.
         unsafe {
             libc::munmap(self.thread as *mut c_void, self.bytes);
             libc::munmap(self.others as *mut c_void, self.bytes);

@@ -1,12 +1,11 @@
-//! What a tool decides and is told: the interface between the framework, by which threads
-//! have pages for themselves ([`crate::episode`], [`crate::worker`]), and the tools on it
-//! ([`Protect`], [`Detect`]). SHERIFF (OOPSLA 2011) has the same division in its sections
-//! 3, 4 and 5.
+//! What a tool decides and is told: the interface between the framework that gives threads private
+//! pages ([`crate::episode`], [`crate::worker`]), and the tools on it ([`Protect`], [`Detect`]).
+//! SHERIFF (OOPSLA 2011) has the same division in its sections 3, 4 and 5.
 //!
-//! The framework asks [`Tool::policy`] of single pages, and nothing is private without it.
-//! It tells when a thread's episode starts and ends, when a write meets a page that is
-//! watched, what each commit found changed, and when an interval is over. A tool acts by
-//! its answers and through [`Memory`], and by nothing else.
+//! The framework asks [`Tool::policy`] of single pages, and no page is private without it. It tells
+//! when a thread's episode starts and ends, when a write meets a page that is watched, what each
+//! commit found changed, and when an interval is over. A tool acts by its answers and through
+//! [`Memory`], and by nothing else.
 //!
 //! Contexts: [`Tool::named`] and [`Tool::thread_start`] in a worker before it computes;
 //! all others in its signal handler, where no code of the C library may be executed: no
@@ -25,15 +24,15 @@ use sunder_wire::tracking::mode;
 pub use crate::named::Named as Protect;
 pub use crate::tracking::Tracked as Detect;
 
-/// All bytes of a page.
+/// A mask of all bytes of a page.
 pub static ALL: Mask = [u8::MAX; WORDS];
 
-/// What is done with a page.
+/// How a page is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// All threads have it in common, as natively.
+    /// All threads share it, as natively.
     Shared,
-    /// Each isolated thread has it for itself, between commits.
+    /// Each isolated thread has a private copy between commits.
     Private,
 }
 
@@ -42,12 +41,12 @@ pub enum Policy {
 pub struct Page {
     /// Its address, a multiple of [`PAGE`].
     pub address: usize,
-    /// The tool's own number for it, which it gets back.
+    /// The tool's own number for it, which the framework passes back.
     pub number: usize,
 }
 
 impl Page {
-    /// Whether bytes of it lie in a range.
+    /// Whether some of its bytes lie in a range.
     pub const fn is_in(&self, start: usize, bytes: usize) -> bool {
         self.address < start.saturating_add(bytes) && start < self.address + PAGE
     }
@@ -56,9 +55,9 @@ impl Page {
 /// A write that met a watched page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The address that is written.
+    /// The address of the write.
     pub address: usize,
-    /// Where the instruction is that writes.
+    /// The address of the writing instruction.
     pub instruction: usize,
 }
 
@@ -69,7 +68,7 @@ impl Fault {
     }
 }
 
-/// A private page, when it is committed.
+/// A private page at its commit.
 #[derive(Clone, Copy, Debug)]
 pub struct Private {
     /// The page.
@@ -80,18 +79,19 @@ pub struct Private {
     pub time: u64,
 }
 
-/// What a commit came to, for one page.
+/// The outcome of a commit for one page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
     /// What the thread had written.
     pub written: Moved,
-    /// What others had written, if that was looked for.
+    /// What others had written, if the commit looked for that.
     pub read: Moved,
-    /// Bytes that both had: the threads did not synchronise as a worker could see it.
+    /// Bytes that the thread and others had both written: they synchronised in no way that a worker
+    /// sees.
     pub contended: bool,
 }
 
-/// Where a thread is: the instruction and the general registers in the order of their
+/// A thread's position: the instruction pointer, then the general registers in the order of their
 /// numbers (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(pub [u64; 17]);
@@ -104,42 +104,41 @@ pub trait Tool {
         false
     }
 
-    /// The pages that may be private from an episode's start. They are so if the policy
-    /// says it.
+    /// The pages that may be private from an episode's start; the policy decides whether they are.
     fn named(&self) -> impl Iterator<Item = Page>;
 
-    /// What is to be done with a page: asked at an episode's start of the named ones, after
-    /// each fault, and of each private page after each commit. A private page that is to
-    /// be shared ends the episode.
+    /// How a page is to be treated. Called for the named pages at an episode's start, after each
+    /// fault, and for each private page after each commit. A private page that is to be shared ends
+    /// the episode.
     fn policy(&self, page: Page) -> Policy;
 
-    /// Which bytes of a page are meant. Changes of others are committed too, but counted
-    /// as [`Moved::beside`].
+    /// The bytes of a page that are to be isolated. Changes of other bytes are committed, too, but
+    /// counted as [`Moved::beside`].
     fn meant(&self, _page: Page) -> &Mask {
         &ALL
     }
 
-    /// A thread's episode begins, in which it goes on from `place`. The named pages are
-    /// private. False ends it before anything was computed.
+    /// A thread's episode begins and will continue from `place`. The named pages are private. False
+    /// ends the episode before anything was computed.
     fn thread_start(&self, _place: &Place, _memory: &Memory) -> bool {
         true
     }
 
-    /// The thread's first write to a watched page, which can be written from then on. The
-    /// value is the page if it may become private; the policy is asked then.
+    /// The thread's first write to a watched page, which is writable from then on. Returns the page
+    /// if it may become private; the policy is asked next.
     fn fault(&self, _fault: &Fault, _memory: &Memory) -> Option<Page> {
         None
     }
 
-    /// A commit writes a word that the thread has changed. Called for each such word of a
-    /// page, before [`Tool::commit`].
+    /// A commit writes a word that the thread has changed. Called for each such word of a page,
+    /// before [`Tool::commit`].
     fn change(&self, _of: &Private, _change: &Change) {}
 
     /// A page has been committed.
     fn commit(&self, _of: &Private, _came_to: &Committed) {}
 
-    /// All pages were committed and refreshed, and the thread goes on from `place`.
-    /// False ends the episode.
+    /// All pages were committed and refreshed, and the thread continues from `place`. False ends
+    /// the episode.
     fn tick(&self, _place: &Place, _memory: &Memory) -> bool {
         true
     }
@@ -158,7 +157,7 @@ pub enum Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    /// The tool for the episode of a thread with this slot.
+    /// The tool for the episode of the thread in this slot.
     pub fn new(control: &'a Control, slot: &'a Slot) -> Self {
         if tracks(control) {
             Self::Detect(Detect::new(control, slot, &tracking::OWN))
@@ -172,7 +171,7 @@ fn tracks(control: &Control) -> bool {
     control.tracking.mode.load(Relaxed) != mode::OFF
 }
 
-/// Whether a worker may have a page of this range for itself. Called at home.
+/// Whether a worker may have a private page in this range. Not called in a worker.
 pub fn may_be_private(control: &Control, start: usize, bytes: usize) -> bool {
     tracks(control) || named::any_private(&Protect::new(control), start, bytes)
 }

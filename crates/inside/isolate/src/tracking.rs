@@ -1,8 +1,8 @@
-//! The tool that finds pages by faults (SHERIFF, section 4.1): all of the program's
-//! sharable memory but the thread's own stack is write-protected in the worker's page
-//! table. A page with one writer is made writable; one that several threads write may
-//! become private. In the mode `DETECT` it does, and what each commit found changed is
-//! told; in the mode `EAGER` the tool outside decides.
+//! The tool that finds pages by faults (SHERIFF, section 4.1): all of the program's sharable memory
+//! but the thread's own stack is write-protected in the worker's page table. A page with one writer
+//! is made writable; one that several threads write may become private. In the mode `DETECT` it
+//! does, and the changes that each commit finds are recorded; in the mode `EAGER` the tool outside
+//! decides.
 //!
 //! Contexts: those of [`crate::tool`].
 
@@ -17,25 +17,25 @@ use sunder_transaction::{Change, Mask};
 use sunder_wire::isolation::{Control, PAGES, Slot};
 use sunder_wire::tracking::{CHANGE_WORDS, MOMENT_WORDS, Tracking, Writers, mode, page};
 
-/// First writes that are caught in one period: some 3 ms of an interval of 10.
+/// The most first writes that are caught in one period: about 3 ms of an interval of 10.
 const MOST_FAULTS: usize = 1024;
-/// Of the time that a thread spent at home, a moment stands for so many intervals at most.
+/// One recorded moment stands for at most so many intervals of the thread's time outside isolation.
 const MOST_INTERVALS: u64 = 5;
 
-/// What is known in a worker alone.
+/// The tracking state of one worker, in its own memory.
 pub struct Own {
-    /// Whether writers are looked for in this period.
+    /// Whether this period catches first writes.
     looking: AtomicBool,
     /// First writes that were caught in this period.
     faults: AtomicUsize,
-    /// What was decided when pages were last protected.
+    /// The count of decisions when pages were last protected.
     decided: AtomicU32,
     /// CPU time of this process at the last tick, in ns.
     spent: AtomicU64,
 }
 
 impl Own {
-    /// Of a worker that has not begun.
+    /// The state of a worker that has not begun.
     pub const fn new() -> Self {
         Self {
             looking: AtomicBool::new(false),
@@ -46,11 +46,11 @@ impl Own {
     }
 }
 
-/// This worker's.
+/// This worker's state.
 pub static OWN: Own = Own::new();
 
-/// See the module. Numbers of pages from [`PAGES`] on are places in [`Tracking::shared`];
-/// those below belong to [`Named`].
+/// The tracking tool. Page numbers from [`PAGES`] on are indices in [`Tracking::shared`]; smaller
+/// ones belong to [`Named`].
 pub struct Tracked<'a> {
     control: &'a Control,
     slot: &'a Slot,
@@ -59,7 +59,7 @@ pub struct Tracked<'a> {
 }
 
 impl<'a> Tracked<'a> {
-    /// For the thread with this slot.
+    /// The tool for the thread in this slot.
     pub fn new(control: &'a Control, slot: &'a Slot, own: &'a Own) -> Self {
         Self {
             control,
@@ -69,7 +69,7 @@ impl<'a> Tracked<'a> {
         }
     }
 
-    /// The pages that are named beside those that faults find.
+    /// The named pages beside those that faults find.
     pub const fn names(&self) -> &Named<'a> {
         &self.named
     }
@@ -82,7 +82,7 @@ impl<'a> Tracked<'a> {
         self.tracking().mode.load(Relaxed) == mode::DETECT
     }
 
-    /// A period begins. False if the kernel refused.
+    /// Begins a period. False if the kernel refused.
     fn period(&self, memory: &Memory) -> bool {
         let tracking = self.tracking();
         tracking.periods.fetch_add(1, Relaxed);
@@ -102,15 +102,15 @@ impl<'a> Tracked<'a> {
         }
     }
 
-    /// Nobody's writes are caught any more but those to private pages that this worker does
-    /// not have yet.
+    /// Stops catching first writes, but for pages that have become private and that this worker
+    /// does not have yet.
     fn open_all(&self, memory: &Memory) -> bool {
         self.own.looking.store(false, Relaxed);
         self.own.decided.store(u32::MAX, Relaxed);
         memory.open_all() && self.watch_new(memory)
     }
 
-    /// Protects pages that have become private, if there may be new ones.
+    /// Protects pages that have become private since the last call.
     fn watch_new(&self, memory: &Memory) -> bool {
         let tracking = self.tracking();
         let now = tracking.decided.load(Relaxed);
@@ -123,10 +123,10 @@ impl<'a> Tracked<'a> {
             .all(|(_, shared)| memory.watch(shared.address.load(Relaxed) as usize))
     }
 
-    /// Tells where the thread is. `period` is the CPU time since the last moment.
+    /// Records where the thread is. `period` is the CPU time since the last recorded moment.
     fn tell_moment(&self, place: &Place, period: u64) {
         let mut cpu = 0u32;
-        // SAFETY: a valid place for the answer.
+        // SAFETY: the kernel writes one word to a local.
         unsafe { from_worker::call(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
         let thread = u64::from(self.slot.thread.load(Relaxed)) | u64::from(cpu) << 32;
         let time = from_worker::clock(libc::CLOCK_MONOTONIC);
@@ -170,15 +170,15 @@ impl Tool for Tracked<'_> {
     fn thread_start(&self, place: &Place, memory: &Memory) -> bool {
         let slot = self.slot;
         if slot.episodes.load(Relaxed) == 0 {
-            // Another thread had the slot before.
+            // The slot belonged to another thread before.
             slot.periods.store(0, Relaxed);
             slot.told.store(0, Relaxed);
             slot.left.store(0, Relaxed);
         }
         self.own.spent.store(worker_time(), Relaxed);
         if self.is_told() {
-            // It was stopped at a moment of the tool's choice. What it spent at home belongs
-            // to code of all kinds: never more of it than of some intervals.
+            // The tool chose when to stop the thread. The time outside isolation was spent in code
+            // of all kinds, so no more of it is counted than some intervals.
             let spent = slot.spent.load(Relaxed);
             let home = spent.saturating_sub(slot.told.swap(spent, Relaxed));
             let most = u64::from(self.control.tick.load(Relaxed)) * 1000 * MOST_INTERVALS;
@@ -202,7 +202,7 @@ impl Tool for Tracked<'_> {
         let writers = tracking.written(address as u64, slot, thread, lives);
         let caught = self.own.faults.fetch_add(1, Relaxed);
         if self.own.looking.load(Relaxed) && caught >= MOST_FAULTS {
-            // What the kernel refuses here is a fault again.
+            // If the kernel refuses here, the next write is a fault again.
             self.open_all(memory);
         }
         match writers {
@@ -251,7 +251,7 @@ impl Tool for Tracked<'_> {
 
     fn thread_end(&self) {
         if self.is_told() {
-            // Told with the next moment.
+            // This time is counted with the next moment.
             let since = worker_time().saturating_sub(self.own.spent.load(Relaxed));
             self.slot.left.fetch_add(since, Relaxed);
         }
@@ -279,7 +279,7 @@ mod tests {
         control
     }
 
-    /// The page of a write, if it is known to be written by several.
+    /// The page of a write, if several threads are known to write it.
     fn page(number: usize) -> Page {
         Page {
             address: 0x7000,
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(tool.policy(page(0)), Policy::Shared);
         control.tracking.decide(0, page::PRIVATE);
         assert_eq!(tool.policy(page(0)), Policy::Private);
-        // Nothing is told in this mode.
+        // Nothing is recorded in this mode.
         let change = Change {
             word: 1,
             bytes: 1,
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(changes.pop(), Some([5, 11, 0x7008, 0xf0, 0x1234]));
         assert_eq!(changes.pop(), Some([5, 11, 0x7010, 0xf0, 0]));
         assert_eq!(changes.pop(), None);
-        // A page that was named beforehand is the other tool's.
+        // A page that the control file names belongs to the other tool.
         let named = Page {
             address: 0x7000,
             number: 0,
@@ -404,7 +404,8 @@ mod tests {
     }
 
     proptest! {
-        /// Section 4.7: the first periods of each cycle, and no others.
+        /// SHERIFF, section 4.7: writers are looked for in the first periods of each cycle, and in
+        /// no others.
         #[test]
         fn writers_are_looked_for_in_the_first_periods_of_a_cycle(sampled in 0..6u32, cycle in 1..12u32) {
             let (control, memory) = (two(mode::DETECT), testing::memory());

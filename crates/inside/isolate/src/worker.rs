@@ -1,10 +1,9 @@
-//! A worker: the process that computes in a thread's place. It has the thread's
-//! registers, stack and thread pointer, and of the program's memory what is shared, what
-//! is only read, and pages of its own. Whatever else it tries ends the episode.
+//! A worker: the process that computes in a thread's place. It has the thread's registers, stack
+//! and thread pointer. Of the program's memory it has what is shared, what is only read, and
+//! private pages. Anything else that it tries ends the episode.
 //!
-//! Contexts: [`main`] before anything of the program runs; [`on_event`] in a signal
-//! handler, where the C library's code can't be executed: what is called from there must
-//! be in this library.
+//! Contexts: [`main`] before anything of the program runs; [`on_event`] in a signal handler, where
+//! the C library's code can't be executed: everything called from there must be in this library.
 
 use crate::episode::Episode;
 use crate::memory::Memory;
@@ -18,11 +17,11 @@ use sunder_wire::isolation::{
     Slot, WORKER_STACK, state, why,
 };
 
-/// The signal of a tick. In a worker no signal means what it means to the program.
-/// One that needs no place in the queue of signals, of which there may be none.
+/// The signal of a tick. (In a worker, no signal has the meaning that it has to the program.) A
+/// standard signal, because it needs no entry of the signal queue, which may be full.
 pub const TICK: i32 = libc::SIGUSR1;
 
-/// What ends an episode, besides a tick.
+/// Signals that end an episode, besides a tick.
 const EVENTS: [i32; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -32,44 +31,46 @@ const EVENTS: [i32; 6] = [
     libc::SIGSYS,
 ];
 
-/// What a terminal sends to all processes of a job, so to workers too: theirs would compute
-/// on while the program is stopped. Whether it stops is up to the thread, at home.
+/// Signals that a terminal sends to all processes of a job, and so to workers. They end the
+/// episode, so that no worker computes while the program is stopped. Whether it stops is decided by
+/// the thread itself, outside isolation.
 const STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
-/// Of a timer of the worker's own: while nobody looks after it, as its thread is stopped (by
-/// `SIGSTOP`, or by a stop that came to the program just before there was a worker), it does
-/// not compute on.
+/// The signal of the worker's own timer. It ends the episode if the parked thread does not look
+/// after its worker, because it is stopped (by `SIGSTOP`, or by a stop that reached the program
+/// just before the worker existed).
 const ALONE: i32 = libc::SIGALRM;
-/// How often at most, in microseconds: a thread that is to look may have to wait for a CPU.
+/// The shortest interval of that timer, in microseconds: the parked thread may have to wait for a
+/// CPU before it can look.
 const PATIENCE: u32 = 100_000;
-/// And in intervals between looks.
+/// The interval of that timer, in ticks.
 const MISSED: u32 = 4;
 
-/// Looks of the thread's that were seen before.
+/// The thread's count of looks at the timer's last signal.
 static LOOKS: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// The thread's slot; in the worker's own memory.
+/// The thread's slot. The variable is in the worker's own memory.
 static SLOT: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What this process has of memory that the others have not.
+/// What this worker's memory has beside the program's.
 static MEMORY: Memory = Memory::new();
 
-/// The thread's episode, with the tool that is asked for.
+/// The thread's episode, with the tool that the control file asks for.
 fn episode<'a>(control: &'a Control, slot: &'a Slot) -> Episode<'a, Chosen<'a>> {
     Episode::new(control, slot, &MEMORY, Chosen::new(control, slot))
 }
 
-/// What the C library says of its area for restartable sequences: its address from the
-/// thread pointer, 0 for none.
+/// The offset of the C library's area for restartable sequences from the thread pointer; 0 for
+/// none.
 static SEQUENCES: AtomicUsize = AtomicUsize::new(0);
 
-/// What the kernel says of that area's size.
+/// The kernel's size for that area.
 static SEQUENCES_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Keeps where that area is. Called at the start: asking the C library may change `errno`.
+/// Keeps where that area is. Called at the start, because asking the C library may change `errno`.
 pub fn set_sequences(offset: isize) {
     const AT_RSEQ_FEATURE_SIZE: u64 = 27;
-    // SAFETY: the place of this thread's error number, and a number.
+    // SAFETY: the address of this thread's error number, and calls that pass numbers.
     unsafe {
         let before = *libc::__errno_location();
         let size = libc::getauxval(AT_RSEQ_FEATURE_SIZE) as usize;
@@ -79,15 +80,15 @@ pub fn set_sequences(offset: isize) {
     SEQUENCES.store(offset as usize, Ordering::Relaxed);
 }
 
-/// The worker's beginning, on its own stack, with all signals blocked.
+/// The worker's entry point, on its own stack, with all signals blocked.
 pub unsafe extern "C" fn main(slot: *const Slot) -> ! {
     SLOT.store(slot.cast_mut(), Ordering::Relaxed);
-    // SAFETY: the thread passes its slot.
+    // SAFETY: `spawn` passes the address of the thread's slot.
     if let (Some(control), Some(slot)) = (control::get(), unsafe { slot.as_ref() })
         && let Some(suitcase) = control::suitcase(control, slot)
         && let Some(executable) = prepare(control, slot, suitcase)
     {
-        // SAFETY: everything is prepared.
+        // SAFETY: the worker is prepared, as `compute` demands.
         unsafe { compute(control, slot, suitcase, &executable) }
     }
     leave()
@@ -95,8 +96,8 @@ pub unsafe extern "C" fn main(slot: *const Slot) -> ! {
 
 fn prepare(control: &Control, slot: &Slot, suitcase: usize) -> Option<Executable> {
     die_with_the_thread(control)?;
-    // SAFETY: this process has one thread, which uses nothing of what is taken away but
-    // what is mapped again; the suitcase is not used by anybody else.
+    // SAFETY: this process has one thread, which uses nothing of what is unmapped, except what is
+    // mapped again; no other process uses the suitcase.
     unsafe {
         leave_sequences();
         let registers = &*control::registers(suitcase);
@@ -110,8 +111,8 @@ fn prepare(control: &Control, slot: &Slot, suitcase: usize) -> Option<Executable
     }
 }
 
-/// The rest of the way. Nothing of the C library can be executed from the beginning of this
-/// on, until the process ends.
+/// Continues as the thread. From its first instruction until the process ends, no code of the C
+/// library can be executed.
 ///
 /// # Safety
 /// The worker is prepared.
@@ -121,8 +122,8 @@ unsafe extern "C" fn compute(
     suitcase: usize,
     executable: &Executable,
 ) -> ! {
-    // SAFETY: by this function's contract; the registers are those of the thread, whose
-    // memory is here.
+    // SAFETY: by this function's contract; the registers are the thread's, and its memory is mapped
+    // here.
     unsafe {
         if take_code_away(control, executable).is_some() && confine().is_some() {
             let (from, to) = (state::ENTERING, state::ISOLATED);
@@ -136,10 +137,11 @@ unsafe extern "C" fn compute(
     leave()
 }
 
-/// Ends this process. If nothing of the program has run, the thread sees that we are gone.
+/// Ends this process. If nothing of the program has run, the parked thread sees that the worker is
+/// gone.
 fn leave() -> ! {
     loop {
-        // SAFETY: no pointer is passed.
+        // SAFETY: the call passes no pointer.
         unsafe { from_worker::call(libc::SYS_exit_group, [0; 6]) };
     }
 }
@@ -147,12 +149,12 @@ fn leave() -> ! {
 /// The address of code.
 #[repr(transparent)]
 struct Code(#[allow(dead_code, reason = "read in the file, by a test")] *const ());
-// SAFETY: nobody follows it.
+// SAFETY: the address is never dereferenced.
 unsafe impl Sync for Code {}
 
-/// All that a worker executes of this library without having the C library. A test
-/// (`crates/cli/tests/isolate_handler.rs`) looks at the built library for what can be
-/// reached from here; the section tells it where that is.
+/// Every entry point of this library that a worker executes without the C library. A test
+/// (`crates/cli/tests/isolate_handler.rs`) checks all code in the built library that can be reached
+/// from these; it finds them by the section.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".sunder.worker")]
@@ -172,10 +174,10 @@ fn done(result: isize) -> Option<()> {
     None
 }
 
-/// No orphans: the kernel kills us when the thread that we stand for ends.
+/// The kernel kills the worker when the parked thread ends, so that no worker is orphaned.
 fn die_with_the_thread(control: &Control) -> Option<()> {
     let (option, signal) = (libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize);
-    // SAFETY: integers.
+    // SAFETY: the call passes numbers only.
     unsafe {
         done(system::call(libc::SYS_prctl, [option, signal, 0, 0, 0, 0]))?;
         let parent = system::parent_id();
@@ -183,7 +185,7 @@ fn die_with_the_thread(control: &Control) -> Option<()> {
     }
 }
 
-/// The area belongs to the thread: the kernel must not write our CPU's number there.
+/// The area belongs to the thread: the kernel must not write this worker's CPU number there.
 unsafe fn leave_sequences() {
     const UNREGISTER: usize = 1;
     const SIGNATURE: usize = 0x5305_3053;
@@ -194,7 +196,7 @@ unsafe fn leave_sequences() {
     }
     let area = system::thread_pointer().wrapping_add(offset);
     let size = SEQUENCES_BYTES.load(Ordering::Relaxed);
-    // SAFETY: takes our registration back if there is one of this size.
+    // SAFETY: the kernel undoes the registration if there is one of this address and size.
     unsafe {
         for bytes in [OLD_SIZE, size, size.next_multiple_of(32)] {
             let arguments = [area, bytes, UNREGISTER, SIGNATURE, 0, 0];
@@ -211,7 +213,7 @@ struct Executable {
     count: usize,
 }
 
-/// Where the thread goes on.
+/// The position at which the thread continues, from its saved registers.
 fn kept_place(registers: &Registers) -> Place {
     let [rip, _, _, rsp, _] = &registers.frame;
     let [
@@ -237,7 +239,7 @@ fn kept_place(registers: &Registers) -> Place {
     Place(all.map(|register| register.load(Ordering::Relaxed)))
 }
 
-/// Where the thread was interrupted, as the kernel wrote it.
+/// The position at which the thread was interrupted, from the kernel's signal frame.
 fn interrupted_place(registers: &[libc::greg_t; 23]) -> Place {
     let register = |i: i32| registers.get(i as usize).map_or(0, |r| *r as u64);
     Place([
@@ -261,8 +263,8 @@ fn interrupted_place(registers: &[libc::greg_t; 23]) -> Place {
     ])
 }
 
-/// Unmaps what is neither shared by all threads nor constant, and hands what is shared to
-/// the episode. The value is the code that is mapped.
+/// Unmaps everything that is neither shared by all threads nor constant, and adds the shared memory
+/// to the episode. Returns the code that is mapped.
 unsafe fn take_memory_away(
     control: &Control,
     episode: &Episode<'_, Chosen<'_>>,
@@ -273,7 +275,7 @@ unsafe fn take_memory_away(
     let stack = stack.load(Ordering::Relaxed) as usize;
     let head = &raw const *control as usize;
     let buffer = head + ROOM_AT;
-    // SAFETY: new memory, where the control file has nothing.
+    // SAFETY: a new mapping at an unused part of the control file's range.
     done(unsafe {
         system::map(
             buffer,
@@ -285,7 +287,7 @@ unsafe fn take_memory_away(
         )
     })?;
     MEMORY.set_room(buffer + SCRATCH);
-    // SAFETY: just mapped.
+    // SAFETY: mapped just above, with this size.
     let bytes = unsafe { core::slice::from_raw_parts_mut(buffer as *mut u8, SCRATCH) };
     let text = maps::read(bytes)?;
     let mut executable = Executable {
@@ -308,7 +310,7 @@ unsafe fn take_memory_away(
                     executable.count += 1;
                 }
             } else {
-                // SAFETY: a fault there brings the thread home.
+                // SAFETY: a fault there ends the episode.
                 let gone = unsafe { system::unmap(start, end - start) };
                 done(gone)?;
             }
@@ -327,13 +329,13 @@ unsafe fn handle_signals(control: &Control, suitcase: usize) -> Option<()> {
         mask: u64::MAX,
     };
     let mut blocked = u64::MAX;
-    // SAFETY: this process has no thread beside, and tables of its own.
+    // SAFETY: this process has one thread and its own page table.
     unsafe {
         for signal in EVENTS.into_iter().chain(STOPS).chain([TICK, ALONE]) {
             blocked &= !(1 << (signal - 1));
             done(system::set_action(signal as usize, &action))?;
         }
-        // We run on this very stack and leave it before a signal can come.
+        // This function runs on that stack and leaves it before a signal can arrive.
         let at = stack.as_ptr() as usize;
         done(system::call(libc::SYS_sigaltstack, [at, 0, 0, 0, 0, 0]))?;
         let patience = PATIENCE.max(MISSED * enter::tick(control)) as usize;
@@ -349,21 +351,22 @@ unsafe fn handle_signals(control: &Control, suitcase: usize) -> Option<()> {
 /// The signals that the worker blocks.
 static MASK: AtomicUsize = AtomicUsize::new(0);
 
-/// Leaves only code that may be executed. Nothing of the C library from here on.
+/// Leaves only code executable that a worker may execute. No code of the C library runs from here
+/// on.
 unsafe fn take_code_away(control: &Control, executable: &Executable) -> Option<()> {
     let count = (control.code_count.load(Ordering::Relaxed) as usize).min(CODES);
     let mut i = 0;
     while i < executable.count && i < CODES {
         let [start, end] = executable.ranges[i];
         i += 1;
-        // SAFETY: code that is gone from here on makes faults.
+        // SAFETY: executing code that is protected here is a fault, which ends the episode.
         unsafe { protect(start, end, libc::PROT_READ)? };
         for allowed in control.codes.iter().take(count) {
             let from = allowed[0].load(Ordering::Relaxed) as usize;
             let to = allowed[1].load(Ordering::Relaxed) as usize;
             let (from, to) = (from.max(start), to.min(end));
             if from < to {
-                // SAFETY: as it was before.
+                // SAFETY: restores the rights that this range had.
                 unsafe { protect(from, to, libc::PROT_READ | libc::PROT_EXEC)? };
             }
         }
@@ -376,19 +379,19 @@ unsafe fn take_code_away(control: &Control, executable: &Executable) -> Option<(
             .into_iter()
             .any(|[from, to]| *from <= at && at + PAGE <= *to)
         {
-            // SAFETY: a page of code of this process alone, which nobody executes now.
+            // SAFETY: a page of code in this process alone, which is not being executed.
             unsafe { guard(at, page) };
         }
     }
     Some(())
 }
 
-/// Lets a page be executed, but for the instructions that begin at its points: there is an
-/// `int3` in their place. What the kernel refuses leaves it without the right.
+/// Makes a page executable, with an `int3` in place of each instruction that its points name. If
+/// the kernel refuses, the page stays without the right.
 unsafe fn guard(at: usize, page: &GuardedPage) {
     const BREAKPOINT: u8 = 0xcc;
-    // SAFETY: writing makes a copy of the page that only this process has; nothing of it
-    // can be executed meanwhile.
+    // SAFETY: writing makes a copy of the page for this process alone; nothing of it is executable
+    // meanwhile.
     unsafe {
         if protect(at, at + PAGE, libc::PROT_READ | libc::PROT_WRITE).is_none() {
             return;
@@ -406,7 +409,7 @@ unsafe fn guard(at: usize, page: &GuardedPage) {
 }
 
 unsafe fn protect(from: usize, to: usize, protection: i32) -> Option<()> {
-    // SAFETY: the caller's business.
+    // SAFETY: the caller knows what lies in the range.
     done(unsafe { system::protect(from, to - from, protection) })
 }
 
@@ -424,15 +427,15 @@ struct Program {
     filter: *const Filter,
 }
 
-/// From here on only our own instructions make system calls; others are trapped. The
-/// program will never run in this process, so that the filter can't outlive an `exec`.
+/// Installs the filter: from here on, only our own two instructions make system calls; others are
+/// trapped. The program never runs in this process, so the filter can't survive an `exec`.
 unsafe fn confine() -> Option<()> {
     const LOAD: u16 = 0x20;
     const EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
     const POINTER: u32 = 8;
     const SET_MODE_FILTER: usize = 1;
-    /// Or the kernel might slow stores down for us.
+    /// Without this flag the kernel may slow down speculative stores for filtered processes.
     const SPEC_ALLOW: usize = 4;
     const TRAP: u32 = 0x0003_0000;
     const ALLOW: u32 = 0x7fff_0000;
@@ -460,7 +463,7 @@ unsafe fn confine() -> Option<()> {
         length: filter.len() as u16,
         filter: filter.as_ptr(),
     };
-    // SAFETY: valid structures; what they forbid is meant for this process alone.
+    // SAFETY: valid structures; the filter applies to this process alone.
     unsafe {
         let option = libc::PR_SET_NO_NEW_PRIVS as usize;
         done(system::call(libc::SYS_prctl, [option, 1, 0, 0, 0, 0]))?;
@@ -476,16 +479,16 @@ unsafe fn confine() -> Option<()> {
     }
 }
 
-/// The last that a worker does before it computes: from here on its thread is told when it
-/// is interrupted, by a tick or as a job is stopped.
+/// Unblocks the signals; the last step before the worker computes. From here on it can be
+/// interrupted by a tick or a stop.
 unsafe fn let_signals_in() {
     let mask = MASK.load(Ordering::Relaxed) as u64;
     let (how, at) = (libc::SIG_SETMASK as usize, &raw const mask as usize);
-    // SAFETY: a valid mask; this call fails for no valid arguments.
+    // SAFETY: a valid mask; this call can't fail with valid arguments.
     unsafe { from_worker::call(libc::SYS_rt_sigprocmask, [how, at, 0, 8, 0, 0]) };
 }
 
-/// Whether a fault was made by a write to memory that is there but may not be written.
+/// Whether a write to mapped but protected memory caused the fault.
 const fn is_forbidden_write(error: i64, code: i32) -> bool {
     const WRITE: i64 = 2;
     const FETCH: i64 = 16;
@@ -493,13 +496,13 @@ const fn is_forbidden_write(error: i64, code: i32) -> bool {
     error & (WRITE | FETCH) == WRITE && code == NOT_ALLOWED
 }
 
-/// A tick, a first write to a page, or the end of an episode.
+/// Handles a tick, the first write to a page, or the end of an episode.
 unsafe extern "C" fn on_event(
     signal: i32,
     info: *const libc::siginfo_t,
     context: *mut libc::ucontext_t,
 ) {
-    // SAFETY: the slot was set before any signal was let in; the kernel passes the rest.
+    // SAFETY: the slot was set before any signal was unblocked; the kernel passes the rest.
     let (Some(control), Some(slot)) = (control::get(), unsafe {
         SLOT.load(Ordering::Relaxed).as_ref()
     }) else {
@@ -520,7 +523,7 @@ unsafe extern "C" fn on_event(
         instruction: instruction as usize,
     };
     let episode = episode(control, slot);
-    // Until its last instruction on the way to the program it stands in the suitcase.
+    // Until the last instruction of `restore`, the stack pointer is in the suitcase.
     let stack = registers[libc::REG_RSP as usize] as usize;
     let first = &raw const *control as usize;
     let has_begun = !(first..first + CONTROL_BYTES).contains(&stack);
@@ -548,7 +551,7 @@ unsafe extern "C" fn on_event(
         TICK => why::BESIDE,
         ALONE | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => why::RECALLED,
         libc::SIGSYS => {
-            // The kernel has put the number back; the thread makes the call again.
+            // The kernel has restored `rax`; the thread repeats the call.
             registers[libc::REG_RIP as usize] = instruction.wrapping_sub(2);
             why::SYSTEM_CALL
         }
@@ -561,8 +564,8 @@ unsafe extern "C" fn on_event(
             }
         }
         libc::SIGTRAP => {
-            // After `int3`, in whose place the thread finds the program's instruction, which
-            // may be one too; after a single step not.
+            // After an `int3` of ours, the thread finds the program's instruction in its place,
+            // which may be an `int3`, too. Not after a single step.
             const SI_KERNEL: i32 = 0x80;
             if code == SI_KERNEL {
                 registers[libc::REG_RIP as usize] = instruction.wrapping_sub(1);
@@ -577,13 +580,13 @@ unsafe extern "C" fn on_event(
     slot.address.store(address as u64, Ordering::Relaxed);
     slot.instruction
         .store(instruction as u64, Ordering::Relaxed);
-    // Who has not begun goes on by itself.
+    // A worker that has not begun has no context: the thread itself continues.
     let context = if has_begun { context as u64 } else { 0 };
     slot.context.store(context, Ordering::Relaxed);
     slot.state.store(state::RETURNING, Ordering::Release);
     let word = slot.state.as_ptr() as usize;
     let (wake, all) = (libc::FUTEX_WAKE as usize, i32::MAX as usize);
-    // SAFETY: wakes the thread, which owns all of this from here on.
+    // SAFETY: wakes the thread, which owns all of the above from here on.
     unsafe { from_worker::call(libc::SYS_futex, [word, wake, all, 0, 0, 0]) };
     leave()
 }

@@ -1,5 +1,5 @@
-//! The framework, driven by a tool that is neither of the two: it counts. The memory is
-//! real, with the same kernel calls as in a worker, but in this process.
+//! Tests of the framework, with a third tool that only counts. Memory and kernel calls are those of
+//! a worker, but in this process.
 
 use super::*;
 use crate::testing::{self, Program};
@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use sunder_transaction::{Change, PAGE};
 
 const HERE: Place = Place([7; 17]);
-/// Where the "instruction" of all writes is.
+/// The address of the "instruction" of all writes.
 const INSTRUCTION: usize = 0x1234;
 
-/// Counts what it is told, and has these pages private.
+/// A tool that counts its calls and makes these pages private.
 #[derive(Default)]
 struct Counts {
     named: Vec<usize>,
@@ -80,7 +80,7 @@ impl Tool for &Counts {
     }
 }
 
-/// As the worker does: a write that meets a page which may not be written is a fault.
+/// As in the worker, a write to a page that is not writable is a fault.
 fn write(episode: &Episode<'_, &Counts>, program: &Program, at: usize, byte: u8) {
     if !program.write(at, byte) {
         let fault = Fault {
@@ -92,7 +92,7 @@ fn write(episode: &Episode<'_, &Counts>, program: &Program, at: usize, byte: u8)
     }
 }
 
-/// As the worker does every 10 ms.
+/// As in the worker, every 10 ms.
 fn tick(episode: &Episode<'_, &Counts>) -> bool {
     episode.commit(true) && episode.on_tick(&HERE)
 }
@@ -101,8 +101,8 @@ fn tick(episode: &Episode<'_, &Counts>) -> bool {
 fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
     let (control, memory, program) = (testing::control(), testing::memory(), Program::new(4));
     let slot = &control.slots[0];
-    // The first page is shared, the second private after a fault, the third from the start.
-    // The fourth is named, but the policy is another.
+    // The first page is shared, the second private after a fault, the third from the start. The
+    // fourth is named, but its policy is to share it.
     let counts = Counts {
         named: vec![program.page(2), program.page(3)],
         private: RefCell::new([program.page(1), program.page(2)].into()),
@@ -121,7 +121,7 @@ fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
     write(&episode, &program, 2 * PAGE + 8, 5);
     write(&episode, &program, 3 * PAGE, 6);
     let met: Vec<usize> = counts.faults.borrow().iter().map(|f| f.address).collect();
-    // Once a page, and never on the page that is private from the start.
+    // One fault for each page, and none on the page that is private from the start.
     let expected = [8, PAGE + 8, 3 * PAGE].map(|at| start + at);
     assert_eq!(met, expected);
     let seen = |at| program.read_as_others(at);
@@ -177,11 +177,11 @@ fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
     assert_eq!(control.committed_bytes.load(Relaxed), 3);
     assert_eq!((control.commits.load(Relaxed), counts.ticks.get()), (1, 1));
 
-    // The tick has watched all pages anew; those that are private need not be.
+    // The tick has protected all pages again; private pages need no protection.
     write(&episode, &program, 24, 9);
     write(&episode, &program, PAGE + 24, 9);
     assert_eq!(counts.faults.borrow().len(), 4);
-    // The tool has changed its mind: the page is committed, and the episode is over.
+    // The policy changes to shared: the page is committed, and the episode ends.
     counts.private.borrow_mut().remove(&program.page(1));
     assert!(!tick(&episode), "the thread has to go home");
     assert_eq!(seen(PAGE + 24), 9);
@@ -225,7 +225,7 @@ fn the_threads_own_stack_is_never_watched() {
     }
 }
 
-/// What happens to some pages.
+/// A step of a random test.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Write(usize, u8),
@@ -236,7 +236,7 @@ enum Act {
 
 const PAGES: usize = 3;
 
-/// The thread writes even bytes and the others odd ones: they share falsely, at most.
+/// The thread writes even bytes and the others odd ones, so they share at most falsely.
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let place = || (0..PAGES, 0..40usize).prop_map(|(page, at)| page * PAGE + at * 2);
     let act = prop_oneof![
@@ -311,7 +311,7 @@ proptest! {
                 }
                 Act::Tick => prop_assert!(tick(&episode)),
                 Act::Commit => {
-                    // The last: the thread goes home.
+                    // The last commit: the episode ends.
                     prop_assert!(episode.commit(false));
                     break;
                 }
