@@ -1,13 +1,15 @@
-//! Moves pages and puts them back. Contexts: signal, normal; any thread, any time.
+//! Moves pages and moves them back.
 //!
-//! Moving: the pages lose all rights, then they are moved away as they are (the
-//! kernel changes page tables, nothing is copied), and a mapping without rights
-//! stays in their place. Only the groups are copied, from there to lines of their
-//! own. Whoever reaches for the pages meanwhile faults and waits.
+//! Contexts: signal, normal; any thread, any time.
 //!
-//! Back: first the new places lose all rights, so that threads in redirected code
-//! fault as well, and wait; then the groups are copied into the pages, at an address
-//! that no other code knows, and the pages move over their old place in one step.
+//! Moving: the pages lose all access rights and are then moved away whole (the kernel changes page
+//! tables; nothing is copied). A mapping without rights stays in their place. Only the groups of
+//! bytes are copied, from the moved pages to lines of their own. A thread that accesses the old
+//! place meanwhile faults, and the handler waits.
+//!
+//! Moving back: first the new places lose all rights, so that threads in redirected code fault and
+//! wait as well. Then the groups are copied into the pages, at an address that no other code knows,
+//! and the pages move over their old place in one step.
 
 use crate::pages::{self, map, protect, relocate, unmap};
 use crate::shared::{self, areas, control, is_held, wait, wake};
@@ -22,17 +24,18 @@ use sunder_wire::remap::{
 const NONE: i32 = libc::PROT_NONE;
 use sunder_access::PAGE;
 
-/// A rollback must not fail: a program whose bytes are lost can't go on.
+/// How often a step of a rollback is tried. A rollback must not fail: without its bytes the program
+/// can't continue.
 const TRIES: u32 = 1000;
 
-/// Moves the pages of `area`, the area with this number, for the first time or again.
-/// All signals are blocked.
+/// Moves the pages of `area`, the area with this number, for the first time or again. Runs with all
+/// signals blocked.
 pub fn apply(area: &Area, number: u64) {
     let again = area.wanted.load(Acquire) == APPLY_AGAIN;
     let before = if again { ROLLED_BACK } else { FREE };
-    // Several threads may have been asked.
-    // Before anything else is looked at: who must not meet moved bytes looks here after
-    // saying so.
+    // Several threads may have been asked to move the area; one of them gets past this. The state
+    // is set before anything else is read: a thread that must not meet moved bytes announces itself
+    // first and reads the state afterwards.
     if area
         .state
         .compare_exchange(before, APPLYING, SeqCst, Relaxed)
@@ -43,7 +46,7 @@ pub fn apply(area: &Area, number: u64) {
     shared::count_move();
     let ready = control().is_some_and(|c| c.ready.load(SeqCst) == READY);
     let used = shared::is_in_use(area.page.load(Relaxed), area.len.load(Relaxed));
-    // The moment is wrong; the tool asks once more.
+    // A condition that may pass: the tool asks again later.
     if is_held() || !ready || used || holds_stack(area) || meets_another(area) {
         return leave(area, before);
     }
@@ -56,7 +59,7 @@ pub fn apply(area: &Area, number: u64) {
     if error == 0 {
         area.applied.store(began, Relaxed);
         area.took.store(system::now().wrapping_sub(began), Relaxed);
-        // What is wanted next is the tool's to say.
+        // The tool may have asked for something else meanwhile; its request stays.
         let _ = area
             .wanted
             .compare_exchange(APPLY_AGAIN, NOTHING, AcqRel, Relaxed);
@@ -68,9 +71,9 @@ pub fn apply(area: &Area, number: u64) {
     }
 }
 
-/// Whether bytes of another area are away, or on their way, that lie on the same pages: what
-/// is mapped there now is not theirs, and would be put over them one day. Of two that ask at
-/// the same time, neither is moved.
+/// Whether another area on the same pages is moved or moving. The mapping there now holds none of
+/// this area's bytes, and moving it back later would overwrite theirs. If two areas ask at the same
+/// time, neither is moved.
 fn meets_another(area: &Area) -> bool {
     let pages = |a: &Area| {
         let page = a.page.load(Relaxed);
@@ -86,14 +89,14 @@ fn meets_another(area: &Area) -> bool {
     })
 }
 
-/// It is no longer on its way, but in `state`.
+/// Ends a move or rollback: sets the area's state and wakes the threads that wait for it.
 fn leave(area: &Area, state: u32) {
     area.state.store(state, Release);
     wake(&area.state);
 }
 
-/// Moves what has been moved before: its places are still there, and so are the copies
-/// of code, which threads may still be in. 0, or why it is as it was.
+/// Moves an area again. Its places are still reserved and its copies of code still mapped, and
+/// threads may still be in them. Returns 0 or an error number; after an error nothing has changed.
 fn move_again(area: &Area) -> i32 {
     let (page, len, at) = (
         area.page.load(Relaxed),
@@ -106,13 +109,15 @@ fn move_again(area: &Area) -> i32 {
     move_away(area, page, len, at)
 }
 
-/// Whether a stack lies there that threads come to otherwise than by calls.
+/// Whether a stack lies in the area's pages that threads enter otherwise than by calls: a signal
+/// stack or a stack for `swapcontext`.
 fn holds_stack(area: &Area) -> bool {
     let (page, len) = (area.page.load(Relaxed), area.len.load(Relaxed));
     stacks::any_in(page, len) || contexts::any_in(page, len)
 }
 
-/// 0, or why it is as it was.
+/// Moves an area for the first time. Returns 0 or an error number; after an error nothing has
+/// changed.
 fn carry_out(area: &Area, number: u64) -> i32 {
     let (page, len, at) = (
         area.page.load(Relaxed),
@@ -127,7 +132,7 @@ fn carry_out(area: &Area, number: u64) -> i32 {
         let error = reserve(start, bytes);
         if error != 0 {
             if start == place {
-                // SAFETY: just reserved, and nobody knows it yet.
+                // SAFETY: the range was just reserved, and no other code knows it yet.
                 unsafe { unmap(at, AREA_BYTES) };
             }
             return error;
@@ -135,7 +140,7 @@ fn carry_out(area: &Area, number: u64) -> i32 {
     }
     let error = code(number, place).unwrap_or_else(|| move_away(area, page, len, at));
     if error != 0 {
-        // SAFETY: nothing has come to lie there.
+        // SAFETY: `reserve` has succeeded, so that only our reservation lies there.
         unsafe {
             unmap(at, AREA_BYTES);
             unmap(place, CACHE);
@@ -144,41 +149,42 @@ fn carry_out(area: &Area, number: u64) -> i32 {
     error
 }
 
-/// Takes addresses that nothing has; 0 or an error number.
+/// Reserves a range of unused addresses; 0 or an error number.
 fn reserve(start: u64, bytes: u64) -> i32 {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: new memory where nothing is.
+    // SAFETY: `MAP_FIXED_NOREPLACE` replaces no mapping.
     let got = unsafe { map(start, bytes, NONE, kind | libc::MAP_FIXED_NOREPLACE, -1, 0) };
     if got == start as isize {
         return 0;
     }
     if got > 0 {
-        // SAFETY: an old kernel took the address for a hint; nobody knows it yet.
+        // SAFETY: an old kernel took the address for a hint and mapped elsewhere; no other code
+        // knows that mapping.
         unsafe { unmap(got as u64, bytes) };
         return libc::EEXIST;
     }
     -got as i32
 }
 
-/// Maps the area's code, which is mapped behind what is shared already, once more; an error
-/// number if that fails.
+/// Maps the area's code at `at`. The code is already mapped behind the control data; this is a
+/// second mapping. Returns an error number if that fails.
 fn code(number: u64, at: u64) -> Option<i32> {
     let offset = BYTES as u64 + number * CACHE;
     let shared = control().map_or(0, |c| &raw const *c as u64);
     let rights = libc::PROT_READ | libc::PROT_EXEC;
-    // SAFETY: over our own reservation; nothing executes it yet.
+    // SAFETY: replaces a part of our own reservation, in which no code executes yet.
     let mapped =
         unsafe { pages::duplicate(shared + offset, CACHE, at) && protect(at, CACHE, rights) };
     (!mapped).then_some(libc::EACCES)
 }
 
-/// Moves the bytes; 0 or an error number. Their new places are filled before they are where
-/// copies of code that are known already look for them.
+/// Moves the bytes; 0 or an error number. The new places are filled before they are mapped where
+/// existing copies of code look for them.
 fn move_away(area: &Area, page: u64, len: u64, at: u64) -> i32 {
     let failed = libc::ENOMEM;
     let underlay = at + UNDERLAY;
-    // SAFETY: all of it is our own reservation, and the pages, which whoever uses
-    // them finds again: by the handler or put back here.
+    // SAFETY: all ranges are our own reservation, or the pages; a thread that accesses the pages
+    // meanwhile faults, and the handler resolves that or they are put back here.
     unsafe {
         let pool = at + SCRATCH_POOL;
         if !protect(pool, POOL_BYTES, READ_WRITE) {
@@ -189,7 +195,7 @@ fn move_away(area: &Area, page: u64, len: u64, at: u64) -> i32 {
             return failed;
         }
         if !relocate(page, len, underlay, true) {
-            // It had these rights, or the tool would not have asked.
+            // The pages had these rights before, or the tool would not have asked to move them.
             protect(page, len, READ_WRITE);
             protect(pool, POOL_BYTES, NONE);
             return failed;
@@ -210,7 +216,7 @@ fn move_away(area: &Area, page: u64, len: u64, at: u64) -> i32 {
     0
 }
 
-/// Where groups are in the pages, where in the area, and how long they are.
+/// For each group: its address in the pages, its address in the area, and its length.
 fn groups(area: &Area) -> impl Iterator<Item = (u64, u64, u64)> {
     let count = area.groups.load(Relaxed) as usize;
     area.group.iter().take(count).map(|g| {
@@ -222,7 +228,7 @@ fn groups(area: &Area) -> impl Iterator<Item = (u64, u64, u64)> {
     })
 }
 
-/// The tool's numbers are within the area and the pages.
+/// Whether the numbers that the tool wrote lie within the area and the pages.
 fn is_sound(area: &Area, page: u64, len: u64, at: u64) -> bool {
     let whole = |n: u64| n.is_multiple_of(PAGE) && n > 0;
     whole(page)
@@ -238,20 +244,21 @@ fn is_sound(area: &Area, page: u64, len: u64, at: u64) -> bool {
 }
 
 /// # Safety
-/// Both places have so many bytes, which nobody else uses.
+/// Both ranges are mapped for so many bytes, and no other thread uses them.
 unsafe fn copy(from: u64, to: u64, bytes: u64) {
-    // SAFETY: by the caller.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { core::ptr::copy(from as *const u8, to as *mut u8, bytes as usize) };
 }
 
-/// Puts the bytes of `area` back and waits until they are. Nothing to do if they
-/// are already.
+/// Moves the bytes of `area` back and waits until that is done. Does nothing if they are in their
+/// place.
 pub fn roll_back(area: &Area, reason: u32) {
     loop {
         let state = area.state.load(Acquire);
         match state {
             ACTIVE => {
-                // Before anybody waits for us: a handler that came between would too.
+                // Signals are blocked before other threads begin to wait for this one: a signal
+                // handler that ran here would make them wait, too.
                 let signals = NoSignals::hold();
                 let mine = area
                     .state
@@ -272,14 +279,14 @@ pub fn roll_back(area: &Area, reason: u32) {
     }
 }
 
-/// The same for all areas.
+/// As [`roll_back`], for all areas.
 pub fn roll_back_all(reason: u32) {
     for area in areas() {
         roll_back(area, reason);
     }
 }
 
-/// The same for those that lie in a range of addresses.
+/// As [`roll_back`], for the areas with pages in a range of addresses.
 pub fn roll_back_in(start: u64, len: u64, reason: u32) {
     let end = start.saturating_add(len);
     for area in areas() {
@@ -290,7 +297,7 @@ pub fn roll_back_in(start: u64, len: u64, reason: u32) {
     }
 }
 
-/// Waits a moment for an area that is on its way.
+/// Waits a moment for an area that is moving or being moved back.
 pub fn await_change(area: &Area, state: u32) {
     wait(&area.state, state, 10_000_000);
 }
@@ -301,10 +308,10 @@ fn put_back(area: &Area) {
         area.len.load(Relaxed),
         area.at.load(Relaxed),
     );
-    // SAFETY: the area is ours; whoever uses its bytes faults from here on and waits.
+    // SAFETY: the area is ours; a thread that uses its bytes faults from here on and waits.
     unsafe {
         must(|| protect(at + UNDERLAY, SCRATCH - UNDERLAY, NONE));
-        // The places stay reserved: old code still knows them.
+        // The places stay reserved, because old copies of code still use these addresses.
         must(|| relocate(at + POOL, POOL_BYTES, at + SCRATCH_POOL, true));
         must(|| relocate(at + UNDERLAY, len, at + SCRATCH, true));
         must(|| protect(at + SCRATCH, len, READ_WRITE));
@@ -315,14 +322,14 @@ fn put_back(area: &Area) {
         must(|| relocate(at + SCRATCH, len, page, false));
         protect(at + SCRATCH_POOL, POOL_BYTES, NONE);
     }
-    // Another thread's mapping may have come to lie there.
+    // Another thread's mapping may have been placed there.
     if reserve(at + SCRATCH, len) != 0 {
         area.spoilt.store(1, Relaxed);
     }
 }
 
-/// Does what must not fail. If memory is short it may be there a moment later; if
-/// not, the program ends where it would go on with wrong data.
+/// Does a step that must not fail. If memory is short, it may suffice a moment later; if not, the
+/// program ends, because it would continue with wrong data.
 fn must(mut work: impl FnMut() -> bool) {
     for _ in 0..TRIES {
         if work() {
@@ -344,15 +351,15 @@ mod tests {
     use crate::shared::set_control;
     use sunder_wire::remap::{APPLY, AREAS, Control};
 
-    /// Some pages, moved in one area, are asked for in another: what lies in their place then
-    /// would come back as theirs.
+    /// Some pages, moved in one area, are asked for in another. Moving the mapping that lies in
+    /// their place then would bring back the wrong bytes.
     #[test]
     fn pages_that_are_away_are_not_moved_once_more() {
         let _alone = shared::COUNTING.lock();
-        // SAFETY: any bytes are atomic words, so zeroes are.
+        // SAFETY: all fields are atomic words, for which zeroes are valid.
         let control: &'static Control = Box::leak(unsafe { Box::new_zeroed().assume_init() });
         control.ready.store(READY, SeqCst);
-        // SAFETY: it stays.
+        // SAFETY: the control data is leaked and never freed.
         unsafe { set_control((&raw const *control).cast_mut()) };
         let area = |number: usize, page: u64, len: u64, state: u32| {
             let area = &control.areas[number % AREAS];
@@ -370,9 +377,10 @@ mod tests {
             (ACTIVE, 0x5000, FREE),
             (ROLLING_BACK, 0x5000, FREE),
             (APPLYING, 0x5000, FREE),
-            // One page of several.
+            // The areas overlap in one page of several.
             (ACTIVE, 0x4000, FREE),
-            // These numbers are not sound, so that it gets as far as that.
+            // These numbers are not sound, so that the request gets past the overlap check and is
+            // refused.
             (ROLLED_BACK, 0x5000, REFUSED),
             (ACTIVE, 0x3000, REFUSED),
             (ACTIVE, 0x6000, REFUSED),
@@ -381,7 +389,7 @@ mod tests {
             let asked = area(1, 0x5000, PAGE, FREE);
             assert_eq!(became(asked), wanted, "{state} at {other:#x}");
         }
-        // SAFETY: null is allowed.
+        // SAFETY: `set_control` accepts null.
         unsafe { set_control(core::ptr::null_mut()) };
     }
 }

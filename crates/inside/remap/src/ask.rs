@@ -1,4 +1,4 @@
-//! Asks the tool where a thread goes on. Contexts: signal, all signals blocked.
+//! Asks the tool where a thread is to continue. Contexts: signal, all signals blocked.
 
 use crate::lookup::General;
 use crate::shared;
@@ -6,22 +6,21 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use sunder_guest::system;
 use sunder_wire::remap::{Control, Request};
 
-/// How long a thread waits for an answer. A tool that is there answers in a fraction
-/// of a millisecond; on a machine with far more threads than CPUs it may have to
-/// wait for its turn.
+/// How long a thread waits for an answer, in ns. A running tool answers in a fraction of a
+/// millisecond; on a machine with far more threads than CPUs it may have to wait for its turn.
 const PATIENCE: u64 = 1_000_000_000;
 
-/// What became of a question.
+/// The outcome of a question.
 pub enum Answer {
-    /// The thread goes on there.
+    /// The thread continues at this address.
     Go(u64),
-    /// It can't.
+    /// No copy of the code can be made.
     No,
-    /// There was none in time, or too many ask.
+    /// No answer in time, or too many threads ask at once.
     None,
 }
 
-/// Asks about the instruction at `ip`, which can't reach `address`.
+/// Asks about the instruction at `ip`, which faulted at `address`.
 pub fn ask(control: &Control, area: u32, ip: u64, address: u64, general: &General) -> Answer {
     let start = system::now();
     let Some(request) = take(control, start) else {

@@ -1,10 +1,12 @@
-//! The library in a program that was running already. The tool has put it there, where
-//! the program's loader does not know of it: nothing is interposed, so the hooks around
-//! the C library's kernel calls see what elsewhere [`crate::signals`], [`crate::calls`],
-//! [`crate::spawn`] and [`crate::raw`] see ([`crate::before`]). The tool calls [`lead`], [`begin`], [`end`],
-//! [`apply`] and [`roll_back`] in one thread while all threads are stopped; pages are only
-//! moved so, and only when no thread is between a hook and its call. If the tool is killed
-//! meanwhile, the thread finishes what it was called for while the others run. Contexts: all.
+//! The library in a program that was already running. The tool maps it there without the program's
+//! loader, so no function is interposed: the hooks around the C library's kernel calls do here what
+//! [`crate::signals`], [`crate::calls`], [`crate::spawn`] and [`crate::raw`] do in a preloaded
+//! library ([`crate::before`]). The tool calls [`lead`], [`begin`], [`end`], [`apply`] and
+//! [`roll_back`] in one thread while all threads are stopped. Pages are moved only in this way, and
+//! only when no thread is between a hook and its call. If the tool is killed meanwhile, the thread
+//! finishes the call while the others run.
+//!
+//! Contexts: all.
 
 use crate::before::before;
 use crate::program::{self, BIT};
@@ -17,13 +19,13 @@ use sunder_hooks::{Call, ENTRIES, lead_to};
 use sunder_wire::attach::{Begin, MAGIC, Table};
 use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS, BY_TOOL, Control, READY};
 
-/// Pointers to functions, which any thread may read.
+/// The table of pointers, which any thread may read.
 struct Offered(#[allow(dead_code, reason = "the tool reads it")] Table<*const ()>);
 
-// SAFETY: never changes.
+// SAFETY: the table never changes.
 unsafe impl Sync for Offered {}
 
-/// What the tool finds here.
+/// The table in which the tool finds this library's functions.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 static SUNDER_ATTACH: Offered = Offered(Table {
@@ -38,24 +40,25 @@ static SUNDER_ATTACH: Offered = Offered(Table {
     before: ENTRIES[2] as *const (),
 });
 
-/// The process that this is; others may share its memory for a moment.
+/// The id of the process that the library was put into. A `vfork` child shares its memory for a
+/// while, with another id.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// Where the program's handlers return to, as the C library has it.
+/// The address to which the program's signal handlers return, as the C library set it.
 static RESTORER: AtomicUsize = AtomicUsize::new(0);
-/// Hooks lead here, or are about to be written.
+/// Whether hooks are written, or are about to be.
 static HERE: AtomicBool = AtomicBool::new(false);
-/// The kernel has our handlers in place of the program's.
+/// Whether the kernel has our handlers in place of the program's.
 static OURS: AtomicBool = AtomicBool::new(false);
 
 const RESTORES: u64 = 0x0400_0000;
 
-/// Comes before hooks are written, so that none is met by a thread that does not know yet
-/// whose process this is, and none blocks SIGSEGV from the first of them on.
+/// Prepares everything that hooks need, and runs before they are written: a thread that enters one
+/// must know whether the process is its own, and must not block SIGSEGV from then on.
 ///
 /// # Safety
-/// `with` and all that it names are there and stay; all other threads are stopped.
+/// `with` and all that it points to is mapped and stays so; all other threads are stopped.
 unsafe extern "C" fn lead(with: &Begin) -> i64 {
-    // SAFETY: by the caller.
+    // SAFETY: the caller upholds this function's contract.
     let stacks = unsafe {
         set_alive(with.alive as *mut AtomicU32);
         let count = with.stack_count as usize;
@@ -73,14 +76,14 @@ unsafe extern "C" fn lead(with: &Begin) -> i64 {
 }
 
 /// # Safety
-/// As [`lead`], which has come before.
+/// As [`lead`], which has run before.
 unsafe extern "C" fn begin(with: &Begin) -> i64 {
     let mapped = with.control;
     let Some(own) = system::action(libc::SIGSEGV as usize) else {
         return libc::EPERM.into();
     };
     program::set_kernels(&own);
-    // If the tool is killed now, other threads run meanwhile: what they ask for is answered
+    // If the tool is killed now, the other threads run: their `sigaction` calls must be answered
     // from here on.
     OURS.store(true, Ordering::SeqCst);
     for signal in handlers::all() {
@@ -104,7 +107,7 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
     }
     peek::open();
     let mapped = mapped as *mut Control;
-    // SAFETY: the tool has mapped the whole file there, and it stays.
+    // SAFETY: the tool has mapped the whole file there, and the mapping stays.
     unsafe {
         set_control(mapped);
         (*mapped)
@@ -115,12 +118,12 @@ unsafe extern "C" fn begin(with: &Begin) -> i64 {
     0
 }
 
-/// The process that the library is in place in is this one.
+/// Records this process as the one that the library was put into.
 pub fn is_this() {
     PROCESS.store(system::process_id(), Ordering::Relaxed);
 }
 
-/// The kernel calls our handler of SIGSEGV.
+/// Installs our handler of SIGSEGV in the kernel.
 fn take_signal() -> bool {
     let known = RESTORER.load(Ordering::Relaxed);
     let ours = Action {
@@ -136,14 +139,15 @@ fn take_signal() -> bool {
     handlers::tell(libc::SIGSEGV as usize, &ours)
 }
 
-/// What the C library's `__restore_rt` is, where it has not been seen.
+/// As the C library's `__restore_rt`, for programs in which no handler has shown its address.
 #[unsafe(naked)]
 unsafe extern "C" fn restore() {
     core::arch::naked_asm!("mov rax, 15", "syscall")
 }
 
-/// Gives the program's handlers back. From here on nothing of ours does anything. As in
-/// [`begin`], other threads may run meanwhile: until all is given back they are answered.
+/// Gives the program's handlers back to the kernel; afterwards this library does nothing. As in
+/// [`begin`], other threads may run meanwhile, and their calls are answered until all handlers are
+/// given back.
 extern "C" fn end() {
     peek::close();
     for signal in handlers::all() {
@@ -163,7 +167,7 @@ extern "C" fn end() {
         }
     }
     OURS.store(false, Ordering::SeqCst);
-    // SAFETY: null is allowed.
+    // SAFETY: `set_control` accepts null.
     unsafe { set_control(null_mut()) };
     HERE.store(false, Ordering::SeqCst);
 }
@@ -175,7 +179,7 @@ extern "C" fn apply(number: u64) {
     }
 }
 
-/// All areas are moved or not: no thread is stopped on its way.
+/// Every area is moved or not at this point: threads are not stopped in the middle of a move.
 extern "C" fn roll_back(number: u64) {
     let area = control().and_then(|c| c.areas.get(number as usize));
     if let Some(area) = area {
@@ -183,19 +187,19 @@ extern "C" fn roll_back(number: u64) {
     }
 }
 
-/// Whether this is another process in our memory for the moment, a `vfork`'s, which has
-/// actions of its own. A forked child is none: it has its own memory too.
+/// Whether this is another process in our memory, the child of a `vfork`, which has signal actions
+/// of its own. A forked child is not: it has its own memory as well.
 pub fn is_guest() -> bool {
     is_here() && system::process_id() != PROCESS.load(Ordering::Relaxed)
 }
 
-/// Whether anything is asked of us, from before there is anything to move: not in forked
+/// Whether the library is in use here; true from before anything can be moved, and false in forked
 /// children.
 fn is_here() -> bool {
     control().is_some() || HERE.load(Ordering::Acquire) && shared::is_alive()
 }
 
-/// Calls about signals, which [`hooks`] hands on.
+/// Calls about signals, for which [`hooks`] calls [`instead`].
 pub fn is_about_signals(number: i64) -> bool {
     matches!(
         number,
@@ -203,30 +207,30 @@ pub fn is_about_signals(number: i64) -> bool {
     )
 }
 
-/// Calls that may wait, which [`hooks`] hands on: `read` of a program with one thread,
-/// before which there is no room for a hook.
+/// Calls that may wait, for which [`hooks`] calls [`transfer`]: `read` in a program with one
+/// thread, whose code has no room for a hook that runs before the call.
 pub const fn is_a_transfer(number: i64) -> bool {
     number == libc::SYS_read
 }
 
-/// In place of such a call: as [`before`] one, and the call.
+/// Runs in place of a call of [`is_a_transfer`]: does what [`before`] does, and makes the call.
 ///
 /// # Safety
-/// The program's own call.
+/// `call` is the program's own call.
 pub unsafe fn transfer(call: &mut Call) {
-    // SAFETY: by the caller.
+    // SAFETY: the caller upholds this function's contract.
     unsafe {
         before(call);
         make(call);
     }
 }
 
-/// In place of such a call.
+/// Runs in place of a call of [`is_about_signals`].
 ///
 /// # Safety
-/// The program's own call.
+/// `call` is the program's own call.
 pub unsafe fn instead(call: &mut Call) {
-    // SAFETY: by the caller, also below.
+    // SAFETY: the caller upholds this function's contract, also below.
     unsafe {
         match call.number {
             libc::SYS_rt_sigaction => action(call),
@@ -239,9 +243,9 @@ pub unsafe fn instead(call: &mut Call) {
     }
 }
 
-/// Makes the call, again if bytes were in its way.
+/// Makes the call, and makes it again if it failed because bytes had moved.
 unsafe fn make(call: &mut Call) {
-    // SAFETY: the program's own call.
+    // SAFETY: the program's own call, with its own arguments.
     unsafe {
         call.make();
         if call.result == -(libc::EFAULT as isize) {
@@ -250,7 +254,7 @@ unsafe fn make(call: &mut Call) {
     }
 }
 
-/// A word of the program's, wherever its bytes are.
+/// Reads a word of the program's, moving its bytes back if they are away.
 pub fn word(at: u64) -> Option<u64> {
     peek::word(at).or_else(|| {
         area::roll_back_in(at, 8, BY_KERNEL);
@@ -268,7 +272,7 @@ fn read_action(at: u64) -> Option<Action> {
 }
 
 /// # Safety
-/// The program gave the address for this.
+/// The program passed the address so that an action is written there.
 unsafe fn write_action(at: u64, action: &Action) -> bool {
     let words = [
         action.handler as u64,
@@ -278,20 +282,21 @@ unsafe fn write_action(at: u64, action: &Action) -> bool {
     ];
     area::roll_back_in(at, 32, BY_KERNEL);
     words.iter().enumerate().all(|(i, &word)| {
-        // SAFETY: by the caller.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { peek::set_word(at + 8 * i as u64, word) }
     })
 }
 
-/// The program asks for a signal's action, or gives one.
+/// `rt_sigaction`: the program reads a signal's action, or sets one.
 unsafe fn action(call: &mut Call) {
     let [signal, new, old, size, ..] = call.arguments;
     let fault = signal == libc::SIGSEGV as usize;
-    // What a guest does about other signals changes nothing for us, unless it had handlers.
+    // After confinement this library must not ask the kernel whether this is a `vfork` child. For
+    // signals other than SIGSEGV that does no harm unless the child sets handlers.
     let may_ask = fault || !shared::is_confined();
     let ours = OURS.load(Ordering::Acquire) && !(may_ask && is_guest());
     if size != 8 || !(fault || handlers::is_shown(signal)) || !ours {
-        // SAFETY: the program's own call.
+        // SAFETY: the program's own call, with its own arguments.
         return unsafe { make(call) };
     }
     let wanted = if new == 0 {
@@ -299,8 +304,8 @@ unsafe fn action(call: &mut Call) {
     } else {
         match read_action(new as u64) {
             Some(action) => Some(action),
-            // It says what is wrong with it.
-            // SAFETY: the program's own call.
+            // The kernel returns the error for this address.
+            // SAFETY: the program's own call, with its own arguments.
             None => return unsafe { make(call) },
         }
     };
@@ -310,7 +315,7 @@ unsafe fn action(call: &mut Call) {
         if let Some(wanted) = wanted {
             program::set_kernels(&wanted);
         }
-        // SAFETY: the program's place for it.
+        // SAFETY: the program passed this address for the old action.
         let told = old == 0 || unsafe { write_action(old as u64, &before) };
         call.result = if told { 0 } else { -(libc::EFAULT as isize) };
         return;
@@ -333,10 +338,11 @@ unsafe fn action(call: &mut Call) {
     }
 }
 
-/// The program changes what a thread blocks: never SIGSEGV.
+/// `rt_sigprocmask`: sets the thread's mask, but never blocks SIGSEGV.
 unsafe fn mask(call: &mut Call) {
     let [how, new, old, ..] = call.arguments;
-    // The kernel tells the old mask when it has changed it: made again, it would tell the new.
+    // The kernel writes the old mask after it has changed it. If that failed and the call were
+    // repeated, it would return the new mask; so the bytes are in their place before.
     let place = shared::begin_use(old as u64, 8);
     area::roll_back_in(old as u64, 8, BY_KERNEL);
     let is_guest = || !shared::is_confined() && is_guest();
@@ -358,7 +364,7 @@ unsafe fn mask(call: &mut Call) {
     call.arguments[1] = new;
 }
 
-/// A stack for handlers: the kernel itself writes there.
+/// `sigaltstack`: the kernel itself writes to such a stack, so nothing there may be moved.
 fn stack(call: &Call) {
     let [new, old, ..] = call.arguments.map(|a| a as u64);
     area::roll_back_in(old, 24, BY_KERNEL);

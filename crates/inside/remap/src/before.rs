@@ -1,6 +1,7 @@
-//! What is done before kernel calls that stay in their place, in a program that was running
-//! already: bytes that the kernel is to use, or that must not be away when the call has been made,
-//! go back. Contexts: all.
+//! What happens before kernel calls in a program that was already running. Bytes that the kernel
+//! will use, or that must not be away once the call has been made, are moved back.
+//!
+//! Contexts: all.
 
 use crate::attached::{is_guest, word};
 use crate::program::BIT;
@@ -10,8 +11,8 @@ use sunder_guest::system;
 use sunder_hooks::Call;
 use sunder_wire::remap::{BY_CONFINEMENT, BY_DEATH, BY_FORK, BY_KERNEL, BY_MAPPING, BY_SIGNALS};
 
-/// Before a call that stays in its place: nothing is moved from here until its thread
-/// is in the kernel.
+/// Runs before a call that the program's own code then makes. Nothing is moved from here on until
+/// the thread is in the kernel.
 pub unsafe extern "C" fn before(call: &mut Call) {
     if control().is_none() {
         return;
@@ -28,7 +29,8 @@ pub unsafe extern "C" fn before(call: &mut Call) {
         libc::SYS_prctl if a as i32 == libc::PR_SET_SECCOMP => confine(),
         libc::SYS_ptrace => give_up(BY_CONFINEMENT),
         libc::SYS_tgkill if c == cancel::SIGNAL => cancel::begins(b as u32),
-        // As `abort` does: a core file has the bytes where they were.
+        // Before a signal that leaves a core file, as `abort` sends it: the bytes must be in their
+        // place.
         libc::SYS_tgkill if !shared::is_confined() && leaves_core(c) => {
             area::roll_back_all(BY_DEATH);
         }
@@ -57,16 +59,16 @@ pub unsafe extern "C" fn before(call: &mut Call) {
     }
 }
 
-/// Bytes of the longest address of a socket, and more.
+/// Upper bound of a socket address, in bytes.
 const ADDRESS: u64 = 256;
-/// Bytes of `siginfo_t`.
+/// Size of `siginfo_t`, in bytes.
 const INFO: u64 = 128;
-/// Bytes of `rusage`.
+/// Size of `rusage`, in bytes.
 const USAGE: u64 = 144;
 
-/// Whether it is a call that takes something from the kernel before it writes to the program's
-/// memory: made again because it could not, it would get the next, or nothing. Its memory is then
-/// where the program thinks.
+/// Whether the call takes something from the kernel's queue before it writes to the program's
+/// memory. If the write failed and the call were repeated, it would take the next item, or nothing.
+/// So its memory is moved back first.
 fn takes_first(number: i64, arguments: [u64; 4]) -> bool {
     let [b, c, d, e] = arguments;
     match number {
@@ -96,7 +98,7 @@ fn takes_first(number: i64, arguments: [u64; 4]) -> bool {
     true
 }
 
-/// Whether this signal is the end of the program, and leaves a core file if one is wanted.
+/// Whether this signal ends the program by its default action and may leave a core file.
 fn leaves_core(signal: u64) -> bool {
     let ends = [
         libc::SIGQUIT,
@@ -111,7 +113,8 @@ fn leaves_core(signal: u64) -> bool {
         && system::action(signal as usize).is_some_and(|action| action.handler == libc::SIG_DFL)
 }
 
-/// Calls that only `syscall` and a few others make, whose code does not tell which.
+/// Handles the calls of `syscall` and a few other functions, whose call number is known only at run
+/// time.
 fn other(number: i64, a: u64, b: u64, c: u64) {
     match number {
         libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask => give_up(BY_SIGNALS),
@@ -122,7 +125,7 @@ fn other(number: i64, a: u64, b: u64, c: u64) {
             area::roll_back_in(a, b, BY_MAPPING);
         }
         libc::SYS_pkey_mprotect => area::roll_back_in(a, b, BY_MAPPING),
-        // The kernel then uses memory while nobody waits for it.
+        // With these the kernel uses memory later, when no thread is in a call.
         libc::SYS_io_uring_setup | libc::SYS_io_setup | libc::SYS_userfaultfd => {
             give_up(BY_KERNEL);
         }
@@ -132,7 +135,7 @@ fn other(number: i64, a: u64, b: u64, c: u64) {
         libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => {}
         libc::SYS_sched_yield | libc::SYS_getrandom | libc::SYS_membarrier => {}
         libc::SYS_tgkill | libc::SYS_tkill | libc::SYS_exit | libc::SYS_rt_sigreturn => {}
-        // What else takes memory may do so in pieces.
+        // Any other call that uses memory may do so in pieces.
         _ => area::roll_back_all(BY_KERNEL),
     }
 }
@@ -142,8 +145,9 @@ fn give_up(reason: u32) {
     area::roll_back_all(reason);
 }
 
-/// The program confines itself: nothing of ours may call the kernel any more. Handlers stay
-/// ours, which need no calls: threads may still be in copies of code, and come out by a fault.
+/// The program confines itself (seccomp): from here on this library must make no kernel call. Its
+/// handlers stay, since they need none: threads may still be in copies of code and leave them by a
+/// fault.
 fn confine() {
     if shared::is_confined() || is_guest() {
         return;
@@ -154,7 +158,7 @@ fn confine() {
 
 fn makes_a_process(number: i64, a: u64, b: u64) {
     const CLONE_ARGUMENTS: [u64; 3] = [0, 5 * 8, 6 * 8];
-    // Below the top that `clone` gets, the new thread's first frames.
+    // The new thread's first stack frames lie below the top that `clone` gets.
     const FIRST: u64 = 64 << 10;
     let (flags, at, len) = match number {
         libc::SYS_clone => (a, b.saturating_sub(FIRST), 2 * FIRST),
@@ -168,7 +172,7 @@ fn makes_a_process(number: i64, a: u64, b: u64) {
         area::roll_back_in(at, len, BY_MAPPING);
         return;
     }
-    // A process that shares the memory while this one goes on is not seen.
+    // A process that shares this memory while this one runs would not be noticed.
     let shares = libc::CLONE_VM as u64;
     if flags & (shares | libc::CLONE_VFORK as u64) == shares {
         withdraw();
@@ -176,15 +180,15 @@ fn makes_a_process(number: i64, a: u64, b: u64) {
     area::roll_back_all(BY_FORK);
 }
 
-/// A thread waits with this mask: handlers that run meanwhile have SIGSEGV blocked.
+/// A thread waits with this signal mask: handlers that run meanwhile have SIGSEGV blocked.
 fn blocks(mask: u64) {
     if mask != 0 && word(mask).is_none_or(|mask| mask & BIT != 0) {
         area::roll_back_all(BY_SIGNALS);
     }
 }
 
-/// The kernel finds who waits by the address, which stays what it was, wherever the bytes are; so
-/// only what it reads has to be in its place. Waking another's private waiters reads nothing.
+/// The kernel finds waiting threads by the address, which is the same wherever the bytes are. So
+/// only what the kernel reads must be in its place. Waking private waiters reads nothing.
 fn futex(call: &Call) {
     let [word, operation, _, time, other, _] = call.arguments.map(|a| a as u64);
     let private = operation as i32 & libc::FUTEX_PRIVATE_FLAG != 0;
@@ -202,8 +206,8 @@ fn futex(call: &Call) {
     }
 }
 
-/// Whether the fourth and the fifth argument are pointers in this operation; see "futex(2)". What
-/// the registers of others hold means nothing. Of an operation that is not known both may be.
+/// Whether the fourth and the fifth argument are pointers in this operation; see futex(2). In other
+/// operations their registers hold anything. In an unknown operation both may be pointers.
 const fn pointers_of_futex(operation: i32) -> [bool; 2] {
     match operation {
         libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI | libc::FUTEX_LOCK_PI2 => {
@@ -221,16 +225,16 @@ const fn pointers_of_futex(operation: i32) -> [bool; 2] {
     }
 }
 
-/// These bytes go to the kernel.
+/// Moves these bytes back, because the kernel will use them.
 fn used(at: u64, len: u64) {
     if shared::anything_moved() {
         area::roll_back_in(at, len, BY_KERNEL);
     }
 }
 
-/// So do those of several places.
+/// As [`used`], for the ranges of an array of `iovec`.
 fn all_used(at: u64, count: u64) {
-    /// The kernel takes no more.
+    /// The kernel accepts no more vectors.
     const MOST: u64 = 1024;
     if !shared::anything_moved() {
         return;
@@ -244,7 +248,7 @@ fn all_used(at: u64, count: u64) {
     }
 }
 
-/// And those of a message: name, vectors, control data.
+/// As [`used`], for a message: its name, vectors and control data.
 fn message(at: u64) {
     if !shared::anything_moved() {
         return;

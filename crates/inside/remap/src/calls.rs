@@ -1,6 +1,8 @@
-//! Functions that hand memory to the kernel which may lie partly on moved pages.
-//! The kernel would then stop in the middle, which is no error that could be seen
-//! and mended ([`crate::hooks`]): so the bytes go back first. Contexts: all.
+//! Interposed functions that pass memory to the kernel of which a part may lie on moved pages. The
+//! kernel would then stop in the middle without an error that [`crate::hooks`] could detect and
+//! repair, so the bytes are moved back first.
+//!
+//! Contexts: all.
 
 #![cfg(not(test))]
 
@@ -10,14 +12,13 @@ use core::ffi::{c_int, c_void};
 use sunder_wire::remap::BY_KERNEL;
 
 fn fails() -> isize {
-    // SAFETY: the C library's thread-local errno.
+    // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     -1
 }
 
-/// These bytes go to the kernel: none of them are moved, or will be before
-/// [`shared::end_use`]. No value that must be dropped: the thread may be cancelled in
-/// the call.
+/// Moves these bytes back and keeps them in place until [`shared::end_use`]. Returns no guard value
+/// that must be dropped, because the thread may be cancelled in the call.
 #[inline]
 fn used(at: *const c_void, len: usize) -> usize {
     let place = shared::begin_use(at as u64, len as u64);
@@ -27,9 +28,9 @@ fn used(at: *const c_void, len: usize) -> usize {
     place
 }
 
-/// So do those of several places. Where there are none, the kernel says what is wrong.
+/// As [`used`], for an array of `iovec`. If the array can't be read, the kernel returns the error.
 fn all_used(at: *const libc::iovec, count: usize) -> usize {
-    /// The kernel takes no more.
+    /// The kernel accepts no more vectors.
     const MOST: usize = 1024;
     let count = if count > MOST { 0 } else { count as u64 };
     let (mut start, mut end) = (at as u64, at as u64 + count * 16);
@@ -60,7 +61,7 @@ macro_rules! calls {
         ) -> isize {
             let place = $used($at, $len as usize);
             let result = match real::$name() {
-                // SAFETY: handed on.
+                // SAFETY: the caller's arguments, passed on unchanged under the same contract.
                 Some(real) => unsafe { real($file, $at, $len $(, $more)*) },
                 None => fails(),
             };
@@ -86,8 +87,8 @@ calls! {
     sendto(file, at: *mut c_void, len: usize, flags: c_int, to: *mut c_void, size: u32) used;
 }
 
-/// Interposed; see the C library's manual. The kernel has taken the message before it writes who
-/// sent it.
+/// Interposed; see the C library's manual. The kernel removes the message from its queue before it
+/// writes the sender's address.
 ///
 /// # Safety
 /// As the C library demands.
@@ -100,11 +101,11 @@ pub unsafe extern "C-unwind" fn recvfrom(
     from: *mut c_void,
     size: *mut u32,
 ) -> isize {
-    /// Bytes of the longest address of a socket, and more.
+    /// Upper bound of a socket address, in bytes.
     const ADDRESS: usize = 256;
     let places = [used(at, len), used(from, ADDRESS), used(size.cast(), 4)];
     let result = match real::recvfrom() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => unsafe { real(file, at, len, flags, from, size) },
         None => fails(),
     };
@@ -122,7 +123,7 @@ macro_rules! messages {
         pub unsafe extern "C-unwind" fn $name(
             file: c_int, message: *mut libc::msghdr, flags: c_int
         ) -> isize {
-            // SAFETY: the caller's own message.
+            // SAFETY: the caller passes a valid message, as the C library demands.
             let places = unsafe {
                 match message.as_ref() {
                     Some(parts) => [
@@ -135,7 +136,7 @@ macro_rules! messages {
                 }
             };
             let result = match real::$name() {
-                // SAFETY: handed on.
+                // SAFETY: the caller's arguments, passed on unchanged under the same contract.
                 Some(real) => unsafe { real(file, message, flags) },
                 None => fails(),
             };

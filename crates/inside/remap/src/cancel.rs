@@ -1,5 +1,7 @@
-//! Cancellation: the C library unwinds a thread from where its signal has found it, which
-//! must not be a copy of code. Contexts: all.
+//! Thread cancellation: the C library unwinds a thread from the instruction at which its signal
+//! arrived, which must not be in a copy of code.
+//!
+//! Contexts: all.
 
 use crate::area;
 use crate::shared::{control, is_confined, withdraw};
@@ -7,12 +9,13 @@ use core::sync::atomic::Ordering::Acquire;
 use sunder_guest::system;
 use sunder_wire::remap::{BELL, BY_SIGNALS, WITHDRAWN};
 
-/// The C library's signal for it.
+/// The signal by which the C library cancels threads.
 pub const SIGNAL: u64 = 32;
 
-/// A thread is about to be cancelled. Nothing is moved any more, so that no thread comes
-/// to a copy; and this one is asked to leave the one that it may be in, by a signal that it
-/// gets before the other: of those that wait, the kernel takes the one of the lower number.
+/// A thread is about to be cancelled. From here on nothing is moved, so that no thread enters a
+/// copy. The thread itself is asked to leave a copy that it may be in, by a signal that arrives
+/// before the C library's: of the pending signals, the kernel delivers the one with the lower
+/// number first.
 pub fn begins(thread: u32) {
     if control().is_none() {
         return;
@@ -22,7 +25,7 @@ pub fn begins(thread: u32) {
     if is_confined() {
         return;
     }
-    // `siginfo_t`: number, error, code; from byte 16 on process, user, value.
+    // `siginfo_t`: number, error, code; from byte 16 on process, user and value.
     let mut info = [0u64; 16];
     let [signal, code, sender, value, ..] = &mut info;
     *signal = libc::SIGSEGV as u64;
@@ -37,11 +40,11 @@ pub fn begins(thread: u32) {
         0,
         0,
     ];
-    // SAFETY: the kernel reads what it takes for a `siginfo_t`, which is as long.
+    // SAFETY: the kernel reads 128 bytes, the size of a `siginfo_t`, and `info` is as long.
     unsafe { system::call(libc::SYS_rt_tgsigqueueinfo, arguments) };
 }
 
-/// Whether a thread that is asked to look at what is wanted is to leave its copy.
+/// Whether a cancellation has begun, so that a thread that gets the signal must leave its copy.
 pub fn has_begun() -> bool {
     control().is_some_and(|c| c.ready.load(Acquire) == WITHDRAWN)
 }
@@ -54,13 +57,13 @@ pub fn has_begun() -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pthread_cancel(thread: libc::pthread_t) -> core::ffi::c_int {
     let mut clock = 0;
-    // SAFETY: the caller's thread, and a place for the answer.
+    // SAFETY: the caller passes a valid thread; `clock` is a local.
     if unsafe { libc::pthread_getcpuclockid(thread, &raw mut clock) } == 0 {
-        // The kernel's number of such a clock.
+        // The kernel encodes the thread id in the number of such a clock.
         begins(!(clock >> 3) as u32);
     }
     match crate::real::pthread_cancel() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => unsafe { real(thread) },
         None => libc::ENOSYS,
     }

@@ -1,7 +1,9 @@
-//! Clocks that the kernel must be asked for, as those of CPU time: its own library in the
-//! program (the vDSO) calls it then, where no hook of the C library's sees that bytes were
-//! away. They go back, and the clock is asked again. In a library that comes later the
-//! vDSO has hooks of its own. Contexts: all.
+//! Interposed clock functions. Some clocks, such as those of CPU time, need a kernel call, and the
+//! vDSO (the kernel's library in the program) makes it, where no hook sees that it failed because
+//! bytes had moved. Here the bytes are moved back and the clock is read again. In a program that
+//! was already running, the vDSO has hooks of its own instead.
+//!
+//! Contexts: all.
 
 #![cfg(not(test))]
 
@@ -9,13 +11,13 @@ use crate::{area, real, shared};
 use core::ffi::{c_int, c_void};
 use sunder_wire::remap::BY_KERNEL;
 
-/// Asks until the answer is not that bytes of ours were away.
+/// Reads the clock until it no longer fails because of moved bytes.
 fn asked(ask: impl Fn() -> c_int) -> c_int {
     loop {
         let moves = shared::moves();
         let result = ask();
-        // `gettimeofday` may be the vDSO's own, which does not set it.
-        // SAFETY: the C library's thread-local errno.
+        // `gettimeofday` may be the vDSO's own, which does not set `errno`.
+        // SAFETY: the C library returns the valid address of this thread's `errno`.
         let away = result == -libc::EFAULT
             || result == -1 && unsafe { *libc::__errno_location() } == libc::EFAULT;
         if !away || shared::areas().next().is_none() {
@@ -23,7 +25,7 @@ fn asked(ask: impl Fn() -> c_int) -> c_int {
         }
         area::roll_back_all(BY_KERNEL);
         let again = ask();
-        // They may have been moved again meanwhile.
+        // The bytes may have been moved again meanwhile.
         if again == 0 || shared::moves() == moves {
             return again;
         }
@@ -39,10 +41,10 @@ macro_rules! clocks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($first: $first_type, $second: $second_type) -> c_int {
             match real::$name() {
-                // SAFETY: handed on.
+                // SAFETY: the caller's arguments, passed on unchanged under the same contract.
                 Some(real) => asked(|| unsafe { real($first, $second) }),
                 None => {
-                    // SAFETY: the C library's thread-local errno.
+                    // SAFETY: the C library returns the valid address of this thread's `errno`.
                     unsafe { *libc::__errno_location() = libc::ENOSYS };
                     -1
                 }

@@ -1,9 +1,10 @@
-//! Stacks that the program makes for itself and enters by the C library's `setcontext` and
-//! `swapcontext` (`makecontext`): a thread that comes to one on moved bytes could not even
-//! be told so, since the kernel has no room there for a signal's frame. Both functions set
-//! the mask of signals that belongs to the stack before they go there, which the hook
-//! sees: what lies there is put back, and never moved again. Contexts: normal, signal; all
-//! in which SIGSEGV is open and ours.
+//! Stacks that the program makes itself and enters with the C library's `setcontext` and
+//! `swapcontext` (`makecontext`). A thread on such a stack in moved pages could not even get a
+//! signal, because the kernel could not write the signal frame there. Both functions set the
+//! stack's signal mask before they switch to it, and the hook of that call sees it: such a stack is
+//! moved back and never moved again.
+//!
+//! Contexts: normal, signal; all in which SIGSEGV is unblocked and the handler is ours.
 
 use crate::{area, shared};
 use core::mem::offset_of;
@@ -11,24 +12,26 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU64, fence};
 use sunder_wire::remap::BY_SIGNALS;
 
-/// What is remembered is in blocks of so many bytes.
+/// Size of the blocks in which stacks are remembered, in bytes.
 const BLOCK: u64 = 16 << 10;
-/// Blocks that can be remembered, a power of two: 128 MiB of stacks.
+/// How many blocks can be remembered, a power of two: 128 MiB of stacks.
 const MOST: usize = 8192;
-/// As far as a block is looked for from where it should be.
+/// How many places the search for a block covers.
 const FAR: usize = 64;
-/// A longer stack is taken for none.
+/// A longer range is not taken for a stack.
 const LONGEST: u64 = 64 << 20;
-/// Of a stack whose bounds are not known, below and above where a thread comes to it.
+/// If a stack's bounds are not known, so many bytes below and above the point at which a thread
+/// enters it count as the stack.
 const BELOW: u64 = 256 << 10;
 const ABOVE: u64 = 64 << 10;
 
-/// Numbers of blocks, of which none is 0.
+/// The remembered blocks by number; none is 0.
 static BLOCKS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
-/// Stacks that are remembered as a whole, some of them: where each begins and how long it is.
+/// Some stacks that are remembered as a whole: start and length of each.
 static STACKS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
-/// The thread sets its mask to the one at `mask`: perhaps of a context. Reads by `word`.
+/// The thread sets its signal mask to the one at `mask`, which may belong to a context; if so, its
+/// stack is moved back and remembered. Reads memory by `word`.
 pub fn sets_mask(mask: u64, word: impl Fn(u64) -> Option<u64>) {
     let Some((start, len)) = stack_of(mask, word) else {
         return;
@@ -41,7 +44,7 @@ pub fn sets_mask(mask: u64, word: impl Fn(u64) -> Option<u64>) {
     if !remember(start, len) {
         shared::withdraw();
     }
-    // Whoever moves says so before it looks for blocks.
+    // A thread that moves pages sets the area's state before it looks for blocks.
     fence(SeqCst);
     area::roll_back_in(start, len, BY_SIGNALS);
     if let Some(known) = known {
@@ -49,7 +52,8 @@ pub fn sets_mask(mask: u64, word: impl Fn(u64) -> Option<u64>) {
     }
 }
 
-/// A thread has come to a stack there in another way, and had one for signals.
+/// A thread has entered a stack there without a mask change. (Its fault could be handled only
+/// because the thread has a signal stack.)
 pub fn is_entered(stack_pointer: u64) {
     let from = stack_pointer.saturating_sub(BELOW);
     if !remember(from, BELOW + ABOVE) {
@@ -57,22 +61,22 @@ pub fn is_entered(stack_pointer: u64) {
     }
 }
 
-/// The stack of the context that has its mask there; none if it is no context's.
+/// The stack of the context whose signal mask is there; `None` if it belongs to no context.
 fn stack_of(mask: u64, word: impl Fn(u64) -> Option<u64>) -> Option<(u64, u64)> {
     let context = mask.checked_sub(offset_of!(libc::ucontext_t, uc_sigmask) as u64)?;
-    /// Of `mxcsr`, from the beginning of what a context has of its own there.
+    /// Offset of `mxcsr` from the start of the floating-point state that is stored in a context.
     const MXCSR: u64 = 24;
-    /// Its bits of exceptions that are not to be, nearly always all.
+    /// The mask bits of exceptions in `mxcsr`, which are nearly always all set.
     const EXCEPTIONS: u32 = 0x1f80;
     let general = offset_of!(libc::ucontext_t, uc_mcontext) as u64;
     let registers = |c: u64| c + general + 23 * 8;
     let own = (offset_of!(libc::ucontext_t, uc_sigmask) + size_of::<libc::sigset_t>()) as u64;
-    // Masks lie among other things too, and not every number is to be followed.
+    // Masks also lie in other data, and not every number there may be followed as a pointer.
     let control = word(context + own + MXCSR)? as u32;
     if control >> 16 != 0 || control & EXCEPTIONS == 0 {
         return None;
     }
-    // A context points into itself, or, copied, into the one that it was copied from.
+    // A context points into itself or, if copied, into the original.
     let points = word(registers(context))?;
     let origin = points.checked_sub(own).filter(|o| o.is_multiple_of(8))?;
     if origin != context && word(registers(origin))? != points {
@@ -97,13 +101,13 @@ fn blocks(start: u64, len: u64) -> impl Iterator<Item = u64> {
     (start / BLOCK..=start.saturating_add(len.saturating_sub(1)) / BLOCK).map(|b| b + 1)
 }
 
-/// Where a block is, if it is remembered, and where it may go.
+/// The places in which a block may be remembered.
 fn places(block: u64) -> impl Iterator<Item = &'static AtomicU64> {
     let first = (mixed(block) >> 51) as usize;
     (first..first + FAR).filter_map(|place| BLOCKS.get(place % MOST))
 }
 
-/// Whether there was room.
+/// Remembers a range; returns whether there was room.
 fn remember(start: u64, len: u64) -> bool {
     blocks(start, len).all(|block| {
         places(block).any(
@@ -115,7 +119,7 @@ fn remember(start: u64, len: u64) -> bool {
     })
 }
 
-/// Whether a part of such a stack lies there.
+/// Whether a part of a remembered stack lies in the range.
 pub fn any_in(start: u64, len: u64) -> bool {
     fence(SeqCst);
     blocks(start, len).any(|block| {
@@ -124,7 +128,7 @@ pub fn any_in(start: u64, len: u64) -> bool {
     })
 }
 
-/// The upper bits depend on all of them.
+/// Mixes a number so that the upper bits depend on all of them.
 const fn mixed(number: u64) -> u64 {
     (number ^ number >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -133,14 +137,14 @@ const fn mixed(number: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Words of the program, by their addresses.
+    /// Memory of the program by address, for tests.
     fn memory(words: &[(u64, u64)]) -> impl Fn(u64) -> Option<u64> {
         move |at| Some(words.iter().find(|w| w.0 == at).map_or(0, |w| w.1))
     }
 
     const MASK: u64 = offset_of!(libc::ucontext_t, uc_sigmask) as u64;
 
-    /// Where the C library's own code has these parts (`swapcontext`).
+    /// The offsets at which the C library's `swapcontext` stores these.
     const RSP: u64 = 0xa0;
     const POINTS: u64 = 0xe0;
     const OWN: u64 = 0x1a8;
@@ -175,14 +179,14 @@ mod tests {
         let at = 0x10000;
         assert_eq!(stack_of(at + MASK, memory(&[])), None);
         assert_eq!(stack_of(8, memory(&[])), None, "too low");
-        // A pointer to something else.
+        // The pointer leads to something else.
         let mut words = [
             (at + POINTS, 0x5_0000),
             (at + RSP, 0x7_3000),
             (at + CONTROL, 0x1f80),
         ];
         assert_eq!(stack_of(at + MASK, memory(&words)), None);
-        // It is not followed where the rest is not as in a context.
+        // The pointer is not followed if the rest does not look like a context.
         words[2].1 = 0x7f12_3456_7890;
         let read = memory(&words);
         let stack = stack_of(at + MASK, |place| {
@@ -217,7 +221,7 @@ mod tests {
         }
         assert!(!any_in(start - 4096, 4096));
         assert!(any_in(start - 4096, 8192));
-        // Many of them.
+        // Many stacks.
         for stack in 0..1000 {
             assert!(remember(start + stack * 65_536, 65_536));
         }

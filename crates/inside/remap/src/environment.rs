@@ -1,4 +1,5 @@
-//! Takes our traces out of the environment again, in place and without allocating.
+//! Removes this library's entries from the environment, in place and without allocating.
+//!
 //! Context: normal, before `main`, one thread.
 
 use core::ffi::c_char;
@@ -13,7 +14,7 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// `string` ends with a zero byte.
 pub unsafe fn length(string: *const u8) -> usize {
     let mut n = 0;
-    // SAFETY: stops at the end that the caller vouches for.
+    // SAFETY: stops at the zero byte that the caller guarantees.
     while unsafe { *string.wrapping_add(n) } != 0 {
         n += 1;
     }
@@ -24,17 +25,17 @@ pub unsafe fn length(string: *const u8) -> usize {
 /// `string` ends with a zero byte.
 unsafe fn starts_with(string: *const u8, prefix: &[u8]) -> bool {
     let mut all = prefix.iter().enumerate();
-    // SAFETY: a shorter string differs at its end, where this stops.
+    // SAFETY: a shorter string differs at its zero byte, where the comparison stops.
     all.all(|(i, &byte)| unsafe { *string.wrapping_add(i) } == byte)
 }
 
-/// The value of our variable.
+/// The value of [`VARIABLE`].
 ///
 /// # Safety
 /// `environment` is null or an array of C strings that ends with null.
 pub unsafe fn find(environment: *mut *mut c_char) -> Option<*mut u8> {
     let mut at = environment;
-    // SAFETY: stops at the null that ends the array.
+    // SAFETY: stops at the null pointer that ends the array.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
             let string = (*at).cast::<u8>();
@@ -47,17 +48,17 @@ pub unsafe fn find(environment: *mut *mut c_char) -> Option<*mut u8> {
     None
 }
 
-/// Removes our variable, and `library` from the list of those to preload.
+/// Removes [`VARIABLE`], and `library` from the list of libraries to preload.
 ///
 /// # Safety
-/// As [`find`]; nobody else uses the environment meanwhile.
+/// As [`find`]; no other thread uses the environment meanwhile.
 pub unsafe fn remove_ours(environment: *mut *mut c_char, library: &[u8]) {
     let (mut from, mut to) = (environment, environment);
     if from.is_null() {
         return;
     }
     loop {
-        // SAFETY: both stay within the array; `to` never overtakes `from`.
+        // SAFETY: both indices stay within the array; `to` never overtakes `from`.
         unsafe {
             let string = *from;
             let gone = !string.is_null() && is_gone(string.cast(), library);
@@ -73,12 +74,12 @@ pub unsafe fn remove_ours(environment: *mut *mut c_char, library: &[u8]) {
     }
 }
 
-/// Whether the entry is to be left out; a list without `library` stays.
+/// Removes `library` from a list of libraries; returns whether the whole entry is to be removed.
 ///
 /// # Safety
 /// `string` is a C string that may be written to.
 unsafe fn is_gone(string: *mut u8, library: &[u8]) -> bool {
-    // SAFETY: by the caller; all positions are within the string and its end.
+    // SAFETY: the caller passes a C string; all positions are within it or at its end.
     unsafe {
         if starts_with(string, VARIABLE) {
             return true;
@@ -97,7 +98,7 @@ unsafe fn is_gone(string: *mut u8, library: &[u8]) -> bool {
             let ours =
                 end - start == library.len() && starts_with(list.wrapping_add(start), library);
             if ours {
-                // With the colon after it, or before it at the end of the list.
+                // Includes the colon after it, or before it at the end of the list.
                 let (from, to) = match (end < len, start > 0) {
                     (true, _) => (end + 1, start),
                     (false, true) => (end, start - 1),
@@ -127,11 +128,11 @@ mod tests {
             .map(|e| CString::new(*e).expect("no zero").into_raw())
             .collect();
         array.push(core::ptr::null_mut());
-        // SAFETY: the array is as demanded; its strings are only ever shortened.
+        // SAFETY: the array is as the function demands; its strings are only ever shortened.
         unsafe { remove_ours(array.as_mut_ptr(), b"/m.so") };
         let left = array.iter().take_while(|p| !p.is_null());
         left.map(|&p| {
-            // SAFETY: an entry of the array.
+            // SAFETY: the pointer is an entry of the array.
             unsafe { CStr::from_ptr(p) }.to_string_lossy().into_owned()
         })
         .collect()

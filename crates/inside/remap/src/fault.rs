@@ -1,5 +1,7 @@
-//! The handler of SIGSEGV: faults on pages that were moved, and the tool's bell.
-//! Every other one is the program's ([`crate::program`]). Contexts: signal.
+//! The handler of SIGSEGV. It handles faults on moved pages and the tool's signal (the bell); all
+//! others are passed to the program's handler ([`crate::program`]).
+//!
+//! Contexts: signal.
 
 use crate::ask::{Answer, ask};
 use crate::lookup::{self, General};
@@ -14,13 +16,13 @@ use sunder_wire::remap::{
     BY_SIGNALS, BY_SILENCE, BY_TOOL, Control, FREE, ROLL_BACK, ROLLED_BACK, ROLLING_BACK,
 };
 
-/// Faults are counted in windows of so many nanoseconds.
+/// Faults are counted in windows of so many ns.
 const WINDOW: u64 = 50_000_000;
-/// So many in one window are more than moved bytes can be worth: a fault takes
-/// about 3 us, so these take about a tenth of a CPU.
+/// With more faults in one window, an area is moved back: a fault takes about 3 us, so these take
+/// about a tenth of a CPU, more than moving the bytes can save.
 const MOST_FAULTS: u64 = 1500;
 
-/// Registers of a context in the order of their numbers.
+/// The places of the registers in a context, in the order of their numbers.
 const ORDER: [c_int; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -40,14 +42,14 @@ const ORDER: [c_int; 16] = [
     libc::REG_R15,
 ];
 
-/// `si_code` of signals that a process queues.
+/// `si_code` of signals that a process has queued.
 const QUEUED: c_int = -1;
 
-/// The handler. All signals are blocked. It has no frame while the program's own
-/// handler runs, which finds the kernel's frame above it as it would without us.
+/// The handler; all signals are blocked in it. It leaves no stack frame when the program's handler
+/// runs, which so finds the kernel's frame directly above its own, as natively.
 ///
 /// # Safety
-/// Called by the kernel.
+/// Called only by the kernel, as a signal handler.
 #[unsafe(naked)]
 pub unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     core::arch::naked_asm!(
@@ -69,7 +71,7 @@ pub unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, cont
     )
 }
 
-/// The program's handler if the signal is its own, else 0.
+/// The program's handler if the signal is the program's own, else 0.
 ///
 /// # Safety
 /// As [`handler`].
@@ -78,11 +80,11 @@ unsafe extern "C" fn decide(
     info: *mut libc::siginfo_t,
     context: *mut c_void,
 ) -> usize {
-    // SAFETY: the kernel passes both.
+    // SAFETY: the kernel passes valid pointers to both.
     let (about, state) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
-    // SAFETY: queued signals have a value.
+    // SAFETY: a queued signal has a value.
     if about.si_code == QUEUED && unsafe { about.si_value().sival_ptr } as u64 == BELL {
-        // Of one that comes after the program has confined itself nothing is wanted any more.
+        // A bell that arrives after the program has confined itself needs no work.
         if !shared::is_confined() {
             bell();
             interrupted::begin_anew(state, program_handles);
@@ -96,7 +98,7 @@ unsafe extern "C" fn decide(
         return 0;
     }
     show_original(state);
-    // SAFETY: handed on.
+    // SAFETY: the kernel's own arguments, passed on unchanged.
     unsafe { program::deliver(signal, info, context) }
 }
 
@@ -121,12 +123,12 @@ fn general(state: &libc::ucontext_t) -> General {
     })
 }
 
-/// The original instruction and whether the thread is in a copy of it.
+/// The original instruction for `ip`, and whether the thread is in a copy of it.
 fn place(ip: u64) -> (u64, bool) {
     for area in areas() {
         match lookup::original(area, ip) {
             Some(Some(original)) => return (original, true),
-            // No instruction begins here, so no thread can be here.
+            // No instruction begins at this address, so no thread can be there.
             Some(None) => return (ip, true),
             None => {}
         }
@@ -134,8 +136,8 @@ fn place(ip: u64) -> (u64, bool) {
     (ip, false)
 }
 
-/// Makes a thread that is in a copy appear, and go on, in the original: registers
-/// are the same in both.
+/// If the thread is in a copy, changes its instruction pointer to the original, where it also
+/// continues. The registers are the same in both.
 pub fn show_original(state: &mut libc::ucontext_t) {
     let here = ip(state);
     let (original, copied) = place(here);
@@ -149,13 +151,13 @@ fn program_handles(signals: u64) -> bool {
     crate::signals::handles(signals)
 }
 
-/// Where threads are stopped to move, none is asked by a signal.
+/// In this build the tool stops threads to move pages and asks none by a signal.
 #[cfg(not(all(feature = "preloaded", not(test))))]
 fn program_handles(_signals: u64) -> bool {
     false
 }
 
-/// What the tool wants.
+/// Does what the tool asks for.
 fn bell() {
     interrupted::count();
     let Some(control) = control() else { return };
@@ -170,15 +172,15 @@ fn bell() {
     }
 }
 
-/// Sends a thread on that could not reach moved bytes; false if the fault is none of
-/// ours.
+/// Handles a fault because of moved bytes: sets where the thread continues. False if the fault has
+/// nothing to do with moved bytes.
 fn redirect(about: &libc::siginfo_t, state: &mut libc::ucontext_t) -> bool {
-    // SAFETY: a fault has an address.
+    // SAFETY: the signal is a fault, which has an address.
     let address = unsafe { about.si_addr() } as u64;
     let Some(control) = control() else {
         return false;
     };
-    // The same page may have been moved before, in another area.
+    // An area on the same page that was used before, in case none is in use now.
     let mut past = None;
     let all = control.areas.iter().enumerate();
     for (number, area) in all.filter(|(_, a)| area::is_used(a)) {
@@ -210,21 +212,21 @@ fn send_on(
     state: &mut libc::ucontext_t,
 ) -> bool {
     let (here, copied) = place(ip(state));
-    // Whatever happens, that is where it goes on if nothing better is known.
+    // The thread continues at the original unless the code below finds a better place.
     go(state, here);
     loop {
         let now = area.state.load(Acquire);
         match now {
             APPLYING | ROLLING_BACK => area::await_change(area, now),
             ACTIVE => break,
-            // The bytes are where they were; but a page that the program itself may
-            // not reach would fault for ever.
+            // The bytes are back in their place. If the thread faults there again, the program
+            // itself may not access the page, and repeating would never end.
             _ => return copied || on_page && !faulted_before(here, address, stack(state)),
         }
     }
     if !on_page {
-        // It came out of a copy while bytes were on their way; else it has nothing to look for
-        // there.
+        // A thread in a copy met bytes that were moving. Any other thread has no reason to access
+        // an area.
         return copied;
     }
     area.faults.fetch_add(1, Relaxed);
@@ -249,7 +251,7 @@ fn send_on(
     }
     area.asked.fetch_add(1, Relaxed);
     match ask(control, number, here, address, &general) {
-        // It may have been rolled back meanwhile; the copy then faults and comes back.
+        // The area may have been moved back meanwhile; the copy then faults and gets here again.
         Answer::Go(target) => go(state, target),
         Answer::No => {
             area.culprit.store(here, Relaxed);
@@ -265,12 +267,11 @@ fn stack(state: &libc::ucontext_t) -> u64 {
     pointer
 }
 
-/// Whether this thread, told by its stack, faulted at the same instruction and page before, and
-/// nothing was about to be moved since: then the fault is the program's own, as all bytes are
-/// where it thinks. One that comes from before they were back comes once for each page and each
-/// time that something moves: a page may be in several areas, of which each was put back at some
-/// time, and an instruction may come to pages of several areas while they are put back one after
-/// another.
+/// Whether this thread (identified by its stack) faulted at the same instruction and page before,
+/// with no move begun since. Then the fault is the program's own, because all bytes are in their
+/// place. A late fault, from an access before the bytes were back, comes once for each page and
+/// each move: a page may be in several areas, each moved back at some time, and an instruction may
+/// access pages of several areas while they are moved back one after another.
 fn faulted_before(here: u64, address: u64, stack: u64) -> bool {
     const PLACES: usize = 64;
     static LATE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
@@ -292,10 +293,10 @@ fn too_many(area: &Area) -> bool {
     area.window_faults.fetch_add(1, Relaxed) >= MOST_FAULTS
 }
 
-/// Says why and ends the program as an abort does.
+/// Writes the reason and ends the program by an abort.
 pub fn end(why: &[u8]) -> ! {
     system::write(2, why);
-    // SAFETY: signals to ourselves.
+    // SAFETY: `abort` takes no arguments.
     unsafe { libc::abort() }
 }
 
@@ -304,8 +305,8 @@ mod tests {
     use super::faulted_before;
     use crate::shared;
 
-    /// A page may be in several areas, each put back at some time: what tells a thread's second
-    /// late fault from one of the program's own is that something has moved since.
+    /// A page may be in several areas, each moved back at some time. A thread's second late fault
+    /// differs from a fault of the program's own in that something was moved since.
     #[test]
     fn a_late_fault_comes_once_for_each_move() {
         const STACK: u64 = 0x7fff_0000_1000;

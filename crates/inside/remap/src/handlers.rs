@@ -1,7 +1,8 @@
-//! The program's handlers of signals in a program that was running already, as the
-//! kernel knows them. Each stands behind [`show`], so that a handler sees a thread that
-//! is in a copy of code in the original, and SIGSEGV is open while it runs. Contexts:
-//! normal, signal. Fed by [`crate::attached`].
+//! The program's signal handlers in a program that was already running, as the kernel knows them.
+//! [`show`] runs before each of them, so that a handler that interrupts a copy of code sees the
+//! original, and SIGSEGV is unblocked while it runs. [`crate::attached`] calls this module.
+//!
+//! Contexts: normal, signal.
 
 use crate::fault::show_original;
 use crate::program::BIT;
@@ -12,7 +13,7 @@ use sunder_guest::system::{self, Action};
 
 const SIGNALS: usize = 65;
 
-/// What the program wants, for each signal.
+/// The action that the program wants, for each signal.
 struct Kept {
     handler: AtomicUsize,
     flags: AtomicU64,
@@ -29,7 +30,7 @@ static KEPT: [Kept; SIGNALS] = [const {
     }
 }; SIGNALS];
 
-/// What the program wanted last, when it wanted a handler.
+/// The action that the program last set with a handler.
 pub fn get(signal: usize) -> Action {
     KEPT.get(signal)
         .map_or_else(Action::default, |kept| Action {
@@ -49,13 +50,13 @@ pub fn set(signal: usize, action: &Action) {
     }
 }
 
-/// The signals whose handlers stand behind ours. Not those that can't have any, and not
-/// the two that the C library keeps for itself: their handlers unwind threads.
+/// The signals whose handlers [`show`] precedes. Not those that can't have a handler, and not the
+/// two that the C library reserves: their handlers unwind threads.
 pub fn all() -> impl Iterator<Item = usize> {
     (1..SIGNALS).filter(|&s| is_shown(s))
 }
 
-/// See [`all`].
+/// Whether [`all`] has the signal.
 pub fn is_shown(signal: usize) -> bool {
     const CANCELS: usize = 32;
     const SETS_IDS: usize = 33;
@@ -65,7 +66,7 @@ pub fn is_shown(signal: usize) -> bool {
         && !others.contains(&(signal as c_int))
 }
 
-/// Whether the program has a handler in this action.
+/// Whether an action of the program's has a handler.
 pub const fn has_handler(action: &Action) -> bool {
     !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN)
 }
@@ -80,21 +81,21 @@ pub fn shown(action: &Action) -> Action {
     }
 }
 
-/// Whether the kernel has this action from us.
+/// Whether an action that the kernel has is one of ours.
 pub fn is_ours(action: &Action) -> bool {
     action.handler == show as *const () as usize
 }
 
-/// Tells the kernel; whether it took it.
+/// Sets an action in the kernel; returns whether the kernel accepted it.
 pub fn tell(signal: usize, action: &Action) -> bool {
-    // SAFETY: its handler is the program's or ours.
+    // SAFETY: the action's handler is the program's or ours.
     unsafe { system::set_action(signal, action) == 0 }
 }
 
-/// Stands before the program's handlers, and leaves no frame.
+/// Runs before the program's handlers, and leaves no stack frame.
 ///
 /// # Safety
-/// Called by the kernel.
+/// Called only by the kernel, as a signal handler.
 #[unsafe(naked)]
 unsafe extern "C" fn show(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     core::arch::naked_asm!(
@@ -118,9 +119,9 @@ unsafe extern "C" fn show(signal: c_int, info: *mut libc::siginfo_t, context: *m
 }
 
 /// # Safety
-/// The kernel passes a context.
+/// The kernel passes a valid context.
 unsafe extern "C" fn prepare(signal: c_int, context: *mut c_void) -> usize {
-    // SAFETY: by the caller.
+    // SAFETY: the caller upholds this function's contract.
     show_original(unsafe { &mut *context.cast::<libc::ucontext_t>() });
     get(signal as usize).handler
 }

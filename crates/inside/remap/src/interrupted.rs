@@ -1,7 +1,8 @@
-//! Kernel calls that the tool's signal has ended early. The tool asks threads that run,
-//! but one may have entered a call by the time that the signal comes; most calls are
-//! then begun anew by the kernel, since the handler is installed so, but some never are
-//! (`poll`, `nanosleep`). The program must not see that: these are begun anew here.
+//! Kernel calls that the tool's signal has ended early. The tool asks threads that run, but one may
+//! have entered a call by the time that the signal arrives. The kernel restarts most calls
+//! (`SA_RESTART`), but never some of them, such as `poll` and `nanosleep`. The program must not
+//! notice, so these are restarted here.
+//!
 //! Contexts: signal.
 
 use crate::shared;
@@ -9,8 +10,8 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use sunder_guest::system;
 
-/// Calls that a handler ends with `EINTR`, whatever was asked for ("signal(7)"), and
-/// which have done nothing then that they do not do again.
+/// Calls that any handler ends with `EINTR`, whatever its flags ("signal(7)"), and that have no
+/// effect then that a repetition would not have.
 const CALLS: [i64; 28] = [
     libc::SYS_read,
     libc::SYS_write,
@@ -45,25 +46,25 @@ const CALLS: [i64; 28] = [
 /// What a call that was ended early returns.
 const ENDED: i64 = -(libc::EINTR as i64);
 
-/// The thread that was asked last, and how often threads were.
+/// The thread that the tool asked last, and a count of how often it asked any.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-/// Bits of [`ASKED`] that are the thread's number.
+/// The bits of [`ASKED`] for the thread's id.
 const THREAD: u64 = 0xffff_ffff;
 
-/// Who was asked last, as a value that changes each time.
+/// [`ASKED`], which changes each time that a thread is asked.
 pub fn asked() -> u64 {
     ASKED.load(Acquire)
 }
 
-/// The calling thread was asked.
+/// Counts that the calling thread was asked.
 pub fn count() {
     let times = (ASKED.load(Relaxed) >> 32).wrapping_add(1);
     ASKED.store(times << 32 | u64::from(system::thread_id()), Release);
 }
 
-/// Whether the call of this number, which the calling thread began when [`asked`] was
-/// `before` and which has returned `result`, is to be begun anew.
+/// Whether a call must be restarted: the call `number`, which the calling thread began when
+/// [`asked`] was `before`, and which has returned `result`.
 pub fn is_ended_by_us(number: i64, result: isize, before: u64) -> bool {
     let now = asked();
     result as i64 == ENDED
@@ -73,9 +74,9 @@ pub fn is_ended_by_us(number: i64, result: isize, before: u64) -> bool {
         && CALLS.contains(&number)
 }
 
-/// If the thread has just returned from a call that was ended early, it is sent to
-/// make it again. `waiting` says whether a handler of the program's runs next: then the
-/// call would have ended anyway.
+/// If the thread has just returned from a call that was ended early, changes its state so that it
+/// makes the call again. `waiting` says whether a handler of the program's runs next: then the call
+/// would have ended natively, too.
 pub fn begin_anew(state: &mut libc::ucontext_t, waiting: impl FnOnce(u64) -> bool) {
     let registers = &mut state.uc_mcontext.gregs;
     let (Some(&result), Some(&next)) = (
@@ -90,12 +91,12 @@ pub fn begin_anew(state: &mut libc::ucontext_t, waiting: impl FnOnce(u64) -> boo
     let Some(number) = sunder_hooks::number_before(next as usize) else {
         return;
     };
-    // SAFETY: a set of signals begins with the kernel's word.
+    // SAFETY: a `sigset_t` begins with the kernel's 64-bit mask.
     let mask = unsafe { (&raw const state.uc_sigmask).cast::<u64>().read_unaligned() };
     if !CALLS.contains(&number.into()) || waiting(system::pending() & !mask) {
         return;
     }
-    // The kernel call's instruction has two bytes and left all arguments as they were.
+    // The kernel call's instruction is two bytes long and leaves all arguments unchanged.
     for (place, value) in [
         (libc::REG_RAX, i64::from(number)),
         (libc::REG_RIP, next - 2),

@@ -7,28 +7,28 @@
 //!
 //! - [`area`] moves pages and puts them back; both can happen at any moment, since
 //!   every access to moved bytes then faults and waits.
-//! - [`fault`] is the handler of those faults: it looks the way on up, asks for it,
-//!   or gives up.
-//! - [`interrupted`] begins kernel calls anew that the tool's signal has ended early.
-//! - [`hooks`] sees the kernel calls of the C library: one that fails because its
-//!   memory was moved is made again.
-//! - [`contexts`] sees threads go to stacks that the program made for itself.
-//! - [`cancel`] sees to it that no thread is cancelled in a copy of code.
-//! - [`signals`], [`calls`], [`takes`] and [`spawn`] are functions that the program calls
-//!   instead of the C library's, so that its own handlers, its reads and writes and
-//!   its children are what they are without us.
+//! - [`fault`] is the handler of those faults: it looks up where the thread continues, asks the
+//!   tool, or moves the bytes back.
+//! - [`interrupted`] restarts kernel calls that the tool's signal has ended early.
+//! - [`hooks`] handles the kernel calls of the C library: a call that fails because its memory was
+//!   moved is repeated.
+//! - [`contexts`] notices when threads switch to stacks that the program made itself.
+//! - [`cancel`] prevents that a thread is cancelled in a copy of code.
+//! - [`signals`], [`calls`], [`takes`] and [`spawn`] are functions that the program calls instead
+//!   of the C library's, so that its own handlers, its reads and writes and its children behave as
+//!   natively.
 //!
-//! In a program that was running already nobody calls these functions; there
-//! [`attached`] and [`before`] see the kernel calls behind them. They are left out of what the tool
-//! puts there (feature `preloaded`), and with them all that would take memory in the
-//! program to no end: the standard library and tables for unwinding.
+//! In a program that was already running, nothing is interposed; there [`attached`] and [`before`]
+//! handle the kernel calls behind those functions. The library that the tool puts there is built
+//! without them (feature `preloaded`), and without what would waste memory in the program: the
+//! standard library and unwinding tables.
 //!
 //! No code here allocates, panics, or changes `errno`; all of it may run in a
 //! signal handler.
 
 #![cfg_attr(not(any(test, feature = "preloaded")), no_std)]
 #![cfg_attr(not(feature = "preloaded"), allow(dead_code, unused_imports))]
-// A test binary is a program of its own; there nothing calls most of this.
+// A test binary does not call most of this.
 #![cfg_attr(
     test,
     allow(

@@ -7,8 +7,8 @@ use sunder_wire::remap::{Area, CACHE, CONDITIONS, Condition, Control, ENTRIES, S
 /// General registers by number.
 pub type General = [u64; 16];
 
-/// The original instruction of one in the area's code; none if `ip` is not there.
-/// An `ip` in the code that stands for nothing is the last result.
+/// The original of an instruction in the area's code; `None` if `ip` is not in the code, and
+/// `Some(None)` if it is there but at no instruction of a copy.
 pub fn original(area: &Area, ip: u64) -> Option<Option<u64>> {
     let offset = ip.wrapping_sub(area.code.load(Relaxed));
     if offset >= CACHE {
@@ -24,7 +24,7 @@ pub fn original(area: &Area, ip: u64) -> Option<Option<u64>> {
     Some(found)
 }
 
-/// Where a thread goes on that can't execute `ip`; `only_alone` leaves out copies of
+/// The address at which a thread continues that can't execute `ip`. `only_alone` excludes copies of
 /// more than the one instruction.
 pub fn find(
     control: &Control,
@@ -35,7 +35,7 @@ pub fn find(
 ) -> Option<u64> {
     let mut next = control.buckets.get(bucket(ip))?.load(Acquire);
     let mut second = None;
-    // As many as there can be: a damaged list may have a loop.
+    // A damaged list may contain a loop, so the walk ends after as many entries as can exist.
     for _ in 0..ENTRIES {
         let entry = control.entries.get(next.checked_sub(1)? as usize);
         let Some(entry) = entry else { break };
@@ -65,7 +65,7 @@ fn holds(conditions: &[Condition; CONDITIONS], count: u32, general: &General) ->
             let offset = what as i64 >> 8;
             let rsp = general.get(4).copied().unwrap_or(0);
             let at = rsp.wrapping_add_signed(offset);
-            // SAFETY: the thread's own stack, above its stack pointer.
+            // SAFETY: reads the thread's own stack, above its stack pointer.
             unsafe { (at as *const u64).read_unaligned() }
         } else {
             match general.get(what as usize) {

@@ -1,13 +1,14 @@
-//! What this library needs of the C library, for a program that was running already:
-//! there the tool puts the library in place, and binds its imports to these functions,
-//! so that nothing has to be looked up in the program. Nobody else calls them: a
-//! preloaded library uses the C library's. Contexts: all.
+//! Replacements for the functions of the C library that this library needs, for a program that was
+//! already running. The tool binds the library's imports to them, so that no symbol of the program
+//! has to be looked up. A preloaded library uses the C library's instead.
+//!
+//! Contexts: all.
 
 #![cfg(not(test))]
 
 use sunder_guest::system::{self, Action};
 
-/// No code of ours panics. If it did the program would end as it does where a function is
+/// No code of this library panics. If it did, the program would end as it does where a function is
 /// missing.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -84,16 +85,16 @@ pub unsafe extern "C" fn sunder_plain_bcmp(one: *const u8, other: *const u8, len
     )
 }
 
-/// As `abort`: ends the program as that signal does. Also in place of what is not
-/// here, which no code calls that is not broken.
+/// As `abort`: ends the program by that signal. Also bound in place of imports that are not here,
+/// which only broken code could call.
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_plain_absent() -> ! {
-    // SAFETY: the default.
+    // SAFETY: the default action runs no code.
     unsafe { system::set_action(libc::SIGABRT as usize, &Action::default()) };
     system::set_mask(libc::SIG_UNBLOCK, 1 << (libc::SIGABRT - 1));
     system::send(libc::SIGABRT);
     loop {
-        // SAFETY: takes a number.
+        // SAFETY: the call takes a number.
         unsafe { system::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };
     }
 }

@@ -1,11 +1,13 @@
-//! The functions that stand behind ours: the next ones in the dynamic linker's
-//! order. Looked up by the constructor, so that no call looks up. Contexts: all.
+//! The functions that ours interpose: the next definitions in the dynamic linker's order. The
+//! constructor looks them up, so that no call has to.
+//!
+//! Contexts: all.
 
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
 /// A buffer.
 type Bytes = *mut c_void;
-/// Several.
+/// An array of buffers.
 type Vectors = *const libc::iovec;
 /// A set of signals.
 type Set = *const libc::sigset_t;

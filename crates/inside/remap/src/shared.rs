@@ -1,4 +1,5 @@
-//! The memory that the tool reads and writes, and whether it is used at all.
+//! The memory that this library shares with the tool, and whether it is in use in this process.
+//!
 //! Contexts: all.
 
 use core::ptr::null_mut;
@@ -7,55 +8,55 @@ use sunder_guest::system::{self, Reach};
 use sunder_wire::remap::{ACTIVE, APPLYING, Area, Control, FREE, ROLLING_BACK, WITHDRAWN};
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
-/// What keeps areas from being moved: calls in progress that make processes.
+/// The number of running calls that make processes or change memory; areas are not moved meanwhile.
 static HOLDS: AtomicU32 = AtomicU32::new(0);
 
-/// 1 as long as this is the program that the tool knows. In a program that was running
-/// already it lies on a page that forked children find empty, however they are made.
+/// Points to a word that is 1 in the program that the tool knows. In a program that was already
+/// running the word lies on a page that is empty in forked children, however they are made.
 static ALIVE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const ALWAYS).cast_mut());
 static ALWAYS: AtomicU32 = AtomicU32::new(1);
 
-/// What the tool wrote; none before the constructor and in forked children.
+/// The shared control data; `None` before the constructor has run and in forked children.
 #[inline]
 pub fn control() -> Option<&'static Control> {
     if !is_alive() {
         return None;
     }
-    // SAFETY: null, or a mapping of the whole file that stays.
+    // SAFETY: the pointer is null or that of a mapping of the whole file, which is never removed.
     unsafe { CONTROL.load(Ordering::Acquire).as_ref() }
 }
 
-/// Waits while a word of the shared file is `value`, at most so long; may come back for no
-/// reason.
+/// Waits while a word of the shared file has this `value`, at most for so long. Spurious returns
+/// are possible.
 pub fn wait(word: &AtomicU32, value: u32, nanoseconds: u64) {
     system::wait(word, value, Some(nanoseconds), Reach::All);
 }
 
-/// Wakes all who wait for a word of the shared file, in all processes.
+/// Wakes all threads, in all processes, that wait for a word of the shared file.
 pub fn wake(word: &AtomicU32) {
     system::wake(word, i32::MAX, Reach::All);
 }
 
-/// Whether this is the program that the tool knows, as far as [`set_alive`]'s word says.
+/// Whether the word of [`set_alive`] says that this is the program that the tool knows.
 #[inline]
 pub fn is_alive() -> bool {
-    // SAFETY: a word that stays.
+    // SAFETY: the word is never freed.
     unsafe { (*ALIVE.load(Ordering::Acquire)).load(Ordering::Relaxed) != 0 }
 }
 
 /// # Safety
-/// The word stays.
+/// The word is never freed.
 pub unsafe fn set_alive(word: *mut AtomicU32) {
     ALIVE.store(word, Ordering::Release);
 }
 
 /// # Safety
-/// `control` is null or the mapping of a whole file, which stays.
+/// `control` is null or the address of a mapping of the whole file, which is never removed.
 pub unsafe fn set_control(control: *mut Control) {
     CONTROL.store(control, Ordering::Release);
 }
 
-/// The areas that have ever been moved.
+/// The areas that were ever moved.
 pub fn areas() -> impl Iterator<Item = &'static Area> {
     control()
         .into_iter()
@@ -63,7 +64,7 @@ pub fn areas() -> impl Iterator<Item = &'static Area> {
         .filter(|a| a.state.load(Ordering::Acquire) != FREE)
 }
 
-/// Whether any bytes are not where the program thinks.
+/// Whether any bytes are away from their place.
 #[inline]
 pub fn anything_moved() -> bool {
     areas().any(|a| {
@@ -74,11 +75,11 @@ pub fn anything_moved() -> bool {
     })
 }
 
-/// The program has confined itself.
+/// Whether the program has confined itself.
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// The program confines itself: what it may not call the kernel for, nothing of ours may either.
-/// What is still needed does without from here on.
+/// The program confines itself (seccomp): from here on this library makes no kernel call, because
+/// the program may not be allowed to make it.
 pub fn confine() {
     CONFINED.store(true, Ordering::SeqCst);
 }
@@ -88,27 +89,27 @@ pub fn is_confined() -> bool {
     CONFINED.load(Ordering::Acquire)
 }
 
-/// How often something was moved.
 static MOVES: AtomicU32 = AtomicU32::new(0);
 
-/// How often moving has begun: what was put back is where it was for as long as this
-/// stays the same.
+/// The number of moves that have begun. While it does not change, bytes that were moved back are in
+/// their place.
 pub fn moves() -> u32 {
     MOVES.load(Ordering::SeqCst)
 }
 
-/// Moving begins.
+/// Counts the beginning of a move.
 pub fn count_move() {
     MOVES.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Held by tests that count moves, or move something.
+/// Held by tests that count moves or move something.
 #[cfg(test)]
 pub static COUNTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// While it lives nothing is moved: whoever moves says so in the area's state and then
-/// looks for holds, and a hold is counted before the states are looked at. No lock,
-/// since handlers of the program may interrupt its taking and need one of their own.
+/// While a hold lives, nothing is moved. A thread that moves sets the area's state and then looks
+/// for holds; a hold is counted before it reads the states. So one of the two sees the other. This
+/// is no lock, because a signal handler of the program may interrupt the taking of a hold and need
+/// one itself.
 pub struct Hold(());
 
 impl Hold {
@@ -125,12 +126,12 @@ impl Drop for Hold {
     }
 }
 
-/// One that was forgotten ends.
+/// Ends a hold whose value was forgotten (`mem::forget`).
 pub fn end_hold() {
     HOLDS.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Waits for those that have begun to move.
+/// Waits for threads that have begun to move an area.
 fn await_moves() {
     for area in control().into_iter().flat_map(|c| c.areas.iter()) {
         while area.state.load(Ordering::SeqCst) == APPLYING {
@@ -139,12 +140,12 @@ fn await_moves() {
     }
 }
 
-/// Whether something keeps areas from being moved.
+/// Whether a hold exists.
 pub fn is_held() -> bool {
     HOLDS.load(Ordering::SeqCst) != 0
 }
 
-/// From now on nothing is moved any more.
+/// From here on nothing is moved any more.
 pub fn withdraw() {
     if let Some(control) = control() {
         control.ready.store(WITHDRAWN, Ordering::SeqCst);
@@ -152,8 +153,8 @@ pub fn withdraw() {
     }
 }
 
-/// Memory that calls in progress may reach, so that nothing there is moved under
-/// them. A place is free when its end is 0.
+/// Memory that running calls may access; nothing there is moved meanwhile. An entry with an end of
+/// 0 is free.
 mod in_use {
     use core::sync::atomic::AtomicU64;
     use core::sync::atomic::Ordering::SeqCst;
@@ -162,11 +163,11 @@ mod in_use {
 
     static START: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
     static END: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
-    /// Calls that found no place.
+    /// The number of calls for which no entry was free.
     static OTHERS: AtomicU64 = AtomicU64::new(0);
 
     pub fn begin(start: u64, len: u64) -> usize {
-        // Taken with everything, then narrowed.
+        // An entry is first claimed for all addresses and then narrowed.
         let free = |e: &AtomicU64| e.compare_exchange(0, u64::MAX, SeqCst, SeqCst).is_ok();
         let Some(place) = END.iter().position(free) else {
             OTHERS.fetch_add(1, SeqCst);

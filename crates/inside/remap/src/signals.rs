@@ -1,6 +1,8 @@
-//! The functions by which a program handles signals. SIGSEGV's handler stays ours,
-//! the program's is kept beside it ([`crate::program`]), and no thread blocks the
-//! signal: a fault would then end it. Contexts: normal, signal.
+//! The interposed functions by which a program handles signals. The kernel keeps our handler of
+//! SIGSEGV and [`crate::program`] keeps the program's. No thread may block the signal, because a
+//! fault would then end the process.
+//!
+//! Contexts: normal, signal.
 
 #![cfg(not(test))]
 
@@ -11,7 +13,7 @@ use core::ffi::{c_int, c_void};
 use sunder_wire::remap::{BY_KERNEL, BY_SIGNALS};
 
 fn fails() -> c_int {
-    // SAFETY: the C library's thread-local errno.
+    // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     -1
 }
@@ -21,7 +23,7 @@ fn fails() -> c_int {
 /// # Safety
 /// `set` is a valid signal set.
 unsafe fn open(set: *const libc::sigset_t) -> libc::sigset_t {
-    // SAFETY: by the caller; a set begins with the kernel's word.
+    // SAFETY: the caller passes a valid set, which begins with the kernel's 64-bit mask.
     unsafe {
         let mut copy = *set;
         let word = (&raw mut copy).cast::<u64>();
@@ -30,8 +32,8 @@ unsafe fn open(set: *const libc::sigset_t) -> libc::sigset_t {
     }
 }
 
-/// The kernel writes there, and the C library does not say if it can't: the bytes are
-/// there, and stay there while the value lives.
+/// The kernel will write to `at`, and the C library does not report if it can't. Moves the bytes
+/// back and keeps them in place while the value lives.
 fn written<T>(at: *mut T) -> Option<Hold> {
     let hold = (!at.is_null()).then(Hold::new)?;
     if shared::anything_moved() {
@@ -50,10 +52,10 @@ pub unsafe extern "C-unwind" fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    // A child of `vfork` has actions of its own.
+    // The child of a `vfork` has signal actions of its own.
     if signal == libc::SIGSEGV && crate::start::is_ours() && !crate::attached::is_guest() {
         let before = program::get();
-        // SAFETY: as the C library demands.
+        // SAFETY: the caller passes null or valid actions, as the C library demands.
         unsafe {
             if let Some(new) = new.as_ref() {
                 program::set(new);
@@ -68,13 +70,13 @@ pub unsafe extern "C-unwind" fn sigaction(
         return fails();
     };
     if !crate::start::is_ours() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(signal, new, old) };
     }
     let before = handlers::get(signal);
     let _hold = written(old);
-    // SAFETY: handed on, with an action on our stack where one is given. What the
-    // program reads back lacks SIGSEGV in the mask, which has no effect of its own.
+    // SAFETY: the caller's arguments, with an action on our stack in place of a given one. The
+    // action that the program reads back lacks SIGSEGV in its mask, which has no effect by itself.
     unsafe {
         let result = match new.as_ref() {
             None => real(signal, new, old),
@@ -106,8 +108,8 @@ pub unsafe extern "C-unwind" fn sigaction(
     }
 }
 
-/// The program's handlers of other signals, which see a thread that is in a copy of
-/// code in the original, and let it go on there.
+/// The program's handlers of other signals. Each of them sees a thread that is in a copy of code in
+/// the original, and the thread continues there.
 mod handlers {
     use core::ffi::{c_int, c_void};
     use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -118,7 +120,7 @@ mod handlers {
     static HANDLER: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
     static FLAGS: [AtomicI32; SIGNALS] = [const { AtomicI32::new(0) }; SIGNALS];
 
-    /// Handler and flags, as the program gave them.
+    /// Handler and flags of the program's action.
     pub fn get(signal: c_int) -> (usize, c_int) {
         let (handler, flags) = (HANDLER.get(signal as usize), FLAGS.get(signal as usize));
         (
@@ -135,7 +137,7 @@ mod handlers {
     }
 
     /// # Safety
-    /// Called by the kernel.
+    /// Called only by the kernel, as a signal handler.
     pub unsafe extern "C-unwind" fn show(
         signal: c_int,
         info: *mut libc::siginfo_t,
@@ -145,8 +147,8 @@ mod handlers {
         if handler == 0 {
             return;
         }
-        // SAFETY: the kernel passes a context; the program installed the handler for
-        // this, and one that takes fewer arguments ignores the others.
+        // SAFETY: the kernel passes a valid context. The program installed this handler for the
+        // signal, and a handler with fewer parameters ignores the other arguments.
         unsafe {
             crate::fault::show_original(&mut *context.cast::<libc::ucontext_t>());
             let handler: unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
@@ -161,7 +163,7 @@ pub fn handles(signals: u64) -> bool {
     (1..=64).any(|signal| signals >> (signal - 1) & 1 != 0 && handlers::get(signal).0 != 0)
 }
 
-/// What `signal` and its kin do, by `sigaction`.
+/// What `signal` and similar functions do, through `sigaction`.
 ///
 /// # Safety
 /// As `signal`.
@@ -191,7 +193,7 @@ macro_rules! simple {
             signal: c_int,
             handler: libc::sighandler_t,
         ) -> libc::sighandler_t {
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             unsafe { simple(signal, handler, $flags) }
         }
     )*};
@@ -219,7 +221,7 @@ pub unsafe extern "C-unwind" fn pthread_sigmask(
         return libc::ENOSYS;
     };
     let _hold = written(old);
-    // SAFETY: handed on, with a set on our stack where one is given.
+    // SAFETY: the caller's arguments, with a set on our stack in place of a given one.
     unsafe {
         if set.is_null() || how == libc::SIG_UNBLOCK {
             real(how, set, old)
@@ -243,7 +245,7 @@ pub unsafe extern "C-unwind" fn sigprocmask(
         return fails();
     };
     let _hold = written(old);
-    // SAFETY: as above.
+    // SAFETY: the caller's arguments, with a set on our stack in place of a given one.
     unsafe {
         if set.is_null() || how == libc::SIG_UNBLOCK {
             real(how, set, old)
@@ -260,13 +262,13 @@ pub unsafe extern "C-unwind" fn sigprocmask(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sigsuspend(set: *const libc::sigset_t) -> c_int {
     match real::sigsuspend() {
-        // SAFETY: handed on, with a set on our stack.
+        // SAFETY: the caller's call, with a set on our stack.
         Some(real) if !set.is_null() => unsafe { real(&open(set)) },
         _ => fails(),
     }
 }
 
-/// Calls `call` with `set` opened.
+/// Calls `call` with `set` without SIGSEGV.
 ///
 /// # Safety
 /// `set` is null or a valid set.
@@ -277,7 +279,7 @@ unsafe fn with_open(
     if set.is_null() {
         return call(set);
     }
-    // SAFETY: by the caller.
+    // SAFETY: the caller passes a valid set.
     let copy = unsafe { open(set) };
     call(&raw const copy)
 }
@@ -296,7 +298,7 @@ pub unsafe extern "C-unwind" fn ppoll(
     let Some(real) = real::ppoll() else {
         return fails();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { with_open(set, |set| real(files, count, time, set)) }
 }
 
@@ -316,7 +318,7 @@ pub unsafe extern "C-unwind" fn pselect(
     let Some(real) = real::pselect() else {
         return fails();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { with_open(set, |set| real(count, read, write, except, time, set)) }
 }
 
@@ -335,7 +337,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     let Some(real) = real::epoll_pwait() else {
         return fails();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { with_open(set, |set| real(file, events, most, time, set)) }
 }
 
@@ -349,7 +351,7 @@ pub unsafe extern "C-unwind" fn sigaltstack(
     old: *mut libc::stack_t,
 ) -> c_int {
     let _hold = written(old);
-    // SAFETY: as the C library demands.
+    // SAFETY: the caller passes null or a valid stack, as the C library demands.
     if let Some(stack) = unsafe { new.as_ref() }
         && stack.ss_flags & libc::SS_DISABLE == 0
     {
@@ -360,7 +362,7 @@ pub unsafe extern "C-unwind" fn sigaltstack(
         area::roll_back_in(start, len, BY_SIGNALS);
     }
     match real::sigaltstack() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => unsafe { real(new, old) },
         None => fails(),
     }

@@ -1,6 +1,8 @@
-//! Functions that make processes or replace this one: all bytes go back first, and
-//! nothing is moved until they are done. `fork` itself tells through
-//! `pthread_atfork` ([`crate::start`]). Contexts: normal; after a fork.
+//! Interposed functions that make processes or replace this one: all bytes are moved back first,
+//! and nothing is moved until they are done. `fork` itself uses `pthread_atfork`
+//! ([`crate::start`]).
+//!
+//! Contexts: normal; after a fork.
 
 #![cfg(not(test))]
 
@@ -11,10 +13,11 @@ use sunder_wire::remap::{BY_FORK, BY_MAPPING};
 
 type Strings = *const *mut c_char;
 
-/// Nothing is moved while the value lives. None in a child of `vfork`: its parent's has
-/// begun, and here it would never end.
+/// Nothing is moved while the value lives. `None` in a child of `vfork`: its parent holds already,
+/// and a hold of the child's would never end.
 fn prepare() -> Option<Hold> {
-    // Once the program has confined itself nothing is moved, and we ask the kernel nothing.
+    // After the program has confined itself, nothing is moved and this library makes no kernel
+    // calls.
     if shared::is_confined() || attached::is_guest() {
         return None;
     }
@@ -33,7 +36,7 @@ macro_rules! spawns {
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
             let _hold = prepare();
             match real::$name() {
-                // SAFETY: handed on.
+                // SAFETY: the caller's arguments, passed on unchanged under the same contract.
                 Some(real) => unsafe { real($($argument),*) },
                 None => $failure,
             }
@@ -53,8 +56,8 @@ spawns! {
     fexecve(file: c_int, arguments: Strings, strings: Strings) -> c_int = -1;
 }
 
-/// Interposed; see the C library's manual. Nobody tells its child otherwise, for which nothing is
-/// moved, ever, as in that of `fork`.
+/// Interposed; see the C library's manual. It does not run the handlers of `pthread_atfork`, so its
+/// child is marked here: as in a child of `fork`, nothing is ever moved there.
 ///
 /// # Safety
 /// As the C library demands.
@@ -62,20 +65,20 @@ spawns! {
 pub unsafe extern "C-unwind" fn _Fork() -> c_int {
     let hold = prepare();
     let child = match real::_Fork() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => unsafe { real() },
         None => -1,
     };
     if child == 0 {
-        // SAFETY: null is allowed.
+        // SAFETY: `set_control` accepts null.
         unsafe { shared::set_control(core::ptr::null_mut()) };
     }
     drop(hold);
     child
 }
 
-/// What can't be bracketed, because it returns twice or on another stack: nothing
-/// is ever moved again.
+/// For calls that return twice or on another stack, around which no hold can be kept: nothing is
+/// ever moved again.
 extern "C" fn give_up() {
     shared::withdraw();
     area::roll_back_all(BY_FORK);
@@ -132,20 +135,20 @@ extern "C" fn begin_vfork() {
     area::roll_back_all(BY_FORK);
 }
 
-/// In the parent, when its child has left its memory; what the program gets.
+/// Runs in the parent when the child of a `vfork` has left its memory; returns the result for the
+/// program.
 extern "C" fn end_vfork(result: c_long) -> c_int {
     shared::end_hold();
     if result < 0 {
-        // SAFETY: the C library's thread-local errno.
+        // SAFETY: the C library returns the valid address of this thread's `errno`.
         unsafe { *libc::__errno_location() = -result as c_int };
         return -1;
     }
     result as c_int
 }
 
-/// Interposed: nothing is moved until the child has gone. It has its parent's stack, so
-/// that whatever lies there must not be needed by the parent: the return address is in a
-/// register meanwhile.
+/// Interposed: nothing is moved until the child has gone. The child runs on its parent's stack and
+/// overwrites it, so the return address is kept in a register meanwhile.
 ///
 /// # Safety
 /// As the C library demands.
@@ -174,8 +177,8 @@ pub unsafe extern "C-unwind" fn vfork() -> c_int {
     )
 }
 
-/// Interposed: a stack that the program brings may lie on moved pages, and the C
-/// library uses it with all signals blocked.
+/// Interposed: a stack that the program provides may lie on moved pages, and the C library uses it
+/// while all signals are blocked.
 ///
 /// # Safety
 /// As the C library demands.
@@ -189,7 +192,7 @@ pub unsafe extern "C-unwind" fn pthread_create(
     let _hold = (!attributes.is_null()).then(Hold::new);
     if !attributes.is_null() && shared::anything_moved() {
         let (mut at, mut len) = (core::ptr::null_mut(), 0);
-        // SAFETY: the caller's attributes, and places for the results.
+        // SAFETY: the caller passes valid attributes; the results are locals.
         let known =
             unsafe { libc::pthread_attr_getstack(attributes, &raw mut at, &raw mut len) } == 0;
         if known && !at.is_null() {
@@ -197,7 +200,7 @@ pub unsafe extern "C-unwind" fn pthread_create(
         }
     }
     match real::pthread_create() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => unsafe { real(thread, attributes, work, argument) },
         None => libc::ENOSYS,
     }

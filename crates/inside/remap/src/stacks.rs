@@ -1,5 +1,7 @@
-//! Stacks for handlers, by their first bytes and lengths: nothing that lies there may
-//! be moved, since the kernel itself writes there. Contexts: all.
+//! Signal stacks, by address and length. Nothing on them may be moved, because the kernel itself
+//! writes there.
+//!
+//! Contexts: all.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -9,7 +11,7 @@ const MOST: usize = 256;
 static START: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 static LEN: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 
-/// Remembers one; false if there are too many.
+/// Remembers a stack; false if there are too many.
 pub fn add(start: u64, len: u64) -> bool {
     START.iter().zip(&LEN).any(|(at, bytes)| {
         let mine = at.compare_exchange(0, start, AcqRel, Acquire);
@@ -21,7 +23,7 @@ pub fn add(start: u64, len: u64) -> bool {
     })
 }
 
-/// Whether one lies in a range.
+/// Whether a part of a remembered stack lies in a range.
 pub fn any_in(start: u64, len: u64) -> bool {
     START.iter().zip(&LEN).any(|(at, bytes)| {
         let from = at.load(Relaxed);

@@ -1,4 +1,6 @@
-//! The constructor. Context: normal, before `main`, one thread.
+//! The constructor of the preloaded library, and its handlers of forks.
+//!
+//! Context: normal, before `main`, one thread.
 
 use crate::shared::{Hold, control, set_control};
 use crate::{area, attached, environment, fault, hooks, peek, program, real};
@@ -17,21 +19,21 @@ static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = s
 
 const LONGEST: usize = 256;
 
-/// Which threads hold off moving.
+/// The hold of the thread that forks.
 struct Kept {
     hold: UnsafeCell<MaybeUninit<Hold>>,
 }
 
-// SAFETY: written by the one thread that forks, under the C library's lock of forks.
+// SAFETY: only the thread that forks writes it, under the C library's fork lock.
 unsafe impl Sync for Kept {}
 
 static KEPT: Kept = Kept {
     hold: UnsafeCell::new(MaybeUninit::uninit()),
 };
-/// The handler of SIGSEGV is ours.
+/// Whether the kernel has our handler of SIGSEGV.
 static OURS: AtomicBool = AtomicBool::new(false);
 
-/// Whether the handler of SIGSEGV is ours.
+/// Whether the kernel has our handler of SIGSEGV.
 pub fn is_ours() -> bool {
     OURS.load(Ordering::Acquire)
 }
@@ -54,12 +56,12 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, strings: *mut *
         return;
     };
     place.copy_from_slice(own);
-    // One zero at least stays behind it.
+    // At least one zero byte remains behind the path.
     let Some(place) = file.get_mut(..path.len()) else {
         return;
     };
     place.copy_from_slice(path);
-    // SAFETY: as above; no other thread runs yet.
+    // SAFETY: the environment ends with null, and no other thread runs yet.
     unsafe { environment::remove_ours(strings, library.get(..own.len()).unwrap_or_default()) };
     let Some((control, plan, bytes)) = open(&file) else {
         return;
@@ -67,13 +69,14 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, strings: *mut *
     begin(control, plan, bytes);
 }
 
-/// Maps the shared file, with all code that will come; also where the plan for the hooks lies in
-/// it, and its bytes. Later the program may have given up the right to open it.
+/// Maps the shared file, with room for all code to come. Also returns where the plan for the hooks
+/// lies in it, and its length in bytes. Done at the start, because the program may later give up
+/// the right to open the file.
 fn open(path: &[u8; LONGEST]) -> Option<(*mut Control, *const u8, usize)> {
-    // SAFETY: a C string, by the caller.
+    // SAFETY: the caller passes a C string.
     let fd = unsafe { system::open(libc::AT_FDCWD, path.as_ptr(), libc::O_RDWR) }?;
     let size = system::identity(fd).map_or(0, |file| file.size as usize);
-    // SAFETY: new mappings where the kernel likes.
+    // SAFETY: new mappings at addresses that the kernel chooses.
     let (at, plan) = unsafe {
         (
             system::map(0, TOTAL, system::READ_WRITE, libc::MAP_SHARED, fd, 0),
@@ -92,7 +95,7 @@ fn open(path: &[u8; LONGEST]) -> Option<(*mut Control, *const u8, usize)> {
         return None;
     }
     let control = at as *mut Control;
-    // SAFETY: a mapping of the whole file.
+    // SAFETY: the mapping covers the whole file.
     let (magic, version) = unsafe {
         (
             (*control).magic.load(Ordering::Acquire),
@@ -107,26 +110,26 @@ fn open(path: &[u8; LONGEST]) -> Option<(*mut Control, *const u8, usize)> {
 }
 
 fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
-    // SAFETY: a mapping of the whole file, which stays.
+    // SAFETY: the mapping covers the whole file and is never removed.
     let shared = unsafe { &*mapped };
     let process = system::process_id();
     let first =
         shared
             .ready
             .compare_exchange(NOT_LOADED, NO_HOOKS, Ordering::AcqRel, Ordering::Relaxed);
-    // The tool follows one program: the first that it started.
+    // The tool follows one program: the first that it has started.
     if first.is_err() || shared.process.load(Ordering::Relaxed) != process {
         return;
     }
     real::find_all();
     attached::is_this();
-    // SAFETY: so many bytes are mapped, and stay while they are read.
+    // SAFETY: so many bytes are mapped, and stay mapped while they are read.
     let plan = unsafe { core::slice::from_raw_parts(plan, bytes) };
-    // SAFETY: constructors run before other threads can.
+    // SAFETY: constructors run before there are other threads.
     if unsafe { sunder_hooks::install(plan, hooks::HOOKS) }.is_err() {
         return;
     }
-    // SAFETY: the mapping stays.
+    // SAFETY: the mapping is never removed.
     unsafe { sunder_hooks::remember(plan) };
     if !take_signal() {
         return;
@@ -134,8 +137,8 @@ fn begin(mapped: *mut Control, plan: *const u8, bytes: usize) {
     peek::open();
     #[cfg(not(test))]
     crate::syscall::prepare();
-    // SAFETY: functions of the demanded types, in a library that stays; the mapping
-    // stays too.
+    // SAFETY: functions of the demanded types in a library that is never unloaded; the mapping is
+    // never removed, either.
     unsafe {
         libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
         set_control(mapped);
@@ -153,10 +156,10 @@ fn take_signal() -> bool {
         unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
     new.sa_sigaction = fault::handler as *const () as usize;
     new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: valid actions, of which the mask begins with the kernel's.
+    // SAFETY: valid actions, whose masks begin with the kernel's 64-bit mask.
     unsafe {
-        // The C library leaves out the two that it keeps for itself: one that cancels a thread
-        // must not find it in our handler.
+        // `sigfillset` leaves out the two signals that the C library reserves. One of them cancels
+        // a thread, which must not happen in our handler.
         (&raw mut new.sa_mask).cast::<u64>().write(u64::MAX);
         if real(libc::SIGSEGV, &raw const new, &raw mut old) != 0 {
             return false;
@@ -164,7 +167,7 @@ fn take_signal() -> bool {
     }
     program::set(&old);
     OURS.store(true, Ordering::Release);
-    // A signal that we were started with blocked would end a thread that faults.
+    // If the process was started with the signal blocked, a fault would end it.
     system::set_mask(libc::SIG_UNBLOCK, program::BIT);
     true
 }
@@ -177,16 +180,16 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn in_parent() {
-    // SAFETY: written by `before_fork` of the same fork.
+    // SAFETY: `before_fork` of the same fork has written it.
     drop(unsafe { (*KEPT.hold.get()).assume_init_read() });
 }
 
-/// The child is a program of its own: nothing is moved in it, ever.
+/// The child is another program: nothing is ever moved in it.
 extern "C" fn in_child() {
     if control().is_some() {
-        // SAFETY: null is allowed.
+        // SAFETY: `set_control` accepts null.
         unsafe { set_control(null_mut()) };
     }
-    // SAFETY: as in the parent.
+    // SAFETY: `before_fork` of the same fork has written it.
     drop(unsafe { (*KEPT.hold.get()).assume_init_read() });
 }

@@ -1,4 +1,5 @@
-//! `syscall` and `prctl`: kernel calls whose number only the program knows.
+//! `syscall` and `prctl`, interposed: the kernel call's number is known only at run time.
+//!
 //! Contexts: all.
 
 #![cfg(not(test))]
@@ -18,8 +19,8 @@ pub fn prepare() {
     REAL.store(real, Ordering::Release);
 }
 
-/// Whether the kernel call is made by the real function: it may return twice, or
-/// not at all. 0 if not.
+/// The address of the real function if that must make the kernel call, because the call may return
+/// twice or not at all; else 0.
 extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
     match number {
         libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
@@ -50,7 +51,7 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
             area::roll_back_all(BY_SIGNALS);
             0
         }
-        // The kernel then uses memory while nobody waits for it.
+        // With these the kernel uses memory later, when no thread is in a call.
         libc::SYS_io_uring_setup | libc::SYS_io_setup | libc::SYS_userfaultfd => {
             shared::withdraw();
             area::roll_back_all(BY_KERNEL);
@@ -74,7 +75,7 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
         }
         libc::SYS_futex | libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => 0,
         libc::SYS_sched_yield | libc::SYS_getrandom | libc::SYS_membarrier => 0,
-        // What else takes memory may do so in pieces.
+        // Any other call that uses memory may do so in pieces.
         _ => {
             area::roll_back_all(BY_KERNEL);
             0
@@ -82,14 +83,14 @@ extern "C" fn before(number: c_long, a: usize, b: usize, c: usize) -> usize {
     }
 }
 
-/// The program confines itself: nothing of ours may call the kernel any more.
+/// The program confines itself (seccomp): from here on this library makes no kernel call.
 fn confine() {
     shared::withdraw();
     area::roll_back_all(BY_CONFINEMENT);
     shared::confine();
 }
 
-/// These bytes are where the program thinks until [`shared::end_use`].
+/// Moves these bytes back and keeps them in place until [`shared::end_use`].
 fn used(at: u64, len: u64, reason: u32) -> usize {
     let place = shared::begin_use(at, len);
     area::roll_back_in(at, len, reason);
@@ -106,7 +107,7 @@ unsafe extern "C" fn make(
     e: usize,
     f: usize,
 ) -> c_long {
-    // Nothing that it may reach is moved while it is under way.
+    // Nothing that the call may access is moved while it runs.
     let place = match number {
         libc::SYS_futex | libc::SYS_gettid | libc::SYS_getpid | libc::SYS_getcpu => None,
         libc::SYS_sched_yield | libc::SYS_membarrier => None,
@@ -121,7 +122,7 @@ unsafe extern "C" fn make(
     };
     let result = loop {
         let (moves, asked) = (shared::moves(), interrupted::asked());
-        // SAFETY: the program's own call.
+        // SAFETY: the program's own call, with its own arguments.
         let result = unsafe { system::call(number, [a, b, c, d, e, f]) };
         if interrupted::is_ended_by_us(number, result, asked) {
             continue;
@@ -131,7 +132,7 @@ unsafe extern "C" fn make(
             break result;
         }
         area::roll_back_all(BY_KERNEL);
-        // SAFETY: as above.
+        // SAFETY: the program's own call again.
         let result = unsafe { system::call(number, [a, b, c, d, e, f]) };
         if result != -(libc::EFAULT as isize) || shared::moves() == moves {
             break result;
@@ -141,15 +142,15 @@ unsafe extern "C" fn make(
         shared::end_use(place);
     }
     if (-4095..0).contains(&result) {
-        // SAFETY: the C library's thread-local errno.
+        // SAFETY: the C library returns the valid address of this thread's `errno`.
         unsafe { *libc::__errno_location() = -result as c_int };
         return -1;
     }
     result as c_long
 }
 
-/// Interposed; see the C library's manual. What may return twice sees the real
-/// function's frame only. While nothing was ever moved, all goes there.
+/// Interposed; see the C library's manual. A call that may return twice is made with the real
+/// function's stack frame only. While nothing was ever moved, every call goes to the real function.
 ///
 /// # Safety
 /// As the C library demands.
@@ -208,8 +209,8 @@ pub unsafe extern "C-unwind" fn prctl(
         confine();
     }
     match real::prctl() {
-        // SAFETY: handed on. The callee of a variadic function finds integers where
-        // it finds those of any other.
+        // SAFETY: the caller's arguments, unchanged. A variadic function finds integer arguments
+        // where any other function finds them.
         Some(real) => unsafe { real(option, a, b, c, d) },
         None => -1,
     }

@@ -1,6 +1,9 @@
-//! Functions that take something from the kernel, a connection or a child's end, before it writes
-//! to the program's memory. One that could not write there has taken it nevertheless, and made
-//! again ([`crate::hooks`]) it takes the next, or waits: so the bytes go back first. Contexts: all.
+//! Interposed functions that take something from the kernel, such as a connection or a child's exit
+//! status, before it is written to the program's memory. If the write fails, the item is lost, and
+//! a repeated call ([`crate::hooks`]) takes the next one or waits. So the bytes are moved back
+//! first.
+//!
+//! Contexts: all.
 
 #![cfg(not(test))]
 
@@ -9,11 +12,11 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null;
 use sunder_wire::remap::BY_KERNEL;
 
-/// Bytes of the longest address of a socket, and more.
+/// Upper bound of a socket address, in bytes.
 const ADDRESS: u64 = 256;
 
-/// The kernel writes there: nothing of it is moved, or will be before [`end`]. No value that must
-/// be dropped: the thread may be cancelled in the call.
+/// Moves the bytes back to which the kernel will write, and keeps them in place until [`end`].
+/// Returns no guard value that must be dropped, because the thread may be cancelled in the call.
 fn begin<T>(at: *const T, len: u64) -> Option<usize> {
     if at.is_null() {
         return None;
@@ -40,10 +43,10 @@ macro_rules! takes {
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
             let places = (begin($first, $first_len), begin($second, $second_len));
             let result = match real::$name() {
-                // SAFETY: handed on.
+                // SAFETY: the caller's arguments, passed on unchanged under the same contract.
                 Some(real) => unsafe { real($($argument),*) },
                 None => {
-                    // SAFETY: the C library's thread-local errno.
+                    // SAFETY: the C library returns the valid address of this thread's `errno`.
                     unsafe { *libc::__errno_location() = libc::ENOSYS };
                     -1
                 }
