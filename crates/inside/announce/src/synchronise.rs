@@ -33,7 +33,7 @@ macro_rules! releases {
                 return libc::EAGAIN;
             };
             before(Sync::$sync, $object.number());
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             unsafe { real($object) }
         }
     )*};
@@ -59,7 +59,7 @@ macro_rules! acquires {
             let Some(real) = real::$name() else {
                 return libc::EAGAIN;
             };
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             let result = unsafe { real($object $(, $argument)*) };
             // A robust mutex whose owner died is held, too.
             if result == 0 || result == libc::EOWNERDEAD {
@@ -97,7 +97,7 @@ macro_rules! waits {
                 return libc::EAGAIN;
             };
             before(Sync::$release, $object.number());
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             let result = unsafe { real($object $(, $argument)*) };
             // Also after a time-out: the mutex is held again.
             after(Sync::$acquire, $object.number());
@@ -121,7 +121,7 @@ pub unsafe extern "C-unwind" fn pthread_join(thread: pthread_t, result: *mut *mu
     let Some(real) = real::pthread_join() else {
         return libc::EAGAIN;
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let error = unsafe { real(thread, result) };
     if error == 0 {
         after(Sync::ThreadJoin, 0);

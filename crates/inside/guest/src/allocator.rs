@@ -76,7 +76,7 @@ pub trait Watch {
         }
         Self::freeing(block);
         if let Some(real) = real::free() {
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             unsafe { real(block) }
         }
     }
@@ -84,7 +84,7 @@ pub trait Watch {
 
 /// Sets the error number that says that there is no memory; null.
 pub fn out_of_memory() -> *mut c_void {
-    // SAFETY: the C library's thread-local errno.
+    // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::ENOMEM };
     null_mut()
 }
@@ -150,7 +150,7 @@ pub mod inner {
         let Some(real) = real::valloc() else {
             return serve_early(Some(size), PAGE);
         };
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         W::allocated(unsafe { real(size) }, size, PAGE, Caller { sp, bp })
     }
 
@@ -162,7 +162,7 @@ pub mod inner {
         let Some(real) = real::pvalloc() else {
             return serve_early(size.checked_next_multiple_of(PAGE), PAGE);
         };
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         W::allocated(unsafe { real(size) }, size, PAGE, Caller { sp, bp })
     }
 
@@ -176,7 +176,7 @@ pub mod inner {
             // The arena's memory is zero and never used twice.
             return serve_early(count.checked_mul(size), 16);
         };
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         let block = unsafe { real(count, size) };
         W::allocated(block, count.wrapping_mul(size), 1, Caller { sp, bp })
     }
@@ -190,7 +190,7 @@ pub mod inner {
         let Some(real) = real::aligned_alloc() else {
             return serve_early(Some(size), alignment);
         };
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         let block = unsafe { real(alignment, size) };
         W::allocated(block, size, alignment, Caller { sp, bp })
     }
@@ -204,7 +204,7 @@ pub mod inner {
         let Some(real) = real::memalign() else {
             return serve_early(Some(size), alignment);
         };
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         let block = unsafe { real(alignment, size) };
         W::allocated(block, size, alignment, Caller { sp, bp })
     }
@@ -219,7 +219,7 @@ pub mod inner {
         let Some(real) = real::posix_memalign() else {
             return libc::ENOMEM;
         };
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         let result = unsafe { real(block, alignment, size) };
         if result == 0 {
             // SAFETY: the function succeeded, so `block` was a valid place.
@@ -242,7 +242,7 @@ pub mod inner {
         let Some(real) = real::realloc() else {
             return serve_early(block.is_null().then_some(size), 16);
         };
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         W::reallocated(block, size, caller, || unsafe { real(block, size) })
     }
 
@@ -266,7 +266,7 @@ pub mod inner {
             return serve_early(total.filter(|_| block.is_null()), 16);
         };
         W::reallocated(block, total.unwrap_or(usize::MAX), caller, || {
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             unsafe { real(block, count, size) }
         })
     }
@@ -322,7 +322,7 @@ macro_rules! watched_heap {
         /// As the C library demands.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn free(block: *mut ::core::ffi::c_void) {
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             unsafe { <$watch as $crate::allocator::Watch>::free(block) }
         }
     };

@@ -52,7 +52,7 @@ mod exported {
             /// As the C library demands.
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $name(block: *mut c_void) {
-                // SAFETY: handed on.
+                // SAFETY: the caller's arguments, passed on unchanged under the same contract.
                 unsafe { inner::free(block) }
             }
         )*};
@@ -336,7 +336,7 @@ mod inner {
                 aligned(size, align.max(LEAST_ALIGN), Caller { sp, bp })
             }
             _ => {
-                // SAFETY: the C library's thread-local errno.
+                // SAFETY: the C library returns the valid address of this thread's `errno`.
                 unsafe { *libc::__errno_location() = libc::EINVAL };
                 null_mut()
             }
@@ -373,7 +373,7 @@ mod inner {
         bp: u64,
     ) -> *mut c_void {
         match count.checked_mul(size) {
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             Some(total) => unsafe { realloc(block, total, sp, bp) },
             None => out_of_memory(),
         }
@@ -386,7 +386,7 @@ mod inner {
         bp: u64,
     ) -> *mut c_void {
         if block.is_null() {
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             return unsafe { malloc(size, 0, sp, bp) };
         }
         if size == 0 {

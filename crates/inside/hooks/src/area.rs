@@ -34,6 +34,6 @@ pub fn near(start: usize, end: usize, bytes: usize) -> Option<usize> {
 /// # Safety
 /// Nobody uses what [`near`] gave any more.
 pub unsafe fn give_back(at: usize, bytes: usize) {
-    // SAFETY: by the caller.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { system::unmap(at, bytes) };
 }

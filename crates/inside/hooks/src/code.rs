@@ -41,7 +41,7 @@ impl Drop for Code {
 /// So many bytes may be read there.
 pub unsafe fn are(at: usize, bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(i, &byte)| {
-        // SAFETY: by the caller.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { ((at + i) as *const u8).read() == byte }
     })
 }

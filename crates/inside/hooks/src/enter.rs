@@ -22,7 +22,7 @@ impl Call {
     /// # Safety
     /// The program wanted it, with these arguments.
     pub unsafe fn make(&mut self) {
-        // SAFETY: by the caller.
+        // SAFETY: the caller upholds this function's contract.
         self.result = unsafe { sunder_guest::system::call(self.number, self.arguments) };
     }
 }
@@ -45,7 +45,7 @@ static FAILED: AtomicPtr<()> = AtomicPtr::new(nothing as *const () as *mut ());
 static BEFORE: AtomicPtr<()> = AtomicPtr::new(nothing as *const () as *mut ());
 
 unsafe extern "C" fn make(call: &mut Call) {
-    // SAFETY: the program's own call.
+    // SAFETY: the program's own call, with its own arguments.
     unsafe { call.make() };
 }
 

@@ -168,7 +168,7 @@ unsafe extern "C-unwind" fn malloc_from(bytes: usize, to: usize) -> *mut c_void 
     let Some(real) = real::malloc() else {
         return core::ptr::null_mut();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let block = unsafe { real(bytes) };
     keep(block, bytes, to);
     block
@@ -188,7 +188,7 @@ unsafe extern "C-unwind" fn calloc_from(count: usize, bytes: usize, to: usize) -
     let Some(real) = real::calloc() else {
         return core::ptr::null_mut();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let block = unsafe { real(count, bytes) };
     keep(block, count.saturating_mul(bytes), to);
     block
@@ -212,7 +212,7 @@ unsafe extern "C-unwind" fn aligned_alloc_from(
     let Some(real) = real::aligned_alloc() else {
         return core::ptr::null_mut();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let block = unsafe { real(alignment, bytes) };
     keep(block, bytes, to);
     block
@@ -259,7 +259,7 @@ unsafe extern "C-unwind" fn posix_memalign_from(
 pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
     forget(block);
     if let Some(real) = real::free() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         unsafe { real(block) };
     }
 }

@@ -152,7 +152,7 @@ fn forking(real: impl FnOnce() -> c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fork() -> c_int {
     match real::fork() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => forking(|| unsafe { real() }),
         None => fails(libc::ENOSYS),
     }
@@ -165,7 +165,7 @@ pub unsafe extern "C-unwind" fn fork() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn _Fork() -> c_int {
     match real::_Fork() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => forking(|| unsafe { real() }),
         None => fails(libc::ENOSYS),
     }
@@ -178,7 +178,7 @@ pub unsafe extern "C-unwind" fn _Fork() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn daemon(stay: c_int, keep: c_int) -> c_int {
     match real::daemon() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => forking(|| unsafe { real(stay, keep) }),
         None => fails(libc::ENOSYS),
     }
@@ -196,7 +196,7 @@ pub unsafe extern "C-unwind" fn forkpty(
     size: *const c_void,
 ) -> c_int {
     match real::forkpty() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => forking(|| unsafe { real(master, name, settings, size) }),
         None => fails(libc::ENOSYS),
     }
@@ -241,7 +241,7 @@ pub unsafe extern "C-unwind" fn timer_create(
         return fails(libc::ENOSYS);
     };
     before_timer(clock);
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { real(clock, event, timer) }
 }
 
@@ -261,7 +261,7 @@ pub unsafe extern "C-unwind" fn setitimer(
     };
     let is_of_cpu_time = which != libc::ITIMER_REAL;
     let hold = is_of_cpu_time.then(Hold::unconverted).flatten();
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let result = unsafe { real(which, new, old) };
     if let Some(hold) = hold
         && hold.0.conversions.load(SeqCst) > 0
@@ -283,7 +283,7 @@ pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, bytes: usize) -> *mu
         return core::ptr::null_mut();
     };
     crate::blocks::forget(block);
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { real(block, bytes) }
 }
 

@@ -22,7 +22,7 @@ mod exported {
     /// As the C library demands.
     #[unsafe(no_mangle)]
     pub unsafe extern "C-unwind" fn dlclose(library: *mut c_void) -> c_int {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         let result = crate::real::dlclose().map_or(-1, |real| unsafe { real(library) });
         crate::frames::forget();
         result
@@ -83,10 +83,10 @@ impl Watch for LiveHeap {
         if record::freed_at_once(block as u64)
             && let Some(real) = real::free()
         {
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             return unsafe { real(block) };
         }
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         unsafe { free_slowly(block) }
     }
 }
@@ -101,7 +101,7 @@ unsafe fn free_slowly(block: *mut c_void) {
     }
     LiveHeap::freeing(block);
     if let Some(real) = real::free() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         unsafe { real(block) }
     }
 }

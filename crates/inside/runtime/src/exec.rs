@@ -203,7 +203,7 @@ pub unsafe fn with(
     strings: Strings,
     execute: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { with_beside(program, strings, companion::get, execute) }
 }
 
@@ -216,7 +216,7 @@ pub unsafe fn for_child(
     strings: Strings,
     execute: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { with_beside(program, strings, || None, execute) }
 }
 
@@ -272,7 +272,7 @@ unsafe fn with_on_stack(
 
 /// What a function returns that the C library does not have.
 pub fn fails() -> c_int {
-    // SAFETY: the C library's thread-local errno.
+    // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     -1
 }
@@ -290,7 +290,7 @@ pub unsafe extern "C-unwind" fn execve(
     let Some(real) = real::execve() else {
         return fails();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe {
         with(Program::Path(path), strings, |strings| {
             real(path, arguments, strings)
@@ -321,7 +321,7 @@ pub unsafe extern "C-unwind" fn execvpe(
     let Some(real) = real::execvpe() else {
         return fails();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe {
         with(Program::Search(file), strings, |strings| {
             real(file, arguments, strings)

@@ -38,7 +38,7 @@ fn lock_current(ours: (usize, usize), on_fault: bool) -> Result<(), c_int> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn mlockall(flags: c_int) -> c_int {
     let fails = |number| {
-        // SAFETY: the C library's thread-local errno.
+        // SAFETY: the C library returns the valid address of this thread's `errno`.
         unsafe { *libc::__errno_location() = number };
         -1
     };
@@ -46,7 +46,7 @@ pub unsafe extern "C-unwind" fn mlockall(flags: c_int) -> c_int {
         return fails(libc::ENOSYS);
     };
     let Some(view) = state::segment().filter(|_| flags & libc::MCL_CURRENT != 0) else {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(flags) };
     };
     if flags & libc::MCL_FUTURE != 0 {

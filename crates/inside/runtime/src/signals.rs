@@ -8,7 +8,7 @@ use crate::{real, timer};
 use core::ffi::c_int;
 
 fn fails() -> c_int {
-    // SAFETY: the C library's thread-local errno.
+    // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     -1
 }
@@ -27,12 +27,12 @@ pub unsafe extern "C-unwind" fn sigaction(
         return fails();
     };
     if !timer::is_ours(signal) {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(signal, new, old) };
     }
     if !new.is_null() {
         timer::yield_signal();
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         let result = unsafe { real(signal, new, old) };
         if result != 0 {
             return result;
@@ -63,7 +63,7 @@ pub unsafe extern "C-unwind" fn signal(
     if ours {
         timer::yield_signal();
     }
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let old = unsafe { real(signal, new) };
     if ours && old != libc::SIG_ERR {
         libc::SIG_DFL
@@ -121,7 +121,7 @@ pub unsafe extern "C-unwind" fn pthread_sigmask(
     old: *mut libc::sigset_t,
 ) -> c_int {
     match real::pthread_sigmask() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => unsafe { mask(real, how, set, old) },
         None => libc::ENOSYS,
     }
@@ -138,7 +138,7 @@ pub unsafe extern "C-unwind" fn sigprocmask(
     old: *mut libc::sigset_t,
 ) -> c_int {
     match real::sigprocmask() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => unsafe { mask(real, how, set, old) },
         None => fails(),
     }

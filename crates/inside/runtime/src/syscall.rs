@@ -219,7 +219,7 @@ pub unsafe extern "C-unwind" fn fexecve(
     let Some(real) = real::fexecve() else {
         return exec::fails();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe {
         exec::with(Program::Descriptor(fd), strings, |strings| {
             real(fd, arguments, strings)
@@ -242,7 +242,7 @@ pub unsafe extern "C-unwind" fn execveat(
     let Some(real) = real::execveat() else {
         return exec::fails();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe {
         exec::with(Program::At(fd, path), strings, |strings| {
             real(fd, path, arguments, strings, flags)
@@ -278,10 +278,10 @@ unsafe fn spawn(
     };
     // The child is another process, so this says nothing of the first one.
     if !follow::passes_to_children() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(child, name, files, attributes, arguments, strings) };
     }
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe {
         exec::for_child(program, strings, |strings| {
             real(child, name, files, attributes, arguments, strings)
@@ -303,7 +303,7 @@ pub unsafe extern "C-unwind" fn posix_spawn(
     strings: exec::Strings,
 ) -> c_int {
     let (actions, lists) = ([files, attributes], [arguments, strings]);
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe {
         spawn(
             real::posix_spawn(),
@@ -329,7 +329,7 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
     strings: exec::Strings,
 ) -> c_int {
     let (actions, lists) = ([files, attributes], [arguments, strings]);
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe {
         spawn(
             real::posix_spawnp(),

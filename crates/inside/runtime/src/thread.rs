@@ -355,7 +355,7 @@ unsafe extern "C-unwind" fn create(
     };
     let tables = state::segment().and_then(|_| new_tables());
     let Some(tables) = tables.map(NonNull::as_ptr) else {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(thread, attributes, start, argument) };
     };
     // SAFETY: the tables are nobody's yet; the rest is handed on.

@@ -208,7 +208,7 @@ mod inner {
                 order: c_int,
                 failed: c_int,
             ) -> c_int {
-                // SAFETY: handed on.
+                // SAFETY: the caller's arguments, passed on unchanged under the same contract.
                 unsafe { $strong(at, expected, new, order, failed) }
             }
         };

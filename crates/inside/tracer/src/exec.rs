@@ -59,7 +59,7 @@ unsafe fn leave_for(program: &Program) -> bool {
 
 /// The call has failed all the same: the trace says that it is not all.
 fn stay() {
-    // SAFETY: the C library's thread-local errno.
+    // SAFETY: the C library returns the valid address of this thread's `errno`.
     let errno = unsafe { *libc::__errno_location() };
     RECORDER.went_on(errno.unsigned_abs());
 }
@@ -115,7 +115,7 @@ fn found(name: &CStr) -> bool {
 
 /// What a function returns that the C library does not have.
 fn fails() -> c_int {
-    // SAFETY: the C library's thread-local errno.
+    // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     -1
 }
@@ -128,7 +128,7 @@ macro_rules! becomes {
         /// As the manual demands.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             unsafe {
                 let left = leave_for(&$program);
                 let result = real::$name().map_or_else(fails, |real| real($($argument),*));

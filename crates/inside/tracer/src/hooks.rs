@@ -313,20 +313,20 @@ unsafe extern "C" fn write_range(address: u64, bytes: u64, caller: u64) {
 unsafe extern "C" fn copy(to: *mut u8, from: *const u8, bytes: usize, caller: u64) -> *mut u8 {
     range(tag::READ, from as u64, bytes as u64, caller);
     range(tag::WRITE, to as u64, bytes as u64, caller);
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { libc::memcpy(to.cast(), from.cast(), bytes).cast() }
 }
 
 unsafe extern "C" fn shift(to: *mut u8, from: *const u8, bytes: usize, caller: u64) -> *mut u8 {
     range(tag::READ, from as u64, bytes as u64, caller);
     range(tag::WRITE, to as u64, bytes as u64, caller);
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { libc::memmove(to.cast(), from.cast(), bytes).cast() }
 }
 
 unsafe extern "C" fn set(to: *mut u8, value: i32, bytes: usize, caller: u64) -> *mut u8 {
     range(tag::WRITE, to as u64, bytes as u64, caller);
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     unsafe { libc::memset(to.cast(), value, bytes).cast() }
 }
 

@@ -199,7 +199,7 @@ pub unsafe extern "C-unwind" fn dlclose(library: *mut c_void) -> c_int {
         write();
     }
     let result = match crate::real::dlclose() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => unsafe { real(library) },
         None => -1,
     };

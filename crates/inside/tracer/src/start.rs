@@ -111,7 +111,7 @@ macro_rules! ends {
         pub unsafe extern "C-unwind" fn $name(status: c_int) -> ! {
             finish(Reason::Exit);
             match real::$real() {
-                // SAFETY: handed on.
+                // SAFETY: the caller's arguments, passed on unchanged under the same contract.
                 Some(real) => unsafe { real(status) },
                 None => real::missing(),
             }
@@ -150,7 +150,7 @@ pub unsafe extern "C-unwind" fn __assert_fail(
 ) -> ! {
     finish(Reason::Abort);
     match real::__assert_fail() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         Some(real) => unsafe { real(assertion, file, line, function) },
         None => real::missing(),
     }

@@ -22,7 +22,7 @@ macro_rules! acquire {
             let Some(real) = real::$name() else {
                 real::missing();
             };
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             let result = unsafe { real($object $(, $argument)*) };
             // The owner of a robust mutex died: it is held all the same.
             if result == 0 || result == libc::EOWNERDEAD {
@@ -45,7 +45,7 @@ macro_rules! release {
                 real::missing();
             };
             before(Slot::sync(Sync::$kind, $object as u64));
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             unsafe { real($object) }
         }
     )*};
@@ -96,7 +96,7 @@ macro_rules! wait {
                 real::missing();
             };
             before(Slot::sync(Sync::ConditionWait, condition as u64));
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             let result = unsafe { real(condition, mutex $(, $argument)*) };
             after(Slot::sync(Sync::ConditionWoken, condition as u64));
             result
@@ -120,7 +120,7 @@ pub unsafe extern "C-unwind" fn pthread_barrier_wait(barrier: *mut pthread_barri
         real::missing();
     };
     before(Slot::sync(Sync::BarrierReached, barrier as u64));
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let result = unsafe { real(barrier) };
     after(Slot::sync(Sync::BarrierLeft, barrier as u64));
     result
@@ -169,7 +169,7 @@ pub unsafe extern "C-unwind" fn __cxa_guard_acquire(guard: *mut u64) -> c_int {
     let Some(real) = real::__cxa_guard_acquire() else {
         real::missing();
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
     let result = unsafe { real(guard) };
     after(Slot::sync(Sync::OncePassed, guard as u64));
     result
@@ -183,7 +183,7 @@ pub unsafe extern "C-unwind" fn __cxa_guard_acquire(guard: *mut u64) -> c_int {
 pub unsafe extern "C-unwind" fn __cxa_guard_release(guard: *mut u64) {
     before(Slot::sync(Sync::OnceDone, guard as u64));
     if let Some(real) = real::__cxa_guard_release() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         unsafe { real(guard) }
     }
 }

@@ -226,7 +226,7 @@ unsafe extern "C-unwind" fn create(
         return libc::EAGAIN;
     };
     if !RECORDER.is_recording() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(thread, attributes, start, argument) };
     }
     tell_frames(own);
@@ -270,7 +270,7 @@ unsafe extern "C-unwind" fn create_c11(
         real::missing();
     };
     if !RECORDER.is_recording() {
-        // SAFETY: handed on.
+        // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(thread, start, argument) };
     }
     tell_frames(own);
@@ -301,7 +301,7 @@ macro_rules! join {
             let Some(real) = real::$name() else {
                 real::missing();
             };
-            // SAFETY: handed on.
+            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             let result = unsafe { real(thread, $($argument),*) };
             if result == 0 {
                 after(Slot::sync(Sync::ThreadJoin, thread as u64));
