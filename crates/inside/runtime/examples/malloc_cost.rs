@@ -1,5 +1,5 @@
-//! What the runtime costs a program that allocates without pause: nanoseconds
-//! of CPU time for a malloc and its free, native and preloaded in turn.
+//! What the runtime costs a program that allocates without pause: nanoseconds of CPU time for a
+//! malloc and its free, alternating native and preloaded runs.
 //!
 //! `cargo build --release -p sunder-runtime`, then
 //! `cargo run --release -p sunder-runtime --example malloc_cost -- LIBRARY [ROUNDS]`
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
             );
         }
     }
-    // What is left behind is one file in the folder for such files.
+    // If this fails, one file stays in the folder for such files.
     let _ = std::fs::remove_file(&program);
     ExitCode::SUCCESS
 }

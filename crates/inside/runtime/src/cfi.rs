@@ -1,6 +1,6 @@
-//! How one frame leads to the next: reads the call-frame information of a
-//! loaded object, in memory, for one instruction. Contexts: normal; nothing
-//! here allocates, locks or calls out.
+//! How to get from a stack frame to its caller's: reads the call-frame information of a loaded
+//! object, in memory, for one instruction. Contexts: normal; nothing here allocates, locks or calls
+//! other libraries.
 //!
 //! Only the rules that compilers use for ordinary functions are understood
 //! (CFA from rsp or rbp, rbp saved on the stack or untouched); everything else
@@ -10,11 +10,11 @@
 /// How to get from a frame to its caller's. All offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The CFA counts from rbp, otherwise from rsp.
+    /// Whether the CFA is relative to rbp; otherwise it is relative to rsp.
     pub from_bp: bool,
-    /// From that register to the CFA; the return address lies 8 below it.
+    /// Distance from that register to the CFA; the return address lies 8 bytes below the CFA.
     pub cfa: i32,
-    /// From the CFA to the saved rbp; none if rbp is as in the caller.
+    /// Distance from the CFA to the saved rbp; `None` if rbp is the same as in the caller.
     pub saved_bp: Option<i32>,
 }
 
@@ -37,7 +37,7 @@ impl Cursor {
     }
 
     /// # Safety
-    /// As [`Self::take`], for all that follow.
+    /// As [`Self::take`], for all bytes of the number.
     unsafe fn byte(&mut self) -> u8 {
         // SAFETY: by this function's contract.
         let [byte] = unsafe { self.take::<1>() };
@@ -76,7 +76,7 @@ impl Cursor {
     }
 }
 
-/// What a common information entry says.
+/// The contents of a common information entry.
 struct Common {
     instructions: Cursor,
     end: Cursor,
@@ -124,10 +124,7 @@ pub unsafe fn rule(header: *const u8, pc: u64) -> Option<Rule> {
     }
 }
 
-/// The frame description whose function starts last before or at `pc`.
-///
-/// # Safety
-/// As [`rule`].
+/// The frame description of the last function that starts before or at `pc`.
 unsafe fn search(header: *const u8, pc: u64) -> Option<*const u8> {
     // SAFETY: by this function's contract.
     unsafe {
@@ -203,7 +200,7 @@ unsafe fn common(entry: *const u8) -> Option<Common> {
                         at.byte();
                     }
                     b'P' => {
-                        // 4- and 8-byte forms of the personality's address.
+                        // The personality's address has a 4-byte or an 8-byte form.
                         let bytes = if at.byte() & 0x0f == 0x0b { 4 } else { 8 };
                         at.0 = at.0.wrapping_add(bytes);
                     }
@@ -222,7 +219,7 @@ unsafe fn common(entry: *const u8) -> Option<Common> {
     }
 }
 
-/// The rules in force at one instruction.
+/// The unwind rules at one instruction.
 #[derive(Clone, Copy)]
 struct Row {
     register: u64,
@@ -292,7 +289,8 @@ impl<'a> Machine<'a> {
         factored.wrapping_mul(self.common.data_factor)
     }
 
-    /// Whether the rows that follow are still at or before the instruction.
+    /// Advances the location; returns whether the rows that follow are still at or before the
+    /// instruction.
     const fn advance(&mut self, by: u64) -> bool {
         self.location = self
             .location
@@ -300,8 +298,8 @@ impl<'a> Machine<'a> {
         self.location <= self.pc
     }
 
-    /// Runs until the row for the instruction is complete; nothing if there is
-    /// an instruction that it does not know.
+    /// Runs until the row for the instruction is complete; `None` at an unknown call-frame
+    /// instruction.
     ///
     /// # Safety
     /// `at..end` is a sequence of call-frame instructions.

@@ -1,5 +1,6 @@
-//! Another library of ours in this process (the isolating one): a program that the
-//! process executes is told of it as well, as long as it says that there is use in that.
+//! Another library of Sunder in this process, the isolating one. When the process executes another
+//! program, the runtime passes that library on, too, as long as the library wants it.
+//!
 //! Contexts: pre-init, normal, post-fork; also in a vforked child.
 
 #![cfg(not(test))]
@@ -9,40 +10,40 @@ use core::ffi::{c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_guest::system;
 
-/// Its variable, with the equals sign.
+/// The environment variable of that library, with the equals sign.
 pub const VARIABLE: &[u8] = b"SUNDER_ISOLATE=";
 
-/// The function that says what to pass on.
+/// That library's function that returns what to pass on.
 static CARRIED: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What a new program is told.
+/// What to pass on to a new program.
 #[derive(Clone, Copy)]
 pub struct Companion {
-    /// The variable's value: the paths of a file, of another, and of the library.
+    /// The variable's value: the paths of two files and of the library.
     pub value: &'static [u8],
-    /// The last of the paths, to be preloaded.
+    /// The last of these paths, for `LD_PRELOAD`.
     pub library: &'static [u8],
 }
 
-/// Looks whether there is one. Called by the constructor.
+/// Looks for the library. Called by the constructor.
 pub fn find() {
     // SAFETY: a C string.
     let carried = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"sunder_isolate_carried".as_ptr()) };
-    // What the program asks for first must not be this one's failure.
-    // SAFETY: takes nothing, and nobody reads the text.
+    // A failed `dlsym` leaves an error that the program's own `dlerror` must not return.
+    // SAFETY: the call takes no arguments, and the returned text is not read.
     unsafe { libc::dlerror() };
     CARRIED.store(carried, Ordering::Release);
 }
 
-/// What the next program is to be told, if it will find it.
+/// What to pass on to the next program, if that program can open the library.
 pub fn get() -> Option<Companion> {
     type Carried = unsafe extern "C" fn() -> *const c_char;
     let carried = CARRIED.load(Ordering::Acquire);
     if carried.is_null() {
         return None;
     }
-    // SAFETY: the function of that name in our library has this type; it returns null or a C
-    // string that stays.
+    // SAFETY: the function of that name in our library has this type; it returns null or a C string
+    // that is never freed.
     let value = unsafe {
         let carried = core::mem::transmute::<*mut c_void, Carried>(carried);
         let value = carried().cast::<u8>();

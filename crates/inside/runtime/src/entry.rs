@@ -1,5 +1,7 @@
-//! The functions that the target calls instead of the C library's. Contexts:
-//! pre-init, normal, post-fork.
+//! The functions that the target calls instead of the C library's: `dlclose` here, and the malloc
+//! family.
+//!
+//! Contexts: pre-init, normal, post-fork.
 
 use crate::record::{self, Before};
 use crate::state;
@@ -16,7 +18,8 @@ mod exported {
 
     sunder_guest::watched_heap!(super::LiveHeap);
 
-    /// Interposed. Only its stack and arguments matter to the unloaded code.
+    /// Interposed. Other code may be loaded at the same addresses later, so remembered unwind rules
+    /// are forgotten.
     ///
     /// # Safety
     /// As the C library demands.
@@ -94,8 +97,8 @@ impl Watch for LiveHeap {
 #[cold]
 #[inline(never)]
 unsafe fn free_slowly(block: *mut c_void) {
-    // A block that had a live record is the real allocator's, so the
-    // question whether it is the arena's is only asked here.
+    // The arena for early allocations is checked only here: a block with a live record belongs to
+    // the real allocator.
     if early::owns(block) {
         return;
     }

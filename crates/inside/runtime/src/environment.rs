@@ -1,5 +1,6 @@
-//! Takes our two variables out of the environment again, in place and without
-//! allocating, so that the program and its children see what the user gave.
+//! Removes this library's two variables from the environment, in place and without allocating, so
+//! that the program and its children see the environment that the user gave.
+//!
 //! Context: normal, before `main`, one thread.
 
 use core::ffi::c_char;
@@ -10,7 +11,7 @@ use core::ffi::c_char;
 /// `string` ends with a zero byte.
 pub unsafe fn length(string: *const u8) -> usize {
     let mut n = 0;
-    // SAFETY: stops at the end that the caller vouches for.
+    // SAFETY: stops at the zero byte that the caller guarantees.
     while unsafe { *string.wrapping_add(n) } != 0 {
         n += 1;
     }
@@ -25,8 +26,7 @@ pub unsafe fn starts_with(string: *const u8, prefix: &[u8]) -> bool {
     prefix
         .iter()
         .enumerate()
-        // SAFETY: a string that is shorter differs at its end, where `all`
-        // stops.
+        // SAFETY: a shorter string differs at its zero byte, where `all` stops.
         .all(|(i, &byte)| unsafe { *string.wrapping_add(i) } == byte)
 }
 
@@ -40,7 +40,7 @@ pub unsafe fn find(environment: *mut *mut c_char, prefix: &[u8]) -> Option<*cons
         return None;
     }
     loop {
-        // SAFETY: not beyond the null that ends the array.
+        // SAFETY: the index does not pass the null pointer that ends the array.
         let string = unsafe { *at }.cast::<u8>();
         if string.is_null() {
             return None;
@@ -60,18 +60,18 @@ enum Fate {
     Remove,
 }
 
-/// Removes the segment's variable, and our library from the list of those to
-/// preload: it is the first, and a colon follows if the user had a list.
+/// Removes the segment's variable, and our library from `LD_PRELOAD`: it is the first entry, with a
+/// colon after it if the user had a list.
 ///
 /// # Safety
-/// As [`find`]; nobody else uses the environment meanwhile.
+/// As [`find`]; no other thread uses the environment meanwhile.
 pub unsafe fn remove_ours(environment: *mut *mut c_char) {
     let (mut from, mut to) = (environment, environment);
     if from.is_null() {
         return;
     }
     loop {
-        // SAFETY: both stay within the array; `to` never overtakes `from`.
+        // SAFETY: both indices stay within the array; `to` never overtakes `from`.
         unsafe {
             let string = *from;
             if string.is_null() || cleaned(string.cast()) == Fate::Keep {
@@ -90,7 +90,7 @@ pub unsafe fn remove_ours(environment: *mut *mut c_char) {
 /// `string` is a C string that may be written to.
 unsafe fn cleaned(string: *mut u8) -> Fate {
     const PRELOAD: &[u8] = b"LD_PRELOAD=";
-    // SAFETY: by the caller; all positions are within the string and its end.
+    // SAFETY: the caller passes a C string; all positions are within it or at its end.
     unsafe {
         if starts_with(string, b"SUNDER_SEGMENT=") {
             return Fate::Remove;
@@ -121,12 +121,12 @@ mod tests {
             .collect();
         let mut array = kept.clone();
         array.push(core::ptr::null_mut());
-        // SAFETY: the array is as demanded; its strings are freed below, and
-        // the function only ever shortens them.
+        // SAFETY: the array is as the function demands; its strings are freed below, and the
+        // function only ever shortens them.
         unsafe { remove_ours(array.as_mut_ptr()) };
         let left = array.iter().take_while(|p| !p.is_null());
         left.map(|&p| {
-            // SAFETY: an entry of the array.
+            // SAFETY: the pointer is an entry of the array.
             let s = unsafe { CStr::from_ptr(p) };
             s.to_string_lossy().into_owned()
         })

@@ -1,13 +1,12 @@
-//! A process that executes another program (`env`, `taskset`, `nice`, a shell's
-//! `exec`) stays observed: the new program is told of the library and the
-//! registry as the first was, and of a library of ours that is there besides
-//! ([`companion`]). So are the programs that children execute, if children are
-//! followed. Contexts: normal, post-fork; also in a vforked child, which has its
-//! parent's memory.
+//! A process that executes another program (`env`, `taskset`, `nice`, a shell's `exec`) stays
+//! observed: the new program gets the variables that name the library and the registry, as the
+//! first program did, and those of the isolating library if that is in the process ([`companion`]).
+//! If children are followed, so do the programs that they execute. Contexts: normal, post-fork;
+//! also in a vforked child, which has its parent's memory.
 //!
-//! Its other ways in are in [`crate::raw`]. Not seen are system calls that the
-//! program makes itself, and `system` and `popen`, which call the C library's own
-//! functions; a program that is started so is not recorded.
+//! Other functions that execute programs are in [`crate::raw`]. System calls that the program makes
+//! itself are not seen, nor are `system` and `popen`, which call the C library's own functions; a
+//! program that is started in this way is not recorded.
 
 #![cfg(not(test))]
 
@@ -24,7 +23,7 @@ use sunder_guest::system;
 pub type Strings = *const *mut c_char;
 
 unsafe extern "C" {
-    /// The program's environment, as the C library has it.
+    /// The C library's variable for the program's environment.
     static environ: Strings;
 }
 
@@ -55,7 +54,7 @@ static KEPT: Kept = Kept {
 /// `string` is a C string and `to` has [`LONGEST`] zeroed bytes.
 unsafe fn copy_until(string: *const u8, to: *mut u8, ends: impl Fn(u8) -> bool) -> bool {
     for i in 0..LONGEST - 1 {
-        // SAFETY: neither goes beyond the string's end or the buffer's.
+        // SAFETY: neither index goes beyond the string's end or the buffer's.
         unsafe {
             let byte = *string.wrapping_add(i);
             if byte == 0 || ends(byte) {
@@ -72,7 +71,7 @@ unsafe fn copy_until(string: *const u8, to: *mut u8, ends: impl Fn(u8) -> bool) 
 /// # Safety
 /// `strings` is an environment.
 pub unsafe fn keep(strings: *mut *mut c_char) {
-    // SAFETY: by this function's contract; nobody else uses the buffers yet.
+    // SAFETY: by this function's contract; no other code uses the buffers yet.
     unsafe {
         let (Some(library), Some(segment)) = (
             environment::find(strings, PRELOAD),
@@ -87,8 +86,8 @@ pub unsafe fn keep(strings: *mut *mut c_char) {
     companion::find();
 }
 
-/// An environment in memory of its own, given back when dropped (which only
-/// happens if the program could not be executed).
+/// An environment in a mapping of its own, which is unmapped when dropped (only if the program
+/// could not be executed).
 struct Extended {
     memory: NonNull<u8>,
     bytes: usize,
@@ -96,7 +95,7 @@ struct Extended {
 
 impl Drop for Extended {
     fn drop(&mut self) {
-        // SAFETY: the memory is ours alone.
+        // SAFETY: the mapping is this value's own.
         unsafe { system::unmap(self.memory.as_ptr() as usize, self.bytes) };
     }
 }
@@ -107,14 +106,14 @@ impl Drop for Extended {
 /// `strings` is null or an array of strings that ends with null.
 pub unsafe fn count(strings: Strings) -> usize {
     let mut count = 0;
-    // SAFETY: counts to the null that ends an environment.
+    // SAFETY: counts up to the null pointer that ends an environment.
     while !strings.is_null() && unsafe { !(*strings.wrapping_add(count)).is_null() } {
         count += 1;
     }
     count
 }
 
-/// Bytes that `strings` with our variables takes.
+/// The size of `strings` with our variables, in bytes.
 ///
 /// # Safety
 /// As [`count`].
@@ -155,8 +154,8 @@ unsafe fn extend(strings: Strings, beside: Option<Companion>, memory: *mut u8) {
         text = text.wrapping_add(1);
         start.cast::<c_char>()
     };
-    // SAFETY: the buffers hold C strings and are not written any more; the
-    // array has room for all old entries, three new ones and the end.
+    // SAFETY: the buffers hold C strings and are not written any more; the array has room for all
+    // old entries, three new ones and the final null pointer.
     unsafe {
         let slice = |s: *const u8| core::slice::from_raw_parts(s, environment::length(s));
         let library = slice(KEPT.library.get().cast());
@@ -181,9 +180,9 @@ unsafe fn extend(strings: Strings, beside: Option<Companion>, memory: *mut u8) {
     }
 }
 
-/// Whether a program that this process executes will find what it is told of:
-/// the process may have changed its root folder or its user since it loaded us.
-/// The dynamic linker complains aloud of a library that is not there.
+/// Whether a program that this process executes will find the library and the registry: the process
+/// may have changed its root folder or its user since it loaded us. The dynamic linker prints an
+/// error for a missing library.
 fn reachable() -> bool {
     [KEPT.library.get(), KEPT.segment.get()]
         .into_iter()
@@ -203,7 +202,7 @@ pub unsafe fn with(
     strings: Strings,
     execute: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
-    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { with_beside(program, strings, companion::get, execute) }
 }
 
@@ -216,7 +215,7 @@ pub unsafe fn for_child(
     strings: Strings,
     execute: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
-    // SAFETY: the caller's arguments, passed on unchanged under the same contract.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { with_beside(program, strings, || None, execute) }
 }
 
@@ -237,8 +236,8 @@ unsafe fn with_beside(
     // SAFETY: by this function's contract.
     let bytes = unsafe { bytes(strings, beside) };
     if follow::is_guest() {
-        // What a vforked child maps stays with its parent.
-        // SAFETY: as above.
+        // A vforked child uses the stack: memory that it maps would stay with its parent.
+        // SAFETY: by this function's contract; `bytes` is the size for these strings.
         return unsafe { with_on_stack(strings, beside, bytes, execute) };
     }
     let Some(memory) = system::map_anonymous(bytes, system::READ_WRITE, 0) else {
@@ -250,10 +249,10 @@ unsafe fn with_beside(
     execute(extended.memory.as_ptr().cast_const().cast())
 }
 
-/// As [`with`], for environments that fit: threads may have small stacks.
+/// As [`with`], on the stack, for environments that fit: threads may have small stacks.
 ///
 /// # Safety
-/// As [`with`]; `bytes` is what it takes.
+/// As [`with`]; `bytes` is the size of the environment.
 #[inline(never)]
 unsafe fn with_on_stack(
     strings: Strings,
@@ -270,7 +269,7 @@ unsafe fn with_on_stack(
     execute(words.as_ptr().cast())
 }
 
-/// What a function returns that the C library does not have.
+/// The result of a function that the C library does not have: sets `errno` and returns -1.
 pub fn fails() -> c_int {
     // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::ENOSYS };

@@ -2,9 +2,8 @@
 //! program loads the runtime and, if children are followed, when a process is
 //! forked. Contexts: normal (before `main`), post-fork.
 //!
-//! What goes wrong here costs the names of one image's heap objects, never
-//! more: a process that has confined itself (seccomp) is left alone, since a
-//! system call that its filter does not know may end it.
+//! A failure here only loses the names of one image's heap objects. A process that has confined
+//! itself (seccomp) is left alone, because a system call that its filter does not know may end it.
 
 use crate::{local, state, thread};
 use core::ptr::{NonNull, null_mut};
@@ -13,21 +12,21 @@ use sunder_guest::system;
 use sunder_wire::layout::View;
 use sunder_wire::registry::{BYTES, OPTION_FOLLOW, RegistryView};
 
-/// The registry's address; null without one.
+/// The registry's address; null if there is none.
 static REGISTRY: AtomicPtr<u8> = AtomicPtr::new(null_mut());
-/// The process that this memory belongs to, for telling a vforked child.
+/// The id of the process that owns this memory. A vforked child has another one.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// 1 + the number of this image.
+/// The number of this image plus 1.
 static IMAGE: AtomicU32 = AtomicU32::new(0);
 /// The epoch that the latest fork began.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
-/// The program has installed a filter of system calls.
+/// Whether the program has installed a filter of system calls.
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// The registry, if there is one.
 pub fn registry() -> Option<RegistryView> {
     let base = NonNull::new(REGISTRY.load(Ordering::Acquire))?;
-    // SAFETY: stored once it was mapped, for good.
+    // SAFETY: stored after it was mapped, and it is never unmapped.
     Some(unsafe { RegistryView::new(base) })
 }
 
@@ -36,13 +35,13 @@ pub fn follows(registry: RegistryView) -> bool {
     registry.header().options.load(Ordering::Relaxed) & OPTION_FOLLOW != 0
 }
 
-/// The program confines itself: from now on the runtime makes no call that it
-/// has not made before.
+/// The program confines itself: from here on the runtime makes no system call that it has not made
+/// before.
 pub fn confine() {
     CONFINED.store(true, Ordering::Release);
 }
 
-/// The calling process is the one that this memory belongs to.
+/// Records the calling process as the owner of this memory.
 pub fn own() {
     PROCESS.store(system::process_id(), Ordering::Relaxed);
 }
@@ -58,7 +57,7 @@ pub fn is_guest() -> bool {
 #[cfg(not(test))]
 pub fn passes_on() -> bool {
     let Some(registry) = registry() else {
-        // A segment by itself belongs to one process.
+        // A single segment, without a registry, belongs to one process.
         return state::segment().is_some_and(|view| {
             view.status().process.load(Ordering::Relaxed) == system::process_id()
         });
@@ -86,10 +85,10 @@ pub fn begin(fd: i32) -> Option<View> {
     claim(registry, 0, 0)
 }
 
-/// From now on forked children get segments of their own.
+/// From here on forked children get segments of their own.
 pub fn prepare() {
     if registry().is_some_and(follows) {
-        // SAFETY: functions of the demanded types, in a library that stays.
+        // SAFETY: functions of the demanded types in a library that is never unloaded.
         unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
     }
 }
@@ -125,8 +124,8 @@ fn claim(registry: RegistryView, origin: u32, epoch: u32) -> Option<View> {
     let view = view?;
     IMAGE.store(image.wrapping_add(1), Ordering::Relaxed);
     if follows(registry) {
-        // A child that the C library does not know has nothing of it.
-        // SAFETY: the mapping is ours, and its contents stay.
+        // The mapping is not inherited by a child that is forked without the C library's knowledge.
+        // SAFETY: the mapping is ours, and its contents do not change.
         unsafe {
             system::advise(
                 view.base().as_ptr() as usize,
@@ -138,8 +137,8 @@ fn claim(registry: RegistryView, origin: u32, epoch: u32) -> Option<View> {
     Some(view)
 }
 
-/// The number of the calling process as `/proc` has it, which is that of the
-/// namespace it was mounted for.
+/// The id of the calling process as `/proc` shows it, which is that of the namespace for which
+/// `/proc` was mounted.
 fn process_in_proc() -> Option<u32> {
     let mut name = [0u8; 12];
     let length = system::read_link(c"/proc/self", &mut name);
@@ -154,13 +153,13 @@ fn process_in_proc() -> Option<u32> {
 extern "C" fn before_fork() {
     if let Some(view) = state::segment() {
         let now = system::clock(libc::CLOCK_MONOTONIC);
-        // Of two threads that fork at once either's number serves both: it
-        // began before the memory was copied that it is read from.
+        // If two threads fork at once, either one's number serves both: each epoch began before the
+        // memory was copied from which it is read.
         EPOCH.store(view.fork_epoch(now), Ordering::Relaxed);
     }
 }
 
-/// Runs in a forked child, on its only thread, before the program goes on.
+/// Runs in a forked child, on its only thread, before the program continues.
 extern "C" fn in_child() {
     let was_recorded = PROCESS.swap(system::process_id(), Ordering::Relaxed) != 0;
     sunder_guest::next::forget_looking();
@@ -174,7 +173,7 @@ extern "C" fn in_child() {
     }
     if let Some(view) = claim(registry, origin, EPOCH.load(Ordering::Relaxed)) {
         crate::start::record(view, false);
-        // The tables that the thread had are wiped.
+        // The kernel has wiped the tables of the thread.
         let local = local::local();
         // SAFETY: the thread's own words.
         unsafe { (*local).thread = null_mut() };
@@ -182,7 +181,7 @@ extern "C" fn in_child() {
     }
 }
 
-/// `/proc/TOOL/fd/DESCRIPTOR`, ended by a zero byte.
+/// `/proc/TOOL/fd/DESCRIPTOR`, with a final zero byte.
 fn descriptor_path(tool: u32, descriptor: u32) -> [u8; 40] {
     let mut path = [0; 40];
     let mut at = 0;

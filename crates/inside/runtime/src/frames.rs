@@ -1,6 +1,6 @@
-//! Walks a thread's own stack. Contexts: normal. Lock-free: the object that
-//! holds an instruction is found by `_dl_find_object` (glibc 2.35), and the
-//! rule of each return address is looked up once and then remembered.
+//! Walks a thread's own stack. Contexts: normal. Lock-free: `_dl_find_object` (glibc 2.35) finds
+//! the object of an instruction, and the unwind rule of each return address is looked up once and
+//! then remembered.
 
 use crate::cfi::{self, Rule};
 use crate::real;
@@ -10,11 +10,11 @@ use sunder_guest::allocator::Caller;
 use sunder_guest::system;
 use sunder_wire::stacks::MAX_FRAMES;
 
-/// A call stack and where on the stack its return addresses were found.
+/// A call stack, and the stack slots of its return addresses.
 pub struct Frames {
     /// Return addresses, innermost first.
     pub returns: [u64; MAX_FRAMES],
-    /// Where each was read.
+    /// The address of the stack slot of each.
     pub slots: [u64; MAX_FRAMES],
     /// How many there are.
     pub len: usize,
@@ -33,9 +33,8 @@ pub struct FoundObject {
 
 const SLOTS: usize = 1 << 14;
 
-/// A remembered rule: the second word is the rule, the first is the return
-/// address exclusive-or the rule, so that half of one entry and half of
-/// another are not taken for one.
+/// Remembered rules: in each entry, the second word is the rule, and the first is the return
+/// address exclusive-or the rule. Halves of two different entries so never match as one.
 #[repr(C)]
 struct Memo([[AtomicU64; 2]; SLOTS]);
 
@@ -50,12 +49,12 @@ const CFA_SHIFT: u32 = 8;
 const BP_SHIFT: u32 = 32;
 const OFFSET_MASK: u64 = 0xff_ffff;
 
-/// Makes room for the remembered rules. Without it the walk is slow but right.
+/// Maps memory for remembered rules. Without it walks are slow but correct.
 pub fn prepare() {
     if let Some(memory) = system::map_anonymous(size_of::<Memo>(), system::READ_WRITE, 0) {
-        // As with all memory of ours, by which the tool knows that it is not the
-        // program's: a forked child finds it empty, and remembers anew.
-        // SAFETY: the memory is new.
+        // Wiped on fork, as all memory of ours: by that flag the tool tells it from the program's.
+        // A forked child finds it empty, and remembers anew.
+        // SAFETY: a new mapping.
         unsafe {
             system::advise(
                 memory.as_ptr() as usize,
@@ -65,14 +64,14 @@ pub fn prepare() {
         };
         MEMO.store(memory.as_ptr().cast(), Ordering::Release);
     }
-    // Looked up here, so that no allocation has to.
+    // Looked up here, so that this never happens within an allocation.
     let _ = real::_dl_find_object();
 }
 
-/// Forgets everything: code was unloaded, and other code may take its place.
+/// Forgets all rules: code was unloaded, and other code may be loaded at its addresses.
 pub fn forget() {
     let memo = MEMO.load(Ordering::Acquire);
-    // SAFETY: null or mapped for good by `prepare`.
+    // SAFETY: null, or mapped by `prepare` and never unmapped.
     if let Some(memo) = unsafe { memo.as_ref() } {
         for [key, _] in &memo.0 {
             key.store(0, Ordering::Relaxed);
@@ -109,7 +108,7 @@ const fn offset(word: u64, shift: u32) -> i64 {
 fn remembered(address: u64) -> u64 {
     let memo = MEMO.load(Ordering::Acquire);
     let index = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
-    // SAFETY: null or mapped for good by `prepare`.
+    // SAFETY: null, or mapped by `prepare` and never unmapped.
     let entry = unsafe { memo.as_ref() }.and_then(|m| m.0.get(index as usize));
     if let Some([key, word]) = entry {
         let rule = word.load(Ordering::Relaxed);
@@ -137,7 +136,7 @@ fn find_rule(address: u64) -> Option<Rule> {
         eh_frame_header: null_mut(),
         reserved: [0; 7],
     };
-    // SAFETY: any address may be asked for; the result has glibc's layout.
+    // SAFETY: the function accepts any address; the result has glibc's layout.
     let result = unsafe { find(inside as *mut _, (&raw mut found).cast()) };
     if result != 0 || found.eh_frame_header.is_null() {
         return None;
@@ -147,9 +146,9 @@ fn find_rule(address: u64) -> Option<Rule> {
     unsafe { cfi::rule(found.eh_frame_header, inside) }
 }
 
-/// The stack of `caller`, at most `limit` frames of it, read within
-/// `low..high`. A caller on another stack (a coroutine's, a signal's) gets one
-/// frame: beyond it nothing is known to be mapped.
+/// The call stack of `caller`, at most `limit` frames, read within `low..high`. A caller on another
+/// stack (a coroutine's or a signal stack) gets one frame, because no memory beyond it is known to
+/// be mapped.
 pub fn walk(caller: Caller, low: u64, high: u64, limit: usize) -> Frames {
     let mut frames = Frames {
         returns: [0; MAX_FRAMES],
@@ -169,14 +168,13 @@ pub fn walk(caller: Caller, low: u64, high: u64, limit: usize) -> Frames {
     frames
 }
 
-/// As [`walk`], but hands over each frame's return address, where it was read
-/// and the frame pointer of the function that it returns to, for as long as
-/// `each` wants more.
+/// As [`walk`], but calls `each` with each frame's return address, its stack slot, and the frame
+/// pointer of the function that it returns to, until `each` returns false.
 #[inline]
 pub fn walk_each(caller: Caller, low: u64, high: u64, mut each: impl FnMut(u64, u64, u64) -> bool) {
     let mut slot = caller.sp as u64;
     let mut bp = caller.bp;
-    // SAFETY: our own return address.
+    // SAFETY: the return address of our own call, on the live stack.
     let mut address = unsafe { *caller.sp };
     let high = high & !7;
     let on_stack = |at: u64| at >= low && at.saturating_add(8) <= high && at & 7 == 0;

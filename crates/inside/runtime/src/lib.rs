@@ -3,9 +3,9 @@
 //! (`sunder-wire`) and samples registers by CPU-time timers; what any of it means
 //! is decided outside.
 //!
-//! It must never change what the target does: no result, no `errno`, no memory
-//! layout, no environment, no signal that the target uses. Where it cannot do
-//! its work it stays passive and counts that.
+//! It must never change what the target does: no result, no `errno`, no memory layout, no
+//! environment, no signal that the target uses. Where it cannot do its work, it stays passive and
+//! counts the failure.
 //!
 //! Every module names the contexts in which its code runs:
 //! - *pre-init*: before our constructor, possibly inside the dynamic linker;
@@ -16,7 +16,7 @@
 //!
 //! No code here allocates from the heap, panics or unwinds.
 
-// A test binary keeps its own malloc, so there nothing calls most of this.
+// A test binary keeps its own malloc and does not call most of this.
 #![cfg_attr(
     test,
     allow(dead_code, clippy::disallowed_methods, clippy::disallowed_macros)

@@ -1,5 +1,5 @@
-//! `mlockall` without our segment: it is sparse, and locking it would make the
-//! kernel fill all of its gigabytes. Contexts: normal.
+//! `mlockall`, without our segment: that is sparse, and locking it would make the kernel allocate
+//! all of its gigabytes. Contexts: normal.
 
 #![cfg(not(test))]
 
@@ -9,18 +9,17 @@ use core::ops::ControlFlow;
 use sunder_guest::{maps, system};
 use sunder_wire::layout::TOTAL;
 
-/// Locks what is mapped now, except `ours`; an error number if that fails.
+/// Locks all current mappings except `ours`; an error number if that fails.
 fn lock_current(ours: (usize, usize), on_fault: bool) -> Result<(), c_int> {
     let fd = maps::open(maps::OF_PROCESS).ok_or(libc::EAGAIN)?;
     let mut result = Ok(());
     maps::stream(fd, &mut [0; 2048], |mapping| {
         let is_ours = mapping.start < ours.1 && ours.0 < mapping.end;
-        // Beyond user space lies only the kernel's own page.
+        // Above user space lies only a page of the kernel's own.
         if !is_ours && mapping.start >> 47 == 0 {
             let bytes = mapping.end - mapping.start;
             let failed = system::lock(mapping.start, bytes, on_fault);
-            // What nobody may touch cannot be filled, which `mlockall` does
-            // not mind either.
+            // A mapping without access rights can't be locked; `mlockall` ignores that, too.
             if failed != 0 && mapping.is_accessible() {
                 result = Err(-failed as c_int);
             }
@@ -50,7 +49,7 @@ pub unsafe extern "C-unwind" fn mlockall(flags: c_int) -> c_int {
         return unsafe { real(flags) };
     };
     if flags & libc::MCL_FUTURE != 0 {
-        // SAFETY: handed on, for what will be mapped later.
+        // SAFETY: the caller's call, reduced to future mappings.
         let result = unsafe { real(flags & !libc::MCL_CURRENT) };
         if result != 0 {
             return result;

@@ -1,7 +1,7 @@
-//! Looks at the file of a program that is about to be executed: the loader of a
-//! 32-bit program would complain aloud of our library, and the sanitizers'
-//! runtimes insist on being the first. Contexts: normal, post-fork; also in a
-//! vforked child, so it uses little stack and leaves nothing behind.
+//! Examines the file of a program that is about to be executed: the loader of a 32-bit program
+//! would print an error about our library, and a sanitizer's runtime demands to be loaded first.
+//! Contexts: normal, post-fork; also in a vforked child, so it uses little stack and leaves nothing
+//! behind.
 
 #![cfg(not(test))]
 
@@ -14,11 +14,11 @@ use sunder_guest::system;
 pub enum Program {
     /// By its path.
     Path(*const c_char),
-    /// By a name to be looked for in `PATH`, or a path.
+    /// By a path, or by a name that is looked up in `PATH`.
     Search(*const c_char),
-    /// By a descriptor.
+    /// By a file descriptor.
     Descriptor(c_int),
-    /// By a path from a folder.
+    /// By a path relative to a folder.
     At(c_int, *const c_char),
 }
 
@@ -40,7 +40,7 @@ const SANITIZERS: [&[u8]; 5] = [
     b"libclang_rt",
 ];
 
-/// Whether nothing speaks against loading the runtime into `program`.
+/// Whether the runtime may be loaded into `program`.
 ///
 /// # Safety
 /// A path is null or a C string; `strings` is null or an environment.
@@ -62,8 +62,8 @@ unsafe fn path_accepts(folder: c_int, path: *const u8, scripts: bool) -> bool {
     if path.is_null() {
         return false;
     }
-    // SAFETY: by this function's contract. What cannot be read may still be
-    // executable; it is left alone.
+    // SAFETY: by this function's contract. A file that can't be read may still be executable; it
+    // does not get the runtime.
     let file = unsafe { system::open(folder, path, libc::O_RDONLY | libc::O_NONBLOCK) }.map(File);
     file.is_some_and(|file| file_accepts(file.0, scripts))
 }
@@ -117,10 +117,11 @@ fn file_accepts(fd: c_int, scripts: bool) -> bool {
         if let Some(end) = name.get_mut(end) {
             *end = 0;
         }
-        // SAFETY: the name ends with the zero that was put there.
+        // SAFETY: the name ends with the zero byte that was put there.
         return unsafe { path_accepts(libc::AT_FDCWD, name.as_ptr(), false) };
     }
-    // Text that a shell will read has the shell's answer, which is not known.
+    // Neither ELF nor a script: a shell may execute the file as text, and which one is not known
+    // here.
     head.starts_with(b"\x7fELF\x02") && read >= 64 && !is_sanitized(fd, &head)
 }
 

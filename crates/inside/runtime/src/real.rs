@@ -1,16 +1,16 @@
-//! The functions that stand behind ours: the next ones in the dynamic linker's
-//! order, but for those that
-//! `sunder_guest::allocator` looks up. Contexts:
-//! pre-init, normal.
+//! The functions that ours interpose: the next definitions in the dynamic linker's order. Those of
+//! the malloc family are in `sunder_guest::allocator`.
+//!
+//! Contexts: pre-init, normal.
 
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
-/// What a thread runs.
+/// The start function of a thread.
 pub type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// See [`libc::sigaction`].
 type Action = libc::sigaction;
-/// A handler as `signal` takes and returns it.
+/// A handler, as `signal` takes and returns it.
 type Handler = libc::sighandler_t;
 
 sunder_guest::functions! {
@@ -28,17 +28,17 @@ sunder_guest::functions! {
     execve: fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int;
     execvpe: fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int;
     fexecve: fn(c_int, *const *mut c_char, *const *mut c_char) -> c_int;
-    /// None before glibc 2.34.
+    /// Missing before glibc 2.34.
     execveat: fn(c_int, *const c_char, *const *mut c_char, *const *mut c_char, c_int) -> c_int;
     posix_spawn: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, *const *mut c_char, *const *mut c_char) -> c_int;
     posix_spawnp: fn(*mut libc::pid_t, *const c_char, *const c_void, *const c_void, *const *mut c_char, *const *mut c_char) -> c_int;
-    /// As if all arguments were there; it reads what it needs.
+    /// Declared with all arguments; it reads those that the call needs.
     syscall: fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
     /// As `syscall`.
     prctl: fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
-    /// Not interposed: finds the object that holds an instruction, without a
-    /// lock. None before glibc 2.35.
+    /// Not interposed: finds the object of an instruction without a lock. Missing before glibc
+    /// 2.35.
     _dl_find_object: fn(*mut c_void, *mut c_void) -> c_int;
-    /// Not interposed: a thread's stack.
+    /// Not interposed: returns the bounds of a thread's stack.
     pthread_getattr_np: fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
 }

@@ -1,5 +1,5 @@
-//! Writes what becomes of heap blocks into the segment. Context: normal (and
-//! signal, where a program allocates in a handler although it must not).
+//! Records allocations and frees of heap blocks in the segment. Context: normal (and signal, where
+//! a program allocates in a handler although it must not).
 //!
 //! Between allocation and free a block's address belongs to one thread at a
 //! time, and so does its shadow slot: plain stores are enough, and the
@@ -18,13 +18,12 @@ use sunder_wire::layout::{
     CHUNK_BYTES, Entry, HOT_WATCHED, MAX_CHUNKS, MAX_SMALL, SHADOW, View, hot_epoch, watch_bit,
 };
 
-/// A block as it was before a call that may change it.
+/// A block's record before a call that may change it.
 #[derive(Clone, Copy)]
 pub struct Before(u64);
 
-/// Records the block that an allocation function returned, if the heap is
-/// recorded, and returns it, so that the caller can end with this call. Null is
-/// no block.
+/// Records the block that an allocation function returned, if the heap is recorded. Returns the
+/// block, so that the caller can end with this call. A null pointer is not recorded.
 #[inline]
 pub fn allocated(block: *mut c_void, size: u64, caller: Caller) -> *mut c_void {
     let address = block as u64;
@@ -35,7 +34,7 @@ pub fn allocated(block: *mut c_void, size: u64, caller: Caller) -> *mut c_void {
             && let Some(view) = (*thread).heap
             && size <= MAX_SMALL
             && let Some(stack) = stack::known(&raw const (*thread).cache, caller)
-            // A null pointer never has a slot.
+            // A null pointer has no slot.
             && let Some(slot) = view.find_slot(address)
         {
             let hot = view.control().hot.load(Ordering::Relaxed);
@@ -49,7 +48,7 @@ pub fn allocated(block: *mut c_void, size: u64, caller: Caller) -> *mut c_void {
     allocated_slowly(block, size, caller)
 }
 
-/// Everything that [`allocated`] has no time for.
+/// The cases that [`allocated`] leaves out because they are rare or slow.
 #[cold]
 #[inline(never)]
 fn allocated_slowly(block: *mut c_void, size: u64, caller: Caller) -> *mut c_void {
@@ -67,8 +66,7 @@ fn record(view: View, block: u64, size: u64, caller: Caller) {
         return;
     }
     if !known {
-        // After its end a thread has no tables; its blocks are recorded all the
-        // same.
+        // A thread that has ended has no tables; its blocks are still recorded.
         thread::register(view, local);
     }
     let stack = stack::number(view, local, caller);
@@ -87,7 +85,7 @@ fn record(view: View, block: u64, size: u64, caller: Caller) {
         if !kept {
             view.status().blocks_dropped.fetch_add(1, Ordering::Relaxed);
         }
-        // Otherwise a small block that was here before would hide it.
+        // Otherwise the record of an earlier small block at this address would hide the large one.
         if let Some(slot) = view.find_slot(block) {
             slot.store(0, Ordering::Release);
         }
@@ -103,7 +101,7 @@ fn record(view: View, block: u64, size: u64, caller: Caller) {
     }
 }
 
-/// Gives the heap around `block` its shadow.
+/// Allocates the shadow of the heap around `block`.
 #[cold]
 #[inline(never)]
 fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
@@ -117,23 +115,22 @@ fn new_chunk(view: &View, block: u64) -> Option<&AtomicU64> {
     }
     let offset = SHADOW + number as usize * CHUNK_BYTES;
     let start = NonNull::new(view.base().as_ptr().wrapping_add(offset));
-    // SAFETY: the chunk is ours.
+    // SAFETY: this thread has just claimed the chunk.
     if !start.is_some_and(|start| unsafe { populate(start, CHUNK_BYTES) }) {
         dropped.fetch_add(1, Ordering::Relaxed);
         return None;
     }
     let _ = top.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed);
-    // The thread that lost uses the winner's chunk; its own number is lost.
+    // Another thread was first: this one uses its chunk, and the claimed number is lost.
     view.find_slot(block)
 }
 
-/// Gives a shared range its pages at once: one system call instead of a page
-/// fault each. False if there is no memory for them; a store there would be a
-/// fatal signal. (`MADV_POPULATE_WRITE` is Linux 5.14; an older kernel does not
-/// know it, and the pages come one by one.)
+/// Allocates all pages of a shared range: one system call instead of a page fault for each. False
+/// if there is no memory for them; a store there would raise a fatal signal. (`MADV_POPULATE_WRITE`
+/// is Linux 5.14; an older kernel does not know it, and the pages come one by one.)
 ///
 /// # Safety
-/// The range is ours.
+/// The range belongs to the segment.
 unsafe fn populate(start: NonNull<u8>, bytes: usize) -> bool {
     const POPULATE_WRITE: i32 = 23;
     // SAFETY: by this function's contract; contents are kept.
@@ -141,8 +138,8 @@ unsafe fn populate(start: NonNull<u8>, bytes: usize) -> bool {
     result == 0 || result == -(libc::EINVAL as isize)
 }
 
-/// Records that `block` is about to be freed, if that takes no more than a
-/// store; false if [`freeing`] is needed (if anything).
+/// Records that `block` is about to be freed, if one store is enough for that; false if [`freeing`]
+/// must be called.
 #[inline]
 pub fn freed_at_once(block: u64) -> bool {
     // SAFETY: the thread's own tables.
@@ -182,8 +179,8 @@ fn freeing_slowly(view: View, block: u64, hot: u64) -> Before {
             return Before(entry.0);
         }
     }
-    // Few blocks are large, and all of those are page-sized mappings or
-    // preceded by a header, so this look-up is rare.
+    // Few blocks are large. They are page-sized mappings or have a header before them, so this
+    // look-up is rare.
     if view.status().large_changes.load(Ordering::Relaxed) != 0 {
         if hot & HOT_WATCHED != 0
             && let Some(large) = view.large_at(block)
@@ -195,7 +192,7 @@ fn freeing_slowly(view: View, block: u64, hot: u64) -> Before {
     Before(0)
 }
 
-/// Takes back [`freeing`]: the call failed and the block lives on.
+/// Undoes [`freeing`]: the call failed and the block lives on.
 #[cold]
 pub fn not_freed(view: View, block: u64, before: Before, size_if_large: Option<LargeBlock>) {
     if Entry(before.0).is_live() {
@@ -207,7 +204,7 @@ pub fn not_freed(view: View, block: u64, before: Before, size_if_large: Option<L
     }
 }
 
-/// Lets the block that was resized in place keep the time of its birth.
+/// A block that was resized in place keeps its time of birth.
 #[inline]
 pub fn resized_in_place(view: View, block: u64, before: Before) {
     let old = Entry(before.0);
@@ -233,13 +230,13 @@ fn log_if_watched(view: View, block: u64, size: u64, stack: u32, thread: u32, ki
     }
 }
 
-/// Whether a watched line has a byte of `block` or of the rest of its lines.
+/// Whether a watched line contains a byte of `block` or of the rest of its lines.
 fn is_watched(view: View, block: u64, size: u64) -> bool {
     let watch = view.watch();
     let first = block & !63;
     let end = block.saturating_add(size.max(1));
-    // A small block touches at most nine pages; for a larger one the exact list
-    // is no dearer than the filter.
+    // A small block touches at most nine pages; for a larger one the exact list costs no more than
+    // the filter.
     if size <= MAX_SMALL {
         let hit = (first >> 12..=(end - 1) >> 12).any(|page| {
             let (word, bit) = watch_bit(page << 12);

@@ -1,6 +1,7 @@
-//! The signal functions of which the timers' signal must stay hidden: the
-//! program sees it as it would be without us. Contexts: normal, signal,
-//! post-fork (there are no timers then, and all calls are handed on).
+//! The interposed signal functions. They hide the timers' signal: the program sees the signal as it
+//! would be without us.
+//!
+//! Contexts: normal, signal, post-fork (without timers; all calls are passed on).
 
 #![cfg(not(test))]
 
@@ -39,8 +40,8 @@ pub unsafe extern "C-unwind" fn sigaction(
         }
     }
     if !old.is_null() {
-        // Before us it was at its default, which is all zero.
-        // SAFETY: the program's place for the result; plain data.
+        // Without us the action would be the default, which is all zero.
+        // SAFETY: the program's own place for the result; plain data.
         unsafe { old.write(core::mem::zeroed()) };
     }
     0
@@ -100,7 +101,7 @@ unsafe fn mask(
     set: *const libc::sigset_t,
     old: *mut libc::sigset_t,
 ) -> c_int {
-    // SAFETY: handed on, with a set on our stack where one is given.
+    // SAFETY: the caller's arguments, with a set on our stack in place of a given one.
     unsafe {
         if set.is_null() || how == libc::SIG_UNBLOCK {
             real(how, set, old)
@@ -153,7 +154,7 @@ pub unsafe extern "C-unwind" fn sigwait(set: *const libc::sigset_t, signal: *mut
     let Some(real) = real::sigwait() else {
         return libc::ENOSYS;
     };
-    // SAFETY: handed on, with a set on our stack.
+    // SAFETY: the caller's arguments, with a set on our stack.
     unsafe { real(&without_ours(set), signal) }
 }
 
@@ -169,7 +170,7 @@ pub unsafe extern "C-unwind" fn sigwaitinfo(
     let Some(real) = real::sigwaitinfo() else {
         return fails();
     };
-    // SAFETY: handed on, with a set on our stack.
+    // SAFETY: the caller's arguments, with a set on our stack.
     unsafe { real(&without_ours(set), info) }
 }
 
@@ -186,7 +187,7 @@ pub unsafe extern "C-unwind" fn sigtimedwait(
     let Some(real) = real::sigtimedwait() else {
         return fails();
     };
-    // SAFETY: handed on, with a set on our stack.
+    // SAFETY: the caller's arguments, with a set on our stack.
     unsafe { real(&without_ours(set), info, timeout) }
 }
 
@@ -203,6 +204,6 @@ pub unsafe extern "C-unwind" fn signalfd(
     let Some(real) = real::signalfd() else {
         return fails();
     };
-    // SAFETY: handed on, with a set on our stack.
+    // SAFETY: the caller's arguments, with a set on our stack.
     unsafe { real(fd, &without_ours(set), flags) }
 }

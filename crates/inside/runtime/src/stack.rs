@@ -1,12 +1,11 @@
-//! Numbers for call stacks, fast. Context: normal.
+//! Finds the number of a call stack quickly. Context: normal.
 //!
-//! A thread that allocates at the same place with the same stack pointer has
-//! nearly always the same callers. So each thread remembers, for a return
-//! address and stack pointer (a *shape*), where the outer return addresses lie;
-//! it reads them again at every allocation, and their checksum finds the number
-//! of the stack. The frames that are read are therefore always right. Frames
-//! further out are taken to be those of the first stack with the same inner
-//! ones, which also keeps deep recursion from filling the table.
+//! A thread that allocates at the same place with the same stack pointer has nearly always the same
+//! callers. So each thread remembers, for a return address and stack pointer (a *shape*), where the
+//! outer return addresses lie; it reads them again at every allocation, and their checksum finds
+//! the number of the stack. The frames that are read are therefore always right. Outer frames are
+//! assumed to be those of the first stack with the same inner frames, which also keeps deep
+//! recursion from filling the table.
 
 use crate::frames::{self, Frames};
 use crate::local::Local;
@@ -20,21 +19,20 @@ use sunder_wire::stacks::MAX_FRAMES;
 /// for the containers of unoptimised C++, about ten frames; and a shape fills
 /// one cache line.
 const MOST_CHECKED: usize = 12;
-/// So many at least, and in steps of so many.
+/// At least so many are checked, and the number is a multiple of this.
 const STEP: usize = 4;
-/// Cycles that must be saved up before a walk: more than most take.
+/// A thread must have saved so many cycles before a walk: more than most walks take.
 const WALK_COST: u64 = 5_000;
 const SHAPES: usize = 256;
 const SUMS: usize = 1024;
-/// Walks of the whole stack may take this share of a thread's time (one in so
-/// many cycles); a program that recurses without ever repeating a stack would
-/// otherwise do little else. Beyond it only the innermost
-/// frames are walked and checked.
+/// Walks of whole stacks may take this share of a thread's time (one in so many cycles). A program
+/// that recurses without repeating a stack would otherwise spend most of its time in walks. Beyond
+/// this share, only the innermost frames are walked and checked.
 const WALK_SHARE: u64 = 50;
-/// Cycles that a thread may save up for walks: some milliseconds.
+/// The most cycles that a thread can save for walks: some milliseconds.
 const MOST_CREDIT: u64 = 30_000_000;
 
-/// Where the return addresses lie under one stack pointer.
+/// The stack slots of the return addresses for one stack pointer.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Shape {
@@ -45,9 +43,9 @@ struct Shape {
     distances: [u16; MOST_CHECKED],
     /// How many of them are checked, a multiple of [`STEP`].
     checked: u32,
-    /// The number of the stack that was seen last.
+    /// The number of the stack that was last seen with this shape.
     number: u32,
-    /// Its checksum.
+    /// The checksum of that stack.
     key: u64,
 }
 
@@ -60,25 +58,25 @@ struct Sum {
     number: u32,
 }
 
-/// What a thread remembers of its stacks. Starts as zeroed memory.
+/// The stacks that a thread remembers. Starts as zeroed memory.
 #[repr(C)]
 pub struct Cache {
     shapes: [Shape; SHAPES],
     sums: [Sum; SUMS],
-    /// Cycles left for walks of the whole stack, and when that was reckoned.
+    /// Cycles left for walks of whole stacks, and the time at which they were counted.
     credit: u64,
     reckoned: u64,
 }
 
 impl Cache {
-    /// Forgets all stacks; another thread will use the memory.
+    /// Forgets all stacks, because another thread will use the memory.
     pub fn forget(&mut self) {
         // SAFETY: plain numbers, for all of which zero is valid.
         *self = unsafe { core::mem::zeroed() };
     }
 }
 
-/// An odd number without pattern.
+/// An odd constant with irregular bits.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline]
@@ -86,14 +84,14 @@ const fn place(address: u64, sp: u64) -> u64 {
     (address ^ sp.rotate_left(29)).wrapping_mul(FACTOR)
 }
 
-/// The checksum of the words that lie where `shape` says.
+/// The checksum of the words in the stack slots of `shape`.
 ///
 /// # Safety
 /// They lie on the calling thread's stack.
 #[inline]
 unsafe fn checksum(shape: &Shape, sp: *const u64, seed: u64) -> u64 {
-    // One chain of dependent multiplications: nothing waits for its end, since
-    // the branch on it is nearly always predicted, and it needs few registers.
+    // One chain of dependent multiplications. The branch on the result is nearly always predicted,
+    // so nothing waits for the chain, and it needs few registers.
     let mut sum = seed;
     let (steps, _) = shape.distances.as_chunks::<STEP>();
     let mut left = shape.checked;
@@ -111,8 +109,7 @@ unsafe fn checksum(shape: &Shape, sp: *const u64, seed: u64) -> u64 {
     sum
 }
 
-/// The number of the stack of `caller`, if it is the one that its shape saw
-/// last.
+/// The number of the stack of `caller`, if it is the one that was last seen with its shape.
 ///
 /// # Safety
 /// `caller` is the calling thread, to which `cache` belongs.
@@ -143,7 +140,7 @@ const fn sum_place(key: u64) -> usize {
 
 /// The number of the stack of `caller`; 0 if the table of stacks is full.
 pub fn number(view: View, local: *mut Local, caller: Caller) -> u32 {
-    // SAFETY: as above; the tables are the thread's own.
+    // SAFETY: the thread's own tables, and the caller's registers at our entry, as in [`known`].
     unsafe {
         let thread = (*local).thread;
         if thread.is_null() {
@@ -158,7 +155,7 @@ pub fn number(view: View, local: *mut Local, caller: Caller) -> u32 {
                 let key = checksum(&shape, caller.sp, seed);
                 let sum = cache.sums[sum_place(key)];
                 if sum.key == key {
-                    // It is likely to come next, too.
+                    // The same stack is likely to come next, too.
                     cache.shapes[way].key = key;
                     cache.shapes[way].number = sum.number;
                     cache.shapes.swap(way, first_way(seed));
@@ -170,7 +167,7 @@ pub fn number(view: View, local: *mut Local, caller: Caller) -> u32 {
     }
 }
 
-/// A stack pointer and return address have two places, for two shapes.
+/// The first of the two places that a pair of stack pointer and return address has, for two shapes.
 #[inline]
 const fn first_way(seed: u64) -> usize {
     (seed >> 32) as usize & (SHAPES - 1)
@@ -183,11 +180,11 @@ impl Shape {
     }
 }
 
-/// For a thread without tables.
+/// The number of the stack for a thread without tables: only its return address.
 #[cold]
 #[inline(never)]
 fn alone(view: View, caller: Caller) -> u32 {
-    // SAFETY: our own return address.
+    // SAFETY: the return address of our own call, on the live stack.
     intern(view, &[unsafe { *caller.sp }])
 }
 
@@ -199,7 +196,7 @@ fn intern(view: View, returns: &[u64]) -> u32 {
     })
 }
 
-/// Walks the stack and remembers what it finds.
+/// Walks the stack and remembers its shape.
 ///
 /// # Safety
 /// `thread` is the calling thread's.
@@ -214,7 +211,7 @@ unsafe fn walked(view: View, thread: *mut Thread, caller: Caller, seed: u64) -> 
             (*thread).stack_high,
         )
     };
-    // SAFETY: our own return address.
+    // SAFETY: the return address of our own call, on the live stack.
     let address = unsafe { *caller.sp };
     let (first, second) = (first_way(seed), first_way(seed) ^ 1);
     let start = cycles();
@@ -226,11 +223,11 @@ unsafe fn walked(view: View, thread: *mut Thread, caller: Caller, seed: u64) -> 
     let found = frames::walk(caller, low, high, limit);
     let number = intern(view, found.returns.get(..found.len).unwrap_or_default());
     let mut shape = shape_of(&found, caller, limit);
-    // SAFETY: the walk kept within the thread's stack.
+    // SAFETY: the walk stays within the thread's stack.
     let key = unsafe { checksum(&shape, caller.sp, seed) };
     (shape.key, shape.number) = (key, number);
-    // What was in the first place moves to the second, unless it is a shape of
-    // the same caller whose stacks are too many to be told apart.
+    // The shape in the first place moves to the second, unless it belongs to the same caller, whose
+    // stacks are too many to be told apart.
     let taken = cache.shapes[first];
     if !taken.is_for(address, caller) || (whole && taken.distances != shape.distances) {
         cache.shapes[second] = taken;
@@ -258,12 +255,12 @@ fn shape_of(found: &Frames, caller: Caller, limit: usize) -> Shape {
     let mut distances = [0; MOST_CHECKED];
     let outer = found.slots.iter().take(found.len).skip(1);
     for (to, slot) in distances.iter_mut().take(limit - 1).zip(outer) {
-        // A frame beyond half a megabyte of stack is not checked.
+        // A frame more than half a megabyte up the stack is not checked.
         *to = u16::try_from(slot.wrapping_sub(sp) / 8).unwrap_or(0);
     }
     let frames = found.len.saturating_sub(1).clamp(1, MOST_CHECKED);
     Shape {
-        // SAFETY: our own return address.
+        // SAFETY: the return address of our own call, on the live stack.
         address: unsafe { *caller.sp },
         sp,
         distances,

@@ -1,4 +1,4 @@
-//! The constructor: finds the segment, maps it and takes our traces out of the
+//! The constructor: finds the segment, maps it, and removes this library's variables from the
 //! environment. Context: normal, before `main`, one thread.
 
 use crate::local::local;
@@ -41,15 +41,15 @@ extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *m
         keep = options & OPTION_KEEP_ENVIRONMENT != 0;
     }
     if !keep {
-        // SAFETY: as above; no other thread runs yet.
+        // SAFETY: the environment ends with null, and no other thread runs yet.
         unsafe { crate::environment::remove_ours(environment) };
     }
 }
 
-/// Starts recording; `owned` says that the segment is this image's alone.
+/// Starts recording; `owned` says that the segment belongs to this image alone.
 fn begin(view: View, owned: bool) {
-    // Otherwise it belongs to the first process that loads the runtime, and to
-    // the programs that this process executes after it.
+    // A segment that is not owned belongs to the first process that loads the runtime, and to the
+    // programs that this process executes later.
     let process = system::process_id();
     let owner = &view.status().process;
     if !owned {
@@ -65,8 +65,8 @@ fn begin(view: View, owned: bool) {
     }
 }
 
-/// Makes `view` what is recorded into; whether that went well. `new` is true for
-/// a program and false for a forked child.
+/// Starts recording into `view`; returns whether that worked. `new` is true for a program and false
+/// for a forked child.
 pub fn record(view: View, new: bool) -> bool {
     let status = view.status();
     status
@@ -92,23 +92,22 @@ pub fn record(view: View, new: bool) -> bool {
     true
 }
 
-/// Empties what describes the address space of the program that this process
-/// ran before. Samples and events that were taken stay.
+/// Clears the records of the address space of the program that this process ran before. Samples and
+/// events stay.
 fn forget_last_program(view: View) {
     view.forget_target();
     for (from, to) in [(THREADS, SAMPLES), (LARGE, TOTAL)] {
         let start = view.base().as_ptr().wrapping_add(from);
         if let Some(start) = NonNull::new(start) {
-            // Takes the pages out of the memory file; they read as zero again.
-            // SAFETY: the range is the segment's, and its contents are no
-            // longer wanted.
+            // Frees the pages in the memory file; they read as zero again.
+            // SAFETY: the range belongs to the segment, and its contents are not needed any more.
             unsafe { system::advise(start.as_ptr() as usize, to - from, libc::MADV_REMOVE) };
         }
     }
 }
 
-/// Maps what the environment names: a segment, or the registry that has one for
-/// this image. The second value is true for the latter.
+/// Maps what the environment names: a segment, or a registry with one for this image. The second
+/// value is true for a registry.
 fn map_file(fd: c_int) -> Option<(View, bool)> {
     match words(&head(fd)?) {
         [MAGIC, ..] => Some((map_segment(fd)?, false)),
@@ -126,8 +125,7 @@ fn head(fd: c_int) -> Option<[u8; 24]> {
     (system::read_at(fd, &mut head, 0) == head.len() as isize).then_some(head)
 }
 
-/// Maps the segment in `fd`. If it is one that this runtime can't use, the
-/// segment learns why.
+/// Maps the segment in `fd`. If this runtime can't use it, the reason is written into the segment.
 pub fn map_segment(fd: c_int) -> Option<View> {
     let [magic, version, total] = words(&head(fd)?);
     if magic != MAGIC {
@@ -141,8 +139,7 @@ pub fn map_segment(fd: c_int) -> Option<View> {
         refuse(fd, Refusal::AddressSpace);
         return None;
     };
-    // SAFETY: the mapping is ours; a core file without it is what the program
-    // would have left.
+    // SAFETY: the mapping is ours; without it a core file is as large as natively.
     unsafe { system::advise(base.as_ptr() as usize, TOTAL, libc::MADV_DONTDUMP) };
     // SAFETY: just mapped, and never unmapped.
     Some(unsafe { View::new(base) })
@@ -153,12 +150,11 @@ fn words(head: &[u8; 24]) -> [u64; 3] {
     unsafe { core::mem::transmute_copy(head) }
 }
 
-/// Says in the segment why the runtime stays passive. The first pages have had
-/// the same shape in all versions.
+/// Writes into the segment why the runtime stays passive. The first pages have had the same layout
+/// in all versions.
 fn refuse(fd: c_int, why: Refusal) {
     if let Some(base) = system::map_shared(fd, 4 * PAGE, libc::MAP_NORESERVE) {
-        // SAFETY: the status page is the third; the view is used for nothing
-        // else.
+        // SAFETY: the status page is the third page; nothing else of the view is used.
         let view = unsafe { View::new(base) };
         let status = view.status();
         status.refusal.store(why as u32, Ordering::Relaxed);

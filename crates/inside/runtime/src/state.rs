@@ -1,9 +1,8 @@
 //! Whether and where the runtime records. Contexts: all.
 //!
-//! The one word that says so lies in a page that the kernel wipes in every
-//! forked child, however it was forked: the child is passive from its first
-//! instruction and leaves its parent's records alone, until it has a segment of
-//! its own ([`crate::follow`]).
+//! The words for that lie in a page that the kernel wipes in every forked child, however it was
+//! forked: the child is passive from its first instruction and leaves its parent's records alone,
+//! until it has a segment of its own ([`crate::follow`]).
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -11,11 +10,11 @@ use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 use sunder_wire::layout::View;
 
-/// What the page holds; all zero means passive.
+/// The contents of that page; all zero means passive.
 struct State {
     /// The segment's address, for the recording of the heap.
     heap: AtomicUsize,
-    /// The segment's address, for everything else.
+    /// The segment's address, for all other records.
     segment: AtomicUsize,
 }
 
@@ -27,14 +26,14 @@ static STATE: AtomicPtr<State> = AtomicPtr::new((&raw const PASSIVE).cast_mut())
 
 #[inline]
 fn state() -> &'static State {
-    // SAFETY: the pointer is that of `PASSIVE` or of a page that stays mapped.
+    // SAFETY: the pointer is that of `PASSIVE` or of a page that is never unmapped.
     unsafe { &*STATE.load(Ordering::Acquire) }
 }
 
 #[inline]
 fn view(word: &AtomicUsize) -> Option<View> {
     let base = NonNull::new(word.load(Ordering::Acquire) as *mut u8);
-    // SAFETY: a base is only stored once the segment is mapped, for good.
+    // SAFETY: an address is stored only after the segment was mapped, and it is never unmapped.
     base.map(|base| unsafe { View::new(base) })
 }
 
@@ -44,7 +43,7 @@ pub fn heap() -> Option<View> {
     view(&state().heap)
 }
 
-/// The segment, if this process is observed at all.
+/// The segment, if this process is observed.
 #[inline]
 pub fn segment() -> Option<View> {
     view(&state().segment)
@@ -56,14 +55,14 @@ pub fn activate(view: View) -> bool {
     let base = view.base().as_ptr() as usize;
     let old = STATE.load(Ordering::Acquire);
     if !core::ptr::eq(old, &raw const PASSIVE) {
-        // In a forked child: the page is there and wiped.
+        // In a forked child: the page exists and was wiped.
         state().segment.store(base, Ordering::Release);
         return true;
     }
     let Some(page) = system::map_anonymous(PAGE, system::READ_WRITE, 0) else {
         return false;
     };
-    // SAFETY: the page is new and holds nothing.
+    // SAFETY: the page is new and empty.
     if unsafe { system::advise(page.as_ptr() as usize, PAGE, libc::MADV_WIPEONFORK) } != 0 {
         return false;
     }

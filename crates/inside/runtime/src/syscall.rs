@@ -1,6 +1,5 @@
-//! Calls that say that the process is about to become another program or to
-//! confine itself: `syscall` and `prctl`. All other uses of them go to the real
-//! functions untouched. Contexts: all.
+//! `syscall` and `prctl`, interposed for the calls by which a process becomes another program or
+//! confines itself. All other calls go unchanged to the real functions. Contexts: all.
 
 #![cfg(not(test))]
 
@@ -17,8 +16,8 @@ extern "C" fn look_up() {
     REAL.store(real, Ordering::Release);
 }
 
-/// Interposed; see the C library's manual. Calls that are none of our business
-/// see the real function's frame only: some return twice.
+/// Interposed; see the C library's manual. All other calls are made with the real function's stack
+/// frame only, because some return twice.
 ///
 /// # Safety
 /// As the C library demands.
@@ -76,7 +75,7 @@ pub unsafe extern "C-unwind" fn syscall(
     )
 }
 
-/// The calls that matter.
+/// The calls that the runtime handles.
 unsafe extern "C-unwind" fn ours(
     number: c_long,
     a: usize,
@@ -89,7 +88,7 @@ unsafe extern "C-unwind" fn ours(
     let Some(real) = real::syscall() else {
         return c_long::from(exec::fails());
     };
-    // SAFETY: handed on; an exec's environment is what the call demands.
+    // SAFETY: the caller's arguments; an exec call's environment is valid, as the call demands.
     unsafe {
         match number {
             libc::SYS_execve => c_long::from(exec::with(
@@ -130,14 +129,14 @@ pub unsafe extern "C-unwind" fn prctl(
     let Some(real) = real::prctl() else {
         return exec::fails();
     };
-    // SAFETY: handed on. The callee of a variadic function finds integers where
-    // it finds those of any other.
+    // SAFETY: the caller's arguments, unchanged. A variadic function finds integer arguments where
+    // any other function finds them.
     unsafe { real(option, a, b, c, d) }
 }
 
-/// The body of a function of one argument and a list: puts the part of the list
-/// that came in registers before the part on the stack, so that the whole lies
-/// in memory as an array, and calls `inner` with its address.
+/// The body of a function with one argument and a list: stores the part of the list that came in
+/// registers below the part on the stack, so that the list is one array in memory, and calls
+/// `inner` with its address.
 macro_rules! collect {
     ($inner:ident) => {
         core::arch::naked_asm!(
@@ -189,17 +188,17 @@ pub unsafe extern "C-unwind" fn execle(path: *const c_char) -> c_int {
 }
 
 unsafe extern "C-unwind" fn execl_list(path: *const c_char, list: exec::Strings) -> c_int {
-    // SAFETY: the list ends with null, as an array of arguments does.
+    // SAFETY: the list ends with null, as an array of arguments must.
     unsafe { exec::execv(path, list) }
 }
 
 unsafe extern "C-unwind" fn execlp_list(file: *const c_char, list: exec::Strings) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the list ends with null, as an array of arguments must.
     unsafe { exec::execvp(file, list) }
 }
 
 unsafe extern "C-unwind" fn execle_list(path: *const c_char, list: exec::Strings) -> c_int {
-    // SAFETY: as above; the environment follows the null that ends the list.
+    // SAFETY: the list ends with null, and the environment follows it.
     unsafe {
         let end = list.wrapping_add(exec::count(list) + 1);
         exec::execve(path, list, (*end).cast_const().cast())
@@ -260,7 +259,7 @@ type Spawn = unsafe extern "C-unwind" fn(
 ) -> c_int;
 
 /// # Safety
-/// As `posix_spawn` demands, which `real` is a kind of.
+/// As `posix_spawn` demands; `real` is that or a variant of it.
 unsafe fn spawn(
     real: Option<Spawn>,
     child: *mut libc::pid_t,
@@ -276,7 +275,8 @@ unsafe fn spawn(
     let Some(real) = real else {
         return libc::ENOSYS;
     };
-    // The child is another process, so this says nothing of the first one.
+    // The child is another process, so passing the runtime on depends on whether children are
+    // followed.
     if !follow::passes_to_children() {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(child, name, files, attributes, arguments, strings) };

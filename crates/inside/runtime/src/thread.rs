@@ -1,9 +1,8 @@
-//! Threads: an index, tables and a timer for each. Contexts: normal.
+//! Threads: each gets an index, tables and a timer. Contexts: normal.
 //!
-//! A thread is registered when `pthread_create` starts it, or at its first
-//! allocation if it was made in another way. Its end is seen by a destructor
-//! of thread-specific data, which also runs after `pthread_exit` and
-//! cancellation.
+//! A thread is registered when `pthread_create` starts it, or at its first allocation if it was
+//! made in another way. A destructor of thread-specific data notices its end; it also runs after
+//! `pthread_exit` and cancellation.
 
 use crate::local::{self, ENDED, Local, local};
 use crate::stack::Cache;
@@ -16,12 +15,11 @@ use sunder_guest::system;
 use sunder_wire::creation::CREATOR_FRAMES;
 use sunder_wire::layout::{Entry, MAX_THREADS, ThreadRecord, View};
 
-/// What a thread keeps for itself. Fresh memory is zero, and the kernel makes it
-/// zero again in a forked child.
+/// The tables of a thread. New memory is zero, and the kernel zeroes it again in a forked child.
 #[repr(C)]
 pub struct Thread {
-    /// The segment while the heap is recorded; null otherwise. It says in one
-    /// load what [`state::heap`] says in two.
+    /// The segment while the heap is recorded, else null. Reads in one load what [`state::heap`]
+    /// reads in two.
     pub heap: Option<View>,
     /// [`Entry::owner`](sunder_wire::layout::Entry::owner) of the thread.
     pub owner: u64,
@@ -31,9 +29,9 @@ pub struct Thread {
     pub stack_high: u64,
     /// CPU time at its last sample, nanoseconds.
     pub sampled: u64,
-    /// The frequency that its timer is set to.
+    /// The frequency of its timer.
     pub timer_hz: u32,
-    /// The call stacks that it knows.
+    /// The call stacks that it has seen.
     pub cache: Cache,
     start: Option<real::Start>,
     argument: *mut c_void,
@@ -41,13 +39,13 @@ pub struct Thread {
     next: *mut Thread,
 }
 
-/// The frames that a thread was created in, kept by its creator for the new
-/// thread to record under its own index.
+/// The stack frames in which a thread was created. The creator keeps them, and the new thread
+/// records them under its own index.
 #[repr(C)]
 struct Creation {
     creator: u32,
     count: usize,
-    /// Return address, stack pointer at the call, frame pointer.
+    /// Return address, stack pointer at the call, and frame pointer.
     frames: [[u64; 3]; CREATOR_FRAMES],
 }
 
@@ -65,7 +63,7 @@ impl Creation {
         let mut places = self.frames.iter_mut();
         let mut count = 0;
         frames::walk_each(caller, low, high, |address, slot, bp| {
-            // A coroutine's stack is nobody's whose end is known.
+            // The bounds of a coroutine's stack are not known.
             let on_stack = (low..high).contains(&slot);
             let Some(place) = places.next().filter(|_| on_stack) else {
                 return false;
@@ -85,11 +83,12 @@ impl Creation {
     }
 }
 
-/// Tables of ended threads, to be used again.
+/// Tables of ended threads, for reuse.
 static POOL: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
-/// Held while the pool is changed; who finds it held does without the pool.
+/// Held while the pool is changed; a thread that finds it held does not wait but goes without the
+/// pool.
 static POOL_HELD: AtomicBool = AtomicBool::new(false);
-/// The key whose destructor tells of a thread's end, plus 1.
+/// The key whose destructor runs at a thread's end, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 fn with_pool<T>(change: impl FnOnce(*mut Thread) -> (*mut Thread, T)) -> Option<T> {
@@ -107,12 +106,12 @@ fn new_tables() -> Option<NonNull<Thread>> {
         let Some(tables) = NonNull::new(first) else {
             return (first, None);
         };
-        // SAFETY: what is in the pool belongs to the pool.
+        // SAFETY: tables in the pool belong to no thread.
         (unsafe { (*tables.as_ptr()).next }, Some(tables))
     });
     pooled.flatten().or_else(|| {
         let memory = system::map_anonymous(size_of::<Thread>(), system::READ_WRITE, 0)?;
-        // SAFETY: the memory is new.
+        // SAFETY: a new mapping.
         unsafe {
             system::advise(
                 memory.as_ptr() as usize,
@@ -125,12 +124,11 @@ fn new_tables() -> Option<NonNull<Thread>> {
 }
 
 fn give_back(tables: *mut Thread) {
-    // If the pool is held the tables are lost until the process ends: some
-    // 25 KiB, once in a long while.
+    // If the pool is held, the tables are lost until the process ends: some 25 KiB, and rarely.
     with_pool(|first| {
-        // SAFETY: the tables belong to the caller, who gives them away.
+        // SAFETY: the caller owns the tables and gives them up.
         unsafe {
-            // Another thread's stack may lie at the same addresses.
+            // The stack of the next thread may lie at the same addresses.
             (*tables).cache.forget();
             (*tables).creation.creator = 0;
             (*tables).next = first;
@@ -139,14 +137,14 @@ fn give_back(tables: *mut Thread) {
     });
 }
 
-/// In a forked child: the other threads' tables are wiped, and whoever changed
-/// the pool is not here.
+/// Empties the pool in a forked child: the kernel has wiped the other threads' tables, and a thread
+/// that was changing the pool does not exist here.
 pub fn forget_others() {
     POOL.store(null_mut(), Ordering::Relaxed);
     POOL_HELD.store(false, Ordering::Release);
 }
 
-/// Prepares for threads to end. Before the first is registered.
+/// Makes the key for thread ends. Called before the first thread is registered.
 pub fn prepare() {
     let mut key = 0;
     // SAFETY: the destructor is a function of the demanded type.
@@ -155,8 +153,7 @@ pub fn prepare() {
     }
 }
 
-/// Gives the calling thread its index and tables; false if it cannot have them
-/// (now).
+/// Gives the calling thread its index and tables; false if that is not possible, or not now.
 #[cold]
 #[inline(never)]
 pub fn register(view: View, local: *mut Local) -> bool {
@@ -178,7 +175,7 @@ pub fn register(view: View, local: *mut Local) -> bool {
 /// Makes `tables` the calling thread's.
 ///
 /// # Safety
-/// `tables` is nobody else's; `local` is the calling thread's.
+/// No other thread uses `tables`; `local` is the calling thread's.
 unsafe fn adopt(view: View, local: *mut Local, tables: *mut Thread, start: u64) {
     let status = view.status();
     let given = status
@@ -210,8 +207,8 @@ unsafe fn adopt(view: View, local: *mut Local, tables: *mut Thread, start: u64) 
     // SAFETY: as above.
     unsafe { timer::arm(view, record, &mut (*tables).timer_hz) };
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
-        // SAFETY: the key was made in `prepare`. It is among the first 32, for
-        // which the C library needs no memory.
+        // SAFETY: `prepare` made the key. It is among the first 32, for which the C library
+        // allocates nothing.
         unsafe { libc::pthread_setspecific(key, tables.cast::<c_void>()) };
     }
 }
@@ -232,8 +229,7 @@ fn describe(record: &ThreadRecord, low: u64, high: u64, start: u64) {
 fn stack_bounds() -> (u64, u64) {
     if system::thread_id() == system::process_id() {
         let (low, high) = first_stack_bounds();
-        // The first thread of a forked child goes on with the stack of the thread
-        // that forked.
+        // The first thread of a forked child keeps the stack of the thread that forked.
         let here = (&raw const low) as u64;
         if (low..high).contains(&here) || high == 0 {
             return (low, high);
@@ -274,8 +270,8 @@ fn first_stack_bounds() -> (u64, u64) {
     }
 }
 
-/// The destructor of our key: the thread ends. What it allocates and frees
-/// after this is recorded without its tables.
+/// The destructor of our key, at the thread's end. Later allocations and frees of the thread are
+/// recorded without its tables.
 unsafe extern "C" fn ended(_tables: *mut c_void) {
     let Some(view) = state::segment() else {
         return;
@@ -296,14 +292,14 @@ unsafe extern "C" fn ended(_tables: *mut c_void) {
     }
 }
 
-/// What the new thread calls, and with what.
+/// The start function of the new thread, and its argument.
 #[repr(C)]
 struct Run {
     start: real::Start,
     argument: *mut c_void,
 }
 
-/// Runs on the new thread before what the program wants it to run.
+/// Runs on the new thread before its start function.
 unsafe extern "C-unwind" fn begin(tables: *mut Thread) -> Run {
     // SAFETY: `create` filled the tables and gave them to this thread.
     unsafe {
@@ -322,9 +318,8 @@ unsafe extern "C-unwind" fn nothing(argument: *mut c_void) -> *mut c_void {
     argument
 }
 
-/// The function that a new thread runs instead of its own: registers it and
-/// jumps on, so that no frame of ours is on its stack when it is cancelled,
-/// exits or is looked at by a debugger.
+/// Runs as the new thread's start function: registers the thread and jumps to the real one, so that
+/// no frame of ours is on its stack when it is cancelled, exits, or is examined by a debugger.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn trampoline(tables: *mut c_void) -> *mut c_void {
     core::arch::naked_asm!(
@@ -337,8 +332,7 @@ unsafe extern "C-unwind" fn trampoline(tables: *mut c_void) -> *mut c_void {
     )
 }
 
-/// Starts a thread as `pthread_create` does, called by the function whose
-/// registers are `sp` and `bp`.
+/// Starts a thread as `pthread_create` does, for the caller whose registers are `sp` and `bp`.
 ///
 /// # Safety
 /// As the C library demands.
@@ -358,7 +352,7 @@ unsafe extern "C-unwind" fn create(
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         return unsafe { real(thread, attributes, start, argument) };
     };
-    // SAFETY: the tables are nobody's yet; the rest is handed on.
+    // SAFETY: no other thread uses the tables yet; the rest are the caller's arguments.
     unsafe {
         (*tables).start = Some(start);
         (*tables).argument = argument;
@@ -371,8 +365,8 @@ unsafe extern "C-unwind" fn create(
     }
 }
 
-/// Interposed; see the C library's manual. Hands its caller's registers on and
-/// leaves no frame of its own.
+/// Interposed; see the C library's manual. Passes its caller's registers on and has no stack frame
+/// of its own.
 ///
 /// # Safety
 /// As the C library demands.

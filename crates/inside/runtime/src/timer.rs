@@ -2,8 +2,8 @@
 //! 4.1, for where perf events are refused). Contexts: normal; [`sample`] runs
 //! in a signal handler.
 //!
-//! The timers use a real-time signal that the program does not. If the program
-//! takes that signal after all, it gets it: the timers are deleted first.
+//! The timers use a real-time signal that the program does not. If the program starts to use that
+//! signal after all, the timers are deleted and the signal is left to it.
 
 use crate::local::local;
 use crate::{real, state};
@@ -18,7 +18,7 @@ const NOTIFY_THREAD: c_int = 4;
 /// The origin of a timer's signal (`SI_TIMER`).
 const FROM_TIMER: c_int = -2;
 
-/// The signal that is ours; 0 for none.
+/// The timers' signal; 0 for none.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// `struct sigevent` as the kernel has it.
@@ -31,12 +31,12 @@ struct Notification {
     rest: [c_int; 11],
 }
 
-/// The signal that the timers use, if they do.
+/// The timers' signal, if there is one.
 pub fn signal() -> Option<c_int> {
     Some(SIGNAL.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
 }
 
-/// Whether `other` is that signal.
+/// Whether `other` is the timers' signal.
 pub fn is_ours(other: c_int) -> bool {
     signal() == Some(other)
 }
@@ -46,7 +46,7 @@ pub fn prepare(view: View) {
     if view.control().timer_hz.load(Ordering::Relaxed) == 0 {
         return;
     }
-    // The very last one is debuggers' favourite.
+    // Debuggers often use the last real-time signal.
     for signal in (libc::SIGRTMIN() + 8..libc::SIGRTMAX()).rev() {
         if install(signal) {
             SIGNAL.store(signal, Ordering::Release);
@@ -57,8 +57,7 @@ pub fn prepare(view: View) {
     }
 }
 
-/// In a forked child: signal and handler are as they were, and its threads get
-/// timers of their own.
+/// In a forked child: signal and handler are inherited, and its threads get timers of their own.
 pub fn again(view: View) {
     if let Some(signal) = signal() {
         let taken = &view.status().timer_signal;
@@ -71,9 +70,9 @@ fn install(signal: c_int) -> bool {
     let Some(sigaction) = real::sigaction() else {
         return false;
     };
-    // SAFETY: plain data, and calls as the manual has them. All signals are
-    // blocked while the handler runs, so that no other handler comes between
-    // the taking of a place in the ring and its filling.
+    // SAFETY: plain data, and calls as the manual describes them. All signals are blocked while the
+    // handler runs, so that no other handler runs between claiming an entry of the ring and filling
+    // it.
     unsafe {
         let mut old: libc::sigaction = core::mem::zeroed();
         if sigaction(signal, null(), &raw mut old) != 0 || old.sa_sigaction != libc::SIG_DFL {
@@ -108,7 +107,7 @@ pub fn arm(view: View, record: Option<&ThreadRecord>, armed_hz: &mut u32) {
         rest: [0; 11],
     };
     let mut id: c_int = 0;
-    // SAFETY: both pointers are to places of the kernel's types.
+    // SAFETY: both pointers are to locals of the kernel's types.
     let made = unsafe {
         system::call(
             libc::SYS_timer_create,
@@ -148,12 +147,12 @@ fn set(id: c_int, hz: u32) {
 /// Deletes a thread's timer, from any thread.
 pub fn disarm(record: &ThreadRecord) {
     if let Some(id) = record.timer.swap(0, Ordering::AcqRel).checked_sub(1) {
-        // SAFETY: deletes a timer of ours.
+        // SAFETY: the call takes the number of a timer that `arm` made.
         unsafe { system::call(libc::SYS_timer_delete, [id as usize, 0, 0, 0, 0, 0]) };
     }
 }
 
-/// The program wants our signal: it is the program's from now on.
+/// The program wants the timers' signal: from here on it belongs to the program.
 pub fn yield_signal() {
     if SIGNAL.swap(0, Ordering::AcqRel) == 0 {
         return;
@@ -169,7 +168,7 @@ pub fn yield_signal() {
 /// The handler. Context: signal. Async-signal-safe: reads clocks, stores into
 /// the segment, sets its own timer.
 extern "C" fn sample(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: errno is the thread's own and always there.
+    // SAFETY: the C library returns the valid address of this thread's `errno`.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
     if unsafe { (*info).si_code } == FROM_TIMER
@@ -183,7 +182,7 @@ extern "C" fn sample(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c
 }
 
 /// # Safety
-/// Only from the handler: uses the interrupted thread's own tables.
+/// Only called in the handler: uses the interrupted thread's own tables.
 unsafe fn take(view: View, context: &libc::ucontext_t) {
     let now = system::clock(libc::CLOCK_THREAD_CPUTIME_ID);
     let hz = view.control().timer_hz.load(Ordering::Relaxed);
@@ -204,7 +203,7 @@ unsafe fn take(view: View, context: &libc::ucontext_t) {
         }
     }
     let mut cpu = 0u32;
-    // SAFETY: the first pointer is valid, the others may be null.
+    // SAFETY: the first pointer is that of a local; the others may be null.
     unsafe { system::call(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
     let who = u64::from(system::thread_id()) | u64::from(cpu) << 32;
     let g = &context.uc_mcontext.gregs;

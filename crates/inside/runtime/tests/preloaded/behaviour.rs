@@ -1,4 +1,4 @@
-//! What the target does must be what it does without us.
+//! The target must behave as it does natively.
 
 use crate::harness::{Waiting, folder, heap_segment, library, preload, program};
 use std::os::unix::process::ExitStatusExt;
@@ -8,7 +8,7 @@ use sunder_access::Address;
 use sunder_wire::layout::{Refusal, VERSION};
 use sunder_wire::{Segment, SegmentOptions};
 
-/// Runs `command` natively and preloaded; both outputs. Preloaded it must have
+/// Runs `command` natively and preloaded; returns both outputs. The preloaded program must have
 /// loaded the runtime.
 fn both(make: impl Fn() -> Command) -> (Output, Output, Segment) {
     let run = |command: &mut Command| command.stdin(Stdio::null()).output().expect("starts");
@@ -100,7 +100,7 @@ fn a_preloaded_allocator_stays_the_allocator() {
         command.env(name, value.expect("both are set"));
     }
     let run = Waiting::start(&mut command);
-    // The other allocator hands out addresses that end in 0x30.
+    // The other allocator returns addresses that end in 0x30.
     let block = u64::from_str_radix(&run.lines[0][2..], 16).expect("hex");
     assert_eq!(block & 0xff, 0x30);
     let found = segment.block_at(Address(block + 10)).expect("recorded");
@@ -162,7 +162,7 @@ fn a_program_may_lock_its_memory() {
         return;
     }
     assert_eq!(preloaded, native);
-    // Locked as a whole the segment would need all of its memory.
+    // If it were locked as a whole, the segment would need memory for all of its bytes.
     let file = std::fs::metadata(segment.fd_path()).expect("there");
     let kept = std::os::unix::fs::MetadataExt::blocks(&file) * 512;
     assert!(
@@ -189,7 +189,7 @@ fn debian_programs_do_what_they_do() {
         "perl -e 'print scalar(keys %{{map {$_=>1} 1..50000}})' 2>&1".into(),
     ] {
         assert_same(|| shell(&line));
-        // The command itself, not only the shell.
+        // The command itself must load the runtime, not only the shell.
         let first = line.split(" | ").next().unwrap_or(&line).to_owned();
         if !first.starts_with("for ") && !first.starts_with("echo ") {
             assert_same(|| shell(&format!("exec {first}")));

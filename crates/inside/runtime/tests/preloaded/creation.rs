@@ -1,5 +1,4 @@
-//! The frames that threads were created in, against what the program says of
-//! its own.
+//! The recorded stack frames in which threads were created, compared with what the program prints.
 
 use crate::harness::{Waiting, functions, heap_segment, preload, program};
 use std::collections::BTreeMap;
@@ -7,8 +6,8 @@ use std::process::Command;
 use sunder_access::CodeAddress;
 use sunder_wire::Creation;
 
-/// Checks that `creation` has the frames of `wanted`, innermost first, where
-/// `told` says: by name, canonical frame address and frame pointer.
+/// Checks that `creation` has the functions `wanted`, innermost first, with the values of `told`:
+/// canonical frame address and frame pointer by function name.
 fn check(
     creation: &Creation,
     wanted: &[&str],

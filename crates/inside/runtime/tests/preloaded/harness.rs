@@ -1,4 +1,4 @@
-//! Building the library and the programs, and running them.
+//! Builds the library and the test programs, and runs them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -7,13 +7,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 use sunder_wire::{Segment, SegmentOptions};
 
-/// The folder of what the tests build.
+/// The folder for everything that the tests build.
 pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// The library as it goes into programs, built once for each run of the tests, in the folder
-/// in which `crates/outside/guests/build.rs` builds it too (the outer cargo holds the lock of
+/// The library in the form that is loaded into programs. Built once for each run of the tests, in
+/// the folder in which `crates/outside/guests/build.rs` also builds it (the outer cargo has locked
 /// the usual one).
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -85,9 +85,9 @@ pub fn preload<'a>(command: &'a mut Command, segment: &Segment) -> &'a mut Comma
     command
 }
 
-/// A program that printed `ready` and waits for the end of its input.
+/// A program that has printed `ready` and waits for the end of its input.
 pub struct Waiting {
-    /// What it printed before.
+    /// The lines that it printed before.
     pub lines: Vec<String>,
     child: Child,
     output: BufReader<ChildStdout>,
@@ -122,7 +122,7 @@ impl Waiting {
         }
     }
 
-    /// Its process number.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -133,7 +133,7 @@ impl Waiting {
         self.child.wait().expect("waited for");
     }
 
-    /// Lets it end; what it still printed. It must succeed.
+    /// Closes its input, waits for its end, and returns the rest of its output. It must succeed.
     pub fn finish(mut self) -> String {
         drop(self.child.stdin.take());
         let mut rest = String::new();

@@ -1,4 +1,4 @@
-//! The live heap against the programs' own lists.
+//! The recorded live heap, compared with the lists that the programs print.
 
 use crate::harness::{Waiting, compiled, functions, heap_segment, preload, program};
 use std::process::Command;
@@ -44,12 +44,12 @@ fn block_at(segment: &Segment, address: u64) -> Option<HeapBlock> {
     segment.block_at(Address(address))
 }
 
-/// Checks every line that `heap.c MODE` printed; how many there were.
+/// Checks every line that `heap.c MODE` printed; returns their number.
 fn check(mode: &str) -> usize {
     check_behind(&[], mode)
 }
 
-/// As [`check`], with the program behind others that execute it.
+/// As [`check`], with the program executed by a chain of other programs.
 fn check_behind(wrappers: &[&str], mode: &str) -> usize {
     let path = program("heap");
     let functions = functions(&path);
@@ -81,7 +81,7 @@ fn check_behind(wrappers: &[&str], mode: &str) -> usize {
             assert_eq!(found, wanted.stack, "{line}");
             assert!(block.born.earliest <= block.born.latest);
         }
-        // What was freed before at this place may have been larger.
+        // A block that was freed here before may have been larger.
         let after = block_at(&segment, end);
         assert!(
             after.is_none_or(|b| b.span.start.0 != wanted.start || b.freed.is_some()),
@@ -215,7 +215,7 @@ fn more_threads_than_the_table_holds_are_counted() {
         &segment,
     ));
     let status = segment.status();
-    // 5,000 and the first, of which 4,095 have an index.
+    // 5,000 threads and the first one; 4,095 of them have an index.
     assert_eq!(
         (segment.threads().len(), status.threads_dropped),
         (4095, 906)
@@ -226,8 +226,7 @@ fn more_threads_than_the_table_holds_are_counted() {
     run.finish();
 }
 
-/// The innermost line of `source` on each stack, by `addr2line`, in which
-/// inlined functions count.
+/// For each stack, the innermost line of `source` by `addr2line`; inlined functions count.
 fn lines_in(
     program: &std::path::Path,
     source: &str,
@@ -236,7 +235,7 @@ fn lines_in(
     let mut command = Command::new("addr2line");
     command.args(["-a", "-i", "-e"]).arg(program);
     for stack in stacks {
-        // A zero before each stack tells where it begins.
+        // A zero marks the beginning of each stack.
         command.arg("0x0");
         command.args(stack.iter().map(|a| format!("{:#x}", a.0 - 1)));
     }
@@ -263,7 +262,8 @@ fn lines_in(
     found
 }
 
-/// Checks that every block of `containers.cc` has its own source line; how many.
+/// Checks that every block of `containers.cc` has its own source line; returns the number of
+/// blocks.
 fn check_containers(name: &str, optimisation: &str) -> usize {
     let path = compiled("g++", name, "containers.cc", &[optimisation]);
     let segment = heap_segment();

@@ -1,4 +1,4 @@
-//! What the library takes from others and gives to them.
+//! What the library imports and exports.
 
 use crate::harness::library;
 use std::process::Command;
@@ -63,8 +63,8 @@ fn it_exports_what_it_interposes_and_nothing_else() {
     );
 }
 
-/// What our own code uses: calls that neither allocate nor lock, or only run
-/// when a thread starts.
+/// Imports of our own code: functions that neither allocate nor lock, or that run only when a
+/// thread starts.
 const OURS: &[&str] = &[
     "__errno_location",
     "__register_atfork",
@@ -91,7 +91,7 @@ const OURS: &[&str] = &[
     "sigfillset",
 ];
 
-/// What the linker and the start files add.
+/// Symbols that the linker and the start files add.
 const LINKED: &[&str] = &[
     "_ITM_deregisterTMCloneTable",
     "_ITM_registerTMCloneTable",
@@ -99,9 +99,8 @@ const LINKED: &[&str] = &[
     "__gmon_start__",
 ];
 
-/// What Rust's standard library brings along for its panic messages. None of it
-/// is reached: the library is written not to panic, and a panic in a function
-/// that C calls would end the process at once.
+/// Imports of Rust's standard library for its panic messages. None of them is reached: the library
+/// is written not to panic, and a panic in a function that C calls would end the process at once.
 const STANDARD_LIBRARY: &[&str] = &[
     "_Unwind_Backtrace",
     "_Unwind_DeleteException",

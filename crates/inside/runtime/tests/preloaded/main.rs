@@ -1,6 +1,5 @@
-//! Runs C programs with the library preloaded and a segment of the test's own,
-//! as the tool does, and compares what the segment says with what the programs
-//! say of themselves.
+//! Runs C programs as the tool does, with the library preloaded and a segment that the test owns,
+//! and compares the segment's records with what the programs print.
 
 // Runs outside the target.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]

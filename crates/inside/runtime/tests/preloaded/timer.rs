@@ -41,8 +41,8 @@ fn every_thread_is_sampled_with_its_registers() {
         .as_ref()
         .expect("there");
     let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
-    // The threads spin until the test lets them end; a minute is far more than
-    // four samples of each need.
+    // The threads spin until the test ends them; a minute is far more than four samples of each
+    // take.
     let deadline = Instant::now() + Duration::from_secs(60);
     while !threads.keys().all(|t| seen.get(t).is_some_and(|&n| n >= 4)) {
         assert!(Instant::now() < deadline, "{seen:?} {:?}", segment.status());

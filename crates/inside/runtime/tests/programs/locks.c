@@ -1,5 +1,5 @@
-/* Locks all its memory and looks whether it is. Some mappings of 40 MB in all
- * are there before. */
+/* Locks all its memory and checks that it is locked. It has some mappings of 40 MB in total
+ * before that. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
