@@ -1,11 +1,10 @@
-//! The address space of the heap: reserved once, used in segments of 4 MiB. A
-//! segment starts with a header that describes the spans in it; its 64 slices
-//! of 64 KiB are handed out here, under one lock, to all heaps. Contexts: pre-init,
-//! normal, post-fork.
+//! The address space of the heap: reserved once, used in segments of 4 MiB. A segment starts with a
+//! header that describes the spans in it; this module allocates its 64 slices of 64 KiB to all
+//! heaps, under one lock. Contexts: pre-init, normal, post-fork.
 //!
-//! Free slices that were used keep their memory up to a limit, so that a
-//! program that frees and allocates in turn does not fault its pages in again
-//! and again; beyond it, memory goes back to the system.
+//! Free slices that were used keep their memory up to a limit, so that a program that frees and
+//! allocates alternately does not fault its pages in each time. Memory beyond the limit is returned
+//! to the system.
 
 use crate::heap::Heap;
 use crate::lock::Lock;
@@ -14,33 +13,33 @@ use crate::span::Span;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use sunder_guest::system;
 
-/// Bytes of a slice, the unit of spans.
+/// Size of a slice, the unit of spans, in bytes.
 pub const SLICE: usize = 64 << 10;
-/// Bytes of a segment.
+/// Size of a segment, in bytes.
 pub const SEGMENT: usize = 4 << 20;
 const SLICES: usize = SEGMENT / SLICE;
-/// Address space that is asked for; less where there is a limit.
+/// Address space to reserve, in bytes; less if the process has a limit.
 const MOST: usize = 1 << 40;
 const LEAST: usize = 64 << 20;
 const SEGMENTS: usize = MOST / SEGMENT;
-/// Unused memory that is kept at least, in slices: 32 MiB.
+/// So much unused memory is always kept, in slices: 32 MiB.
 const KEPT: usize = (32 << 20) / SLICE;
-/// The most slices of a span within one segment: the first has the header.
+/// The most slices of a span within one segment: the first slice holds the header.
 pub const MOST_SLICES: usize = SLICES - 1;
-/// All but the header's slice.
+/// All slices but the header's are free.
 const ALL_FREE: u64 = !1;
 
-/// A segment's state.
+/// State: a segment of spans.
 const NORMAL: u8 = 1;
-/// The first of several that hold one block.
+/// State: the first of several segments that hold one block.
 const FIRST: u8 = 2;
-/// One of the others.
+/// State: one of the other segments that hold one block.
 const FURTHER: u8 = 3;
 
-/// What a segment starts with.
+/// The header at the start of a segment.
 #[repr(C, align(64))]
 struct Header {
-    /// For each slice, the first of its span.
+    /// For each slice, the first slice of its span.
     head: [u8; SLICES],
     spans: [Span; SLICES],
 }
@@ -48,14 +47,14 @@ struct Header {
 const _: () = assert!(size_of::<Header>() <= SLICE);
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of segments that are in use or have been, from the base.
+/// Bytes, from the base, of segments that are or were in use.
 static REACHED: AtomicUsize = AtomicUsize::new(0);
 
 struct Segments {
     state: [AtomicU8; SEGMENTS],
-    /// Slices that are free.
+    /// For each segment, the mask of free slices.
     free: [AtomicU64; SEGMENTS],
-    /// Slices that may hold something other than zeroes.
+    /// For each segment, the mask of slices that may hold something other than zeroes.
     dirty: [AtomicU64; SEGMENTS],
 }
 
@@ -65,18 +64,19 @@ static ALL: Segments = Segments {
     dirty: [const { AtomicU64::new(0) }; SEGMENTS],
 };
 
-/// What the lock guards, beside the changes of [`ALL`].
+/// The data that the lock protects; it also protects changes of [`ALL`].
 struct Arena {
-    /// Segments that may be used; 0 before the first try to reserve them.
+    /// The number of segments that may be used; 0 before the first attempt to reserve them.
     limit: usize,
     tried: bool,
-    /// Segments in use so far.
+    /// The number of segments in use so far.
     reached: usize,
-    /// No segment before it has a free slice; and none has eight.
+    /// The first segments in which to search: none before the first index has a free slice, and
+    /// none before the second has eight in a row.
     hints: [usize; 2],
-    /// Free slices with memory.
+    /// The number of free slices with memory.
     kept: usize,
-    /// Slices that are in use.
+    /// The number of slices in use.
     used: usize,
     purging: bool,
 }
@@ -91,7 +91,7 @@ static ARENA: Lock<Arena> = Lock::new(Arena {
     purging: false,
 });
 
-/// Holds the lock across a fork.
+/// Takes the lock, which is held across a fork.
 pub fn before_fork() {
     ARENA.acquire();
 }
@@ -103,16 +103,16 @@ pub unsafe fn after_fork() {
     unsafe { ARENA.release() };
 }
 
-/// Slices in one place.
+/// A run of slices.
 #[derive(Clone, Copy)]
 pub struct Slices {
-    /// Their descriptor; not filled in.
+    /// The descriptor of their span, not filled in.
     pub span: *mut Span,
-    /// Their first byte.
+    /// The address of the first byte.
     pub start: usize,
-    /// How many.
+    /// The number of slices.
     pub count: usize,
-    /// They hold nothing but zeroes.
+    /// Whether they hold only zeroes.
     pub zero: bool,
 }
 
@@ -125,7 +125,7 @@ const fn mask(first: usize, count: usize) -> u64 {
     (u64::MAX >> (64 - count)) << first
 }
 
-/// The first of `count` neighbouring bits of `bits`.
+/// The index of the first run of `count` set bits.
 fn run(bits: u64, count: usize) -> Option<usize> {
     let (mut found, mut have) = (bits, 1);
     while have < count {
@@ -160,14 +160,14 @@ impl Arena {
         false
     }
 
-    /// Takes `count` more segments into use; the first.
+    /// Takes `count` more segments into use; returns the first.
     fn extend(&mut self, count: usize) -> Option<usize> {
         let first = self.reached;
         if first + count > self.limit {
             return None;
         }
         let start = BASE.load(Ordering::Relaxed) + first * SEGMENT;
-        // SAFETY: reserved by us, and not in use.
+        // SAFETY: the range is reserved by us and not in use.
         if !unsafe { memory::commit(start, count * SEGMENT) } {
             return None;
         }
@@ -180,12 +180,12 @@ impl Arena {
         Some(first)
     }
 
-    /// Marks slices of a segment as used; whether they are all zero.
+    /// Marks slices of a segment as used; returns whether they are all zero.
     fn claim(&mut self, segment: usize, bits: u64) -> bool {
         let free = ALL.free[segment].load(Ordering::Relaxed);
         ALL.free[segment].store(free & !bits, Ordering::Relaxed);
         let dirty = ALL.dirty[segment].load(Ordering::Relaxed);
-        // Bit 0: the header, or a block that covers its place.
+        // Bit 0: the header, or a block that lies in its place.
         ALL.dirty[segment].store(dirty | bits | 1, Ordering::Relaxed);
         self.kept -= (dirty & bits).count_ones() as usize;
         self.used += bits.count_ones() as usize;
@@ -202,7 +202,7 @@ impl Arena {
         }
     }
 
-    /// Free slices; in new segments only if it may `extend`.
+    /// Finds free slices; in new segments only with `extend`.
     fn find(&mut self, count: usize, extend: bool) -> Option<Slices> {
         if count <= MOST_SLICES {
             self.within(count, extend)
@@ -211,7 +211,7 @@ impl Arena {
         }
     }
 
-    /// Slices within one segment.
+    /// Finds slices within one segment.
     fn within(&mut self, count: usize, extend: bool) -> Option<Slices> {
         let kind = usize::from(count > 1);
         let mut segment = self.hints[kind];
@@ -229,14 +229,14 @@ impl Arena {
             }
             segment += 1;
         };
-        // For larger runs the hint is only right if eight are the fewest asked
-        // for, which is so but for odd large blocks: these don't move it.
+        // For longer runs the hint is right only if eight is the shortest run that is asked for.
+        // Odd large blocks are the exception, and they do not move it.
         if count == 1 || count == 8 {
             self.hints[kind] = segment;
         }
         let zero = self.claim(segment, mask(first, count));
         let header = header(segment);
-        // SAFETY: a segment in use has a header; the slices are ours now.
+        // SAFETY: a segment in use has a header, and these slices were claimed above.
         unsafe {
             for slice in first..first + count {
                 (&mut (*header).head)[slice] = first as u8;
@@ -250,7 +250,7 @@ impl Arena {
         }
     }
 
-    /// Whole segments in a row, less the first slice.
+    /// Finds whole segments in a row, without the first slice.
     fn across(&mut self, segments: usize, extend: bool) -> Option<Slices> {
         let mut row = 0;
         let mut found = None;
@@ -265,7 +265,7 @@ impl Arena {
         }
         let first = match found {
             Some(first) => first,
-            // What is free at the end becomes part of it.
+            // Free segments at the end become part of the run.
             None if !extend => return None,
             None => {
                 let first = self.reached - row;
@@ -276,7 +276,7 @@ impl Arena {
         let mut zero = true;
         for segment in first..first + segments {
             if segment > first {
-                // The header of a segment that was in use before.
+                // A segment that was in use before may have a header.
                 zero &= ALL.dirty[segment].load(Ordering::Relaxed) & 1 == 0;
             }
             zero &= self.claim(segment, ALL_FREE);
@@ -300,8 +300,8 @@ impl Arena {
         KEPT.max(self.used / 8)
     }
 
-    /// Slices to give back to the system, which are claimed for that: a
-    /// segment and its bits. From the end, since the front is used first.
+    /// Claims slices to be returned to the system: a segment and their mask. The search begins at
+    /// the end, because allocation begins at the front.
     fn claim_unused(&mut self, from: usize) -> Option<(usize, u64)> {
         for segment in (0..from.min(self.reached)).rev() {
             let free = ALL.free[segment].load(Ordering::Relaxed);
@@ -316,8 +316,8 @@ impl Arena {
     }
 }
 
-/// `count` slices in one place, filled with a span of blocks of `block` bytes
-/// that `owner` owns. Whether the memory is all zero comes with it.
+/// `count` slices in a row, as a span of blocks of `block` bytes for `owner`. The result says
+/// whether the memory is all zero.
 pub fn allocate(count: usize, owner: *mut Heap, block: usize) -> Option<Slices> {
     let mut arena = ARENA.lock();
     if !arena.prepare() {
@@ -326,7 +326,7 @@ pub fn allocate(count: usize, owner: *mut Heap, block: usize) -> Option<Slices> 
     let mut found = arena.find(count, false);
     if found.is_none() {
         if !crate::pool::is_empty() {
-            // Ended threads may have left what would do.
+            // Heaps of ended threads may have empty spans that would do.
             drop(arena);
             crate::pool::scavenge();
             arena = ARENA.lock();
@@ -334,8 +334,8 @@ pub fn allocate(count: usize, owner: *mut Heap, block: usize) -> Option<Slices> 
         found = arena.find(count, true);
     }
     let slices = found?;
-    // SAFETY: the descriptor is that of the slices, which are ours. Filled
-    // under the lock, so that whoever sees the slices sees the span.
+    // SAFETY: the descriptor belongs to the claimed slices. It is filled in under the lock, so that
+    // a thread that sees the slices sees the span.
     unsafe {
         let room = slices.count * SLICE;
         (*slices.span).set(owner, slices.start, slices.count as u32, block, room);
@@ -343,18 +343,18 @@ pub fn allocate(count: usize, owner: *mut Heap, block: usize) -> Option<Slices> 
     Some(slices)
 }
 
-/// Gives a span's slices back.
+/// Frees a span's slices.
 ///
 /// # Safety
-/// Nobody has a block of it, and it is in no bin.
+/// No block of the span is allocated, and the span is in no bin.
 pub unsafe fn free(span: *mut Span) {
     // SAFETY: by this function's contract.
     let (start, count) = unsafe { ((*span).fixed.start, (*span).fixed.slices as usize) };
     let offset = start - BASE.load(Ordering::Relaxed);
     let (segment, first) = (offset / SEGMENT, offset % SEGMENT / SLICE);
     let mut arena = ARENA.lock();
-    // A pointer into free slices finds a span without blocks.
-    // SAFETY: as above.
+    // From here on a pointer into the slices finds a span without blocks.
+    // SAFETY: by this function's contract.
     unsafe {
         (*span).fixed.capacity = 0;
         (*span).fixed.bytes = 0;
@@ -365,8 +365,8 @@ pub unsafe fn free(span: *mut Span) {
     } else {
         for further in segment..segment + (count + 1) / SLICES {
             if further > segment {
-                // The block's bytes must not be taken for a header.
-                // SAFETY: part of the block, which is free.
+                // The block's bytes must not be read as a header.
+                // SAFETY: a part of the block, which is free.
                 unsafe { header(further).write_bytes(0, 1) };
             }
             ALL.state[further].store(NORMAL, Ordering::Relaxed);
@@ -382,7 +382,7 @@ pub unsafe fn free(span: *mut Span) {
     }
 }
 
-/// Gives free memory back to the system until `least` slices of it are left.
+/// Returns free memory to the system until `least` slices of it are left.
 fn purge(least: usize) {
     let mut from = usize::MAX;
     loop {
@@ -425,7 +425,7 @@ fn discard(segment: usize, bits: u64) -> bool {
     all
 }
 
-/// Gives all free memory back; whether there was any.
+/// Returns all free memory to the system; returns whether there was any.
 pub fn trim() -> bool {
     let mut arena = ARENA.lock();
     if arena.kept == 0 || arena.purging {
@@ -437,22 +437,22 @@ pub fn trim() -> bool {
     true
 }
 
-/// The span of which `address` is a part; null if it is not in a span of ours.
+/// The span that contains `address`; null if no span of this heap does.
 #[inline(always)]
 pub fn span_of(address: usize) -> *mut Span {
     let offset = address.wrapping_sub(BASE.load(Ordering::Relaxed));
     if offset >= REACHED.load(Ordering::Relaxed) {
         return core::ptr::null_mut();
     }
-    // SAFETY: no more segments are reached than there are places.
+    // SAFETY: at most as many segments are in use as the array has entries.
     let state = unsafe { ALL.state.get_unchecked(offset / SEGMENT) };
     if state.load(Ordering::Relaxed) == FURTHER {
         return core::ptr::null_mut();
     }
     let header = (address & !(SEGMENT - 1)) as *mut Header;
     let slice = offset % SEGMENT / SLICE;
-    // SAFETY: a segment in use has a header, whose heads are below 64. Slice 0
-    // and slices never used lead to a descriptor of zeroes: a span without blocks.
+    // SAFETY: a segment in use has a header, whose entries are below 64. Slice 0 and slices that
+    // were never used lead to a descriptor of zeroes, which is a span without blocks.
     unsafe {
         let first = (*header).head[slice];
         (&raw mut (*header).spans)

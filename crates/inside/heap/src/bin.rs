@@ -1,5 +1,5 @@
-//! A bin: the spans of one heap with blocks for one kind of request, those that
-//! may have room. Full spans are in no bin. Contexts: pre-init, normal, post-fork.
+//! A bin: the spans of one heap with blocks for one kind of request that may have free blocks. Full
+//! spans are in no bin. Contexts: pre-init, normal, post-fork.
 
 use crate::span::Span;
 use core::ptr::null_mut;
@@ -9,21 +9,21 @@ use core::ptr::null_mut;
 pub struct Bin {
     /// The span to allocate from; spans with room follow.
     pub first: *mut Span,
-    /// Bytes of a block.
+    /// Size of a block, in bytes.
     pub block: usize,
-    /// Indices of [`crate::heap::Heap::direct`] that lead here: from, to.
+    /// The range of indices of [`crate::heap::Heap::direct`] that point to this bin: from, to.
     pub direct: (u16, u16),
 }
 
 impl Bin {
-    /// Without spans.
+    /// A bin without spans.
     pub const EMPTY: Self = Self {
         first: null_mut(),
         block: 0,
         direct: (0, 0),
     };
 
-    /// Whether `span` is its one span.
+    /// Whether `span` is its only span.
     ///
     /// # Safety
     /// The heap's owner calls, and the span is in this bin.
@@ -32,7 +32,7 @@ impl Bin {
         self.first == span && unsafe { (*span).own.next.is_null() }
     }
 
-    /// Puts a span first, or second if there is one: the first is in use.
+    /// Inserts a span: at the front, or after the first span, which is being allocated from.
     ///
     /// # Safety
     /// The heap's owner calls, and the span is in no bin.
@@ -60,12 +60,12 @@ impl Bin {
         }
     }
 
-    /// Takes a span out.
+    /// Removes a span.
     ///
     /// # Safety
     /// The heap's owner calls, and the span is in this bin.
     pub unsafe fn remove(&mut self, span: *mut Span) {
-        // SAFETY: as above.
+        // SAFETY: spans in bins are live and the owner's.
         unsafe {
             let (prev, next) = ((*span).own.prev, (*span).own.next);
             if prev.is_null() {

@@ -1,7 +1,8 @@
-//! What `sunder run` wants, from the environment: `SUNDER_HEAP` is the policy,
-//! the bytes of a line and, if call sites are to be padded, the file that lists
-//! them, separated by commas. Before the constructor has read it, and without
-//! it, the policy is `hoard`. Contexts: normal, before `main`; what it has read: all.
+//! The settings of `sunder run`, from the environment. `SUNDER_HEAP` has the policy, the line size
+//! in bytes and, if call sites are to be padded, the file that lists them, separated by commas.
+//! Without the variable, and before the constructor has read it, the policy is `hoard`.
+//!
+//! Contexts: normal, before `main`; the settings that were read: all.
 
 use crate::{local, pool, site, span};
 use core::ffi::{c_char, c_int};
@@ -23,41 +24,41 @@ pub fn policy() -> Policy {
     Policy::ALL.get(number).copied().unwrap_or(Policy::Hoard)
 }
 
-/// Bytes of a line.
+/// Size of a line, in bytes.
 pub fn line() -> u64 {
     LINE.load(Ordering::Relaxed).into()
 }
 
-/// Whether some call sites' objects get lines of their own.
+/// Whether the objects of some call sites get lines of their own.
 pub fn pads() -> bool {
     PADS.load(Ordering::Relaxed)
 }
 
-/// Whether requests go straight to the bin of their class.
+/// Whether the size class alone chooses a request's bin.
 pub fn uses_classes() -> bool {
     policy() == Policy::Hoard && !pads()
 }
 
 extern "C" fn start(_count: c_int, _arguments: *mut *mut c_char, environment: *mut *mut c_char) {
     if local::heap().is_null() {
-        // Free blocks carry seals already if anything was allocated.
-        // SAFETY: the kernel passes 16 random bytes.
+        // Once anything was allocated, free blocks carry seals, and the secret must not change.
+        // SAFETY: the kernel passes the address of 16 random bytes.
         let random = unsafe { libc::getauxval(libc::AT_RANDOM) } as *const usize;
         if !random.is_null() {
-            // SAFETY: as above.
+            // SAFETY: the kernel passes the address of 16 random bytes.
             span::set_secret(unsafe { random.read_unaligned() });
         }
     }
     // SAFETY: the dynamic linker passes the environment, which ends with null.
     let wanted = unsafe { find(environment, b"SUNDER_HEAP=") };
     if let Some(wanted) = wanted {
-        // SAFETY: a value in the environment is a C string, and stays.
+        // SAFETY: a value in the environment is a C string, which is never freed.
         unsafe { read(wanted) };
     }
     if !uses_classes() {
         let heap = local::heap();
         if !heap.is_null() {
-            // SAFETY: this thread's heap.
+            // SAFETY: this thread's own heap.
             unsafe { (*heap).look_at_everything() };
         }
     }
@@ -89,7 +90,7 @@ unsafe fn find(environment: *mut *mut c_char, name: &[u8]) -> Option<*const u8> 
 }
 
 /// # Safety
-/// `text` is a C string that stays.
+/// `text` is a C string that is never freed.
 unsafe fn read(text: *const u8) {
     // SAFETY: by this function's contract.
     let bytes = unsafe { core::ffi::CStr::from_ptr(text.cast()) }.to_bytes();
@@ -106,8 +107,8 @@ unsafe fn read(text: *const u8) {
         LINE.store(line, Ordering::Relaxed);
     }
     if let Some(path) = parts.next() {
-        // The rest of the string, so that it ends with the zero.
-        // SAFETY: as above.
+        // The rest of the string, which ends with the zero byte.
+        // SAFETY: by this function's contract.
         PADS.store(unsafe { site::load(path.as_ptr()) }, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,6 @@
-//! The functions that the program calls instead of the C library's. Those that may need to
-//! know their caller hand it on to the function of the same name in [`inner`]. Contexts:
-//! pre-init, normal, post-fork.
+//! The functions that the program calls instead of the C library's. Functions that may need to know
+//! their caller pass it on to the function of the same name in [`inner`]. Contexts: pre-init,
+//! normal, post-fork.
 
 use crate::arena;
 use crate::bin::Bin;
@@ -16,7 +16,7 @@ use sunder_access::{PAGE_SIZE as PAGE, ThreadId};
 use sunder_guest::allocator::{Caller, out_of_memory};
 use sunder_placement::{CallSite, Placement, Policy, Request, class};
 
-/// All blocks are aligned to this.
+/// The alignment of all blocks, in bytes.
 const LEAST_ALIGN: usize = 16;
 /// The exported functions. Not in test binaries: these keep their own malloc.
 #[cfg(not(test))]
@@ -26,7 +26,7 @@ mod exported {
 
     sunder_guest::forward! { "rdx", "rcx";
         malloc = inner::malloc where (size: usize) -> *mut c_void;
-        // operator new(size_t): all others of the C++ library come through it.
+        // `operator new(size_t)`: all others of the C++ library call it.
         _Znwm = inner::new where (size: usize) -> *mut c_void;
     }
     sunder_guest::forward! { "rsi", "rdx";
@@ -58,7 +58,7 @@ mod exported {
         )*};
     }
 
-    // operator delete(void*): all others of the C++ library come through it.
+    // `operator delete(void*)`: all others of the C++ library call it.
     frees! { free; cfree; _ZdlPv; }
 
     /// Interposed; see the C library's manual.
@@ -89,11 +89,11 @@ mod exported {
     /// Interposed: the counts are not kept.
     #[unsafe(no_mangle)]
     pub extern "C-unwind" fn mallinfo() -> libc::mallinfo {
-        // SAFETY: as above.
+        // SAFETY: plain numbers, for which zero is valid.
         unsafe { core::mem::zeroed() }
     }
 
-    /// Interposed: there is nothing of glibc's to set. 1 is success.
+    /// Interposed: this allocator has none of glibc's parameters. 1 is success.
     #[unsafe(no_mangle)]
     pub extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
         1
@@ -110,8 +110,8 @@ fn trim() -> c_int {
     c_int::from(arena::trim())
 }
 
-/// A block for a request that the fast path has not served, and whether it is
-/// known to be zero; null if there is no memory.
+/// A block for a request that the fast path has not served, and whether it is known to be zero.
+/// Null if there is no memory.
 #[cold]
 #[inline(never)]
 fn allocate(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
@@ -130,9 +130,9 @@ fn allocate(size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
     from_heap(heap, size, align, caller)
 }
 
-/// The caller may use `heap` alone.
+/// Allocates from `heap`, of which the caller is the only user.
 fn from_heap(heap: *mut Heap, size: usize, align: usize, caller: Caller) -> (*mut u8, bool) {
-    // SAFETY: as this function demands.
+    // SAFETY: the caller is the only user of the heap.
     let bin = unsafe {
         if config::uses_classes() || config::policy() == Policy::General && !config::pads() {
             (*heap).class_bin(size, align)
@@ -141,26 +141,26 @@ fn from_heap(heap: *mut Heap, size: usize, align: usize, caller: Caller) -> (*mu
         }
     };
     match bin {
-        // SAFETY: as this function demands, and the bin is the heap's.
+        // SAFETY: the caller is the only user of the heap, and the bin belongs to it.
         Some(bin) => unsafe { (Heap::allocate(heap, bin).cast(), false) },
         None => large::allocate(size, align),
     }
 }
 
-/// The bin of the bucket that the policy puts a request into; none if a block
-/// is so large that it shares nothing anyway.
+/// The bin of the policy's bucket for a request; `None` if the block is so large that it shares no
+/// line or page anyway.
 ///
 /// # Safety
-/// The caller may use the heap alone.
+/// The caller is the only user of the heap.
 unsafe fn bucket_bin(
     heap: &mut Heap,
     size: usize,
     align: usize,
     caller: Caller,
 ) -> Option<*mut Bin> {
-    /// Stands for all call sites that are listed.
+    /// Represents all call sites that are listed.
     const LISTED: CallSite = CallSite(u64::MAX);
-    /// Distinguishes padded objects in a key.
+    /// A bit of the key that marks padded objects.
     const PADDED: u64 = 1 << 63;
     let placement = Placement {
         policy: config::policy(),
@@ -170,7 +170,7 @@ unsafe fn bucket_bin(
     let address = site::address(caller);
     let listed = config::pads() && site::is_listed(caller);
     let bucket = placement.bucket(&Request {
-        // Heaps are threads' own, so the thread need not be told apart again.
+        // Each thread has a heap of its own, so the key needs no thread.
         thread: ThreadId(0),
         size: size as u64,
         align: align as u64,
@@ -184,7 +184,7 @@ unsafe fn bucket_bin(
     } else {
         LEAST_ALIGN as u64
     };
-    // Under `call-site` sizes may mix; here they don't mix across classes.
+    // The policy `call-site` may mix sizes; here they are not mixed across size classes.
     let wanted = bucket
         .size
         .unwrap_or_else(|| class::block_size(size as u64));
@@ -200,7 +200,7 @@ unsafe fn bucket_bin(
     unsafe { heap.table.bin(key, block as usize) }
 }
 
-/// The fast path; null where there is more to do.
+/// The fast path; null if the slow path is needed.
 #[inline(always)]
 fn at_hand(size: usize) -> *mut Block {
     let heap = local::heap();
@@ -214,7 +214,7 @@ fn at_hand(size: usize) -> *mut Block {
     }
 }
 
-/// Usable bytes of a block of ours.
+/// The usable size of a block of this heap, in bytes.
 #[inline]
 fn size_of_block(address: usize) -> usize {
     let span = arena::span_of(address);
@@ -222,7 +222,7 @@ fn size_of_block(address: usize) -> usize {
         return huge::size_of_block(address)
             .unwrap_or_else(|| fatal::abort(b"invalid pointer", address));
     }
-    // SAFETY: spans of segments in use can be read.
+    // SAFETY: the descriptors of segments in use are readable.
     unsafe {
         if !(*span).starts_block(address) {
             fatal::abort(b"invalid pointer", address);
@@ -231,11 +231,12 @@ fn size_of_block(address: usize) -> usize {
     }
 }
 
-/// What the exported functions do, once they know who called.
+/// The work of the exported functions, with their caller as an argument.
 mod inner {
     use super::*;
 
-    /// The second argument makes the others lie where the slow path wants them.
+    /// The unused second argument places the others in the registers in which the slow path expects
+    /// them.
     pub unsafe extern "C-unwind" fn malloc(
         size: usize,
         _: usize,
@@ -275,10 +276,10 @@ mod inner {
         block
     }
 
-    /// The C++ library knows how to call the handler and to throw.
+    /// Calls the C++ library, which calls the new-handler or throws.
     #[cold]
     fn new_failed(size: usize) -> *mut c_void {
-        // SAFETY: the name is a C string; the function has this type.
+        // SAFETY: the name is a C string; the function of that name has this type.
         unsafe {
             let real = libc::dlsym(libc::RTLD_NEXT, c"_Znwm".as_ptr());
             if real.is_null() {
@@ -318,7 +319,7 @@ mod inner {
             }
         }
         if !zero {
-            // SAFETY: the block has as many bytes.
+            // SAFETY: the new block has so many bytes.
             unsafe { block.write_bytes(0, total) };
         }
         block.cast()
@@ -330,7 +331,7 @@ mod inner {
         sp: *const u64,
         bp: u64,
     ) -> *mut c_void {
-        // As glibc: an odd alignment is rounded up.
+        // As glibc does: an alignment that is no power of two is rounded up.
         match alignment.checked_next_power_of_two() {
             Some(align) if align <= 1 << 47 => {
                 aligned(size, align.max(LEAST_ALIGN), Caller { sp, bp })
@@ -373,7 +374,7 @@ mod inner {
         bp: u64,
     ) -> *mut c_void {
         match count.checked_mul(size) {
-            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
+            // SAFETY: the caller's block, under the same contract.
             Some(total) => unsafe { realloc(block, total, sp, bp) },
             None => out_of_memory(),
         }
@@ -386,11 +387,11 @@ mod inner {
         bp: u64,
     ) -> *mut c_void {
         if block.is_null() {
-            // SAFETY: the caller's arguments, passed on unchanged under the same contract.
+            // SAFETY: the caller upholds the C library's contract.
             return unsafe { malloc(size, 0, sp, bp) };
         }
         if size == 0 {
-            // SAFETY: as glibc does: freed, and no block returned.
+            // SAFETY: as in glibc, the block is freed and none is returned.
             unsafe { free(block) };
             return null_mut();
         }
@@ -400,19 +401,19 @@ mod inner {
         }
         let in_arena = !arena::span_of(block as usize).is_null();
         if !in_arena && size > BLOCK_MOST {
-            // SAFETY: the block is the program's to move.
+            // SAFETY: the program passed the block to be moved.
             if let Some(new) = unsafe { huge::resize(block as usize, size) } {
                 return new.cast();
             }
         }
-        // A large block that grows will grow again: memory that is not touched
-        // costs nothing.
+        // A large block that grows will probably grow again, and memory that is not touched costs
+        // nothing.
         let ask = if size > old && old > BLOCK_MOST {
             size.max(old.saturating_add(old / 4))
         } else {
             size
         };
-        // SAFETY: the new block has at least the bytes that are copied.
+        // SAFETY: the new block has at least as many bytes as are copied.
         unsafe {
             let mut new = malloc(ask, 0, sp, bp);
             if new.is_null() && ask > size {
@@ -435,14 +436,14 @@ mod inner {
             return free_elsewhere(block as usize);
         }
         let heap = local::heap();
-        // SAFETY: spans of segments in use can be read; if the address is the
-        // start of a block, the span is live.
+        // SAFETY: the descriptors of segments in use are readable; if the address is the start of a
+        // block, the span is live.
         unsafe {
             if !(*span).starts_block(block as usize) {
                 return fatal::invalid(block as usize);
             }
-            // The owner of a live span is not null, so a thread without a heap has
-            // none.
+            // The owner of a live span is not null, so the comparison fails for a thread without a
+            // heap.
             if (*span).fixed.owner == heap {
                 if (*span).give(block.cast()) {
                     (*heap).settle(span);

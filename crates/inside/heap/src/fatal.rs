@@ -1,9 +1,9 @@
-//! One line on standard error, then the end: what the program did to the heap
-//! can't be mended. Contexts: pre-init, normal, post-fork.
+//! Prints one line to standard error and ends the program, because the heap is damaged beyond
+//! repair. Contexts: pre-init, normal, post-fork.
 
 use sunder_guest::system;
 
-/// Says what was wrong with `block`, and aborts.
+/// Prints what was wrong with `block`, and aborts.
 #[cold]
 #[inline(never)]
 pub fn abort(what: &[u8], block: usize) -> ! {
@@ -31,7 +31,7 @@ pub fn abort(what: &[u8], block: usize) -> ! {
     }
     put(b"\n");
     system::write_all(2, line.get(..len).unwrap_or_default());
-    // SAFETY: async-signal-safe and takes nothing.
+    // SAFETY: `abort` is async-signal-safe and takes no arguments.
     unsafe { libc::abort() }
 }
 
@@ -43,8 +43,8 @@ extern "C" fn report_invalid(block: usize) {
     abort(b"invalid pointer", block)
 }
 
-/// Functions that do not return, of which the compiler does not know it: a call of
-/// one is a jump, for which the fast paths need no frame.
+/// Functions that never return, without the compiler knowing: a call of one is a jump, for which
+/// the fast paths need no stack frame.
 macro_rules! jumps {
     ($($(#[$doc:meta])* $name:ident => $report:ident;)*) => {$(
         $(#[$doc])*
@@ -56,8 +56,8 @@ macro_rules! jumps {
 }
 
 jumps! {
-    /// Says that `block` was freed before, and aborts.
+    /// Reports that `block` was freed before, and aborts.
     double_free => report_double_free;
-    /// Says that `block` is none of ours, and aborts.
+    /// Reports that `block` was not allocated here, and aborts.
     invalid => report_invalid;
 }

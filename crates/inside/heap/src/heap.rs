@@ -1,6 +1,6 @@
-//! One thread's heap: bins of spans. Its owner allocates and frees without
-//! synchronisation; other threads reach spans and [`Heap::tell`] only. Contexts:
-//! pre-init, normal, post-fork.
+//! One thread's heap: bins of spans. Its owner allocates and frees without synchronisation; other
+//! threads use only the shared parts of spans and [`Heap::tell`]. Contexts: pre-init, normal,
+//! post-fork.
 
 use crate::arena::{self, SLICE};
 use crate::bin::Bin;
@@ -10,26 +10,26 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_placement::class;
 
-/// Requests up to this size find their span by one look into a table.
+/// Requests up to this size find their span by one look-up in a table, in bytes.
 pub const DIRECT_MOST: usize = 1024;
 const DIRECT: usize = DIRECT_MOST / 16 + 1;
-/// The largest block that shares a span with others.
+/// The largest block that shares a span with others, in bytes.
 pub const BLOCK_MOST: usize = 64 << 10;
 const CLASSES: usize = class::index(BLOCK_MOST as u64) as usize + 1;
-/// Blocks up to this size lie in spans of one slice.
+/// Blocks up to this size lie in spans of one slice, in bytes.
 const SMALL_MOST: usize = 8 << 10;
-/// Slices of the spans for larger ones.
+/// The number of slices of spans with larger blocks.
 const MEDIUM_SLICES: usize = 8;
 
-/// Slices whose spans a heap does not give back when they become empty, beside
-/// the last of each bin: a program that fills and empties some spans in turn
-/// would otherwise make their blocks anew each time. 1 MiB a thread.
+/// The number of slices of empty spans that a heap keeps, besides the last span of each bin. A
+/// program that fills and empties some spans alternately would otherwise make their blocks anew
+/// each time. 1 MiB a thread.
 const MOST_KEPT: usize = 16;
 
-/// A span without blocks, where a thread has none.
+/// A span without blocks, as a placeholder where a thread has no span.
 struct Nothing(Span);
 
-// SAFETY: nobody writes to a span that has no blocks.
+// SAFETY: no thread writes to a span without blocks.
 unsafe impl Sync for Nothing {}
 
 static NOTHING: Nothing = Nothing(Span::NONE);
@@ -38,31 +38,31 @@ fn nothing() -> *mut Span {
     (&raw const NOTHING.0).cast_mut()
 }
 
-/// The word that other threads write, on lines of its own.
+/// The list head that other threads write, on lines of its own.
 #[repr(align(128))]
 struct Returned(AtomicPtr<Span>);
 
 #[repr(C)]
 pub struct Heap {
-    /// For each size in units of 16 bytes the first span of its bin.
+    /// For each size in units of 16 bytes, the first span of its bin.
     pub direct: [*mut Span; DIRECT],
     bins: [Bin; CLASSES],
-    /// The bins of policies that tell more apart than classes of sizes.
+    /// The bins of policies that distinguish more than size classes.
     pub table: Table,
     /// Changes when the heap gets another owner.
     generation: u32,
-    /// Slices of spans that stay when they are empty.
+    /// The number of slices of empty spans that are kept.
     kept: usize,
-    /// Those of one slice among them, or null.
+    /// The kept spans of one slice, or null.
     kept_spans: [*mut Span; MOST_KEPT],
-    /// In the pool, the next.
+    /// In the pool: the next heap.
     pub next: *mut Heap,
     returned: Returned,
 }
 
 impl Heap {
-    /// An empty heap. Filled in place, since it is large. `direct` says whether
-    /// requests may go straight to the bins of their classes.
+    /// Sets up an empty heap in place, because it is large. `direct` says whether the size class
+    /// alone chooses a request's bin.
     ///
     /// # Safety
     /// `heap` points to zeroed memory for a heap.
@@ -88,7 +88,7 @@ impl Heap {
         }
     }
 
-    /// From now on every request is looked at.
+    /// From here on every request takes the slow path, which asks the policy.
     ///
     /// # Safety
     /// The owner calls.
@@ -99,9 +99,9 @@ impl Heap {
         }
     }
 
-    /// The bin for blocks of at least `size` bytes that keep `align`; none if
-    /// no bin has such blocks. Blocks lie at multiples of their size from an
-    /// address that is aligned to a slice.
+    /// The bin for blocks of at least `size` bytes with the alignment `align`; `None` if no bin has
+    /// such blocks. Blocks lie at multiples of their size from an address that is aligned to a
+    /// slice.
     pub fn class_bin(&mut self, size: usize, align: usize) -> Option<*mut Bin> {
         let size = class::round_up(size as u64, align as u64);
         let first = class::index(size) as usize;
@@ -112,12 +112,12 @@ impl Heap {
             .map(|bin| &raw mut *bin)
     }
 
-    /// A span of this heap has news: the first block that another thread freed
-    /// since it was full.
+    /// Called by another thread that has freed the first block of a span since it was full: puts
+    /// the span on the heap's list.
     ///
     /// # Safety
-    /// `heap` is one of ours (they are never given back), and the caller took
-    /// the span's mark away.
+    /// `heap` is a heap of ours (they are never unmapped), and the caller has removed the span's
+    /// mark.
     pub unsafe fn tell(heap: *mut Self, span: *mut Span) {
         // SAFETY: by this function's contract.
         let (list, next) = unsafe { (&(*heap).returned.0, &(*span).shared.next_returned) };
@@ -131,12 +131,12 @@ impl Heap {
         }
     }
 
-    /// A block of `bin`; null if there is no memory.
+    /// Allocates a block of `bin`; null if there is no memory.
     ///
     /// # Safety
     /// The owner calls, and the bin is this heap's.
     pub unsafe fn allocate(heap: *mut Self, bin: *mut Bin) -> *mut Block {
-        // SAFETY: spans in bins are live; the owner is alone with them.
+        // SAFETY: spans in bins are live, and only the owner uses them.
         unsafe {
             (*heap).drain();
             loop {
@@ -171,7 +171,7 @@ impl Heap {
     /// The owner calls.
     unsafe fn new_span(heap: *mut Self, block: usize) -> Option<*mut Span> {
         let slices = if block <= SMALL_MOST {
-            // SAFETY: the owner calls.
+            // SAFETY: by this function's contract.
             if let Some(span) = unsafe { (*heap).reuse(block) } {
                 return Some(span);
             }
@@ -180,18 +180,18 @@ impl Heap {
             MEDIUM_SLICES
         };
         let span = arena::allocate(slices, heap, block)?.span;
-        // SAFETY: the span is new, and this heap's.
+        // SAFETY: the span is new and belongs to this heap.
         unsafe { (*span).own.generation = (*heap).generation };
         Some(span)
     }
 
-    /// An empty span that another bin keeps, with blocks of `block` bytes now: its
-    /// memory is at hand, and was lately used.
+    /// Takes an empty span that another bin keeps and gives it blocks of `block` bytes. Its memory
+    /// is mapped and was used recently.
     ///
     /// # Safety
     /// The owner calls.
     unsafe fn reuse(&mut self, block: usize) -> Option<*mut Span> {
-        // SAFETY: kept spans are this heap's and live; empty ones are in their bins.
+        // SAFETY: kept spans belong to this heap and are live; empty ones are in their bins.
         unsafe {
             let place = self.kept_spans.iter().position(|&span| {
                 !span.is_null()
@@ -211,7 +211,7 @@ impl Heap {
         }
     }
 
-    /// Lets the fast path know the first span of a bin.
+    /// Writes the first span of a bin into the fast path's table.
     ///
     /// # Safety
     /// The owner calls.
@@ -224,7 +224,7 @@ impl Heap {
         }
     }
 
-    /// After a block was given back to a span that is now empty or was full.
+    /// Called after a block was freed in a span that is empty now or was full before.
     ///
     /// # Safety
     /// The owner calls; the span is this heap's.
@@ -239,7 +239,7 @@ impl Heap {
                     return;
                 }
                 if !(*span).unmark_full() {
-                    // Who did will tell.
+                    // Another thread has removed the mark and will call [`Self::tell`].
                     return;
                 }
                 if closed {
@@ -255,7 +255,7 @@ impl Heap {
     }
 
     /// # Safety
-    /// As [`Self::settle`]; the span's mark is away.
+    /// As [`Self::settle`]; the span has no mark.
     unsafe fn reopen(&mut self, span: *mut Span) {
         // SAFETY: by this function's contract.
         unsafe {
@@ -266,8 +266,7 @@ impl Heap {
         }
     }
 
-    /// Gives an empty span back, unless it is the last of its bin: the next
-    /// request would want it.
+    /// Frees an empty span, unless it is the last of its bin, which the next request would need.
     ///
     /// # Safety
     /// As [`Self::settle`]; the span is in its bin.
@@ -295,7 +294,7 @@ impl Heap {
         }
     }
 
-    /// Takes back what other threads have freed in full spans.
+    /// Collects the blocks that other threads have freed in full spans.
     ///
     /// # Safety
     /// The owner calls.
@@ -306,8 +305,8 @@ impl Heap {
         }
         let mut span = self.returned.0.swap(null_mut(), Ordering::Acquire);
         while !span.is_null() {
-            // SAFETY: spans in the list have a block that we have not yet
-            // counted as free, so they are live; their marks are away.
+            // SAFETY: spans in the list have a block that is not yet counted as free, so they are
+            // live; they have no marks.
             unsafe {
                 let next = (*span).shared.next_returned.load(Ordering::Relaxed);
                 (*span).collect();
@@ -324,7 +323,7 @@ impl Heap {
         }
     }
 
-    /// Sets aside a span of a former owner, or gives it back if it is empty.
+    /// Closes a span of a former owner for allocation, or frees it if it is empty.
     ///
     /// # Safety
     /// The owner calls; the span is in no bin and has no mark.
@@ -345,8 +344,8 @@ impl Heap {
         }
     }
 
-    /// Prepares the heap for another owner: spans with live blocks stay with
-    /// what they hold until they are empty.
+    /// Prepares the heap for another owner: nothing more is allocated in spans with live blocks
+    /// until they are empty.
     ///
     /// # Safety
     /// The owner calls.
@@ -382,7 +381,7 @@ impl Heap {
         }
     }
 
-    /// Gives back the empty spans that are kept for the next request.
+    /// Frees the empty spans that are kept for the next request.
     ///
     /// # Safety
     /// The owner calls.

@@ -1,16 +1,16 @@
-//! Blocks that are mappings of their own, and the list of them. Contexts: pre-init,
-//! normal, post-fork.
+//! Blocks that are mappings of their own, and the list of these blocks. Contexts: pre-init, normal,
+//! post-fork.
 
 use crate::lock::Lock;
 use crate::memory;
 use core::ptr::null_mut;
 use sunder_access::PAGE_SIZE as PAGE;
 
-/// One mapping and the block in it.
+/// A mapping, and the block in it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Huge {
-    /// The block's first byte; 0 for none.
+    /// The address of the block; 0 for none.
     address: usize,
     start: usize,
     bytes: usize,
@@ -19,11 +19,11 @@ struct Huge {
 struct Blocks {
     entries: *mut Huge,
     capacity: usize,
-    /// Entries up to here may be in use.
+    /// Entries below this index may be in use.
     len: usize,
 }
 
-// SAFETY: the pointer is to memory of our own, reached under the lock.
+// SAFETY: the pointer is to our own memory, which is used only under the lock.
 unsafe impl Send for Blocks {}
 
 static BLOCKS: Lock<Blocks> = Lock::new(Blocks {
@@ -32,7 +32,7 @@ static BLOCKS: Lock<Blocks> = Lock::new(Blocks {
     len: 0,
 });
 
-/// Holds the lock across a fork.
+/// Takes the lock, which is held across a fork.
 pub fn before_fork() {
     BLOCKS.acquire();
 }
@@ -53,7 +53,7 @@ impl Blocks {
         unsafe { core::slice::from_raw_parts_mut(self.entries, self.len) }
     }
 
-    /// The entry of the block at `address`. There are few, and each cost at
+    /// The entry of the block at `address`. A linear search: blocks are few, because each costs at
     /// least one system call and 32 MiB.
     fn find(&mut self, address: usize) -> Option<&mut Huge> {
         self.all().iter_mut().find(|huge| huge.address == address)
@@ -68,8 +68,7 @@ impl Blocks {
             let capacity = (self.capacity * 2).max(PAGE / size_of::<Huge>());
             let bytes = capacity * size_of::<Huge>();
             let entries = memory::take(bytes)? as *mut Huge;
-            // SAFETY: both tables hold `len` entries; the old one is not used
-            // any more.
+            // SAFETY: both tables have `len` entries; the old one is not used any more.
             unsafe {
                 if self.len > 0 {
                     entries.copy_from_nonoverlapping(self.entries, self.len);
@@ -78,7 +77,7 @@ impl Blocks {
             }
             (self.entries, self.capacity) = (entries, capacity);
         }
-        // SAFETY: there is room for one more.
+        // SAFETY: the table has room for one more entry.
         unsafe { self.entries.add(self.len).write(new) };
         self.len += 1;
         Some(())
@@ -89,7 +88,7 @@ fn pages(bytes: usize) -> Option<usize> {
     Some(bytes.max(1).checked_add(PAGE - 1)? & !(PAGE - 1))
 }
 
-/// A block of zeroes; null if there is no memory.
+/// A zeroed block; null if there is no memory.
 pub fn allocate(size: usize, align: usize) -> *mut u8 {
     map(size, align).unwrap_or(null_mut())
 }
@@ -99,7 +98,7 @@ fn map(size: usize, align: usize) -> Option<*mut u8> {
     let slack = if align > PAGE { align } else { 0 };
     let start = memory::take(bytes.checked_add(slack)?)?;
     let address = (start + align.max(PAGE) - 1) & !(align.max(PAGE) - 1);
-    // SAFETY: what lies before and behind the block is ours and unused.
+    // SAFETY: the parts before and after the block belong to our new mapping and are unused.
     unsafe {
         memory::give_back(start, address - start);
         memory::give_back(address + bytes, start + slack - address);
@@ -110,14 +109,14 @@ fn map(size: usize, align: usize) -> Option<*mut u8> {
         bytes,
     };
     if BLOCKS.lock().add(new).is_none() {
-        // SAFETY: nobody knows the block.
+        // SAFETY: the block was not returned to the program.
         unsafe { memory::give_back(address, bytes) };
         return None;
     }
     Some(address as *mut u8)
 }
 
-/// Bytes of the block at `address`, if it is one of these.
+/// The size of the block at `address` in bytes, if it is in the list.
 pub fn size_of_block(address: usize) -> Option<usize> {
     if address == 0 {
         return None;
@@ -126,7 +125,7 @@ pub fn size_of_block(address: usize) -> Option<usize> {
     blocks.find(address).map(|h| h.start + h.bytes - h.address)
 }
 
-/// Frees the block at `address`; false if it is none of these.
+/// Frees the block at `address`; false if it is not in the list.
 pub fn free(address: usize) -> bool {
     if address == 0 {
         return false;
@@ -144,21 +143,21 @@ pub fn free(address: usize) -> bool {
         },
     );
     drop(blocks);
-    // SAFETY: the block is the program's to free, and is in the list no more.
+    // SAFETY: the program frees the block, and it is not in the list any more.
     unsafe { memory::give_back(start, bytes) };
     true
 }
 
-/// Resizes the block at `address` without copying; where it is then. None if
-/// that can't be done, and the block is as it was.
+/// Resizes the block at `address` without copying and returns its new address. `None` if that is
+/// not possible; the block is then unchanged.
 ///
 /// # Safety
-/// The block is the program's to move.
+/// The program has passed the block to be resized.
 pub unsafe fn resize(address: usize, size: usize) -> Option<*mut u8> {
     let bytes = pages(size)?;
     let mut blocks = BLOCKS.lock();
     let huge = blocks.find(address)?;
-    // SAFETY: the mapping is the block's, whose owner waits for the new address.
+    // SAFETY: the mapping holds only this block, whose user waits for the new address.
     let new = unsafe { memory::resize(huge.start, huge.bytes, bytes)? };
     *huge = Huge {
         address: new,

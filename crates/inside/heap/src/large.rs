@@ -1,5 +1,5 @@
-//! Blocks that share a span with nobody: from 64 KiB up to what [`crate::huge`]
-//! takes over. Any thread may free them. Contexts: pre-init, normal, post-fork.
+//! Blocks that are alone in their span: from 64 KiB up to the sizes of [`crate::huge`]. Any thread
+//! may free them. Contexts: pre-init, normal, post-fork.
 
 use crate::arena::{self, SLICE};
 use crate::fatal;
@@ -8,15 +8,15 @@ use crate::huge;
 use crate::span::{FULL, Span};
 use core::sync::atomic::Ordering;
 
-/// Larger blocks, and those with larger alignments than a slice, are mappings
-/// of their own: glibc's upper limit for its mapping threshold.
+/// The largest such block, in bytes. Larger blocks, and those with a larger alignment than a slice,
+/// are mappings of their own. It is glibc's upper limit for its mapping threshold.
 const MOST: usize = 32 << 20;
 
-/// The owner of spans with one block: no heap, and not null, which is what a
-/// thread without a heap has.
+/// The owner of spans with one block: no heap, and not null, because a thread without a heap has
+/// null.
 const NO_HEAP: *mut Heap = core::ptr::dangling_mut();
 
-/// A block, and whether it is known to be all zero.
+/// Allocates a block; also returns whether it is known to be all zero.
 pub fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
     if size > MOST || align > SLICE {
         return (huge::allocate(size, align), true);
@@ -24,7 +24,7 @@ pub fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
     let slices = size.max(1).div_ceil(SLICE);
     match arena::allocate(slices, NO_HEAP, slices * SLICE) {
         Some(got) => {
-            // SAFETY: the span is new and ours: it has one block, of all bytes.
+            // SAFETY: the span is new and ours, and has one block of all its bytes.
             unsafe {
                 (*got.span).fixed.block = got.count * SLICE;
                 (*got.span).fixed.bytes = got.count * SLICE;
@@ -32,7 +32,7 @@ pub fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
             }
             (got.start as *mut u8, got.zero)
         }
-        // No address space left in the arena.
+        // The arena has no address space left.
         None => (huge::allocate(size, align), true),
     }
 }
@@ -40,10 +40,10 @@ pub fn allocate(size: usize, align: usize) -> (*mut u8, bool) {
 /// Frees the block of a span with one block.
 ///
 /// # Safety
-/// The block is the program's to free.
+/// The program has passed the block to be freed.
 pub unsafe fn free(span: *mut Span) {
-    // SAFETY: by this function's contract; of two threads that free it at once,
-    // one sees the mark.
+    // SAFETY: by this function's contract; if two threads free it at once, one of them sees the
+    // mark.
     unsafe {
         let remote = &(*span).shared.remote;
         if remote.swap(FULL, Ordering::AcqRel) != 0 {

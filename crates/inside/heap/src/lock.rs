@@ -1,8 +1,7 @@
-//! A lock of one word that waits in the kernel. Held for short sections that
-//! call nothing of the program's; held across `fork` by [`crate::pool`]. Contexts:
-//! pre-init, normal, post-fork.
+//! A lock of one word that waits in the kernel. Held for short sections that do not call the
+//! program's code; [`crate::pool`] holds it across `fork`. Contexts: pre-init, normal, post-fork.
 //!
-//! Order: pool, shared heap, arena, huge blocks.
+//! Lock order: pool, shared heap, arena, huge blocks.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -11,9 +10,9 @@ use sunder_guest::system::{Reach, wait, wake};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody may wait.
+/// The lock is held, and a thread may be waiting.
 const AWAITED: u32 = 2;
-/// Looks at a held lock so often before it waits in the kernel.
+/// How often a thread tries a held lock before it waits in the kernel.
 const SPINS: u32 = 100;
 
 /// Data that one thread at a time may use.
@@ -22,7 +21,7 @@ pub struct Lock<T> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: the data are only reached through the guard, one thread at a time.
+// SAFETY: the data are reached only through the guard, by one thread at a time.
 unsafe impl<T> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -41,7 +40,7 @@ impl<T> Lock<T> {
         Guard(self)
     }
 
-    /// Waits for the lock without a guard, for `fork`.
+    /// Waits for the lock without making a guard, for `fork`.
     #[inline]
     pub fn acquire(&self) {
         let taken = self
@@ -71,7 +70,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Lets go.
+    /// Releases the lock.
     ///
     /// # Safety
     /// The caller holds it by [`Lock::acquire`], or is the child of a fork by
@@ -84,7 +83,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// The right to use the data.
+/// A held lock, through which the data can be used.
 pub struct Guard<'a, T>(&'a Lock<T>);
 
 impl<T> Deref for Guard<'_, T> {
@@ -98,14 +97,14 @@ impl<T> Deref for Guard<'_, T> {
 
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `self` is borrowed uniquely.
+        // SAFETY: the guard exists while the lock is held, and `self` is borrowed uniquely.
         unsafe { &mut *self.0.data.get() }
     }
 }
 
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: the guard stands for the held lock.
+        // SAFETY: a guard exists only while its lock is held.
         unsafe { self.0.release() };
     }
 }

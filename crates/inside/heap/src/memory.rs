@@ -1,5 +1,4 @@
-//! The memory that the allocator takes from the kernel. Contexts: all in which a program
-//! may allocate.
+//! The allocator's calls of the kernel for memory. Contexts: all in which a program may allocate.
 
 use sunder_guest::system::{self, READ_WRITE};
 
@@ -8,39 +7,39 @@ fn map(bytes: usize, rights: i32) -> Option<usize> {
     Some(memory.as_ptr() as usize)
 }
 
-/// Fresh zeroed memory.
+/// Maps new zeroed memory.
 pub fn take(bytes: usize) -> Option<usize> {
     map(bytes, READ_WRITE)
 }
 
-/// Address space without memory.
+/// Reserves address space without memory.
 pub fn reserve(bytes: usize) -> Option<usize> {
     map(bytes, libc::PROT_NONE)
 }
 
-/// Makes reserved address space usable; whether the kernel agreed.
+/// Makes reserved address space usable; returns whether the kernel accepted.
 ///
 /// # Safety
-/// The range is ours.
+/// The range is this allocator's reservation.
 pub unsafe fn commit(start: usize, bytes: usize) -> bool {
     // SAFETY: by this function's contract.
     unsafe { system::protect(start, bytes, READ_WRITE) == 0 }
 }
 
-/// Gives the memory back and keeps the address space: it reads as zero again.
-/// False if the kernel refused (locked memory).
+/// Returns the memory to the system and keeps the address space, which reads as zero again. False
+/// if the kernel refused (locked memory).
 ///
 /// # Safety
-/// The range is ours and nobody needs what it holds.
+/// The range belongs to this allocator and its contents are not needed.
 pub unsafe fn discard(start: usize, bytes: usize) -> bool {
     // SAFETY: by this function's contract.
     unsafe { system::advise(start, bytes, libc::MADV_DONTNEED) == 0 }
 }
 
-/// Gives a mapping back, which may be empty.
+/// Unmaps a range, which may be empty.
 ///
 /// # Safety
-/// The range is ours and nobody uses it.
+/// The range belongs to this allocator and is not in use.
 pub unsafe fn give_back(start: usize, bytes: usize) {
     if bytes > 0 {
         // SAFETY: by this function's contract.
@@ -51,7 +50,7 @@ pub unsafe fn give_back(start: usize, bytes: usize) {
 /// Grows or shrinks a mapping, which may move.
 ///
 /// # Safety
-/// The mapping is ours, and nobody keeps its old address.
+/// The mapping belongs to this allocator, and no copy of its old address is used any more.
 pub unsafe fn resize(start: usize, old: usize, new: usize) -> Option<usize> {
     // SAFETY: by this function's contract.
     let result = unsafe { system::remap(start, old, new, libc::MREMAP_MAYMOVE, 0) };

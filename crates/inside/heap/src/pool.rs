@@ -1,5 +1,5 @@
-//! Whose heap is whose: heaps come with threads, and those of threads that have
-//! ended wait here for new ones. Also what must be done around `fork`. Contexts:
+//! Which thread owns which heap. A thread gets a heap at its first allocation, and a thread that
+//! ends leaves its heap to the next new thread. Also takes all locks around `fork`. Contexts:
 //! pre-init, normal, post-fork.
 
 use crate::heap::Heap;
@@ -10,25 +10,23 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Heaps without a thread, linked.
+/// The linked list of heaps without a thread.
 struct Waiting(*mut Heap);
 
-// SAFETY: a heap in the list is used under the lock alone.
+// SAFETY: a heap in the list is used only under the lock.
 unsafe impl Send for Waiting {}
 
 static WAITING: Lock<Waiting> = Lock::new(Waiting(null_mut()));
 static EMPTY: AtomicBool = AtomicBool::new(true);
 
-/// The key whose destructor runs at the end of a thread; 0 is none (the key is
-/// kept plus one).
+/// The key whose destructor runs at a thread's end, plus one; 0 is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Other destructors may allocate and free; so the heap is given back in the
-/// last round of destructors that the C library surely makes
-/// (`PTHREAD_DESTRUCTOR_ITERATIONS` is 4).
+/// Destructors of other keys may allocate and free, so the heap is returned in the last round of
+/// destructors that the C library certainly runs (`PTHREAD_DESTRUCTOR_ITERATIONS` is 4).
 const LAST_ROUND: u32 = 3;
 
-/// Whether there is nothing to look through.
+/// Whether no heap waits for a thread.
 pub fn is_empty() -> bool {
     EMPTY.load(Ordering::Relaxed)
 }
@@ -36,8 +34,7 @@ pub fn is_empty() -> bool {
 /// Called once, from the constructor.
 pub fn prepare() {
     let mut key = 0;
-    // SAFETY: `key` is a valid place; the functions have the types that are
-    // asked for.
+    // SAFETY: `key` is a local; the functions have the required types.
     unsafe {
         if libc::pthread_key_create(&raw mut key, Some(thread_ends)) == 0 {
             KEY.store(key + 1, Ordering::Release);
@@ -52,7 +49,7 @@ pub fn prepare() {
 
 fn watch_for_end(heap: *mut Heap) {
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
-        // SAFETY: the key exists. May allocate, for which the heap is there.
+        // SAFETY: the key exists. The call may allocate, and the thread has its heap by now.
         unsafe { libc::pthread_setspecific(key, heap.cast()) };
     }
 }
@@ -65,7 +62,7 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn after_fork() {
-    // SAFETY: the locks were taken before the fork by this thread.
+    // SAFETY: this thread took the locks before the fork.
     unsafe {
         huge::after_fork();
         arena::after_fork();
@@ -74,7 +71,7 @@ extern "C" fn after_fork() {
     }
 }
 
-/// At a thread's end.
+/// The destructor at a thread's end.
 unsafe extern "C" fn thread_ends(heap: *mut c_void) {
     let local = local();
     // SAFETY: the thread's own words and heap.
@@ -91,7 +88,7 @@ unsafe extern "C" fn thread_ends(heap: *mut c_void) {
 }
 
 /// # Safety
-/// The heap is the caller's, who uses it no more.
+/// The caller owns the heap and does not use it any more.
 unsafe fn give_back(heap: *mut Heap) {
     // SAFETY: by this function's contract.
     unsafe {
@@ -108,7 +105,7 @@ fn take() -> *mut Heap {
         let mut waiting = WAITING.lock();
         let heap = waiting.0;
         if !heap.is_null() {
-            // SAFETY: heaps in the list are live and nobody's.
+            // SAFETY: heaps in the list are live and have no owner.
             waiting.0 = unsafe { (*heap).next };
             EMPTY.store(waiting.0.is_null(), Ordering::Relaxed);
             return heap;
@@ -117,19 +114,19 @@ fn take() -> *mut Heap {
     new_heap()
 }
 
-/// A heap of its own pages; null if there is no memory.
+/// A new heap in a mapping of its own; null if there is no memory.
 fn new_heap() -> *mut Heap {
     let Some(memory) = memory::take(size_of::<Heap>()) else {
         return null_mut();
     };
     let heap = memory as *mut Heap;
-    // SAFETY: fresh zeroed pages.
+    // SAFETY: the mapping is new and zeroed.
     unsafe { Heap::set_up(heap, config::uses_classes()) };
     heap
 }
 
-/// The calling thread's heap, which it gets now if it has none; null if there
-/// is no memory or the thread is at its end.
+/// The calling thread's heap, which is made now if it has none; null if there is no memory or the
+/// thread is ending.
 pub fn mine() -> *mut Heap {
     let local = local();
     // SAFETY: the thread's own words.
@@ -145,24 +142,24 @@ pub fn mine() -> *mut Heap {
     }
 }
 
-/// Lets a thread that is at its end use a heap for one call.
+/// Lends a heap for one call to a thread that is ending.
 pub fn borrow<T>(with: impl FnOnce(*mut Heap) -> T) -> Option<T> {
     let heap = take();
     if heap.is_null() {
         return None;
     }
     let result = with(heap);
-    // SAFETY: taken above.
+    // SAFETY: the heap was taken above.
     unsafe { give_back(heap) };
     Some(result)
 }
 
-/// Takes back what has been freed in the heaps of ended threads.
+/// Collects the blocks that were freed in the heaps of ended threads.
 pub fn scavenge() {
     let waiting = WAITING.lock();
     let mut heap = waiting.0;
     while !heap.is_null() {
-        // SAFETY: heaps in the list are nobody's, and the lock is held.
+        // SAFETY: heaps in the list have no owner, and the lock is held.
         unsafe {
             (*heap).drain();
             heap = (*heap).next;

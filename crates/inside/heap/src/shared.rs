@@ -1,6 +1,5 @@
-//! The one heap of the process under the policy `general`: objects of all
-//! threads lie side by side, which is what the other policies are compared with.
-//! Contexts: pre-init, normal, post-fork.
+//! The one heap of the process under the policy `general`: objects of all threads lie side by side.
+//! It is the baseline for the other policies. Contexts: pre-init, normal, post-fork.
 
 use crate::heap::Heap;
 use crate::lock::Lock;
@@ -8,12 +7,12 @@ use core::ptr::null_mut;
 
 struct One(*mut Heap);
 
-// SAFETY: used under the lock alone.
+// SAFETY: used only under the lock.
 unsafe impl Send for One {}
 
 static HEAP: Lock<One> = Lock::new(One(null_mut()));
 
-/// Holds the lock across a fork.
+/// Takes the lock, which is held across a fork.
 pub fn before_fork() {
     HEAP.acquire();
 }
@@ -25,13 +24,13 @@ pub unsafe fn after_fork() {
     unsafe { HEAP.release() };
 }
 
-/// Lets the caller use the heap alone. None if there is no memory for it.
+/// Calls a function as the heap's only user. `None` if there is no memory for the heap.
 pub fn with<T>(call: impl FnOnce(*mut Heap) -> T) -> Option<T> {
     let mut one = HEAP.lock();
     if one.0.is_null() {
         let memory = crate::memory::take(size_of::<Heap>())?;
         one.0 = memory as *mut Heap;
-        // SAFETY: fresh zeroed pages.
+        // SAFETY: the mapping is new and zeroed.
         unsafe { Heap::set_up(one.0, false) };
     }
     Some(call(one.0))

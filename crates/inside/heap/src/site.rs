@@ -1,17 +1,15 @@
-//! Where an object was asked for: the return address of the call. To pad the
-//! call sites of a saved result, addresses of this run are compared with the
-//! list that `sunder run` wrote: a line for each, with an offset (the address
-//! less what the loader added, hexadecimal), a space and the file that holds
-//! the code. Contexts: normal, post-fork; `load` before `main`.
+//! The call site of an allocation: the return address of the call. To pad the call sites of a saved
+//! result, addresses of this run are compared with the list that `sunder run` wrote: a line for
+//! each, with an offset (the address minus the load bias, hexadecimal), a space and the file that
+//! holds the code. Contexts: normal, post-fork; `load` before `main`.
 //!
-//! Where the call is in a wrapper that the whole program uses, a line goes on
-//! with the wrapper's caller, behind a tab: the wrapper's objects count only
-//! if that called it. The offset of such a wrapper is followed by how to find its
-//! caller's frame there, `:BASE:CFA:SAVED`, as the file's call-frame information
-//! says: the frame's end lies CFA bytes above the stack pointer (`s`) or the
-//! frame pointer (`b`), the return address just below it, and the caller's frame
-//! pointer SAVED bytes below it (0: not saved, still in its register). So
-//! only these wrappers' frames are ever walked, each by one addition and one load.
+//! If the call is in a wrapper that the whole program uses, the line continues with the wrapper's
+//! caller after a tab: an object of the wrapper counts only if that caller called it. The offset of
+//! such a wrapper is followed by the rule for finding its caller's stack frame, `:BASE:CFA:SAVED`,
+//! as the file's call-frame information says: the frame's end lies CFA bytes above the stack
+//! pointer (`s`) or the frame pointer (`b`), the return address just below it, and the caller's
+//! frame pointer SAVED bytes below it (0: not saved, still in its register). So only these
+//! wrappers' frames are ever walked, each by one addition and one load.
 
 use crate::lock::Lock;
 use crate::memory;
@@ -21,14 +19,14 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sunder_guest::allocator::Caller;
 use sunder_guest::{maps, system};
 
-/// Where a call of an allocation function returns to.
+/// The return address of a call of an allocation function.
 #[inline]
 pub fn address(caller: Caller) -> u64 {
-    // SAFETY: our own return address.
+    // SAFETY: the return address of our own call, on the live stack.
     unsafe { *caller.sp }
 }
 
-/// How to find the caller of a function's frame.
+/// How to find the stack frame of a function's caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     from_frame_pointer: bool,
@@ -36,45 +34,45 @@ struct Rule {
     saved: u64,
 }
 
-/// Frames are smaller; a rule that says otherwise is not followed.
+/// All frames are smaller, in bytes; a rule with a larger one is not followed.
 const LARGEST_FRAME: u64 = 1 << 20;
 
-/// A place in the list. Places without `parent` are where allocation functions
-/// are called, the others where their parent is called.
+/// A place in the list. A place without `parent` is a call of an allocation function; any other is
+/// a call of its parent.
 #[derive(Clone, Copy)]
 struct Place {
     parent: u16,
-    /// A line of the list ends here.
+    /// A line of the list ends with this place.
     listed: bool,
     offset: u64,
     file: &'static [u8],
     rule: Option<Rule>,
 }
 
-/// Their numbers begin with 1: 0 is none.
+/// The most places. Their numbers begin at 1; 0 is none.
 const MOST_PLACES: usize = 4096;
 
-/// Addresses that were looked up lately, with their place: see [`word`]. A
-/// power of two.
+/// The number of recently looked-up addresses that are remembered with their places: see [`word`].
+/// A power of two.
 const KNOWN: usize = 4096;
 static LATELY: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
 
-/// The places; 0 if there are none.
+/// The address of the places; 0 if there are none.
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// glibc's function that finds the object of an address without a lock.
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
-/// A longer list is cut off.
+/// Size in bytes at which a longer list is cut off.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Loaded objects whose path is known.
+/// The number of loaded objects whose paths are remembered.
 const OBJECTS: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Object {
     /// glibc's `struct link_map`; 0 for none.
     link_map: usize,
-    /// Whether a place is in this object.
+    /// Whether a place of the list is in this object.
     listed: bool,
     path: [u8; 256],
     len: usize,
@@ -89,7 +87,7 @@ static KNOWN_OBJECTS: Lock<[Object; OBJECTS]> = Lock::new(
     }; OBJECTS],
 );
 
-/// Reads the list; whether there is one.
+/// Reads the list; returns whether there is one.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -107,7 +105,7 @@ pub unsafe fn load(path: *const u8) -> bool {
     };
     let mut len = 0;
     loop {
-        // SAFETY: the rest of the memory is ours.
+        // SAFETY: the remaining memory of our own mapping.
         let rest =
             unsafe { core::slice::from_raw_parts_mut((memory + len) as *mut u8, MOST_BYTES - len) };
         let read = usize::try_from(system::read(fd, rest)).unwrap_or(0);
@@ -117,11 +115,11 @@ pub unsafe fn load(path: *const u8) -> bool {
         }
     }
     system::close(fd);
-    // SAFETY: read in above, and never changed.
+    // SAFETY: filled above, and never changed afterwards.
     let text: &'static [u8] = unsafe { core::slice::from_raw_parts(memory as *const u8, len) };
     let mut count = 0;
     for line in text.split(|&byte| byte == b'\n') {
-        // SAFETY: memory for as many places, which nobody else has yet.
+        // SAFETY: the mapping has room for so many places, and no other thread uses it yet.
         unsafe { add_line(line, places as *mut Place, &mut count) };
     }
     // SAFETY: the name is a C string.
@@ -132,7 +130,7 @@ pub unsafe fn load(path: *const u8) -> bool {
     count > 0
 }
 
-/// Takes up a line of the list: all of it, or nothing.
+/// Adds a line of the list, completely or not at all.
 ///
 /// # Safety
 /// `places` has room for [`MOST_PLACES`], and `count` of them are written.
@@ -150,13 +148,13 @@ unsafe fn add_line(line: &'static [u8], places: *mut Place, count: &mut usize) {
         parent = match known.iter().position(same) {
             Some(index) => {
                 let known = places.wrapping_add(index);
-                // SAFETY: written; the slice is not used any more. One line may
-                // say how to go on where another ends.
+                // SAFETY: the place is written, and the slice is not used any more. One line may
+                // have the rule for a place at which another ends.
                 unsafe { (*known).rule = (*known).rule.or(place.rule) };
                 index as u16 + 1
             }
             None => {
-                // SAFETY: there is room, as was seen above.
+                // SAFETY: the check above has found room.
                 unsafe { places.add(*count).write(Place { parent, ..place }) };
                 *count += 1;
                 *count as u16
@@ -204,7 +202,7 @@ fn places() -> &'static [Place] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: written by `load`, and never changed since.
+    // SAFETY: `load` wrote so many places, and they are never changed.
     unsafe { core::slice::from_raw_parts(at as *const Place, count) }
 }
 
@@ -225,12 +223,12 @@ pub fn is_listed(caller: Caller) -> bool {
         };
         let base = if rule.from_frame_pointer { bp } else { sp };
         let cfa = base.wrapping_add(rule.cfa);
-        // Whatever is wrong, nothing is read beyond a frame's size from here.
+        // Even with a wrong rule, nothing beyond the size of a frame is read.
         let sound = cfa.wrapping_sub(sp) <= LARGEST_FRAME && cfa % 8 == 0;
         if !sound || rule.saved > cfa.wrapping_sub(sp) {
             return false;
         }
-        // SAFETY: within the stack, by the rule for this very return address.
+        // SAFETY: the address is within the stack, by the rule for this return address.
         unsafe {
             if rule.saved > 0 {
                 bp = *((cfa - rule.saved) as *const u64);
@@ -242,14 +240,14 @@ pub fn is_listed(caller: Caller) -> bool {
     false
 }
 
-/// Where a place's number stands in a word of [`LATELY`], below the address.
+/// The position of a place's number in a word of [`LATELY`], below the address.
 const NUMBER_BITS: u32 = 17;
 
-/// The place at `address` among those called by `parent`; 0 if there is none.
+/// The number of the place at `address` among the calls of `parent`; 0 if there is none.
 #[inline]
 fn find(parent: u16, address: u64) -> u16 {
-    // Addresses of programs have 47 bits, and two that differ in nothing but the
-    // upper ones are not both code of one program: the parent goes there.
+    // Addresses of programs have 47 bits. Two that differ only in the upper bits are not both code
+    // of one program, so the parent is stored there.
     let key = (address ^ u64::from(parent) << 35) & ((1 << 47) - 1);
     let index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize & (KNOWN - 1);
     let word = &LATELY[index];
@@ -285,13 +283,13 @@ fn look_up(parent: u16, address: u64) -> u16 {
         unsafe { core::mem::transmute(find) };
     // SAFETY: plain data, for which zeroes are valid.
     let mut found: Found = unsafe { core::mem::zeroed() };
-    // SAFETY: any address may be asked for. The return address may lie behind
-    // the object's last instruction.
+    // SAFETY: the function accepts any address. One less than the return address, which may lie
+    // after the object's last instruction.
     let failed = unsafe { find(address.wrapping_sub(1) as *mut c_void, &raw mut found) };
     if failed != 0 || found.link_map.is_null() {
         return 0;
     }
-    // SAFETY: the first member of a link map is what the loader added.
+    // SAFETY: the first member of a link map is the load bias.
     let bias = unsafe { *found.link_map } as u64;
     let offset = address.wrapping_sub(bias);
     let mut objects = KNOWN_OBJECTS.lock();
@@ -327,7 +325,7 @@ fn hexadecimal(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// The file that is mapped at `address`; its length, 0 if it is not known.
+/// The path of the file that is mapped at `address`. Returns its length, 0 if it is not known.
 fn path_of(address: u64, path: &mut [u8; 256]) -> usize {
     let Some(fd) = maps::open(maps::OF_PROCESS) else {
         return 0;
@@ -365,10 +363,10 @@ mod tests {
             b"0x10:s:18 /lib/w.so\t0x60 /bin/c",
             b"",
         ] {
-            // SAFETY: there is room for five.
+            // SAFETY: the memory has room for five places.
             unsafe { add_line(line, memory.as_mut_ptr().cast(), &mut count) };
         }
-        // SAFETY: written by `add_line`.
+        // SAFETY: `add_line` wrote so many places.
         let places: &[Place] =
             unsafe { core::slice::from_raw_parts(memory.as_ptr().cast(), count) };
         let shown: Vec<_> = places

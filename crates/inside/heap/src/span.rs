@@ -1,12 +1,11 @@
-//! A span: some slices of a segment, cut into blocks of one size, all of them
-//! allocated by one heap. Free blocks are linked through their own memory; the
-//! second word of a free block is its seal, by which a second free is noticed. Contexts:
-//! pre-init, normal, post-fork.
+//! A span: some slices of a segment, cut into blocks of one size, all of them allocated by one
+//! heap. Free blocks are linked through their own memory; the second word of a free block is its
+//! seal, by which a double free is detected. Contexts: pre-init, normal, post-fork.
 //!
-//! The owner takes and gives blocks without synchronisation. Others push onto
-//! `remote`; the owner takes that whole list when it needs blocks. A span
-//! without free blocks leaves its bin and has [`FULL`] in `remote`: whoever
-//! pushes the first block there tells the heap, through its `returned` list.
+//! The owner takes and returns blocks without synchronisation. Other threads push blocks onto
+//! `remote`; the owner takes that whole list when it needs blocks. A span without free blocks
+//! leaves its bin and has [`FULL`] in `remote`: the thread that pushes the first block there adds
+//! the span to the heap's `returned` list.
 
 use crate::bin::Bin;
 use crate::fatal;
@@ -14,7 +13,7 @@ use crate::heap::Heap;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// In `remote`: the span is out of its bin, and the next to push must tell.
+/// In `remote`: the span is in no bin, and the next thread that pushes a block must tell the heap.
 pub const FULL: usize = 1;
 
 /// A free block.
@@ -24,8 +23,8 @@ pub struct Block {
     pub seal: usize,
 }
 
-/// A secret of this process, so that data don't look like a seal. Set once,
-/// before the first block; never changed, since free blocks carry it.
+/// A secret of this process, so that a program's data do not look like a seal. Set once, before the
+/// first block, and never changed, because free blocks carry it.
 static SECRET: AtomicUsize = AtomicUsize::new(0x7a5e_91c3_d208_4fb6);
 
 /// The seal of the free block at `block`.
@@ -39,40 +38,40 @@ pub fn set_secret(secret: usize) {
     SECRET.store(secret, Ordering::Relaxed);
 }
 
-/// What everybody may read: fixed while the span lives.
+/// The fields that every thread may read; they do not change while the span lives.
 #[repr(C, align(64))]
 pub struct Fixed {
-    /// The heap that allocates here.
+    /// The heap that allocates in this span.
     pub owner: *mut Heap,
-    /// The first block.
+    /// The address of the first block.
     pub start: usize,
-    /// 2^64 / block, rounded up: tells whether an offset is a multiple.
+    /// 2^64 / block, rounded up: shows whether an offset is a multiple of the block size.
     inverse: u64,
-    /// Bytes of a block.
+    /// Size of a block, in bytes.
     pub block: usize,
-    /// How many blocks there is room for.
+    /// The number of blocks for which there is room.
     pub capacity: u32,
-    /// Slices that it covers, of as many segments as that takes.
+    /// The number of slices, in as many segments as that takes.
     pub slices: u32,
-    /// Bytes of all blocks; 0: nobody may have one.
+    /// Size of all blocks, in bytes; 0 if no block may be allocated here.
     pub bytes: usize,
 }
 
-/// What the owner alone uses.
+/// The fields that only the owner uses.
 #[repr(C, align(64))]
 pub struct Own {
     pub free: *mut Block,
-    /// Blocks that are out, as far as the owner knows.
+    /// The number of allocated blocks, as far as the owner knows.
     pub used: u32,
-    /// Blocks that have been made so far.
+    /// The number of blocks that have been made so far.
     pub carved: u32,
     pub next: *mut Span,
     pub prev: *mut Span,
     pub bin: *mut Bin,
-    /// What is to be done at a free is done when no more blocks than this are out:
-    /// 0, or all while the span is not in its bin ([`Own::is_full`]).
+    /// A free calls [`crate::heap::Heap::settle`] when no more blocks than this remain allocated:
+    /// 0, or all of them while the span is in no bin ([`Own::is_full`]).
     settle_at: u32,
-    /// Stays with its heap when it is empty.
+    /// The heap keeps the span when it is empty.
     pub kept: bool,
     /// The heap's generation when the span was made. Under another one, nothing
     /// is allocated here until the span is empty.
@@ -80,7 +79,7 @@ pub struct Own {
 }
 
 impl Own {
-    /// Not in its bin: [`FULL`] is or was set.
+    /// Whether the span is in no bin: [`FULL`] is or was set.
     pub const fn is_full(&self) -> bool {
         self.settle_at != 0
     }
@@ -91,12 +90,12 @@ impl Own {
     }
 }
 
-/// What other threads write.
+/// The fields that other threads write.
 #[repr(C, align(64))]
 pub struct Shared {
-    /// Blocks freed by others, or [`FULL`].
+    /// The list of blocks that other threads freed, or [`FULL`].
     pub remote: AtomicUsize,
-    /// The next in the heap's list of spans with news.
+    /// The next span in the heap's `returned` list.
     pub next_returned: AtomicPtr<Span>,
 }
 
@@ -107,12 +106,12 @@ pub struct Span {
     pub shared: Shared,
 }
 
-/// Bytes of blocks that are made at a time: a page, so that memory is touched
-/// as it is needed.
+/// Blocks are made in portions of so many bytes, a page, so that memory is touched only as it is
+/// needed.
 const CARVED: usize = 4096;
 
 impl Span {
-    /// An empty span without blocks, to start from.
+    /// A span without slices and blocks, as an initial value.
     #[allow(clippy::declare_interior_mutable_const)] // copied, never referred to
     pub const NONE: Self = Self {
         fixed: Fixed {
@@ -141,7 +140,7 @@ impl Span {
         },
     };
 
-    /// A span of `slices` slices at `start` with blocks of `block` bytes.
+    /// Sets up a span of `slices` slices at `start` with blocks of `block` bytes.
     pub fn set(&mut self, owner: *mut Heap, start: usize, slices: u32, block: usize, room: usize) {
         *self = Self::NONE;
         let capacity = (room / block.max(1)).max(1);
@@ -160,13 +159,13 @@ impl Span {
     #[inline(always)]
     pub fn starts_block(&self, address: usize) -> bool {
         let offset = address.wrapping_sub(self.fixed.start);
-        // Exact for offsets below 2^32 (Lemire, Kaser and Kurz, "Faster
-        // remainder by direct computation"), and none is larger.
+        // Exact for offsets below 2^32 (Lemire, Kaser and Kurz, "Faster remainder by direct
+        // computation"); no offset is larger.
         offset < self.fixed.bytes
             && (offset as u64).wrapping_mul(self.fixed.inverse) < self.fixed.inverse
     }
 
-    /// Takes a free block, if there is one at hand.
+    /// Takes a free block from the owner's list; null if it is empty.
     ///
     /// # Safety
     /// The caller owns the span.
@@ -174,7 +173,7 @@ impl Span {
     pub unsafe fn take(&mut self) -> *mut Block {
         let block = self.own.free;
         if !block.is_null() {
-            // SAFETY: free blocks are ours, and linked by us.
+            // SAFETY: free blocks belong to the span and are linked by it.
             unsafe {
                 self.own.free = (*block).next;
                 (*block).seal = 0;
@@ -184,15 +183,14 @@ impl Span {
         block
     }
 
-    /// Gives a block back; whether [`crate::heap::Heap::settle`] has something to
-    /// do.
+    /// Frees a block; returns whether [`crate::heap::Heap::settle`] must be called.
     ///
     /// # Safety
     /// The caller owns the span, and `block` is one of its blocks.
     #[inline(always)]
     pub unsafe fn give(&mut self, block: *mut Block) -> bool {
         let sealed = seal(block);
-        // SAFETY: the block is the program's to free, and from now on ours.
+        // SAFETY: the program frees the block, which belongs to the span from here on.
         unsafe {
             if (*block).seal == sealed {
                 fatal::double_free(block as usize);
@@ -216,7 +214,7 @@ impl Span {
         let first = self.fixed.start + self.own.carved as usize * self.fixed.block;
         for i in (0..wanted).rev() {
             let block = (first + i * self.fixed.block) as *mut Block;
-            // SAFETY: the span's memory, never handed out.
+            // SAFETY: memory of the span that was never allocated.
             unsafe {
                 (*block).next = self.own.free;
                 (*block).seal = seal(block);
@@ -226,7 +224,7 @@ impl Span {
         self.own.carved += wanted as u32;
     }
 
-    /// Takes what others have freed.
+    /// Takes the blocks that other threads have freed.
     ///
     /// # Safety
     /// The caller owns the span, which is not marked [`FULL`].
@@ -236,7 +234,7 @@ impl Span {
         }
         let mut block = self.shared.remote.swap(0, Ordering::Acquire) as *mut Block;
         while !block.is_null() {
-            // SAFETY: blocks in the list are free, sealed and ours now.
+            // SAFETY: blocks in the list are free and sealed, and belong to the owner from here on.
             unsafe {
                 let next = (*block).next;
                 (*block).next = self.own.free;
@@ -247,8 +245,7 @@ impl Span {
         }
     }
 
-    /// Marks the span as out of its bin; false if others have freed blocks
-    /// meanwhile.
+    /// Marks the span as in no bin; false if other threads have freed blocks meanwhile.
     pub fn mark_full(&self) -> bool {
         self.shared
             .remote
@@ -256,7 +253,7 @@ impl Span {
             .is_ok()
     }
 
-    /// Takes the mark away; false if somebody else just did, who will tell.
+    /// Removes the mark; false if another thread has just done so, which then tells the heap.
     pub fn unmark_full(&self) -> bool {
         self.shared
             .remote
@@ -265,15 +262,15 @@ impl Span {
     }
 }
 
-/// Gives back a block of another thread's heap.
+/// Frees a block of another thread's heap.
 ///
 /// # Safety
-/// `block` is a block of `span`, and the program's to free.
+/// `block` is a block of `span`, and the program frees it.
 #[inline(never)]
 pub unsafe fn give_remote(span: *mut Span, block: *mut Block) {
-    // SAFETY: the span lives as long as one of its blocks is out, which this
-    // one is until the exchange succeeds; after that it lives on if it was
-    // full, since it is only looked at once it is in the heap's list.
+    // SAFETY: the span lives while one of its blocks is allocated, which this one is until the
+    // exchange succeeds. If the span was full, it lives on after that, because its owner examines
+    // it only when it is in the heap's list.
     unsafe {
         if (*block).seal == seal(block) {
             fatal::abort(b"double free", block as usize);

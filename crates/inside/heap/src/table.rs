@@ -1,16 +1,16 @@
-//! A heap's bins by what a policy tells apart: a hash table in memory of its
-//! own. Bins are never taken out, so that spans may point to them. Contexts: pre-init,
-//! normal, post-fork.
+//! A heap's bins, by the properties that a policy distinguishes: a hash table in a mapping of its
+//! own. Bins are never removed, so that spans may point to them. Contexts: pre-init, normal,
+//! post-fork.
 
 use crate::bin::Bin;
 use crate::memory;
 
-/// What the blocks of a bin have in common.
+/// The common properties of the blocks of a bin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// The call site, or 0 where sites share.
+    /// The call site, or 0 if the policy does not distinguish sites.
     pub site: u64,
-    /// The size as the policy sees it, and the alignment where it matters.
+    /// The size as the policy sees it, combined with the alignment where that matters.
     pub size: u64,
 }
 
@@ -20,11 +20,11 @@ struct Entry {
     bin: *mut Bin,
 }
 
-/// Starts as zeroed memory: without bins.
+/// The table. Zeroed memory is a table without bins.
 #[repr(C)]
 pub struct Table {
     entries: *mut Entry,
-    /// A power of two, or 0.
+    /// The number of entries: a power of two, or 0.
     capacity: usize,
     len: usize,
     /// Memory for more bins.
@@ -41,8 +41,8 @@ const fn hash(key: Key) -> usize {
 }
 
 impl Table {
-    /// The bin for `key`, made with blocks of `block` bytes if it is new; none
-    /// if there is no memory.
+    /// The bin for `key`, which is made with blocks of `block` bytes if it is new; `None` if there
+    /// is no memory.
     ///
     /// # Safety
     /// The heap's owner calls.
@@ -58,7 +58,7 @@ impl Table {
             self.grow()?;
         }
         let bin = self.new_bin()?;
-        // SAFETY: new memory, and a place that is free.
+        // SAFETY: new memory for the bin, and a free entry.
         unsafe {
             *bin = Bin {
                 block,
@@ -70,12 +70,12 @@ impl Table {
         Some(bin)
     }
 
-    /// Where `key` is or belongs.
+    /// The entry in which `key` is or belongs.
     fn place(&self, key: Key) -> *mut Entry {
         let mut at = hash(key) & (self.capacity - 1);
         loop {
             let entry = self.entries.wrapping_add(at);
-            // SAFETY: within the table, which is never full.
+            // SAFETY: the entry is within the table, which is never full.
             let there = unsafe { &*entry };
             if there.bin.is_null() || there.key == key {
                 return entry;
@@ -90,7 +90,7 @@ impl Table {
         let (old, old_capacity) = (self.entries, self.capacity);
         (self.entries, self.capacity) = (new, capacity);
         for i in 0..old_capacity {
-            // SAFETY: within the old table; the new one has room.
+            // SAFETY: within the old table; the new one has room for all its entries.
             unsafe {
                 let entry = old.wrapping_add(i);
                 if !(*entry).bin.is_null() {
@@ -99,7 +99,7 @@ impl Table {
             }
         }
         if old_capacity > 0 {
-            // SAFETY: nobody has a pointer into the old table.
+            // SAFETY: nothing points into the old table any more.
             unsafe { memory::give_back(old as usize, old_capacity * size_of::<Entry>()) };
         }
         Some(())
@@ -116,10 +116,10 @@ impl Table {
         Some(bin)
     }
 
-    /// Hands over every bin.
+    /// Calls a function with every bin.
     pub fn each(&self, mut with: impl FnMut(*mut Bin)) {
         for i in 0..self.capacity {
-            // SAFETY: within the table.
+            // SAFETY: the index is within the table.
             let bin = unsafe { (*self.entries.wrapping_add(i)).bin };
             if !bin.is_null() {
                 with(bin);
@@ -140,7 +140,7 @@ mod tests {
             site: i % 40,
             size: i / 40,
         });
-        // SAFETY: one thread.
+        // SAFETY: only this thread uses the table.
         let bins: Vec<_> = keys
             .clone()
             .map(|key| unsafe { table.bin(key, 16) }.expect("memory"))

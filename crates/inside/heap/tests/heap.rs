@@ -1,5 +1,5 @@
-//! The live heap under real programs: what they print must not change, blocks
-//! must keep what they hold, and misuse must be told.
+//! The live heap in real programs: their output must not change, blocks must keep their contents,
+//! and misuse must be reported.
 
 // Runs outside the target.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
@@ -75,7 +75,7 @@ fn cpp_programs_allocate_and_throw_as_ever() {
     }
 }
 
-/// Pages and lines hold what the policy allows, in a real process.
+/// Lines and pages hold what the policy allows, in a real process.
 #[test]
 fn lines_and_pages_are_shared_as_the_policy_says() {
     let program = compiled("gcc", "apart.c", &["-O0"]);
@@ -87,19 +87,19 @@ fn lines_and_pages_are_shared_as_the_policy_says() {
         let found = text.lines().find_map(|l| l.strip_prefix(what));
         found.and_then(|n| n.trim().parse().ok()).expect("a count")
     };
-    // What the program counts: lines with blocks of two threads, pages with
-    // blocks of two sizes, pages with blocks of two call sites.
+    // The program counts lines with blocks of two threads, pages with blocks of two sizes, and
+    // pages with blocks of two call sites.
     assert_eq!(line(&said("hoard"), "threads"), 0);
     assert!(line(&said("general"), "threads") > 0);
     assert_eq!(line(&said("sized"), "sizes"), 0);
     assert_eq!(line(&said("call-site"), "sites"), 0);
     let both = said("sized-call-site");
     assert_eq!((line(&both, "sizes"), line(&both, "sites")), (0, 0));
-    // Call sites share pages where nobody asks for them.
+    // Call sites share pages under a policy that does not separate them.
     assert!(line(&said("sized"), "sites") > 0);
 }
 
-/// Real programs of Debian: the output must be that of a run without us.
+/// Real programs of Debian: their output must be that of a native run.
 #[test]
 fn real_programs_print_what_they_print_without_us() {
     let shell = [

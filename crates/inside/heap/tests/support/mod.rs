@@ -1,18 +1,17 @@
-//! Building the library and the programs, and running them.
+//! Builds the library and the test programs, and runs them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 
 /// The library, built once for each run of the tests, in the folder in which
-/// `crates/outside/guests/build.rs` builds guests (the outer cargo holds the lock of the
-/// usual one).
+/// `crates/outside/guests/build.rs` builds guests (the outer cargo has locked the usual one).
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("guests");
         let status = Command::new(env!("CARGO"))
-            // In tests a check for overflow is worth more than speed.
+            // For tests, overflow checks matter more than speed.
             .args(["build", "--profile", "guest-checked", "--quiet"])
             .arg("--manifest-path")
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
@@ -58,7 +57,7 @@ pub fn preloaded<'a>(command: &'a mut Command, policy: &str) -> &'a mut Command 
         .env("SUNDER_HEAP", format!("{policy},64"))
 }
 
-/// Runs it to its end, which must be a success.
+/// Runs `command` until it ends; it must succeed.
 pub fn run(command: &mut Command) -> Output {
     let output = command.output().expect("it can be started");
     assert!(
@@ -70,7 +69,7 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Whether there is such a program.
+/// Whether a program of this name is installed.
 pub fn installed(name: &str) -> bool {
     Path::new("/usr/bin").join(name).exists()
 }
