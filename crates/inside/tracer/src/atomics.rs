@@ -1,10 +1,10 @@
-//! The compilers' atomic operations. All orders are sequentially consistent,
-//! which every weaker one permits. Contexts: all.
+//! The compilers' atomic operations. All memory orders are sequentially consistent, which every
+//! weaker order permits. Contexts: all.
 //!
-//! A recorded operation is stamped and done while a lock is held that its address
-//! chooses, so that the order of stamps is the order of the operations on one
-//! address. A signal handler that comes while its own thread has the lock goes on
-//! without it, and so does who waits very long: the program comes first.
+//! A recorded operation is stamped and executed under a lock that is chosen by its address, so that
+//! stamps have the order of the operations on one address. A signal handler that interrupts the
+//! lock's owner continues without the lock, and so does a thread that has waited very long: the
+//! program must not be blocked.
 
 use crate::local::{RECORDER, local, recorded};
 use core::arch::{asm, naked_asm};
@@ -22,7 +22,7 @@ struct Stripe(AtomicU64);
 
 const STRIPES: usize = 1024;
 
-/// What holds each: the address of the thread's local memory, or 0.
+/// The owner of each lock: the address of its thread-local memory, or 0.
 static STRIPE: [Stripe; STRIPES] = [const { Stripe(AtomicU64::new(0)) }; STRIPES];
 
 struct Locked(Option<&'static AtomicU64>);
@@ -66,13 +66,13 @@ fn ordered<T>(tag: u8, address: u64, operation: impl FnOnce() -> T) -> T {
     // SAFETY: the calling thread's buffer.
     unsafe { RECORDER.make_room(buffer, 2) };
     let _locked = Locked::on(address);
-    // SAFETY: as above.
+    // SAFETY: the calling thread's buffer, with room for two slots.
     unsafe { RECORDER.push_after(buffer, Slot::new(address, key)) };
     operation()
 }
 
-/// Exports functions that note the address they return to and go on in the
-/// function of the same name in `inner`.
+/// Exports functions that keep their return address and continue in the function of the same name
+/// in `inner`.
 macro_rules! exported {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
         /// Called by compiled code.
@@ -158,7 +158,7 @@ mod inner {
             pub unsafe extern "C" fn $store(at: *mut $type, value: $type, _: c_int) {
                 // SAFETY: as in `update`.
                 let atomic = unsafe { <$atomic>::from_ptr(at) };
-                // The value makes the width known.
+                // The closure's value has the operation's width.
                 ordered(tag::ATOMIC_WRITE, at as u64, || {
                     atomic.store(value, SeqCst);
                     value
@@ -190,7 +190,7 @@ mod inner {
                 order: c_int,
                 failed: c_int,
             ) -> c_int {
-                // SAFETY: as in `update`; compiled code passes a valid place.
+                // SAFETY: as in `update`; compiled code passes a valid address for the result.
                 unsafe {
                     let wanted = *expected;
                     let old = $value(at, wanted, new, order, failed);
@@ -217,7 +217,7 @@ mod inner {
     all!(define);
 }
 
-/// Sixteen bytes, by `cmpxchg16b`.
+/// A 16-byte value, changed by `cmpxchg16b`.
 struct Wide(*mut u128);
 
 impl Wide {
@@ -235,8 +235,8 @@ impl Wide {
         _: core::sync::atomic::Ordering,
     ) -> Result<u128, u128> {
         let (mut low, mut high) = (expected as u64, (expected >> 64) as u64);
-        // SAFETY: by the contract of `from_ptr`. rbx, which the compiler keeps,
-        // holds the new value's low half for the one instruction only.
+        // SAFETY: by the contract of `from_ptr`. The compiler reserves rbx, so the new value's low
+        // half is in it for this one instruction only.
         unsafe {
             asm!(
                 "xchg {new_low}, rbx",
@@ -302,7 +302,7 @@ pub extern "C" fn __tsan_atomic_thread_fence(_order: c_int) {
     crate::local::after(Slot::sync(Sync::Fence, 0));
 }
 
-/// A fence against signal handlers of the same thread: the call is one.
+/// A fence against signal handlers of the same thread. The call itself is one.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tsan_atomic_signal_fence(_order: c_int) {
     core::sync::atomic::compiler_fence(SeqCst);

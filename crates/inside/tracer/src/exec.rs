@@ -1,10 +1,10 @@
-//! Functions by which the program becomes another one. The trace ends there, so
-//! it is written before the call; a call that can't succeed (a search through
-//! `PATH` by hand makes many) ends nothing. In a forked child they only hand on.
-//! Contexts: normal, signal, post-fork.
+//! The exec functions, by which the process executes another program. The trace ends there, so it
+//! is written before the call. A call that can't succeed does not end it (a program that searches
+//! `PATH` itself makes many). In a forked child they only call the real functions. Contexts:
+//! normal, signal, post-fork.
 //!
-//! A program that is spawned beside this one (`posix_spawn`, `system`, `popen`)
-//! ends nothing either: the C library makes these calls in a child of its own.
+//! A program that is spawned beside this one (`posix_spawn`, `system`, `popen`) does not end the
+//! trace, either: the C library makes these calls in a child process.
 
 use crate::local::RECORDER;
 use crate::real;
@@ -17,25 +17,25 @@ use sunder_trace::meta::Reason;
 type Strings = *const *const c_char;
 
 unsafe extern "C" {
-    /// The program's environment, as the C library has it.
+    /// The C library's variable for the program's environment.
     static environ: Strings;
 }
 
-/// Where `execvp` looks if there is no `PATH`.
+/// The folders in which `execvp` searches if `PATH` is not set.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 const LONGEST_PATH: usize = 4096;
 
-/// What is to be executed.
+/// The program to be executed.
 enum Program {
     /// The file of this name, relative to a folder.
     At(c_int, *const c_char),
-    /// As a shell finds it.
+    /// By a search through `PATH`.
     Search(*const c_char),
-    /// An open file.
+    /// An open file, by its descriptor.
     Open(c_int),
 }
 
-/// Ends the trace if `program` can be executed; whether it did.
+/// Ends the trace if `program` can be executed; returns whether it did.
 ///
 /// # Safety
 /// Names are C strings or null.
@@ -57,20 +57,20 @@ unsafe fn leave_for(program: &Program) -> bool {
     possible
 }
 
-/// The call has failed all the same: the trace says that it is not all.
+/// The call has failed after all: the trace records that it is incomplete.
 fn stay() {
     // SAFETY: the C library returns the valid address of this thread's `errno`.
     let errno = unsafe { *libc::__errno_location() };
     RECORDER.went_on(errno.unsigned_abs());
 }
 
-/// Whether the file `name`, relative to `folder`, may be there to be executed:
-/// not if the system says that it is missing or forbidden.
+/// Whether the file `name`, relative to `folder`, may be executable: false if the system says that
+/// it is missing or forbidden.
 ///
 /// # Safety
 /// `name` is a C string or null.
 unsafe fn can_execute(folder: c_int, name: *const c_char) -> bool {
-    // SAFETY: by this function's contract; null is an error like any other.
+    // SAFETY: by this function's contract; for null the system returns an error.
     let result = unsafe { system::may_execute(folder, name.cast()) };
     let refused = [
         libc::ENOENT,
@@ -82,15 +82,15 @@ unsafe fn can_execute(folder: c_int, name: *const c_char) -> bool {
     !refused.iter().any(|&error| result == -(error as isize))
 }
 
-/// Whether `name` is there to be executed, in one of the folders of `PATH` or,
-/// with a slash, by itself.
+/// Whether an executable file `name` exists in one of the folders of `PATH` or, if `name` has a
+/// slash, at that path.
 fn found(name: &CStr) -> bool {
     let bytes = name.to_bytes();
     if bytes.contains(&b'/') {
         // SAFETY: a C string.
         return unsafe { can_execute(libc::AT_FDCWD, name.as_ptr()) };
     }
-    // SAFETY: a name; the value is a C string.
+    // SAFETY: the name is a C string, and so is the value.
     let path = unsafe {
         let value = libc::getenv(c"PATH".as_ptr());
         if value.is_null() {
@@ -108,12 +108,12 @@ fn found(name: &CStr) -> bool {
             for (to, from) in whole.iter_mut().zip(parts) {
                 *to = *from;
             }
-            // SAFETY: a zero follows.
+            // SAFETY: a zero byte follows the path.
             length < LONGEST_PATH && unsafe { can_execute(libc::AT_FDCWD, whole.as_ptr().cast()) }
         })
 }
 
-/// What a function returns that the C library does not have.
+/// The result of a function that the C library does not have: sets `errno` and returns -1.
 fn fails() -> c_int {
     // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
@@ -172,10 +172,10 @@ pub unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) 
     unsafe { execvpe(file, arguments, environ) }
 }
 
-/// `execle`, its arguments in an array that the environment follows.
+/// `execle`, with its arguments in an array that the environment follows.
 unsafe extern "C-unwind" fn execv_then_environment(path: *const c_char, list: Strings) -> c_int {
     let mut end = list;
-    // SAFETY: the list ends with null, and the environment comes after it.
+    // SAFETY: the list ends with null, and the environment follows it.
     unsafe {
         while !(*end).is_null() {
             end = end.add(1);
@@ -186,8 +186,8 @@ unsafe extern "C-unwind" fn execv_then_environment(path: *const c_char, list: St
 
 macro_rules! with_list {
     ($($name:ident => $inner:ident;)*) => {$(
-        /// Interposed; see its manual. A list of arguments is an array once the
-        /// part that came in registers lies before the part on the stack.
+        /// Interposed; see its manual. The arguments become an array when those from registers are
+        /// pushed below those on the stack.
         ///
         /// # Safety
         /// As the manual demands.
@@ -202,7 +202,7 @@ macro_rules! with_list {
                 "push rdx",
                 "push rsi",
                 "mov rsi, rsp",
-                // Aligned for the call.
+                // Aligns the stack for the call.
                 "push rax",
                 "call {}",
                 "pop rcx",

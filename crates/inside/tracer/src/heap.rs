@@ -1,6 +1,5 @@
-//! The allocation functions: each calls the real one and records what came of
-//! it. `operator new` and `delete` come here through the C++ library. Contexts: pre-init,
-//! normal, post-fork.
+//! The allocation functions: each calls the real one and records the result. `operator new` and
+//! `delete` get here through the C++ library. Contexts: pre-init, normal, post-fork.
 
 use crate::hooks::call_stack;
 use crate::local::{RECORDER, recorded};
@@ -21,8 +20,8 @@ impl Watch for Blocks {
         }
         if let Some(buffer) = recorded() {
             let mut frames = [0; MOST_FRAMES];
-            // SAFETY: the exported function passed its own stack pointer, at which
-            // its return address is.
+            // SAFETY: the exported function passed its own stack pointer, at which its return
+            // address lies.
             let own = unsafe { *caller.sp };
             let stack = caller.sp as u64;
             // `operator new` has no hooks, so its caller is not in the call stack.

@@ -1,19 +1,19 @@
-//! The hooks for plain accesses and function entries, which compilers call
-//! before each. In assembly: a dozen instructions, the return address at hand,
-//! and no register changed but those that any call may change. Contexts: all.
+//! The hooks for plain accesses and function entries, which compilers call before each. In
+//! assembly: a dozen instructions, with the return address on top of the stack, and no register
+//! changed except those that any call may change. Contexts: all.
 //!
-//! A hook stores its slot and then its cursor. A signal handler that comes
-//! between may record its own accesses; the last store then takes the cursor back
-//! and these are lost, but nothing else is (`Buffer::empty` in `sunder-trace`).
+//! A hook stores its slot and then its cursor. A signal handler that interrupts the hook between
+//! the two may record its own accesses. The hook's last store then sets the cursor back, and these
+//! accesses are lost, but nothing else is (`Buffer::empty` in `sunder-trace`).
 
 use crate::local::{Frame, Local, RECORDER, local, recorded};
 use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::Ordering;
 use sunder_trace::slot::{Key, Slot, tag};
 
-// The slot at rax: the address in rdi, the instruction on the stack, and in the
-// top two bytes of the key the tag and the width. The slow path sees a cursor at
-// a page's border, or null.
+// Writes the slot at rax. The address is in rdi and the instruction on the stack; the top two bytes
+// of the key are the tag and the width. The slow path gets a cursor that is at a page border or
+// null.
 global_asm!(
     ".macro sunder_access name, key",
     ".globl \\name",
@@ -63,8 +63,7 @@ global_asm!(
     "sunder_accesses 16",
     "sunder_access __tsan_vptr_read, 0x108",
     "sunder_access __tsan_vptr_update, 0x208",
-    // Keeps rdx and rdi; the stack is misaligned by the hook's return address
-    // and ours.
+    // Keeps rdx and rdi. The stack is misaligned by the hook's return address and this function's.
     ".type sunder_tracer_turn, @function",
     "sunder_tracer_turn:",
     "push rdx",
@@ -78,9 +77,9 @@ global_asm!(
     turn = sym turn,
 );
 
-/// Makes room in the calling thread's buffer; the new cursor or null. Saves the
-/// vector registers, because hooks keep to the compilers' assumption that they
-/// are ordinary functions, which may change them: nothing to save.
+/// Makes room in the calling thread's buffer; returns the new cursor, or null. Compilers assume
+/// that hooks are ordinary functions, which may change vector registers, so there is no need to
+/// save these.
 unsafe extern "C" fn turn(cursor: *mut Slot) -> *mut Slot {
     // SAFETY: the calling thread's own memory and buffer.
     unsafe {
@@ -97,7 +96,7 @@ unsafe extern "C" fn turn(cursor: *mut Slot) -> *mut Slot {
     }
 }
 
-/// The calling thread is not recorded any more.
+/// The calling thread is no longer recorded.
 pub unsafe fn stop(local: *mut Local) {
     // SAFETY: the calling thread's own memory.
     unsafe {
@@ -108,7 +107,7 @@ pub unsafe fn stop(local: *mut Local) {
     }
 }
 
-/// A function begins; its caller's address is given.
+/// A function begins; `caller` is its return address.
 ///
 /// # Safety
 /// Called by compiled code.
@@ -123,7 +122,7 @@ pub unsafe extern "C" fn __tsan_func_entry(caller: *const u8) {
         "mov qword ptr [rax], rdi",
         "mov qword ptr [rax + 8], rsp",
         "add rax, 16",
-        // The last place is written again and again by what is deeper.
+        // The last entry is overwritten by all deeper functions.
         "cmp rax, qword ptr fs:[rdx + 24]",
         "jae 2f",
         "mov qword ptr fs:[rdx + 8], rax",
@@ -132,7 +131,7 @@ pub unsafe extern "C" fn __tsan_func_entry(caller: *const u8) {
     )
 }
 
-/// The function that was entered last ends.
+/// The innermost function ends.
 ///
 /// # Safety
 /// Called by compiled code.
@@ -142,7 +141,7 @@ pub unsafe extern "C" fn __tsan_func_exit() {
     naked_asm!(
         "mov rdx, qword ptr [rip + sunder_tracer_local@GOTTPOFF]",
         "mov rax, qword ptr fs:[rdx + 8]",
-        // Null, or functions that were entered before the thread was recorded.
+        // The top is null, or the function was entered before the thread was recorded.
         "cmp rax, qword ptr fs:[rdx + 16]",
         "jbe 2f",
         "sub rax, 16",
@@ -152,8 +151,8 @@ pub unsafe extern "C" fn __tsan_func_exit() {
     )
 }
 
-/// The return addresses of the functions that the calling thread is in, the
-/// innermost first, `own` before them: how many were put into `to`.
+/// Writes the call stack of the calling thread to `to`: `own`, then the return addresses of the
+/// functions that it is in, innermost first. Returns how many were written.
 pub fn call_stack(own: u64, stack: u64, to: &mut [u64]) -> usize {
     // SAFETY: the calling thread's own memory.
     let local = unsafe { &mut *local() };
@@ -161,9 +160,9 @@ pub fn call_stack(own: u64, stack: u64, to: &mut [u64]) -> usize {
         return 0;
     }
     // Frames below the stack pointer were left by `longjmp`.
-    // SAFETY: frames between bottom and top were written.
+    // SAFETY: frames between bottom and top are written.
     while local.top > local.bottom && unsafe { (*local.top.sub(1)).stack } < stack {
-        // SAFETY: not before the bottom.
+        // SAFETY: top is above bottom here.
         local.top = unsafe { local.top.sub(1) };
     }
     let mut places = to.iter_mut();
@@ -187,17 +186,16 @@ pub fn call_stack(own: u64, stack: u64, to: &mut [u64]) -> usize {
     count
 }
 
-/// Frames that are told of a thread creation.
+/// The most frames that are recorded of a thread creation.
 const WAITING: usize = 8;
 
-/// How far above its stack pointer a frame's return address is looked for.
+/// How far above a frame's stack pointer its return address is searched, in bytes.
 const LARGEST_FRAME: u64 = 1 << 20;
 
-/// Tells `each` the frames of the calling thread that wait in a call whose return address
-/// lies at `own`, as `sunder_trace::slot::tag::FRAME` has them: stack pointer and return
-/// address.
+/// Calls `each` with the calling thread's frames that wait in a call whose return address lies at
+/// `own`, in the form of `sunder_trace::slot::tag::FRAME`: stack pointer and return address.
 pub fn waiting_frames(own: *const u64, mut each: impl FnMut(u64, u64)) {
-    // Leaves out what `longjmp` left.
+    // Removes frames that `longjmp` has left.
     call_stack(0, own as u64, &mut []);
     // SAFETY: the calling thread's own memory, and the caller's return address.
     let (local, mut returns) = unsafe { (&*local(), *own) };
@@ -208,7 +206,7 @@ pub fn waiting_frames(own: *const u64, mut each: impl FnMut(u64, u64)) {
             break;
         }
         each(pointer, returns);
-        // SAFETY: frames between bottom and top were written.
+        // SAFETY: frames between bottom and top are written.
         let entered = unsafe {
             frame = frame.sub(1);
             *frame
@@ -222,13 +220,13 @@ pub fn waiting_frames(own: *const u64, mut each: impl FnMut(u64, u64)) {
     each(pointer, 0);
 }
 
-/// Where on the stack the return address of a function lies that has not returned.
+/// The stack slot of the return address of a function that has not returned yet.
 fn return_address(entered: &Frame, end: u64) -> Option<u64> {
     let from = entered.stack.next_multiple_of(8);
     let to = from.saturating_add(LARGEST_FRAME).min(end);
     let at = |address: u64| {
         let place: *const u64 = core::ptr::with_exposed_provenance(address as usize);
-        // SAFETY: between the thread's stack pointer and the end of its stack.
+        // SAFETY: the slot is between the thread's stack pointer and the end of its stack.
         unsafe { place.read_volatile() }
     };
     let mut address = from;
@@ -241,8 +239,7 @@ fn return_address(entered: &Frame, end: u64) -> Option<u64> {
     None
 }
 
-/// Memory for the calling thread's frames, its own for as long as it is
-/// recorded.
+/// Sets the memory for the calling thread's frames, which only it uses while it is recorded.
 pub unsafe fn set_frames(memory: *mut Frame, count: usize) {
     // SAFETY: the calling thread's own memory.
     unsafe {
@@ -253,8 +250,8 @@ pub unsafe fn set_frames(memory: *mut Frame, count: usize) {
     }
 }
 
-/// Records an access to any number of bytes as accesses of whole words and, at
-/// the ends, parts of 64-byte lines.
+/// Records an access to any number of bytes as accesses to whole 64-byte lines and, at the ends,
+/// parts of lines.
 pub fn range(tag: u8, address: u64, bytes: u64, instruction: u64) {
     let Some(buffer) = recorded() else {
         return;
@@ -279,7 +276,7 @@ macro_rules! with_caller {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
-            // Hands the address that it returns to on as one more argument.
+            // Passes the return address on as one more argument.
             naked_asm!(
                 concat!("mov ", $register, ", qword ptr [rsp]"),
                 "jmp {}",

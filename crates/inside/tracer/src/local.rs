@@ -1,5 +1,5 @@
-//! What each thread keeps, reached without a call: the cursor of its buffer and
-//! its call stack. The layout is known to the assembly in `hooks`. Contexts: all.
+//! The thread-local data of the hooks, which they access without a call: the cursor of its buffer
+//! and its call stack. The layout is known to the assembly in `hooks`. Contexts: all.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -9,46 +9,46 @@ use sunder_trace::slot::Slot;
 /// The process's recording.
 pub static RECORDER: Recorder = Recorder::new();
 
-/// A function that was entered.
+/// A function that was entered and has not returned.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// The address that it returns to.
+    /// Its return address.
     pub caller: u64,
-    /// The stack pointer at its entry hook: tells frames that `longjmp` left.
+    /// The stack pointer in its entry hook; it shows which frames `longjmp` has left.
     pub stack: u64,
 }
 
-/// Frames that are kept; deeper ones replace each other at the end.
+/// The most frames that are kept; deeper ones all use the last entry.
 pub const FRAMES: usize = 4096;
 
-/// See the module. Fresh thread-local memory is zero.
+/// The data of one thread. New thread-local memory is zero.
 #[repr(C)]
 pub struct Local {
-    /// Null: the thread is not recorded.
+    /// The cursor; null if the thread is not recorded.
     pub place: Place,
-    /// The next free frame; null: the thread is not recorded.
+    /// The next free frame; null if the thread is not recorded.
     pub top: *mut Frame,
     /// The first frame.
     pub bottom: *mut Frame,
-    /// Behind the last one.
+    /// One past the last frame.
     pub limit: *mut Frame,
     /// The thread's buffer.
     buffer: AtomicPtr<Buffer>,
-    /// Behind the end of the thread's stack; 0: not known.
+    /// The end of the thread's stack; 0 if it is not known.
     pub stack_end: u64,
-    /// The routine of a `pthread_once` that runs.
+    /// The routine of a `pthread_once` that is running.
     pub once: Option<unsafe extern "C" fn()>,
-    /// Where the atomic operation that runs returns to.
+    /// The return address of the atomic operation that is running.
     pub caller: u64,
-    /// Where the return address of the `operator new` lies that was called last.
+    /// The stack slot of the return address of the last call of `operator new`.
     pub new_stack: u64,
     /// That return address.
     pub new_caller: u64,
 }
 
-// 128 bytes, zeroed, in the thread-local segment (initial-exec: the runtime is
-// part of the executable).
+// 128 bytes of zeroes in the thread-local segment (initial-exec, because the runtime is part of the
+// executable).
 global_asm!(
     ".section .tbss,\"awT\",@nobits",
     ".globl sunder_tracer_local",
@@ -68,11 +68,11 @@ const _: () = assert!(core::mem::offset_of!(Local, limit) == 24);
 const _: () = assert!(core::mem::offset_of!(Local, new_stack) == 64);
 const _: () = assert!(core::mem::offset_of!(Local, new_caller) == 72);
 
-/// The calling thread's.
+/// The calling thread's data.
 #[inline]
 pub fn local() -> *mut Local {
     let local: *mut Local;
-    // SAFETY: reads the thread pointer and the symbol's distance from it.
+    // SAFETY: reads the thread pointer and the symbol's offset from it.
     unsafe {
         asm!(
             "mov {0}, qword ptr [rip + sunder_tracer_local@GOTTPOFF]",
@@ -97,7 +97,7 @@ pub fn recorded() -> Option<&'static Buffer> {
     }
 }
 
-/// The calling thread's buffer, whatever it does.
+/// The calling thread's buffer, even if it is not recorded now.
 pub fn buffer() -> *mut Buffer {
     // SAFETY: the calling thread's own memory.
     unsafe { (*local()).buffer.load(Ordering::Relaxed) }
@@ -113,7 +113,7 @@ pub fn set_buffer(buffer: *const Buffer) {
     }
 }
 
-/// Records what the calling thread is about to release.
+/// Records a release by the calling thread; called before it happens.
 #[inline]
 pub fn before(slot: Slot) {
     if let Some(buffer) = recorded() {
@@ -122,7 +122,7 @@ pub fn before(slot: Slot) {
     }
 }
 
-/// Records what the calling thread has just acquired.
+/// Records an acquire by the calling thread; called after it happened.
 #[inline]
 pub fn after(slot: Slot) {
     if let Some(buffer) = recorded() {

@@ -1,7 +1,7 @@
-//! Which files are loaded where. The list is written when the recording begins,
-//! before events of a library that was opened, before and after one is closed,
-//! and at the end: so every file that was ever loaded is in one, also if the
-//! program dies. Contexts: normal.
+//! Lists the loaded files and their addresses. The list is written when the recording begins,
+//! before events of a library that was opened, before and after one is closed, and at the end: so
+//! every file that was ever loaded is in one of the lists, even if the program dies. Contexts:
+//! normal.
 
 use crate::local::RECORDER;
 use core::arch::naked_asm;
@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use sunder_guest::system;
 use sunder_trace::meta::{ModuleParts, ModuleWriter, Segment};
 
-/// Loads and unloads at the last list.
+/// The counts of loads and unloads at the last list.
 static CHANGES: AtomicU64 = AtomicU64::new(u64::MAX);
 
 struct Walk<'a, 'b> {
@@ -18,10 +18,10 @@ struct Walk<'a, 'b> {
     first: bool,
 }
 
-/// Writes the list, if it is not what it was.
+/// Writes the list if it has changed since the last one.
 pub fn write() {
     let mut changes = 0;
-    // SAFETY: the callback fits; the data is its number.
+    // SAFETY: the callback has the required type; its data is `changes`.
     unsafe { libc::dl_iterate_phdr(Some(count), (&raw mut changes).cast()) };
     if CHANGES.swap(changes, Ordering::Relaxed) == changes {
         return;
@@ -31,7 +31,7 @@ pub fn write() {
             writer,
             first: true,
         };
-        // SAFETY: the callback fits; the data lives as long as the call.
+        // SAFETY: the callback has the required type; its data lives as long as the call.
         unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut walk).cast()) };
     });
 }
@@ -41,13 +41,13 @@ unsafe extern "C" fn count(
     _size: usize,
     data: *mut c_void,
 ) -> c_int {
-    // SAFETY: given by the dynamic linker and by `write`.
+    // SAFETY: the dynamic linker passes `info`, and `write` passes the data.
     unsafe { *data.cast::<u64>() = (*info).dlpi_adds.wrapping_add((*info).dlpi_subs) };
     1
 }
 
 unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: given by the dynamic linker and by `write`.
+    // SAFETY: the dynamic linker passes `info`, and `write` passes the data.
     unsafe {
         let info = &*info;
         let walk = &mut *data.cast::<Walk<'_, '_>>();
@@ -78,8 +78,8 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _size: usize, data: *mut
     0
 }
 
-/// The name of a file from the root; `memory` may be used for it. A name without a
-/// slash is no file's.
+/// The absolute path of a file; `memory` may be used for it. A name without a slash belongs to no
+/// file.
 fn absolute<'a>(name: &'a [u8], memory: &'a mut [u8]) -> &'a [u8] {
     if name.starts_with(b"/") || !name.contains(&b'/') {
         return name;
@@ -98,12 +98,12 @@ fn absolute<'a>(name: &'a [u8], memory: &'a mut [u8]) -> &'a [u8] {
 /// The build id among the notes of a loaded file.
 ///
 /// # Safety
-/// `headers` are those of a file that is loaded at `base`.
+/// `headers` are the program headers of a file that is loaded at `base`.
 unsafe fn build_id(base: u64, headers: &[libc::Elf64_Phdr]) -> &'static [u8] {
     const BUILD_ID: u32 = 3;
     for header in headers.iter().filter(|h| h.p_type == libc::PT_NOTE) {
         let start = base.wrapping_add(header.p_vaddr) as *const u8;
-        // SAFETY: notes are part of what is loaded.
+        // SAFETY: the notes are in a loaded segment.
         let mut notes = unsafe { core::slice::from_raw_parts(start, header.p_memsz as usize) };
         while let Some((head, rest)) = notes.split_at_checked(12) {
             let word = |i: usize| head.get(i..i + 4).and_then(|w| w.try_into().ok());
@@ -122,8 +122,8 @@ unsafe fn build_id(base: u64, headers: &[libc::Elf64_Phdr]) -> &'static [u8] {
     &[]
 }
 
-/// Whether the program has opened a library itself. Until then nobody asks the
-/// dynamic linker, whose lock may be held by a thread that waits for this one.
+/// Whether the program has opened a library itself. Until then the dynamic linker is not called,
+/// because its lock may be held by a thread that waits for this one.
 static OPENED: AtomicBool = AtomicBool::new(false);
 
 /// Writes the list, if libraries may have been opened since the last one. Called
@@ -152,8 +152,8 @@ extern "C" fn look_up() {
 
 macro_rules! opens {
     ($($name:ident($($argument:ident: $type:ty),*) => $real:ident;)*) => {$(
-        /// Interposed; see its manual. The real function must return to the
-        /// program: where it looks for a library depends on who calls.
+        /// Interposed; see its manual. The real function must return to the program, because its
+        /// search path for libraries depends on its caller.
         ///
         /// # Safety
         /// As the manual demands.
@@ -203,7 +203,7 @@ pub unsafe extern "C-unwind" fn dlclose(library: *mut c_void) -> c_int {
         Some(real) => unsafe { real(library) },
         None => -1,
     };
-    // What is loaded there next must not be taken for this one.
+    // A file that is loaded at the same addresses later must not be taken for this one.
     if recording {
         write();
     }

@@ -1,6 +1,6 @@
-//! `operator new`: hands on to the C++ library's, and notes before who called it, because
-//! that library has no hooks that would put the call into the call stack. In assembly, and
-//! with a jump instead of a call: an exception must find no frame of ours. The symbols are
+//! `operator new`: keeps its return address and jumps to the C++ library's function. That library
+//! is not instrumented, so the call would otherwise be missing in the call stack. In assembly, with
+//! a jump instead of a call, because an exception must find no stack frame of ours. The symbols are
 //! weak, so a program's own functions come first. Contexts: pre-init, normal, post-fork.
 
 use crate::heap;
@@ -11,11 +11,11 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_guest::allocator;
 
-/// Bytes between the return addresses of `operator new` and of the `malloc` that it calls:
+/// The most bytes between the return addresses of `operator new` and of the `malloc` that it calls:
 /// its frame, and that of another `operator new` that called it.
 const NEAR: u64 = 256;
 
-/// Bytes of the code of one `operator new`, at most.
+/// The most bytes of the code of one `operator new`.
 const CODE: u64 = 512;
 
 const COUNT: usize = 8;
@@ -34,9 +34,9 @@ const NAMES: [&CStr; COUNT] = [
 
 static REAL: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(null_mut()) }; COUNT];
 
-// Uses no register but those that hold no argument. The note is the outermost of the
-// functions that call each other: the one whose return address still lies where it was
-// noted, not far above.
+// Changes only registers that hold no argument. If such functions call each other, the outermost
+// one's return address is kept: the address that still lies where it was found, a short distance
+// above.
 global_asm!(
     ".macro sunder_new name, index",
     ".weak \\name",
@@ -93,13 +93,14 @@ unsafe extern "C" fn find(index: usize) -> *mut c_void {
     let (Some(slot), Some(name)) = (REAL.get(index), NAMES.get(index)) else {
         crate::real::missing();
     };
-    // If the name is not found, the linker allocates a message and frees it at the next
-    // look-up: that must not be the one of `free`.
+    // If a name is not found, the dynamic linker allocates a message and frees it at the next
+    // look-up. So `malloc` and `free` are looked up first.
     let _ = (allocator::real::malloc(), allocator::real::free());
     // SAFETY: the name is a C string.
     let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
     if found.is_null() {
-        // The C++ library is part of the program, and its function was left out for ours.
+        // The C++ library is linked into the program, and its function was left out in favour of
+        // ours.
         found = match index {
             0..=3 => (plain as unsafe extern "C" fn(usize) -> *mut c_void) as *mut c_void,
             _ => (aligned as unsafe extern "C" fn(usize, usize) -> *mut c_void) as *mut c_void,
@@ -110,17 +111,17 @@ unsafe extern "C" fn find(index: usize) -> *mut c_void {
 }
 
 unsafe extern "C" fn plain(size: usize) -> *mut c_void {
-    // SAFETY: any size can be asked for.
+    // SAFETY: `malloc` accepts any size.
     or_abort(unsafe { heap::malloc(size.max(1)) })
 }
 
 unsafe extern "C" fn aligned(size: usize, alignment: usize) -> *mut c_void {
     let size = size.max(1).next_multiple_of(alignment.max(1));
-    // SAFETY: any size can be asked for; the alignment is the language's.
+    // SAFETY: `aligned_alloc` accepts any size; the compiler passes a valid alignment.
     or_abort(unsafe { heap::aligned_alloc(alignment, size) })
 }
 
-/// An exception can't be thrown from here.
+/// Aborts without a block: no exception can be thrown from here.
 fn or_abort(block: *mut c_void) -> *mut c_void {
     if block.is_null() {
         crate::real::missing();
@@ -128,8 +129,8 @@ fn or_abort(block: *mut c_void) -> *mut c_void {
     block
 }
 
-/// Who called the `operator new` that called `malloc`, whose return address `returns` lies
-/// at `stack`; `None` if no such function did.
+/// The return address of the `operator new` that called `malloc`, whose return address `returns`
+/// lies at `stack`; `None` if no such function called it.
 pub fn caller(stack: u64, returns: u64) -> Option<u64> {
     // SAFETY: the calling thread's own memory.
     let (at, noted) = unsafe { ((*local()).new_stack, (*local()).new_caller) };
@@ -138,7 +139,7 @@ pub fn caller(stack: u64, returns: u64) -> Option<u64> {
         return None;
     }
     let place: *const u64 = core::ptr::with_exposed_provenance(at as usize);
-    // SAFETY: above the stack pointer, within what this thread's frames have used.
+    // SAFETY: the slot is above the stack pointer, in memory that this thread's frames have used.
     if unsafe { place.read_volatile() } != noted {
         return None;
     }

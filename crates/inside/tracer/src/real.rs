@@ -1,6 +1,6 @@
-//! The functions that stand behind ours: the next ones in the dynamic linker's
-//! order, but for those of the allocator (`sunder_guest::allocator`). Contexts: pre-init,
-//! normal; in a handler only what was found before.
+//! The functions that ours interpose: the next definitions in the dynamic linker's order. Those of
+//! the allocator are in `sunder_guest::allocator`. Contexts: pre-init, normal; in a handler only
+//! functions that were looked up before.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{
@@ -8,9 +8,9 @@ use libc::{
     pthread_rwlock_t, pthread_spinlock_t, pthread_t, sem_t, timespec,
 };
 
-/// What a thread runs.
+/// The start function of a thread.
 pub type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
-/// What a C11 thread runs.
+/// The start function of a C11 thread.
 pub type C11Start = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
 sunder_guest::functions! {
@@ -64,7 +64,7 @@ sunder_guest::functions! {
 
 /// Ends the process if not even the C library's own function is found.
 pub fn missing() -> ! {
-    // SAFETY: ends the process; not by `abort`, which is one of ours.
+    // SAFETY: ends the process; not by `abort`, which we interpose.
     unsafe {
         libc::signal(libc::SIGABRT, libc::SIG_DFL);
         libc::raise(libc::SIGABRT);

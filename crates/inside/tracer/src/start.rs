@@ -1,6 +1,6 @@
-//! Begin and end of the recording: before the first constructor, and after the
-//! last destructor or at the ways around them. Contexts: pre-init, normal, post-fork; the
-//! ways to the end also signal.
+//! Begin and end of the recording: before the first constructor, and after the last destructor or
+//! in functions that end the process without destructors. Contexts: pre-init, normal, post-fork;
+//! functions that end the process also signal.
 
 use crate::local::{RECORDER, local};
 use crate::{hooks, modules, real, threads};
@@ -9,13 +9,13 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use sunder_recorder::Start;
 use sunder_trace::meta::{Reason, Via};
 
-/// The variable that names the file, which must be absolute.
+/// The variable with the trace file's path, which must be absolute.
 const VARIABLE: &[u8] = b"SUNDER_TRACE=";
 
-/// The file's path, while it is not used yet.
+/// The path of the trace file, until recording begins.
 static PATH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
-/// An address near the end of the first thread's stack: the environment lies there.
+/// An address near the end of the first thread's stack, that of the environment.
 static INSIDE: AtomicU64 = AtomicU64::new(0);
 
 #[used]
@@ -26,12 +26,12 @@ static FIRST: unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = 
 #[unsafe(link_section = ".fini_array.00000")]
 static LAST: extern "C" fn() = last;
 
-/// Runs before all constructors. The variable is taken out of the environment:
-/// the program and its children need not see it.
+/// Runs before all constructors. Removes the variable from the environment, because the program and
+/// its children need not see it.
 unsafe extern "C" fn first(_: c_int, _: *mut *mut c_char, environment: *mut *mut c_char) {
     INSIDE.store(environment.addr() as u64, Ordering::Relaxed);
     let mut at = environment;
-    // SAFETY: an environment is an array of strings with a null at its end.
+    // SAFETY: an environment is an array of strings that ends with null.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
             if CStr::from_ptr(*at).to_bytes().starts_with(VARIABLE) {
@@ -49,13 +49,13 @@ unsafe extern "C" fn first(_: c_int, _: *mut *mut c_char, environment: *mut *mut
     start();
 }
 
-/// Begins to record, once, if a file is named.
+/// Begins to record, once, if the variable names a file.
 pub fn start() {
     let path = PATH.swap(core::ptr::null_mut(), Ordering::Relaxed);
     if path.is_null() {
         return;
     }
-    // SAFETY: a string of the environment; the function takes an integer.
+    // SAFETY: the path is a string of the environment; `sysconf` takes a number.
     let (path, line) = unsafe {
         (
             CStr::from_ptr(path).to_bytes_with_nul(),
@@ -68,7 +68,7 @@ pub fn start() {
         line_size: u32::try_from(line).unwrap_or(0),
         program: None,
     };
-    // Whoever wants to know why nothing was recorded finds an empty file.
+    // If this fails, at most an empty file is left, which shows that nothing was recorded.
     if RECORDER.start(&start).is_err() {
         return;
     }
@@ -125,19 +125,20 @@ ends! {
     quick_exit => quick_exit;
 }
 
-/// Interposed; see its manual. If a handler of the program's keeps it alive, it goes
-/// on without being recorded.
+/// Interposed; see its manual. If a signal handler of the program's keeps it alive, it continues
+/// unrecorded.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn abort() -> ! {
     finish(Reason::Abort);
     match real::abort() {
-        // SAFETY: takes nothing.
+        // SAFETY: `abort` takes no arguments.
         Some(real) => unsafe { real() },
         None => real::missing(),
     }
 }
 
-/// What `assert` calls. It ends in the C library's own `abort`, which is not ours.
+/// The function that `assert` calls. Interposed because the C library's calls its own `abort`, not
+/// ours.
 ///
 /// # Safety
 /// As `assert` calls it.

@@ -24,7 +24,7 @@ macro_rules! acquire {
             };
             // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             let result = unsafe { real($object $(, $argument)*) };
-            // The owner of a robust mutex died: it is held all the same.
+            // The mutex is held even if the owner of a robust mutex has died.
             if result == 0 || result == libc::EOWNERDEAD {
                 after(Slot::sync(Sync::$kind, $object as u64));
             }
@@ -81,8 +81,8 @@ release! {
 
 macro_rules! wait {
     ($($name:ident($($argument:ident: $more:ty),*);)*) => {$(
-        /// Interposed; see its manual. The mutex is released and taken again,
-        /// whatever the result.
+        /// Interposed; see its manual. The mutex is released and acquired again, whatever the
+        /// result.
         ///
         /// # Safety
         /// As the manual demands.
@@ -126,8 +126,8 @@ pub unsafe extern "C-unwind" fn pthread_barrier_wait(barrier: *mut pthread_barri
     result
 }
 
-/// Interposed; see its manual. What the routine did must be stamped before
-/// others learn that it is done, so a routine of ours runs it.
+/// Interposed; see its manual. The routine's end must be stamped before other threads learn of it,
+/// so a routine of ours runs it.
 ///
 /// # Safety
 /// As the manual demands.
@@ -139,7 +139,7 @@ pub unsafe extern "C-unwind" fn pthread_once(
     let Some(real) = real::pthread_once() else {
         real::missing();
     };
-    // SAFETY: the calling thread's own memory; the rest is handed on.
+    // SAFETY: the calling thread's own memory; the caller's arguments otherwise.
     let result = unsafe {
         let outer = (*local()).once.replace(routine);
         let result = real(once, run_once);
@@ -160,7 +160,7 @@ unsafe extern "C" fn run_once() {
     before(Slot::sync(Sync::OnceDone, 0));
 }
 
-/// The start of a C++ static variable's initialisation; 1 if it is to be done.
+/// Before a C++ static variable is initialised; returns 1 if the caller must do it.
 ///
 /// # Safety
 /// As the C++ ABI demands.
@@ -175,7 +175,7 @@ pub unsafe extern "C-unwind" fn __cxa_guard_acquire(guard: *mut u64) -> c_int {
     result
 }
 
-/// Its end.
+/// After a C++ static variable was initialised.
 ///
 /// # Safety
 /// As the C++ ABI demands.
@@ -190,7 +190,7 @@ pub unsafe extern "C-unwind" fn __cxa_guard_release(guard: *mut u64) {
 
 macro_rules! annotations {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        /// A dynamic annotation that says nothing about accesses.
+        /// A dynamic annotation that does not concern accesses.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($($argument: $type),*) {
             $(let _ = $argument;)*
@@ -229,37 +229,37 @@ annotations! {
     __tsan_ignore_thread_end();
 }
 
-/// A happens-before edge that the program names.
+/// The release side of a happens-before edge that the program declares.
 #[unsafe(no_mangle)]
 pub extern "C" fn AnnotateHappensBefore(_file: Text, _line: c_int, object: Object) {
     before(Slot::sync(Sync::HappensBefore, object as u64));
 }
 
-/// Its other end.
+/// The acquire side of a happens-before edge that the program declares.
 #[unsafe(no_mangle)]
 pub extern "C" fn AnnotateHappensAfter(_file: Text, _line: c_int, object: Object) {
     after(Slot::sync(Sync::HappensAfter, object as u64));
 }
 
-/// A happens-before edge that the program names.
+/// The release side of a happens-before edge that the program declares.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tsan_release(object: Object) {
     before(Slot::sync(Sync::HappensBefore, object as u64));
 }
 
-/// Its other end.
+/// The acquire side of a happens-before edge that the program declares.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tsan_acquire(object: Object) {
     after(Slot::sync(Sync::HappensAfter, object as u64));
 }
 
-/// A lock of the program's own was taken.
+/// A lock that the program implements itself was acquired.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tsan_mutex_post_lock(mutex: Object, _flags: u32, _depth: c_int) {
     after(Slot::sync(Sync::MutexLock, mutex as u64));
 }
 
-/// It is about to be released.
+/// A lock that the program implements itself is about to be released.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tsan_mutex_pre_unlock(mutex: Object, _flags: u32) -> c_int {
     before(Slot::sync(Sync::MutexUnlock, mutex as u64));

@@ -1,4 +1,4 @@
-//! Threads: how they begin, end and wait for each other. Contexts: normal, post-fork.
+//! Threads: their beginnings, ends and joins. Contexts: normal, post-fork.
 
 use crate::hooks;
 use crate::local::{Frame, RECORDER, after, before, buffer, local, recorded, set_buffer};
@@ -13,7 +13,7 @@ use sunder_access::PAGE_SIZE as PAGE;
 use sunder_guest::system;
 use sunder_trace::slot::{Key, Slot, Sync, tag};
 
-/// What a new thread needs to know, from its creator.
+/// The start function of a new thread and its other data, from its creator.
 #[derive(Clone, Copy)]
 struct Run {
     start: Option<Start>,
@@ -27,7 +27,7 @@ struct Note {
     run: UnsafeCell<Run>,
 }
 
-// SAFETY: who has set `taken` has the note, and hands it to one new thread.
+// SAFETY: only the thread that has set `taken` uses the note, and passes it to one new thread.
 unsafe impl core::marker::Sync for Note {}
 
 const NOTES: usize = 128;
@@ -44,16 +44,15 @@ static NOTE: [Note; NOTES] = [const {
     }
 }; NOTES];
 
-/// The key whose destructor tells of a thread's end, plus 1.
+/// The key whose destructor runs at a thread's end, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Takes a note and writes it. New threads read theirs at once, so one becomes
-/// free soon.
+/// Claims a note and fills it. New threads read their note at once, so one soon becomes free.
 fn write(run: Run) -> &'static Note {
     loop {
         for note in &NOTE {
             if !note.taken.swap(true, Ordering::Acquire) {
-                // SAFETY: the note is ours.
+                // SAFETY: this thread has claimed the note.
                 unsafe { *note.run.get() = run };
                 return note;
             }
@@ -62,18 +61,18 @@ fn write(run: Run) -> &'static Note {
     }
 }
 
-/// Before the first thread is recorded.
+/// Makes the key. Called before the first thread is recorded.
 pub fn prepare() {
     let mut key = 0;
-    // SAFETY: the destructor is of the demanded type.
+    // SAFETY: the destructor has the required type.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0 {
         KEY.store(key + 1, Ordering::Release);
     }
 }
 
-/// Where a thread's stack begins and ends, as the C library tells it.
+/// The start and the size of the calling thread's stack, as the C library reports them.
 fn own_stack() -> Option<(u64, u64)> {
-    // SAFETY: plain data for which zeroes are valid, then places for the answers.
+    // SAFETY: plain data, for which zeroes are valid, and locals for the results.
     unsafe {
         let mut attributes: pthread_attr_t = core::mem::zeroed();
         if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
@@ -87,25 +86,23 @@ fn own_stack() -> Option<(u64, u64)> {
     }
 }
 
-/// The stack of the first thread, which has `inside` near its end: as much as it may
-/// become.
+/// The stack of the first thread, up to its limit; `inside` is an address near its end.
 pub fn first_stack(inside: u64) -> (u64, u64) {
     const LARGEST: u64 = 64 << 20;
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: a place for the answer.
+    // SAFETY: the result is a local.
     unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) };
     let end = inside.next_multiple_of(PAGE as u64);
     let bytes = limit.rlim_cur.clamp(1 << 16, LARGEST).min(end);
     (end - bytes, bytes)
 }
 
-/// Begins to record the calling thread, with its stack's start and bytes if they are
-/// known.
+/// Begins to record the calling thread; `stack` has the start and size of its stack, if known.
 pub fn begin(parent: u32, stack: Option<(u64, u64)>) {
-    // SAFETY: the thread's memory lives until `ended` or as long as the process.
+    // SAFETY: the thread-local memory lives until `ended`, or as long as the process.
     let Some(buffer) = (unsafe { RECORDER.attach(&raw const (*local()).place, parent) }) else {
         return;
     };
@@ -125,14 +122,14 @@ pub fn begin(parent: u32, stack: Option<(u64, u64)>) {
         buffer.set_extra(memory.as_ptr());
     }
     if !buffer.extra().is_null() {
-        // SAFETY: the memory goes with the buffer, which is this thread's.
+        // SAFETY: the memory belongs to the buffer, which belongs to this thread.
         unsafe { hooks::set_frames(buffer.extra().cast(), crate::local::FRAMES) };
     }
     arm(4);
 }
 
-/// The destructor is to run this many rounds later: those of the program may
-/// use memory too.
+/// Makes the destructor run so many rounds later, because destructors of the program may use
+/// memory.
 fn arm(rounds: usize) {
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
         // SAFETY: the key was made by `prepare`.
@@ -154,14 +151,14 @@ unsafe extern "C" fn ended(rounds: *mut c_void) {
     }
 }
 
-/// Runs on the new thread.
+/// The beginning of a new thread: reads its note and records it.
 fn arrive(note: *mut c_void) -> Run {
-    // SAFETY: `write` made it for this thread.
+    // SAFETY: `write` filled the note for this thread.
     let note = unsafe { &*note.cast::<Note>() };
-    // SAFETY: as above.
+    // SAFETY: `write` filled the note for this thread.
     let run = unsafe { *note.run.get() };
     note.taken.store(false, Ordering::Release);
-    // Before the thread is recorded: it may allocate.
+    // Before the thread is recorded, because this may allocate.
     let stack = own_stack();
     begin(run.parent, stack);
     run
@@ -170,7 +167,7 @@ fn arrive(note: *mut c_void) -> Run {
 unsafe extern "C-unwind" fn run(note: *mut c_void) -> *mut c_void {
     let run = arrive(note);
     match run.start {
-        // SAFETY: what the program wanted to run.
+        // SAFETY: the program's own start function with its argument.
         Some(start) => unsafe { start(run.argument) },
         None => null_mut(),
     }
@@ -178,12 +175,12 @@ unsafe extern "C-unwind" fn run(note: *mut c_void) -> *mut c_void {
 
 unsafe extern "C-unwind" fn run_c11(note: *mut c_void) -> c_int {
     let run = arrive(note);
-    // SAFETY: what the program wanted to run.
+    // SAFETY: the program's own start function with its argument.
     run.c11.map_or(0, |start| unsafe { start(run.argument) })
 }
 
-/// Records the frames in which the calling thread creates another: what these have in
-/// common lies there. The return address of the call lies at `own`.
+/// Records the stack frames in which the calling thread creates another: data that both threads use
+/// lies there. The return address of the call lies at `own`.
 fn tell_frames(own: *const u64) {
     let Some(buffer) = recorded() else {
         return;
@@ -238,7 +235,7 @@ unsafe extern "C-unwind" fn create(
         parent: own_index(),
     });
     let place = core::ptr::from_ref(note).cast_mut().cast();
-    // SAFETY: handed on; the note is the new thread's.
+    // SAFETY: the caller's arguments; the note belongs to the new thread.
     let result = unsafe { real(thread, attributes, run, place) };
     if result != 0 {
         note.taken.store(false, Ordering::Release);
@@ -282,7 +279,7 @@ unsafe extern "C-unwind" fn create_c11(
         parent: own_index(),
     });
     let place = core::ptr::from_ref(note).cast_mut().cast();
-    // SAFETY: handed on; the note is the new thread's.
+    // SAFETY: the caller's arguments; the note belongs to the new thread.
     let result = unsafe { real(thread, run_c11, place) };
     if result != 0 {
         note.taken.store(false, Ordering::Release);
