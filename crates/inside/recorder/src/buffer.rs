@@ -1,10 +1,9 @@
-//! A thread's buffer: slots, a cursor that lies wherever the recorder's hooks
-//! reach it fastest, and the call stacks that the thread met first. Contexts: all.
+//! A thread's buffer: slots, a cursor that is stored where the recorder's hooks reach it fastest,
+//! and the call stacks that this thread saw first. Contexts: all.
 //!
-//! The owner writes slots without any lock. Who empties the buffer (the owner
-//! when it is full, or whoever ends the recording) holds it meanwhile; the owner
-//! may go on writing behind what is being packed, but not turn back to the
-//! start.
+//! The owner writes slots without any lock. The thread that empties the buffer holds it meanwhile:
+//! the owner when it is full, or the thread that ends the recording. The owner may continue to
+//! write behind the slots that are being packed, but not start over at the beginning.
 
 use crate::map;
 use crate::stacks::MOST_FRAMES;
@@ -15,27 +14,26 @@ use sunder_trace::SLOTS;
 use sunder_trace::meta::write_stack;
 use sunder_trace::slot::Slot;
 
-/// Where a thread's next slot goes; null: it is not recorded. At a multiple of
-/// [`PAGE_SLOTS`] slots [`crate::Recorder::turn_page`] must be called first.
+/// The cursor: the address of the thread's next slot, or null if the thread is not recorded. At a
+/// multiple of [`PAGE_SLOTS`] slots, [`crate::Recorder::turn_page`] must be called first.
 pub type Place = AtomicPtr<Slot>;
 
-/// Slots between two stamps, the stamp included: a page of memory.
+/// Slots from one stamp to the next, with the stamp: a page of memory.
 pub const PAGE_SLOTS: usize = 256;
 
 const SLOT_BYTES: usize = SLOTS * size_of::<Slot>();
 
-/// Bytes for call stacks that are not written yet: at least one of any size.
+/// Bytes for call stacks that are not written yet: room for at least one of any size.
 const DEFINED: usize = 16 << 10;
 const _: () = assert!(DEFINED >= MOST_FRAMES * 8 + 8);
 const _: () = assert!(SLOT_BYTES.is_power_of_two());
 
-/// See the module. Lies behind its slots, in memory that a forked child finds
-/// zeroed.
+/// A buffer. It follows its slots in memory, which is zeroed in a forked child.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Buffer {
     slots: AtomicPtr<Slot>,
-    /// The thread's [`Place`]; null while nobody has the buffer.
+    /// The thread's [`Place`]; null while no thread has the buffer.
     place: AtomicPtr<Place>,
     next: AtomicPtr<Buffer>,
     taken: AtomicBool,
@@ -56,10 +54,10 @@ struct Defined {
     memory: [u8; DEFINED],
 }
 
-// SAFETY: `defined` belongs to whoever holds the buffer.
+// SAFETY: only the thread that holds the buffer uses `defined`.
 unsafe impl Sync for Buffer {}
 
-/// Holds a buffer until dropped.
+/// A held buffer, until dropped.
 #[derive(Debug)]
 pub struct Held<'a>(&'a Buffer);
 
@@ -70,10 +68,10 @@ impl Drop for Held<'_> {
 }
 
 impl Buffer {
-    /// A buffer that nobody has, from the list or new.
+    /// A free buffer, from the list or new.
     pub(super) fn take(list: &AtomicPtr<Self>) -> Option<&'static Self> {
         let mut next = list.load(Ordering::Acquire);
-        // SAFETY: what is in the list is never unmapped.
+        // SAFETY: buffers in the list are never unmapped.
         while let Some(buffer) = unsafe { next.as_ref() } {
             if !buffer.taken.swap(true, Ordering::Acquire) {
                 return Some(buffer);
@@ -81,8 +79,8 @@ impl Buffer {
             next = buffer.next();
         }
         let memory = map(SLOT_BYTES + size_of::<Self>(), SLOT_BYTES)?;
-        // SAFETY: the mapping has room for both, zeroes are a valid buffer, and
-        // nobody else knows it yet.
+        // SAFETY: the mapping has room for both, zeroes are a valid buffer, and no other thread
+        // knows it yet.
         let buffer = unsafe { &*memory.as_ptr().add(SLOT_BYTES).cast::<Self>() };
         buffer
             .slots
@@ -99,7 +97,7 @@ impl Buffer {
         }
     }
 
-    /// Makes the buffer a thread's.
+    /// Gives the buffer to a thread.
     ///
     /// # Safety
     /// The buffer was just taken; `place` as [`crate::Recorder::attach`] demands.
@@ -113,15 +111,15 @@ impl Buffer {
         self.set_cursor(self.first_slot());
     }
 
-    /// Gives the buffer back. The caller holds it.
+    /// Frees the buffer for another thread. The caller holds it.
     pub(super) fn end(&self) {
         self.stop();
         self.place.store(core::ptr::null_mut(), Ordering::Relaxed);
         self.taken.store(false, Ordering::Release);
     }
 
-    /// Waits until nobody else empties the buffer. Only with signals held off:
-    /// a handler on top of the holder would wait for ever.
+    /// Waits until no other thread empties the buffer. Only with signals blocked: a signal handler
+    /// that interrupted the holder would wait for ever.
     pub(super) fn hold(&self) -> Held<'_> {
         while self.held.swap(true, Ordering::Acquire) {
             system::give_way();
@@ -135,7 +133,7 @@ impl Buffer {
         unsafe { self.place.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Where the next slot goes; null if the thread is not recorded.
+    /// The address of the next slot; null if the thread is not recorded.
     #[inline]
     pub fn cursor(&self) -> *mut Slot {
         self.place()
@@ -150,7 +148,7 @@ impl Buffer {
         }
     }
 
-    /// The thread is not recorded any more.
+    /// Ends the recording of the thread.
     pub(super) fn stop(&self) {
         self.set_cursor(core::ptr::null_mut());
     }
@@ -163,22 +161,22 @@ impl Buffer {
         cursor as usize >= self.first_slot() as usize + SLOT_BYTES
     }
 
-    /// The slots written so far. Whoever asks holds the buffer.
+    /// The slots written so far. The caller holds the buffer.
     pub(super) fn filled(&self) -> Option<&[Slot]> {
         let start = self.first_slot();
         let bytes = (self.cursor() as usize).checked_sub(start as usize)?;
         let count = (bytes / size_of::<Slot>()).min(SLOTS);
-        // SAFETY: the owner has written these and, while the buffer is held, goes
-        // on behind them.
+        // SAFETY: the owner has written these and, while the buffer is held, writes only behind
+        // them.
         Some(unsafe { core::slice::from_raw_parts(start, count) })
     }
 
-    /// Wipes the slots. A hook that a signal interrupted before it stored its
-    /// cursor may set it back to where it was before the handler filled and
-    /// emptied the buffer; then what lies below is empty slots, not old ones.
+    /// Zeroes the slots. A hook that a signal interrupted before it stored its cursor may set the
+    /// cursor back to before the handler filled and emptied the buffer; the slots below are then
+    /// empty, not old.
     pub(super) fn empty(&self) {
         if let Some(count) = self.filled().map(<[Slot]>::len) {
-            // SAFETY: as in `filled`; no reference to the slots is left.
+            // SAFETY: as in `filled`; no reference to the slots exists.
             unsafe { core::ptr::write_bytes(self.first_slot(), 0, count) };
         }
     }
@@ -188,8 +186,8 @@ impl Buffer {
         self.thread.load(Ordering::Relaxed)
     }
 
-    /// Memory that the recorder's user has put beside the buffer; it stays there
-    /// for the next thread that gets the buffer. Null at first.
+    /// Memory that the recorder's user has attached to the buffer. It stays for the next thread
+    /// that gets the buffer. Null at first.
     pub fn extra(&self) -> *mut u8 {
         self.extra.load(Ordering::Relaxed)
     }
@@ -211,10 +209,10 @@ impl Buffer {
         self.next.load(Ordering::Acquire)
     }
 
-    /// Keeps a new call stack for the next flush; false if there is no room. The
-    /// caller holds the buffer.
+    /// Keeps a new call stack until the next flush; false if there is no room. The caller holds the
+    /// buffer.
     pub(super) fn define(&self, id: u32, frames: &[u64]) -> bool {
-        // SAFETY: held.
+        // SAFETY: the caller holds the buffer.
         let defined = unsafe { &mut *self.defined.get() };
         let room = defined.memory.get_mut(defined.bytes..);
         let Some(bytes) = write_stack(room.unwrap_or_default(), id, frames) else {
@@ -225,17 +223,17 @@ impl Buffer {
         true
     }
 
-    /// The call stacks kept. Whoever asks holds the buffer.
+    /// The kept call stacks. The caller holds the buffer.
     pub(super) fn defined(&self) -> Option<(&[u8], u32)> {
-        // SAFETY: held.
+        // SAFETY: the caller holds the buffer.
         let defined = unsafe { &*self.defined.get() };
         let bytes = defined.memory.get(..defined.bytes)?;
         (defined.count > 0).then_some((bytes, defined.count))
     }
 
-    /// Forgets them.
+    /// Drops the kept call stacks.
     pub(super) fn forget_defined(&self) {
-        // SAFETY: held, and the slice of `defined` is not used any more.
+        // SAFETY: the caller holds the buffer, and the slice of `defined` is not used any more.
         unsafe {
             (*self.defined.get()).bytes = 0;
             (*self.defined.get()).count = 0;

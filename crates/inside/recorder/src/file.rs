@@ -1,7 +1,6 @@
-//! The file that is written: blocks are appended by all threads at once, each at
-//! a place of its own. The descriptor has a high number and is looked at before
-//! each write, because programs close descriptors that they did not open. Contexts: all;
-//! appending with signals held off.
+//! The trace file. All threads append blocks at the same time, each at its own offset. The
+//! descriptor has a high number and is checked before each write, because programs close
+//! descriptors that they did not open. Contexts: all; appending with signals blocked.
 
 use crate::Refusal;
 use core::cell::UnsafeCell;
@@ -10,22 +9,23 @@ use sunder_guest::system;
 
 const LONGEST_PATH: usize = 4096;
 
-/// The most that a descriptor's number need be above those of the program.
+/// The descriptor is moved to at least this number, or to a lower one if the limit of descriptors
+/// demands it.
 const HIGH: u64 = 1000;
 
-/// See the module.
+/// The trace file.
 #[derive(Debug)]
 pub struct File {
     fd: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
-    /// Where the next block goes.
+    /// The offset of the next block.
     end: AtomicU64,
     path: UnsafeCell<[u8; LONGEST_PATH]>,
     reopening: AtomicBool,
 }
 
-// SAFETY: `path` is written once, by `open`, before anybody else uses the file.
+// SAFETY: `path` is written once, by `open`, before another thread uses the file.
 unsafe impl Sync for File {}
 
 impl File {
@@ -40,7 +40,7 @@ impl File {
         }
     }
 
-    /// Opens the file and makes it ours, which only one process can.
+    /// Opens the file and claims it for this process; only one process can.
     pub fn open(&self, path: &[u8]) -> Result<(), Refusal> {
         let fd = open(path, libc::O_RDWR | libc::O_CREAT).map_err(Refusal::File)?;
         let identity = system::identity(fd).filter(|i| i.regular);
@@ -59,7 +59,7 @@ impl File {
             self.device.store(identity.file.0, Ordering::Relaxed);
             self.inode.store(identity.file.1, Ordering::Relaxed);
         }
-        // SAFETY: nobody else uses the file before this function returns.
+        // SAFETY: no other thread uses the file before this function returns.
         let kept = unsafe { &mut *self.path.get() };
         for (to, from) in kept.iter_mut().zip(path) {
             *to = *from;
@@ -68,12 +68,12 @@ impl File {
         Ok(())
     }
 
-    /// Bytes that are written or reserved.
+    /// The number of bytes written or reserved.
     pub fn bytes(&self) -> u64 {
         self.end.load(Ordering::Relaxed)
     }
 
-    /// Writes over the first bytes.
+    /// Overwrites the first bytes.
     pub fn write_start(&self, bytes: &[u8]) -> Result<(), u32> {
         if bytes.len() as u64 > system::limit(libc::RLIMIT_FSIZE) {
             return Err(libc::EFBIG as u32);
@@ -84,12 +84,11 @@ impl File {
     /// Appends a block, given in parts.
     ///
     /// # Errors
-    /// The system's error number. The place stays reserved.
+    /// The system's error number. The range in the file stays reserved.
     pub fn append(&self, parts: &[&[u8]]) -> Result<(), u32> {
         let bytes: u64 = parts.iter().map(|p| p.len() as u64).sum();
         let mut at = self.end.fetch_add(bytes, Ordering::Relaxed);
-        // Beyond the limit the program would get a signal that it did not ask
-        // for.
+        // Beyond this limit the program would get a signal (SIGXFSZ) because of us.
         if at.saturating_add(bytes) > system::limit(libc::RLIMIT_FSIZE) {
             return Err(libc::EFBIG as u32);
         }
@@ -109,7 +108,7 @@ impl File {
         system::identity(fd).is_some_and(|i| i.file == ours)
     }
 
-    /// The descriptor; opened again if the program has closed it.
+    /// The descriptor; the file is opened again if the program has closed it.
     fn descriptor(&self) -> Result<i32, u32> {
         let fd = self.fd.load(Ordering::Acquire);
         if self.is_ours(fd) {
@@ -128,7 +127,7 @@ impl File {
         if self.is_ours(fd) {
             return Ok(fd);
         }
-        // SAFETY: not written any more.
+        // SAFETY: the path is not written any more.
         let path = unsafe { &*self.path.get() };
         let end = path.iter().position(|&b| b == 0).unwrap_or(0);
         let fd = lift(open(path.get(..=end).unwrap_or_default(), libc::O_RDWR)?);
@@ -146,12 +145,12 @@ pub fn open(path: &[u8], flags: i32) -> Result<i32, u32> {
     if path.last() != Some(&0) {
         return Err(libc::EINVAL as u32);
     }
-    // SAFETY: the path was seen to end.
+    // SAFETY: the path was checked to end with a zero byte.
     let result = unsafe { system::open_at(libc::AT_FDCWD, path.as_ptr(), flags) };
     system::outcome(result).map(|fd| fd as i32)
 }
 
-/// Reads from the start of a file; how many bytes came.
+/// Reads from the start of a file; returns the number of bytes read.
 pub fn read(fd: i32, to: &mut [u8]) -> usize {
     let mut read = 0;
     while let Some(rest) = to.get_mut(read..).filter(|r| !r.is_empty()) {
@@ -163,7 +162,7 @@ pub fn read(fd: i32, to: &mut [u8]) -> usize {
     read
 }
 
-/// Moves a descriptor out of the program's way.
+/// Moves a descriptor to a number that the program does not use.
 fn lift(fd: i32) -> i32 {
     let least = system::limit(libc::RLIMIT_NOFILE)
         .saturating_sub(16)

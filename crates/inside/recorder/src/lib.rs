@@ -1,13 +1,12 @@
-//! The recording side, for whatever sees a program's accesses: it gives each
-//! thread a buffer, packs full buffers into blocks in the thread that filled
-//! them, and appends these to the file at places reserved by an atomic addition.
-//! No lock is common to threads that record.
+//! Records a program's accesses into a trace file, whatever observes them. It gives each thread a
+//! buffer, packs full buffers into blocks in the thread that filled them, and appends these to the
+//! file at offsets that an atomic addition reserves. Recording threads share no lock.
 //!
-//! Called by recorders (`tracer`, the instrumented runtime, and `emulator`, an emulator's
-//! plugin) inside the recorded process. It must not use the heap or panic, and makes raw
-//! system calls only. Where recording fails it stops and says why in the file's first
-//! bytes, and the program goes on. Memory is bounded: one buffer for each living thread and
-//! twice as many encoders as processors; a thread that finds none free waits.
+//! Called by recorders (`tracer`, the instrumented runtime, and `emulator`, an emulator's plugin)
+//! inside the recorded process. It must not use the heap or panic, and makes raw system calls only.
+//! Where recording fails, it stops and writes the reason into the file's first bytes; the program
+//! continues. Memory is bounded: one buffer for each living thread and twice as many encoders as
+//! processors; a thread that finds none free waits.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
@@ -33,22 +32,21 @@ use sunder_trace::block::{BlockHeader, Kind};
 use sunder_trace::meta::{Clock, End, HeaderParts, ModuleWriter, Progress, Reason, State, Via};
 use sunder_trace::slot::{Key, Slot, tag};
 
-/// What to record into, and what to say of the program.
+/// The trace file, and the description of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// The file, which must not exist or be empty; absolute, with a zero byte at
-    /// the end.
+    /// The file's path, absolute and with a final zero byte. The file must be empty or not exist.
     pub path: &'a [u8],
-    /// How it is recorded.
+    /// The kind of recorder.
     pub via: Via,
-    /// Bytes of the machine's cache line; 0: unknown.
+    /// Size of the machine's cache line in bytes; 0 if it is not known.
     pub line_size: u32,
-    /// The program's file and its arguments, each with a zero byte after it;
-    /// `None`: those of this process.
+    /// The program's file and its arguments, each with a final zero byte; `None` stands for those
+    /// of this process.
     pub program: Option<(&'a [u8], &'a [u8])>,
 }
 
-/// Why nothing is recorded.
+/// Why recording did not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -56,9 +54,9 @@ pub enum Refusal {
     Twice,
     /// The file has contents: another process records into it.
     Taken,
-    /// The file can't be opened or written: the system's error number.
+    /// The file can't be opened or written; with the system's error number.
     File(u32),
-    /// There is no memory.
+    /// Not enough memory.
     Memory,
 }
 
@@ -69,7 +67,7 @@ const ENDED: u32 = 3;
 const FAILED: u32 = 4;
 const WENT_ON: u32 = 5;
 
-/// One recording; a process has one, as a static value.
+/// A recording. A process has one, as a static value.
 #[derive(Debug)]
 pub struct Recorder {
     state: AtomicU32,
@@ -86,7 +84,7 @@ pub struct Recorder {
     lost: AtomicU64,
     errno: AtomicU32,
     progress: AtomicBool,
-    /// What [`Recorder::before_blocks`] was given: a function, or null.
+    /// The function that was passed to [`Recorder::before_blocks`], or null.
     before_block: AtomicPtr<()>,
 }
 
@@ -118,9 +116,9 @@ impl Recorder {
         }
     }
 
-    /// From now on `call` is called before a thread writes what it has, so that
-    /// what its events need can be written first ([`Recorder::modules`]). It runs
-    /// wherever slots are written, and writes none.
+    /// From here on `call` is called before a thread writes its slots, so that it can write what
+    /// these events need first ([`Recorder::modules`]). It runs in every context in which slots are
+    /// written, and must write none itself.
     pub fn before_blocks(&self, call: fn()) {
         self.before_block.store(call as *mut (), Ordering::Release);
     }
@@ -158,8 +156,8 @@ impl Recorder {
         }
         self.file.open(start.path)?;
         let memory = map(SCRATCH, sunder_access::PAGE_SIZE).ok_or(Refusal::Memory)?;
-        // SAFETY: fresh zeroed memory that nobody else has. It is kept: a header
-        // is written once in a process.
+        // SAFETY: new zeroed memory that no other thread has. It is never unmapped, because a
+        // process writes one header only.
         let scratch = unsafe { core::slice::from_raw_parts_mut(memory.as_ptr(), SCRATCH) };
         let (program, rest) = scratch.split_at_mut(8 << 10);
         let (arguments, payload) = rest.split_at_mut(96 << 10);
@@ -198,13 +196,12 @@ impl Recorder {
         self.state.load(Ordering::Acquire) == RECORDING
     }
 
-    /// Whether the calling process is the one that it was started in, not a child
-    /// of it.
+    /// Whether the calling process is the one that started the recording, not a child of it.
     pub fn is_own_process(&self) -> bool {
         self.process.load(Ordering::Relaxed) == system::process_id()
     }
 
-    /// What its ticks are.
+    /// The clock of its ticks.
     #[inline]
     pub fn clock(&self) -> Clock {
         if self.tsc.load(Ordering::Relaxed) {
@@ -232,9 +229,9 @@ impl Recorder {
         };
         let tid = system::thread_id();
         let thread = self.threads.fetch_add(1, Ordering::Relaxed) + 1;
-        // SAFETY: by this function's contract.
+        // SAFETY: by this function's contract, and the buffer was just taken.
         unsafe { buffer.begin(place, thread, tid, system::process_id()) };
-        // SAFETY: the buffer is the calling thread's now.
+        // SAFETY: the buffer now belongs to the calling thread.
         unsafe {
             self.push_after(
                 buffer,
@@ -247,11 +244,11 @@ impl Recorder {
         Some(buffer)
     }
 
-    /// Ends the record of the calling thread and gives its buffer back. Its
-    /// cursor is null afterwards.
+    /// Ends the recording of the calling thread and frees its buffer. Its cursor is null
+    /// afterwards.
     ///
     /// # Safety
-    /// `buffer` is the calling thread's, and is not used after this.
+    /// `buffer` belongs to the calling thread and is not used after this.
     pub unsafe fn detach(&self, buffer: &Buffer) {
         // SAFETY: by this function's contract.
         unsafe {
@@ -264,15 +261,16 @@ impl Recorder {
         buffer.end();
     }
 
-    /// Makes room: called with a cursor that stands at a page's border, before a
-    /// slot is written there. Flushes a full buffer, writes a stamp, and returns
-    /// the new cursor, which the caller must store after it wrote its slot; null,
-    /// to be stored at once, if nothing is recorded any more.
+    /// Makes room for more slots. Called with a cursor at a page border, before a slot is written
+    /// there. Flushes a full buffer, writes a stamp, and returns the new cursor, which the caller
+    /// must store after it wrote its slot; null, to be stored at once, if nothing is recorded any
+    /// more.
     ///
     /// # Safety
-    /// `buffer` is the calling thread's and `cursor` its cursor.
+    /// `buffer` belongs to the calling thread, and `cursor` is its cursor.
     pub unsafe fn turn_page(&self, buffer: &Buffer, mut cursor: *mut Slot) -> *mut Slot {
-        // Wiped memory: this is a forked child that nobody told so.
+        // The memory was wiped: this is a forked child for which [`Recorder::forked`] was not
+        // called.
         if !self.is_recording() || buffer.first_slot().is_null() {
             buffer.stop();
             return core::ptr::null_mut();
@@ -299,7 +297,7 @@ impl Recorder {
     /// Records a slot.
     ///
     /// # Safety
-    /// `buffer` is the calling thread's.
+    /// `buffer` belongs to the calling thread.
     #[inline]
     pub unsafe fn push(&self, buffer: &Buffer, slot: Slot) {
         let mut cursor = buffer.cursor();
@@ -313,15 +311,15 @@ impl Recorder {
                 return;
             }
         }
-        // SAFETY: a cursor that is not at a border has room before it.
+        // SAFETY: a cursor that is not at a page border has room for a slot.
         unsafe {
             cursor.write(slot);
             buffer.set_cursor(cursor.add(1));
         }
     }
 
-    /// Sees to it that the next `slots` slots come without [`Recorder::turn_page`]
-    /// between them.
+    /// Makes room so that the next `slots` slots are written without a call of
+    /// [`Recorder::turn_page`].
     ///
     /// # Safety
     /// As [`Recorder::push`].
@@ -332,17 +330,17 @@ impl Recorder {
         if cursor.is_null() || used != 0 && used + slots * size_of::<Slot>() <= PAGE {
             return;
         }
-        // What is left of the page stays empty.
+        // The rest of the page stays empty.
         let border = (cursor as usize).next_multiple_of(PAGE) - cursor as usize;
-        // SAFETY: a border lies within the buffer or at its end; the rest by this
-        // function's contract.
+        // SAFETY: a page border lies within the buffer or at its end; the rest by this function's
+        // contract.
         unsafe {
             let cursor = self.turn_page(buffer, cursor.byte_add(border));
             buffer.set_cursor(cursor);
         }
     }
 
-    /// Records what is about to be released: a stamp, then the slot.
+    /// Records a release before it happens: a stamp, then the slot.
     ///
     /// # Safety
     /// As [`Recorder::push`].
@@ -354,7 +352,7 @@ impl Recorder {
         }
     }
 
-    /// Records what was just acquired: a stamp, then the slot.
+    /// Records an acquire after it happened: a stamp, then the slot.
     ///
     /// # Safety
     /// As [`Recorder::push`].
@@ -381,7 +379,7 @@ impl Recorder {
                 let _held = buffer.hold();
                 if !buffer.define(id, frames) {
                     self.write_stacks(buffer);
-                    // There is room for any stack now.
+                    // After the flush there is room for any stack.
                     buffer.define(id, frames);
                 }
                 id
@@ -389,7 +387,7 @@ impl Recorder {
         }
     }
 
-    /// Writes the list of loaded files, which holds from now on. `fill` gets the
+    /// Writes the list of loaded files, which is valid for the blocks that follow. `fill` gets the
     /// writer.
     pub fn modules(&self, fill: impl FnOnce(&mut ModuleWriter<'_>)) {
         if !self.is_recording() {
@@ -414,9 +412,9 @@ impl Recorder {
         self.append(&[&header.encoded(payload), payload]);
     }
 
-    /// Ends the recording: writes what all threads have, and the totals. Threads
-    /// that go on are not recorded any more. Does nothing in another process
-    /// than the one that started it, or if it ended already.
+    /// Ends the recording: writes the slots of all threads, and the totals. Threads that continue
+    /// are not recorded any more. Does nothing in a process other than the one that started the
+    /// recording, or if it has ended already.
     pub fn finish(&self, reason: Reason) {
         let mine = self.process.load(Ordering::Relaxed) == system::process_id();
         if !mine
@@ -456,8 +454,8 @@ impl Recorder {
         self.tell_progress(true);
     }
 
-    /// After [`Recorder::finish`] for an exec: it failed, with this error number of
-    /// the system's, and the program goes on without being recorded. Says so.
+    /// For an exec that failed after [`Recorder::finish`], with the system's error number: writes
+    /// that the program continued unrecorded.
     pub fn went_on(&self, errno: u32) {
         let mine = self.process.load(Ordering::Relaxed) == system::process_id();
         let ended =
@@ -470,14 +468,14 @@ impl Recorder {
         }
     }
 
-    /// In a forked child: it does not record. Its threads' cursors must be set
-    /// to null by the caller.
+    /// Called in a forked child, which is not recorded. The caller must set the cursors of its
+    /// threads to null.
     pub fn forked(&self) {
         self.state.store(ENDED, Ordering::Release);
     }
 
-    /// Packs and writes what `buffer` holds, and empties it. The caller holds the
-    /// buffer and no signals.
+    /// Packs and writes the slots of `buffer`, and empties it. The caller holds the buffer and has
+    /// blocked signals.
     fn flush(&self, buffer: &Buffer) {
         let mine = self.process.load(Ordering::Relaxed) == system::process_id();
         let Some(slots) = buffer.filled().filter(|_| mine) else {
@@ -534,8 +532,8 @@ impl Recorder {
         }
     }
 
-    /// Writes the progress record, unless another thread is at it and this one
-    /// need not be the last.
+    /// Writes the progress record. If another thread is writing it, this one returns at once unless
+    /// `wait` is set.
     fn tell_progress(&self, wait: bool) {
         while self.progress.swap(true, Ordering::Acquire) {
             if !wait {
@@ -558,7 +556,7 @@ impl Recorder {
             threads: self.threads.load(Ordering::Relaxed),
             lost: self.lost.load(Ordering::Relaxed),
         };
-        // If even this can't be written, the file's end tells that it is partial.
+        // If this fails, too, readers find at the file's end that the trace is incomplete.
         let _ = self.file.write_start(&progress.prefix());
         self.progress.store(false, Ordering::Release);
     }

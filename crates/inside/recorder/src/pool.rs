@@ -1,5 +1,5 @@
-//! Encoders, shared by all threads: as many as can run at once and then some,
-//! because each needs megabytes. Contexts: all, with signals held off.
+//! Encoders, which all threads share because each needs megabytes: twice as many as there are
+//! processors. Contexts: all, with signals blocked.
 
 use crate::map;
 use core::ops::{Deref, DerefMut};
@@ -23,7 +23,7 @@ pub struct Pool {
     count: AtomicU32,
 }
 
-/// An encoder until dropped.
+/// A claimed encoder, until dropped.
 #[derive(Debug)]
 pub struct Taken<'a> {
     entry: &'a Entry,
@@ -43,15 +43,15 @@ impl Pool {
         }
     }
 
-    /// Before the first is taken; false if there is no memory for one.
+    /// Prepares the pool before the first encoder is taken; false if there is no memory for one.
     pub fn prepare(&self) -> bool {
         let count = (system::processors() * 2).clamp(2, MOST as u32);
         self.count.store(count, Ordering::Relaxed);
         self.take().is_some()
     }
 
-    /// An encoder; waits until one is free. Only with signals held off. `None`
-    /// without memory.
+    /// Claims an encoder; waits until one is free. Only with signals blocked. `None` if there is no
+    /// memory.
     pub fn take(&self) -> Option<Taken<'_>> {
         let count = self.count.load(Ordering::Relaxed) as usize;
         let entries = self.entries.get(..count)?;
@@ -71,7 +71,7 @@ impl Pool {
 }
 
 impl Entry {
-    /// The encoder, mapped on first use. The caller has set `busy`.
+    /// The encoder, which is mapped on first use. The caller has set `busy`.
     #[allow(clippy::mut_from_ref)]
     fn get(&self) -> Option<&mut Encoder> {
         if self.encoder.load(Ordering::Relaxed).is_null() {
@@ -79,8 +79,8 @@ impl Entry {
             self.encoder
                 .store(memory.as_ptr().cast(), Ordering::Relaxed);
         }
-        // SAFETY: zeroes are a valid encoder, it is never unmapped, and only who
-        // has set `busy` has it.
+        // SAFETY: zeroes are a valid encoder, it is never unmapped, and only the thread that has
+        // set `busy` uses it.
         unsafe { self.encoder.load(Ordering::Relaxed).as_mut() }
     }
 }

@@ -1,32 +1,32 @@
-//! Call stacks by number: a table of fingerprints without locks. The number of a
-//! stack is its place in the table. Contexts: all.
+//! Call stacks by number: a lock-free table of fingerprints. The number of a stack is its index in
+//! the table. Contexts: all.
 
 use crate::map;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use sunder_access::PAGE_SIZE as PAGE;
 use twox_hash::XxHash3_64;
 
-/// Frames that are kept of a stack, the innermost ones.
+/// How many frames of a stack are kept, the innermost ones.
 pub const MOST_FRAMES: usize = 64;
 
 const PLACES: usize = 1 << 19;
-/// How far from its place a stack may lie.
+/// How far from its hashed index a stack may lie.
 const FAR: usize = 64;
 
-/// See the module.
+/// The table.
 #[derive(Debug)]
 pub struct Stacks {
     table: AtomicPtr<AtomicU64>,
 }
 
-/// What became of a stack.
+/// The result of looking up a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It has this number and was met before.
+    /// The stack was in the table, with this number.
     Known(u32),
-    /// It has this number, and nobody else has got it as new.
+    /// The stack is new and has this number; no other thread gets it as new.
     New(u32),
-    /// It is empty, or there is no room.
+    /// The stack is empty, or the table has no room.
     None,
 }
 
@@ -37,7 +37,7 @@ impl Stacks {
         }
     }
 
-    /// Before the first stack; false if there is no memory.
+    /// Maps the table before the first stack; false if there is no memory.
     pub fn prepare(&self) -> bool {
         if self.table.load(Ordering::Relaxed).is_null() {
             let memory = map(PLACES * size_of::<AtomicU64>(), PAGE);
@@ -53,8 +53,7 @@ impl Stacks {
         if table.is_null() || frames.is_empty() {
             return Found::None;
         }
-        // SAFETY: the mapping has this many, zeroes are valid, and it is never
-        // unmapped.
+        // SAFETY: the mapping has so many entries, zeroes are valid, and it is never unmapped.
         let table = unsafe { core::slice::from_raw_parts(table, PLACES) };
         let hash = fingerprint(frames);
         for i in 0..FAR {
@@ -73,9 +72,9 @@ impl Stacks {
     }
 }
 
-/// 64 bits that no two stacks of a program have in common, and not 0.
+/// A 64-bit fingerprint, never 0; two stacks of a program practically never have the same one.
 fn fingerprint(frames: &[u64]) -> u64 {
-    // SAFETY: any eight bytes can be read as bytes.
+    // SAFETY: every word can be read as eight bytes.
     let bytes =
         unsafe { core::slice::from_raw_parts(frames.as_ptr().cast::<u8>(), size_of_val(frames)) };
     XxHash3_64::oneshot(bytes).max(1)

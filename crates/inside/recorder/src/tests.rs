@@ -1,4 +1,4 @@
-//! Recording in this process and reading it back.
+//! Recording in this process, and reading the trace back.
 
 use super::*;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn what_threads_record_comes_back_whole_and_in_each_thread_s_order() {
             let recorder = &recorder;
             scope.spawn(move || {
                 let place = Place::default();
-                // SAFETY: the place outlives the thread's record.
+                // SAFETY: the place outlives the recording of the thread.
                 unsafe {
                     let buffer = recorder.attach(&raw const place, 0).unwrap();
                     for i in 0..EACH {
@@ -83,7 +83,7 @@ fn what_threads_record_comes_back_whole_and_in_each_thread_s_order() {
     assert_eq!(next, [EACH; 3]);
 }
 
-/// Two threads hand a token back and forth; each writes and then gives it away.
+/// Two threads pass a token back and forth; each writes before it passes the token on.
 #[test]
 fn accesses_that_synchronisation_orders_are_in_that_order() {
     use std::sync::atomic::AtomicU64;
@@ -98,7 +98,7 @@ fn accesses_that_synchronisation_orders_are_in_that_order() {
             let (recorder, turn) = (&recorder, &turn);
             scope.spawn(move || {
                 let place = Place::default();
-                // SAFETY: the place outlives the thread's record.
+                // SAFETY: the place outlives the recording of the thread.
                 unsafe {
                     let buffer = recorder.attach(&raw const place, 0).unwrap();
                     for i in (t..TURNS).step_by(2) {
@@ -143,7 +143,7 @@ fn stacks_are_written_once_and_modules_as_lists() {
     let recorder = Recorder::new();
     recorder.start(&start(&c_path(&path))).unwrap();
     let place = Place::default();
-    // SAFETY: the place outlives the thread's record.
+    // SAFETY: the place outlives the recording of the thread.
     unsafe {
         let buffer = recorder.attach(&raw const place, 0).unwrap();
         let mut ids = Vec::new();
@@ -197,7 +197,7 @@ fn a_thread_that_goes_on_after_the_end_is_cut_off_there() {
     let recorder = Recorder::new();
     recorder.start(&start(&c_path(&path))).unwrap();
     let place = Place::default();
-    // SAFETY: the place outlives the thread's record.
+    // SAFETY: the place outlives the recording of the thread.
     unsafe {
         let buffer = recorder.attach(&raw const place, 0).unwrap();
         for i in 0..10 {

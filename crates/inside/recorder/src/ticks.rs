@@ -1,12 +1,12 @@
-//! The clock that orders threads: the time-stamp counter where it runs at one
-//! rate on all processors, else `CLOCK_MONOTONIC`. Contexts: all.
+//! The clock that orders threads: the time-stamp counter if it has one constant rate on all
+//! processors, else `CLOCK_MONOTONIC`. Contexts: all.
 
 use core::arch::x86_64::{__cpuid, __rdtscp, _mm_lfence, _rdtsc};
 use sunder_guest::system;
 use sunder_trace::meta::Clock;
 
-/// What this machine has. The processor says whether its counter is
-/// invariant (CPUID 8000_0007h, EDX bit 8).
+/// The clock of this machine. The processor says whether its counter is invariant (CPUID
+/// 8000_0007h, EDX bit 8).
 pub fn clock_of_this_machine() -> Clock {
     // SAFETY on old compilers only: every x86-64 processor has the instruction.
     #[allow(unused_unsafe)]
@@ -19,14 +19,12 @@ pub fn clock_of_this_machine() -> Clock {
     }
 }
 
-/// What a clock says.
+/// A clock that can be read.
 pub trait Ticks {
-    /// Now, not later than anything that the calling thread does after this:
-    /// for what is about to be released.
+    /// The time, not later than anything that the calling thread does after this: for a release.
     fn before(self) -> u64;
 
-    /// Now, not earlier than anything that the calling thread did before this:
-    /// for what was just acquired.
+    /// The time, not earlier than anything that the calling thread did before this: for an acquire.
     fn after(self) -> u64;
 }
 
@@ -34,7 +32,7 @@ impl Ticks for Clock {
     #[inline]
     fn before(self) -> u64 {
         match self {
-            // A store becomes visible only after it retires, so after this.
+            // A store becomes visible only after it retires, so after this instruction.
             // SAFETY: every x86-64 processor has the instruction.
             Self::Tsc => unsafe { _rdtsc() },
             Self::Monotonic => system::clock(libc::CLOCK_MONOTONIC),
@@ -44,12 +42,11 @@ impl Ticks for Clock {
     #[inline]
     fn after(self) -> u64 {
         match self {
-            // Waits until earlier loads are done; the fence keeps later ones
-            // after it.
+            // `rdtscp` waits until earlier loads are done; the fence keeps later ones after it.
             Self::Tsc => {
                 let mut processor = 0;
-                // SAFETY: both are there wherever the invariant counter is; the
-                // place is valid.
+                // SAFETY: every processor with an invariant counter has both instructions; the
+                // pointer is that of a local.
                 unsafe {
                     let now = __rdtscp(&raw mut processor);
                     _mm_lfence();
