@@ -1,18 +1,18 @@
-//! From a trampoline into a hook and back, with every register as it was. Contexts: all.
+//! The way from a trampoline into a hook and back, with all registers restored. Contexts: all.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use sunder_x86::trampoline::Entries;
 
-/// A kernel call as a hook sees it, and may change it.
+/// A kernel call, as a hook sees it and may change it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Call {
-    /// What the program gave it.
+    /// The program's arguments.
     pub arguments: [usize; 6],
-    /// What the program gets of it: an error is a small negative number.
+    /// The result for the program; an error is a small negative number.
     pub result: isize,
-    /// Its number; -1 in [`Hooks::failed`] if the code does not tell it.
+    /// The call's number; -1 in [`Hooks::failed`] if the code does not show it.
     pub number: i64,
 }
 
@@ -20,26 +20,25 @@ impl Call {
     /// Makes the call (again).
     ///
     /// # Safety
-    /// The program wanted it, with these arguments.
+    /// The program wants this call with these arguments.
     pub unsafe fn make(&mut self) {
         // SAFETY: the caller upholds this function's contract.
         self.result = unsafe { sunder_guest::system::call(self.number, self.arguments) };
     }
 }
 
-/// What is called of kernel calls. Both run on the program's stack, in any thread,
-/// also with all signals blocked and inside `malloc`; they may use general and
-/// 128-bit registers only, and nothing of the C library's.
+/// The functions that trampolines call for kernel calls. Both run on the program's stack, in any
+/// thread, also with all signals blocked and inside `malloc`. They may use only general and 128-bit
+/// registers, and nothing of the C library's.
 #[derive(Clone, Copy, Debug)]
 pub struct Hooks {
-    /// In place of a call; must [`Call::make`] it or set a result of its own.
+    /// Runs in place of a call; must [`Call::make`] it or set a result of its own.
     pub instead: unsafe extern "C" fn(&mut Call),
-    /// After a call that failed with `EFAULT`.
+    /// Runs after a call that failed with `EFAULT`.
     pub failed: unsafe extern "C" fn(&mut Call),
 }
 
-/// Until something else is said, and if the one who was to say it has died, trampolines do
-/// what was there before.
+/// Until a hook is set, trampolines just make the call; also if the tool dies before it sets one.
 static INSTEAD: AtomicPtr<()> = AtomicPtr::new(make as *const () as *mut ());
 static FAILED: AtomicPtr<()> = AtomicPtr::new(nothing as *const () as *mut ());
 static BEFORE: AtomicPtr<()> = AtomicPtr::new(nothing as *const () as *mut ());
@@ -51,29 +50,30 @@ unsafe extern "C" fn make(call: &mut Call) {
 
 const unsafe extern "C" fn nothing(_: &mut Call) {}
 
-/// What is called before a call: it may change arguments, not the number or the result.
-/// As [`Hooks`] otherwise.
+/// A function that runs before a call. It may change arguments, but not the number or the result.
+/// Otherwise as [`Hooks`].
 pub type Before = unsafe extern "C" fn(&mut Call);
 
-/// From now on trampolines that somebody else has written lead to these: in a program
-/// that is running already, the tool writes them.
+/// From here on, trampolines that the tool has written lead to these functions. In a program that
+/// was already running, the tool writes them.
 pub fn lead_to(hooks: Hooks, before: Before) {
     hooks.set();
     BEFORE.store(before as *mut (), Ordering::Release);
 }
 
-/// Where trampolines enter; for that tool.
+/// The addresses to which such trampolines jump, for the tool.
 pub const ENTRIES: [unsafe extern "C" fn(); 3] = [enter_instead, enter_failed, enter_before];
 
 impl Hooks {
-    /// From now on trampolines lead to these.
+    /// From here on trampolines lead to these functions.
     pub(crate) fn set(self) {
         INSTEAD.store(self.instead as *mut (), Ordering::Release);
         FAILED.store(self.failed as *mut (), Ordering::Release);
     }
 }
 
-/// Where trampolines enter: `rax` has the call's number, after a failed call `r11`.
+/// The addresses to which trampolines jump, with the call's number in `rax`; after a failed call it
+/// is in `r11`.
 pub fn entries() -> Entries {
     Entries {
         instead: enter_instead as *const () as usize,
@@ -82,9 +82,8 @@ pub fn entries() -> Entries {
     }
 }
 
-/// Saves what a function of ours may change and a kernel call does not, and calls
-/// the hook on a [`Call`] that lies on the stack. Of the wide registers only the
-/// lower halves are used by our code.
+/// Saves the registers that our function may change and a kernel call does not, and calls the hook
+/// with a [`Call`] on the stack. Our code uses only the lower halves of the wide registers.
 macro_rules! enter {
     ($name:ident, $hook:ident, $number:literal) => {
         #[unsafe(naked)]
@@ -129,7 +128,7 @@ macro_rules! enter {
 
 enter!(enter_instead, INSTEAD, "mov r11, rax");
 enter!(enter_failed, FAILED, "nop");
-// What stands for the result is the number, which goes back to `rax`.
+// The number is passed in place of the result, so that it returns to `rax`.
 enter!(enter_before, BEFORE, "mov r11, rax");
 
 const _: () = assert!(offset_of!(Call, result) == 48 && offset_of!(Call, number) == 56);

@@ -1,6 +1,6 @@
-//! Carries a plan out: finds its modules, compares, writes trampolines, and only
-//! then puts jumps in their code. Contexts: all, while no other thread runs;
-//! [`note_modules`] normal.
+//! Carries out a plan: finds its modules, compares their code with it, writes trampolines, and only
+//! then writes jumps into the code. Contexts: all, while no other thread runs; [`note_modules`]
+//! normal.
 
 use crate::area;
 use crate::code::{Code, are};
@@ -17,56 +17,55 @@ use sunder_x86::trampoline::{SIZE, Trampoline, overwritten};
 const RUN: i32 = libc::PROT_READ | libc::PROT_EXEC;
 const NOP: u8 = 0x90;
 
-/// Why a plan was not carried out. The code is then as it was.
+/// Why a plan was not carried out. The code is then unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The bytes are no plan.
+    /// The bytes are not a valid plan.
     NoPlan,
     /// A module of the plan is not loaded, or is another build.
     OtherModule,
-    /// The code is not what the plan is for: something has changed it.
+    /// The code differs from what the plan was made for: something has changed it.
     OtherCode,
-    /// No memory near the code.
+    /// No free memory near the code.
     NoRoom,
-    /// The kernel does not let code be changed.
+    /// The kernel does not allow code to be changed.
     Forbidden,
 }
 
-/// A module of the plan as it is loaded.
+/// A loaded module of the plan.
 #[derive(Clone, Copy)]
 struct Module<'a> {
     base: usize,
-    /// Its code.
+    /// The start of its code.
     start: usize,
     end: usize,
     patches: Patches<'a>,
 }
 
-/// Most modules that a plan has patches for.
+/// The most modules for which a plan has patches.
 pub const MOST_MODULES: usize = 4;
 
-/// Where the trampolines of a plan lie that was carried out: starts and ends.
+/// Start and end of each area with trampolines of the plan that was carried out.
 static AREAS: [[AtomicUsize; 2]; MOST_MODULES] =
     [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; MOST_MODULES];
 
-/// Where trampolines lie: code that is no file's. First and last (exclusive) address,
-/// two zeroes where there are none.
+/// The areas of trampolines, which is code that belongs to no file: start and end (exclusive) of
+/// each; two zeroes where there is none.
 pub fn areas() -> impl Iterator<Item = (usize, usize)> {
     AREAS
         .iter()
         .map(|[start, end]| (start.load(Ordering::Acquire), end.load(Ordering::Acquire)))
 }
 
-/// Leads the calls of the plan in `bytes` through `hooks`, and says how many there
-/// are.
+/// Leads the calls of the plan in `bytes` through `hooks`, and returns how many there are.
 ///
 /// # Errors
-/// Says why nothing was changed.
+/// The reason; nothing was changed then.
 ///
 /// # Safety
-/// No other thread runs in this address space, and no signal handler of this one; none
-/// stands inside of what the plan's patches overwrite.
+/// No other thread runs in this address space, and no signal handler of this thread. No thread's
+/// instruction pointer is inside the code that the plan's patches overwrite.
 pub unsafe fn install(bytes: &[u8], hooks: Hooks) -> Result<usize, Refusal> {
     let plan = Plan::read(bytes).ok_or(Refusal::NoPlan)?;
     let mut modules: [Option<Module>; MOST_MODULES] = [None; MOST_MODULES];
@@ -90,7 +89,7 @@ pub unsafe fn install(bytes: &[u8], hooks: Hooks) -> Result<usize, Refusal> {
     let code = Code::open();
     let all = || modules.iter().flatten();
     let diverted = code.as_ref().is_some_and(|code| {
-        // SAFETY: by the caller nothing runs there.
+        // SAFETY: by this function's contract no thread runs there.
         all()
             .zip(areas)
             .all(|(module, area)| unsafe { divert(code, module, area.0) })
@@ -98,7 +97,7 @@ pub unsafe fn install(bytes: &[u8], hooks: Hooks) -> Result<usize, Refusal> {
     if !diverted {
         for module in all() {
             if let Some(code) = &code {
-                // SAFETY: as above.
+                // SAFETY: by this function's contract no thread runs there.
                 unsafe { restore(code, module) };
             }
         }
@@ -112,12 +111,12 @@ pub unsafe fn install(bytes: &[u8], hooks: Hooks) -> Result<usize, Refusal> {
     Ok(count)
 }
 
-/// The plan that was carried out, which stays, and where its modules were loaded.
+/// The address and length of the plan that was carried out, which is never unmapped.
 static PLAN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 static BASES: [AtomicUsize; MOST_MODULES] = [const { AtomicUsize::new(0) }; MOST_MODULES];
 
-/// The number of the kernel call whose instruction ends at `next`; none if no plan
-/// tells it. May be called in a signal handler.
+/// The number of the kernel call whose instruction ends at `next`; `None` if no plan has it. May be
+/// called in a signal handler.
 pub fn number_before(next: usize) -> Option<u32> {
     let [at, len] = [
         PLAN[0].load(Ordering::Acquire),
@@ -126,7 +125,7 @@ pub fn number_before(next: usize) -> Option<u32> {
     if at == 0 {
         return None;
     }
-    // SAFETY: what `remember` was given, whose caller promised that it stays.
+    // SAFETY: `remember` stored this range; its caller guaranteed that it is never unmapped.
     let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
     let modules = Plan::read(bytes)?.modules().zip(&BASES);
     modules
@@ -138,7 +137,7 @@ pub fn number_before(next: usize) -> Option<u32> {
         .and_then(|(_, patch)| u32::try_from(patch.number).ok())
 }
 
-/// From now on [`number_before`] knows the calls of this plan, which was carried out.
+/// From here on [`number_before`] finds the calls of this plan, which was carried out.
 ///
 /// # Safety
 /// The bytes are never unmapped or changed.
@@ -153,15 +152,15 @@ pub unsafe fn remember(bytes: &[u8]) {
     PLAN[0].store(bytes.as_ptr() as usize, Ordering::Release);
 }
 
-/// Gives back memory for trampolines that nothing leads to.
+/// Unmaps memory for trampolines to which no jump leads.
 fn give_back(areas: &[(usize, usize)]) {
     for &(at, bytes) in areas.iter().filter(|a| a.1 > 0) {
-        // SAFETY: nothing leads there.
+        // SAFETY: no jump leads there.
         unsafe { area::give_back(at, bytes) };
     }
 }
 
-/// Writes the module's trampolines; where they lie, and in how many bytes.
+/// Writes the module's trampolines; returns their address and their size in bytes.
 fn prepare(module: &Module) -> Result<(usize, usize), Refusal> {
     let count = module.patches.into_iter().count();
     let bytes = (count * SIZE).next_multiple_of(PAGE).max(PAGE);
@@ -177,24 +176,24 @@ fn prepare(module: &Module) -> Result<(usize, usize), Refusal> {
     for (i, patch) in module.patches.enumerate() {
         let place = at + i * SIZE;
         let Some(trampoline) = Trampoline::new(&patch, module.base, place, hooks) else {
-            // SAFETY: nothing leads there.
+            // SAFETY: no jump leads there.
             unsafe { area::give_back(at, bytes) };
             return Err(Refusal::NoPlan);
         };
-        // SAFETY: within the fresh pages.
+        // SAFETY: the place is within the new pages.
         unsafe { (place as *mut [u8; SIZE]).write(trampoline.bytes) };
     }
-    // SAFETY: our own pages, which nothing uses yet.
+    // SAFETY: our own new pages, which are not in use yet.
     if unsafe { protect(at, bytes, RUN) } == 0 {
         Ok((at, bytes))
     } else {
-        // SAFETY: nothing leads there.
+        // SAFETY: no jump leads there.
         unsafe { area::give_back(at, bytes) };
         Err(Refusal::Forbidden)
     }
 }
 
-/// Whether the module's code has at the patch what the plan was made for.
+/// Whether the module's code at the patch is the code for which the plan was made.
 fn is_as_planned(module: &Module, patch: &Patch) -> bool {
     let Some((start, end)) = overwritten(patch) else {
         return false;
@@ -207,7 +206,7 @@ fn is_as_planned(module: &Module, patch: &Patch) -> bool {
     if start.min(entry) < module.start || end > module.end {
         return false;
     }
-    // SAFETY: within the module's code, which is readable.
+    // SAFETY: the range is within the module's code, which is readable.
     unsafe {
         are(entry, &[0x0f, 0x05])
             && are(entry + 2, patch.tail())
@@ -215,7 +214,7 @@ fn is_as_planned(module: &Module, patch: &Patch) -> bool {
     }
 }
 
-/// Puts the jumps in place.
+/// Writes the jumps.
 ///
 /// # Safety
 /// As [`install`].
@@ -235,19 +234,19 @@ unsafe fn divert(code: &Code, module: &Module, area: usize) -> bool {
         for (place, byte) in bytes.iter_mut().zip(jump) {
             *place = byte;
         }
-        // SAFETY: by the caller nobody runs it.
+        // SAFETY: by this function's contract no thread executes it.
         unsafe { code.write(start, bytes) }
     })
 }
 
-/// Puts the module's own instructions in place again.
+/// Restores the module's own instructions.
 ///
 /// # Safety
 /// As [`install`].
 unsafe fn restore(code: &Code, module: &Module) {
     for patch in module.patches {
         let entry = module.base + patch.entry as usize;
-        // SAFETY: by the caller nobody runs it.
+        // SAFETY: by this function's contract no thread executes it.
         unsafe {
             code.write(entry, &[0x0f, 0x05]);
             code.write(entry + 2, patch.tail());
@@ -256,28 +255,27 @@ unsafe fn restore(code: &Code, module: &Module) {
     }
 }
 
-/// Modules that plans are for, as [`note_modules`] found them: what their addresses are
-/// counted from, where their headers lie, and how many there are.
+/// The modules for which plans exist, as [`note_modules`] found them: for each, its base address,
+/// the address of its program headers, and their number.
 static NOTED: [[AtomicUsize; 3]; MOST_MODULES] =
     [const { [const { AtomicUsize::new(0) }; 3] }; MOST_MODULES];
 
-/// Notes where the C library and the dynamic linker are loaded, so that [`install`] need
-/// not ask for it: whoever asks may have to wait for a thread that is stopped.
-/// Where they lie does not change.
+/// Keeps where the C library and the dynamic linker are loaded, so that [`install`] need not ask
+/// the dynamic linker: its lock may be held by a stopped thread. Their addresses do not change.
 pub fn note_modules() {
     let mut count = 0usize;
     let data = (&raw mut count).cast::<c_void>();
-    // SAFETY: `note` gets what it expects and `count` outlives the call.
+    // SAFETY: `note` gets the data that it expects, and `count` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(note), data) };
 }
 
 unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the linker's record and our own count.
+    // SAFETY: the dynamic linker passes `info`, and the data is our own count.
     let (info, count) = unsafe { (&*info, &mut *data.cast::<usize>()) };
     if info.dlpi_name.is_null() {
         return 0;
     }
-    // SAFETY: the linker says so.
+    // SAFETY: the dynamic linker passes a C string.
     let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
     if !name.ends_with(b"/libc.so.6") && !name.ends_with(b"/ld-linux-x86-64.so.2") {
         return 0;
@@ -292,7 +290,7 @@ unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_
     0
 }
 
-/// Where the module of the plan is loaded; `None` if it is not.
+/// The module of the plan, as it is loaded; `None` if it is not.
 fn loaded<'a>(plan: &MappedPlan<'a>) -> Option<Module<'a>> {
     let mut search = Search {
         build_id: plan.build_id,
@@ -305,11 +303,11 @@ fn loaded<'a>(plan: &MappedPlan<'a>) -> Option<Module<'a>> {
         .peekable();
     if noted.peek().is_none() {
         let data = (&raw mut search).cast::<c_void>();
-        // SAFETY: `look` gets what it expects and `search` outlives the call.
+        // SAFETY: `look` gets the data that it expects, and `search` outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(look), data) };
     }
     for [base, headers, len] in noted {
-        // SAFETY: as the linker said, of modules that stay.
+        // SAFETY: the dynamic linker reported these headers, of modules that are never unloaded.
         let headers = unsafe { core::slice::from_raw_parts(headers as *const _, len) };
         look_at(base, headers, &mut search);
     }
@@ -328,22 +326,22 @@ struct Search<'a> {
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the linker's record and our own search.
+    // SAFETY: the dynamic linker passes `info`, and the data is our own search.
     let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
     if info.dlpi_phdr.is_null() {
         return 0;
     }
-    // SAFETY: the linker says so.
+    // SAFETY: the dynamic linker reports so many headers.
     let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     c_int::from(look_at(info.dlpi_addr as usize, headers, search))
 }
 
-/// Whether it is the module that is searched for.
+/// Whether this is the module that is searched.
 fn look_at(base: usize, headers: &[libc::Elf64_Phdr], search: &mut Search<'_>) -> bool {
     let is_it = headers
         .iter()
         .filter(|h| h.p_type == libc::PT_NOTE)
-        // SAFETY: notes are loaded with the module.
+        // SAFETY: the notes are loaded with the module.
         .any(|h| unsafe { has_build_id(base, h, search.build_id) });
     let mut code = headers
         .iter()
@@ -356,7 +354,7 @@ fn look_at(base: usize, headers: &[libc::Elf64_Phdr], search: &mut Search<'_>) -
     true
 }
 
-/// Whether the notes at `header` hold this build identifier.
+/// Whether the notes of `header` contain this build identifier.
 ///
 /// # Safety
 /// The notes are mapped and readable.
@@ -366,7 +364,7 @@ unsafe fn has_build_id(base: usize, header: &libc::Elf64_Phdr, wanted: &[u8]) ->
     let end = start.wrapping_add(header.p_memsz as usize);
     let mut at = start;
     while at + 3 * size_of::<u32>() <= end {
-        // SAFETY: within the notes.
+        // SAFETY: the range is within the notes.
         let [name, len, kind] = unsafe { (at as *const [u32; 3]).read_unaligned() };
         let name_at = at + 12;
         let desc = name_at + (name as usize).next_multiple_of(4);
@@ -375,7 +373,7 @@ unsafe fn has_build_id(base: usize, header: &libc::Elf64_Phdr, wanted: &[u8]) ->
             return false;
         }
         let same = kind == NT_GNU_BUILD_ID && name == 4 && len as usize == wanted.len();
-        // SAFETY: within the notes.
+        // SAFETY: the ranges are within the notes.
         if same && unsafe { are(name_at, b"GNU\0") && are(desc, wanted) } {
             return true;
         }

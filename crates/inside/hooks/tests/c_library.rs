@@ -1,6 +1,5 @@
-//! The C library and the dynamic linker of this machine with their kernel calls
-//! led through hooks. Each test works in a child process, which has one thread and its own copy of the
-//! code.
+//! Tests with this machine's C library and dynamic linker, whose kernel calls are led through
+//! hooks. Each test works in a child process, which has one thread and its own copy of the code.
 
 // Runs outside the target.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
@@ -22,7 +21,7 @@ const CHANGES: [i64; 5] = [
     libc::SYS_madvise,
 ];
 
-/// A module of ours whose path ends so.
+/// The module in this process whose path has this end.
 fn module(end: &str) -> ModuleCode {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("our own");
     let path = maps
@@ -40,7 +39,7 @@ fn wants(number: Number) -> Want {
     }
 }
 
-/// The plan for the C library and the dynamic linker, and how many patches it has.
+/// The plan for the C library and the dynamic linker, and its number of patches.
 fn plan() -> (Vec<u8>, usize) {
     let modules = [
         plan_for(module("/libc.so.6"), 300, &CHANGES),
@@ -50,7 +49,7 @@ fn plan() -> (Vec<u8>, usize) {
     (wire::write(&modules), count)
 }
 
-/// The module has so many entries, and all those of `needed` can be patched.
+/// The plan for a module, which must have so many entries and patches for all calls of `needed`.
 fn plan_for(code: ModuleCode, entries: usize, needed: &[i64]) -> ModulePlan<Vec<u8>, Vec<Patch>> {
     let bounds = |&(start, end): &(u64, u64)| Function { start, end };
     let functions: Vec<_> = code.functions.iter().map(bounds).collect();
@@ -89,11 +88,11 @@ unsafe extern "C" fn count(call: &mut Call) {
     if let Some(changed) = CHANGED.get(call.number as usize) {
         changed.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: the program's own.
+    // SAFETY: the program's own call, with its own arguments.
     unsafe { call.make() };
 }
 
-/// Opens the page of [`OPENED`] and makes the call again. [`FAULTS`] tells when it is open.
+/// Makes the page of [`OPENED`] accessible and repeats the call; counts in [`FAULTS`].
 unsafe extern "C" fn open_page(call: &mut Call) {
     LAST.store(call.number, Ordering::Relaxed);
     let page = OPENED.load(Ordering::Relaxed);
@@ -122,9 +121,9 @@ const HOOKS: Hooks = Hooks {
     failed: open_page,
 };
 
-/// Runs `work` in a child; it says by its status whether all went well.
+/// Runs `work` in a child, whose exit status says whether it succeeded.
 fn in_a_child(work: impl FnOnce() -> bool) {
-    // SAFETY: the child has this thread only and leaves by `_exit`.
+    // SAFETY: the child has only this thread and ends by `_exit`.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -145,9 +144,9 @@ fn seen(number: i64) -> usize {
 fn changes_of_the_address_space_from_inside_the_library_are_seen() {
     let (plan, count) = plan();
     in_a_child(|| {
-        // SAFETY: a child has one thread.
+        // SAFETY: the child has one thread.
         let installed = unsafe { install(&plan, HOOKS) } == Ok(count);
-        // SAFETY: memory of our own.
+        // SAFETY: memory of the test's own.
         unsafe {
             let block = libc::malloc(10 << 20);
             block.write_bytes(1, 10 << 20);
@@ -163,15 +162,15 @@ fn changes_of_the_address_space_from_inside_the_library_are_seen() {
     });
 }
 
-/// Whoever asks what code of the program is not a file's must know ours.
+/// Code that belongs to no file must be recognisable as ours.
 #[test]
 fn trampolines_lie_where_it_is_said() {
     let (plan, count) = plan();
     in_a_child(|| {
-        // As where nothing may be asked for later.
+        // In advance, as in programs in which nothing may be asked later.
         sunder_hooks::note_modules();
         let none_before = sunder_hooks::areas().all(|area| area == (0, 0));
-        // SAFETY: a child has one thread.
+        // SAFETY: the child has one thread.
         let installed = unsafe { install(&plan, HOOKS) } == Ok(count);
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let mut made = Vec::new();
@@ -192,7 +191,7 @@ fn trampolines_lie_where_it_is_said() {
 fn changes_of_the_address_space_by_the_linker_are_seen() {
     let (plan, count) = plan();
     in_a_child(|| {
-        // SAFETY: a child has one thread; the library is the machine's.
+        // SAFETY: the child has one thread; the library is the machine's.
         unsafe {
             let installed = install(&plan, HOOKS) == Ok(count);
             let library = libc::dlopen(c"libm.so.6".as_ptr(), libc::RTLD_NOW);
@@ -205,7 +204,7 @@ fn changes_of_the_address_space_by_the_linker_are_seen() {
 
 /// A page of the test's own.
 fn new_page() -> *mut c_void {
-    // SAFETY: new memory where the kernel likes.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     unsafe {
         libc::mmap(
             core::ptr::null_mut(),
@@ -222,7 +221,7 @@ fn new_page() -> *mut c_void {
 fn a_call_that_meets_a_protected_page_is_made_again() {
     let (plan, _) = plan();
     in_a_child(|| {
-        // SAFETY: a child has one thread; page and pipe are its own.
+        // SAFETY: the child has one thread; page and pipe are its own.
         unsafe {
             let page = new_page();
             let mut pipe = [0; 2];
@@ -234,7 +233,7 @@ fn a_call_that_meets_a_protected_page_is_made_again() {
             let number = LAST.load(Ordering::Relaxed) == libc::SYS_read;
             let hello = std::slice::from_raw_parts(page.cast::<u8>(), 5) == b"hello";
             let none_else = FAULTS.load(Ordering::Relaxed) == 1;
-            // An error that is none of ours stays one.
+            // An error that the hooks do not cause stays an error.
             let bad = libc::read(pipe[1], page, 5) == -1
                 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EBADF);
             ready
@@ -257,8 +256,7 @@ extern "C" fn handled(_: libc::c_int) {
 
 /// Installs [`handled`] for a signal.
 unsafe fn handle(signal: libc::c_int, flags: libc::c_int) -> bool {
-    // SAFETY: plain data, for which zeroes are valid; the handler does nothing that it
-    // must not.
+    // SAFETY: plain data, for which zeroes are valid; the handler is async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handled as *const () as usize;
@@ -275,13 +273,13 @@ fn sleeps(thread: i32) {
     }
 }
 
-/// The C library waits for a barrier in a loop, with the call's number in a register from
-/// before it.
+/// The C library waits for a barrier in a loop, before which it has loaded the call's number into a
+/// register.
 #[test]
 fn a_wait_in_a_loop_that_meets_a_protected_page_is_made_again() {
     let (plan, _) = plan();
     in_a_child(|| {
-        // SAFETY: a child has one thread; the page is its own, and a barrier fits there.
+        // SAFETY: the child has one thread; the page is its own, and a barrier fits into it.
         unsafe {
             let page = new_page();
             OPENED.store(page as usize, Ordering::Relaxed);
@@ -299,13 +297,13 @@ fn a_wait_in_a_loop_that_meets_a_protected_page_is_made_again() {
             let (number, thread) = told.recv().unwrap_or_default();
             let waiting = thread as libc::pthread_t;
             sleeps(number);
-            // The wait ends early, and begins anew in the loop.
+            // The wait ends early, and the loop starts it again.
             libc::pthread_kill(waiting, libc::SIGUSR1);
             while HANDLED.load(Ordering::SeqCst) < 1 {
                 std::thread::yield_now();
             }
             sleeps(number);
-            // The kernel begins the call anew, and does not reach the page.
+            // The kernel restarts the call and can't access the page.
             let closed = libc::mprotect(page, 4096, libc::PROT_NONE) == 0;
             libc::pthread_kill(waiting, libc::SIGUSR2);
             while FAULTS.load(Ordering::Acquire) == 0 {
@@ -318,12 +316,12 @@ fn a_wait_in_a_loop_that_meets_a_protected_page_is_made_again() {
     });
 }
 
-/// Everything that a thread needs goes on working: its stack, its end, its locks.
+/// A thread's stack, end and locks keep working.
 #[test]
 fn threads_locks_and_children_work_as_before() {
     let (plan, _) = plan();
     in_a_child(|| {
-        // SAFETY: a child has one thread.
+        // SAFETY: the child has one thread.
         if unsafe { install(&plan, HOOKS) }.is_err() {
             return false;
         }
@@ -349,12 +347,12 @@ fn what_does_not_fit_changes_nothing() {
     in_a_child(|| {
         let mut other = plan.clone();
         other[16] ^= 1; // the identifier
-        // SAFETY: a child has one thread.
+        // SAFETY: the child has one thread.
         unsafe {
             install(&plan[..plan.len() - 1], HOOKS) == Err(Refusal::NoPlan)
                 && install(&other, HOOKS) == Err(Refusal::OtherModule)
                 && install(&plan, HOOKS).is_ok()
-                // The code is no longer what the plan is for.
+                // The code is no longer the code that the plan was made for.
                 && install(&plan, HOOKS) == Err(Refusal::OtherCode)
         }
     });

@@ -1,5 +1,5 @@
-//! Libraries of this machine that make kernel calls of their own: whether all of them are found
-//! and can be led through hooks.
+//! Libraries of this machine that make kernel calls themselves: all these calls must be found, and
+//! hooks must be possible for them.
 
 // Runs outside the target.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
@@ -8,8 +8,8 @@ use std::path::Path;
 use sunder_observe::code::{Entrances, ModuleCode};
 use sunder_rewrite::sites::{Entering, Function, Number, Plan, Want};
 
-/// Plans for a file in which all calls are to have their results seen, and to be looked at before;
-/// none if it is not there.
+/// Plans for a file, with hooks after the result of all calls and before them; `None` if the file
+/// does not exist.
 fn plans(file: &Path) -> Option<[Plan; 2]> {
     let code = ModuleCode::read(file)?;
     let bounds = |&(start, end): &(u64, u64)| Function { start, end };
@@ -27,7 +27,8 @@ fn plans(file: &Path) -> Option<[Plan; 2]> {
     Some([Want::Result, Want::Before].map(|want| entering.plan(|_, _| want)))
 }
 
-/// OpenMP's threads wait by calls of their own, some of which are behind loops that spin.
+/// OpenMP's threads wait by kernel calls of the library itself, some of which follow loops that
+/// spin.
 #[test]
 fn all_calls_of_openmps_library_are_known_and_can_be_led_through_hooks() {
     let library = Path::new("/usr/lib/x86_64-linux-gnu/libgomp.so.1");
