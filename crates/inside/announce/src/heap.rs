@@ -1,6 +1,5 @@
-//! The allocation functions: each calls the real one and tells what came of it. `operator
-//! new` and `delete` come here through the C++ library. Contexts: pre-init, normal,
-//! post-fork.
+//! The allocation functions: each calls the real one and reports the result. `operator new` and
+//! `delete` get here through the C++ library. Contexts: pre-init, normal, post-fork.
 
 use crate::tell;
 use core::ffi::c_void;
@@ -10,7 +9,7 @@ use sunder_trace::slot::alignment_code;
 
 sunder_guest::watched_heap!(Blocks);
 
-/// Tells the plugin of the program's blocks.
+/// Reports the program's blocks to the plugin.
 struct Blocks;
 
 impl Watch for Blocks {

@@ -1,15 +1,14 @@
-//! The library that is preloaded into a program that runs under the emulator:
-//! it tells the plugin (`crates/inside/emulator`) of allocations and synchronisation,
-//! which the plugin can't see in instructions, by ringing the bell of
-//! `sunder_trace::announce`.
+//! The library that is preloaded into a program that runs under the emulator: it reports
+//! allocations and synchronisation, which the plugin (`crates/inside/emulator`) can't see in
+//! instructions, to the plugin by the special store of `sunder_trace::announce` (the bell).
 //!
 //! Loaded by the program's dynamic linker, because `sunder trace --via emulated` names it in
-//! the preload variable. It runs inside the program: each function calls the real one. It must
-//! not change its result or `errno`, panic, or allocate.
+//! `LD_PRELOAD`. It runs inside the program: each function calls the real one. It must not change
+//! its result or `errno`, panic, or allocate.
 //!
 //! - `heap`, `synchronise`: interposed functions
-//! - `real`: the functions behind ours
-//! - `start`: takes the library's name out of the environment
+//! - `real`: the functions that ours interpose
+//! - `start`: removes the library's name from the environment
 
 mod heap;
 mod real;
@@ -20,7 +19,7 @@ use core::arch::asm;
 use sunder_trace::announce::{BELL_DISTANCE, BELL_MARK, Record, kind};
 use sunder_trace::slot::Sync;
 
-/// Tells the plugin.
+/// Sends a report to the plugin.
 #[inline]
 fn tell(kind: u64, address: u64, detail: u64) {
     let mut record = Record {
@@ -29,8 +28,8 @@ fn tell(kind: u64, address: u64, detail: u64) {
         address,
         detail,
     };
-    // SAFETY: stores to the record's first eight bytes. The registers are named
-    // because the plugin knows the instruction by its bytes.
+    // SAFETY: stores to the record's first eight bytes. The registers are fixed because the plugin
+    // recognises the instruction by its bytes.
     unsafe {
         asm!(
             "mov qword ptr [rdi + {distance}], {mark}",
@@ -42,13 +41,13 @@ fn tell(kind: u64, address: u64, detail: u64) {
     }
 }
 
-/// What the calling thread is about to release.
+/// Reports a release by the calling thread, before it happens.
 #[inline]
 fn before(sync: Sync, object: u64) {
     tell(kind::BEFORE, object, sync as u64);
 }
 
-/// What it has just acquired.
+/// Reports an acquire by the calling thread, after it happened.
 #[inline]
 fn after(sync: Sync, object: u64) {
     tell(kind::AFTER, object, sync as u64);

@@ -1,6 +1,6 @@
-//! The functions that stand behind ours: the next ones in the dynamic linker's
-//! order, but for those of the allocator (`sunder_guest::allocator`). Contexts: pre-init,
-//! normal; in a handler only what was found before.
+//! The functions that ours interpose: the next definitions in the dynamic linker's order. Those of
+//! the allocator are in `sunder_guest::allocator`. Contexts: pre-init, normal; in a handler only
+//! functions that were looked up before.
 
 use core::ffi::{c_int, c_void};
 use libc::{

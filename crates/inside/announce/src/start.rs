@@ -1,11 +1,11 @@
-//! The program's environment becomes what it is without us: programs that it
-//! starts are not emulated. Contexts: normal, before `main`, one thread.
+//! Restores the program's environment: programs that it starts are not emulated. Contexts: normal,
+//! before `main`, one thread.
 
 use core::ffi::{CStr, c_char, c_int};
 
 type Strings = *mut *mut c_char;
 
-/// Our entry is the first of the list, and others may follow.
+/// The library's entry is the first of the list; others may follow.
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
 
 #[used]
@@ -14,8 +14,8 @@ static FIRST: unsafe extern "C" fn(c_int, Strings, Strings) = first;
 
 unsafe extern "C" fn first(_: c_int, _: Strings, environment: Strings) {
     let mut at = environment;
-    // SAFETY: an environment is an array of strings with a null at its end, and
-    // the program's to change.
+    // SAFETY: an environment is an array of strings that ends with null, and the program may change
+    // it.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
             let text = CStr::from_ptr(*at).to_bytes_with_nul();
@@ -34,12 +34,12 @@ unsafe extern "C" fn first(_: c_int, _: Strings, environment: Strings) {
     }
 }
 
-/// Takes one string out.
+/// Removes one string.
 ///
 /// # Safety
 /// `at` is in an environment.
 unsafe fn remove(mut at: Strings) {
-    // SAFETY: up to the null at the end.
+    // SAFETY: the loop ends at the null pointer.
     unsafe {
         while !(*at).is_null() {
             *at = *at.add(1);

@@ -1,6 +1,5 @@
-//! Functions by which threads wait for each other. Releases are told before
-//! they happen, acquires after. Contexts: pre-init, normal, post-fork; `sem_post` also
-//! signal.
+//! Interposed functions by which threads wait for each other. Releases are reported before they
+//! happen, acquires after. Contexts: pre-init, normal, post-fork; `sem_post` also signal.
 
 use crate::{after, before, real};
 use core::ffi::{c_int, c_void};
@@ -10,7 +9,7 @@ use libc::{
 };
 use sunder_trace::slot::Sync;
 
-/// What the object of a call is called in the trace.
+/// The number of a call's object in the trace.
 trait Object {
     fn number(self) -> u64;
 }
@@ -99,7 +98,7 @@ macro_rules! waits {
             before(Sync::$release, $object.number());
             // SAFETY: the caller's arguments, passed on unchanged under the same contract.
             let result = unsafe { real($object $(, $argument)*) };
-            // Also after a time-out: the mutex is held again.
+            // After a time-out, too: the mutex is held again.
             after(Sync::$acquire, $object.number());
             result
         }
