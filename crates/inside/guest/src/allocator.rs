@@ -1,13 +1,13 @@
-//! The exported `malloc` family. [`forward!`](crate::forward) exports functions that tell the
-//! one behind them who called; every library that exports allocation functions uses it.
-//! [`watched_heap!`](crate::watched_heap) exports the whole family for a library that
-//! watches the program's allocator and does not replace it: each function calls the real one
-//! and tells the library's [`Watch`] what came of it. `operator new` and `delete` come here
-//! through the C++ library. Contexts: pre-init, normal, post-fork.
+//! The exported `malloc` family. [`forward!`](crate::forward) exports functions that pass their
+//! caller's registers to the function behind them; every library that exports allocation functions
+//! uses it. [`watched_heap!`](crate::watched_heap) exports the whole family for a library that
+//! watches the program's allocator and does not replace it: each function calls the real one and
+//! reports the result to the library's [`Watch`]. `operator new` and `delete` get here through the
+//! C++ library. Contexts: pre-init, normal, post-fork.
 //!
-//! A free is told before it happens and an allocation after it, so that an address that is
-//! used again is never allocated before it was freed. While a real function is looked up,
-//! requests are served from [`early`], and nobody is told of them.
+//! A free is reported before it happens and an allocation after it, so that a reused address is
+//! never allocated before it was freed. While a real function is looked up, requests are served
+//! from [`early`], and these blocks are not reported.
 
 use crate::early;
 use core::ffi::{c_int, c_void};
@@ -32,28 +32,28 @@ pub mod real {
     }
 }
 
-/// Who called an exported function, as [`forward!`](crate::forward) found it.
+/// The caller's registers at an exported function, as [`forward!`](crate::forward) passes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
-    /// The stack pointer at the function's entry: its return address is there.
+    /// The stack pointer at the function's entry, where the return address lies.
     pub sp: *const u64,
-    /// The frame pointer then.
+    /// The frame pointer at the function's entry.
     pub bp: u64,
 }
 
-/// What a library does about the program's blocks. Called by the functions of this module in
-/// the thread that allocates.
+/// What a library does about the program's blocks. The functions of this module call it in the
+/// thread that allocates.
 pub trait Watch {
-    /// A request for `size` bytes, at multiples of `alignment` (1 if none was asked for),
-    /// gave `block`, which is null if it failed. Returns the block.
+    /// A request for `size` bytes, aligned to `alignment` (1 if none was requested), returned
+    /// `block`; null if it failed. Returns the block.
     fn allocated(block: *mut c_void, size: usize, alignment: usize, caller: Caller) -> *mut c_void;
 
     /// A block of the real allocator, or null, is about to be freed.
     fn freeing(block: *mut c_void);
 
-    /// `call` reallocates a block of the real allocator, or null, to `size` bytes. The end
-    /// of the old block is told before the call, because afterwards its address may be
-    /// another thread's. If the call fails, the block lives on: it is allocated again.
+    /// `call` reallocates a block of the real allocator, or null, to `size` bytes. The end of the
+    /// old block is recorded before the call, because afterwards its address may belong to another
+    /// thread. If the call fails, the block lives on: it is allocated again.
     #[inline]
     fn reallocated(
         block: *mut c_void,
@@ -65,7 +65,7 @@ pub trait Watch {
         Self::allocated(call(), size, 1, caller)
     }
 
-    /// What `free` does.
+    /// The body of `free`.
     ///
     /// # Safety
     /// As `free`.
@@ -82,7 +82,7 @@ pub trait Watch {
     }
 }
 
-/// Sets the error number that says that there is no memory; null.
+/// Sets `errno` to `ENOMEM` and returns null.
 pub fn out_of_memory() -> *mut c_void {
     // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::ENOMEM };
@@ -103,14 +103,14 @@ fn serve_early(size: Option<usize>, alignment: usize) -> *mut c_void {
 /// Moves a block of the early arena into the real heap.
 ///
 /// # Safety
-/// `block` is the arena's.
+/// `block` was allocated from the arena.
 #[cold]
 unsafe fn leave_arena<W: Watch>(block: *mut c_void, size: usize, caller: Caller) -> *mut c_void {
     let Some(malloc) = real::malloc() else {
         return out_of_memory();
     };
-    // SAFETY: malloc may be called with any size; the old block is the arena's and the new
-    // one is as large as what is copied at most.
+    // SAFETY: `malloc` accepts any size. The old block is the arena's, and the new one has room for
+    // the bytes that are copied.
     unsafe {
         let new = malloc(size);
         if !new.is_null() {
@@ -120,8 +120,8 @@ unsafe fn leave_arena<W: Watch>(block: *mut c_void, size: usize, caller: Caller)
     }
 }
 
-/// What the exported functions do, once they know who called. Each has the safety contract
-/// of the C library's function of its name.
+/// The bodies of the exported functions, with their caller as an argument. Each has the safety
+/// contract of the C library's function of its name.
 #[doc(hidden)]
 #[allow(
     clippy::missing_safety_doc,
@@ -138,7 +138,7 @@ pub mod inner {
         let Some(real) = real::malloc() else {
             return serve_early(Some(size), 16);
         };
-        // SAFETY: handed on, as in all that follow.
+        // SAFETY: the caller's arguments under the C library's contract, as in all that follow.
         W::allocated(unsafe { real(size) }, size, 1, Caller { sp, bp })
     }
 
@@ -173,7 +173,7 @@ pub mod inner {
         bp: u64,
     ) -> *mut c_void {
         let Some(real) = real::calloc() else {
-            // The arena's memory is zero and never used twice.
+            // The arena's memory is zero and never reused.
             return serve_early(count.checked_mul(size), 16);
         };
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
@@ -222,7 +222,7 @@ pub mod inner {
         // SAFETY: the caller's arguments, passed on unchanged under the same contract.
         let result = unsafe { real(block, alignment, size) };
         if result == 0 {
-            // SAFETY: the function succeeded, so `block` was a valid place.
+            // SAFETY: the function succeeded, so `block` is a valid place.
             W::allocated(unsafe { *block }, size, alignment, Caller { sp, bp });
         }
         result
@@ -236,7 +236,7 @@ pub mod inner {
     ) -> *mut c_void {
         let caller = Caller { sp, bp };
         if early::owns(block) {
-            // SAFETY: the block is the arena's.
+            // SAFETY: the block was allocated from the arena.
             return unsafe { leave_arena::<W>(block, size, caller) };
         }
         let Some(real) = real::realloc() else {
@@ -257,7 +257,7 @@ pub mod inner {
         let total = count.checked_mul(size);
         if early::owns(block) {
             return match total {
-                // SAFETY: the block is the arena's.
+                // SAFETY: the block was allocated from the arena.
                 Some(total) => unsafe { leave_arena::<W>(block, total, caller) },
                 None => out_of_memory(),
             };
@@ -272,9 +272,9 @@ pub mod inner {
     }
 }
 
-/// Exports functions of three instructions: each hands stack and frame pointer at its entry,
-/// in the two registers that are named, on to the function behind it, and leaves no frame of
-/// its own. The registers are those of the two arguments after the function's own.
+/// Exports functions of three instructions. Each passes the stack and frame pointer at its entry to
+/// the function behind it, in the two named registers, and has no stack frame of its own. The
+/// registers are those of the two arguments after the function's own.
 #[macro_export]
 macro_rules! forward {
     ($sp:literal, $bp:literal; $($name:ident = $inner:path where ($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
@@ -295,8 +295,8 @@ macro_rules! forward {
     )*};
 }
 
-/// Exports the allocation functions in front of the C library's, for a type that is a
-/// [`Watch`](crate::allocator::Watch). Not in test binaries: these keep their own `malloc`.
+/// Exports the allocation functions, which interpose the C library's, for a type that is a
+/// [`Watch`](crate::allocator::Watch). Not in test binaries, which keep their own `malloc`.
 #[macro_export]
 macro_rules! watched_heap {
     ($watch:ty) => {

@@ -4,7 +4,7 @@
 /// Copies so many bytes.
 ///
 /// # Safety
-/// As `core::ptr::copy_nonoverlapping` demands of them.
+/// As `core::ptr::copy_nonoverlapping` demands.
 pub unsafe fn copy(from: usize, to: usize, bytes: usize) {
     // SAFETY: by this function's contract.
     unsafe {

@@ -1,5 +1,5 @@
-//! Memory for the few allocations that are asked for while the real allocator is being
-//! looked up. Never given back. Contexts: pre-init, normal.
+//! Memory for the few allocations that happen while the real allocator is looked up. Never freed.
+//! Contexts: pre-init, normal.
 
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
@@ -7,13 +7,13 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 const BYTES: usize = 64 * 1024;
 
-/// Before each block, for its size; as much as keeps a block aligned.
+/// Bytes before each block that hold its size; so many that the block stays aligned.
 const HEADER: usize = 16;
 
 #[repr(align(64))]
 struct Arena(UnsafeCell<[u8; BYTES]>);
 
-// SAFETY: bytes are handed out once each, by the atomic cursor.
+// SAFETY: the atomic cursor gives each byte to one caller only.
 unsafe impl Sync for Arena {}
 
 static ARENA: Arena = Arena(UnsafeCell::new([0; BYTES]));
@@ -41,7 +41,7 @@ pub fn allocate(size: usize, alignment: usize) -> *mut u8 {
     }
 }
 
-/// Where in an arena at `start` a block begins and ends, of which `used` bytes are gone.
+/// The start and end of the next block in an arena at `start`, of which `used` bytes are in use.
 fn room(start: usize, used: usize, size: usize, alignment: usize) -> Option<(usize, usize)> {
     let mask = alignment.max(HEADER).checked_sub(1)?;
     let block = start.checked_add(used)?.checked_add(HEADER + mask)? & !mask;
@@ -50,29 +50,29 @@ fn room(start: usize, used: usize, size: usize, alignment: usize) -> Option<(usi
     (end <= BYTES).then_some((at, end))
 }
 
-/// Whether `block` came from here.
+/// Whether `block` was allocated here.
 #[inline]
 #[must_use]
 pub fn owns<T>(block: *const T) -> bool {
     block.addr().wrapping_sub(ARENA.0.get().addr()) < BYTES
 }
 
-/// Bytes that were asked for.
+/// The requested size of a block, in bytes.
 ///
 /// # Safety
 /// `block` came from [`allocate`].
 #[must_use]
 pub unsafe fn size_of(block: *const u8) -> usize {
-    // SAFETY: written by `allocate`.
+    // SAFETY: `allocate` has written the size there.
     unsafe { block.sub(HEADER).cast::<usize>().read_unaligned() }
 }
 
-/// Copies what a block of the arena holds to `to`, as much as both have room for.
+/// Copies the contents of a block of the arena to `to`, as many bytes as fit into both.
 ///
 /// # Safety
 /// `block` came from [`allocate`]; `to` has `size` bytes and is not in the arena.
 pub unsafe fn move_to(to: *mut u8, size: usize, block: *const u8) {
-    // SAFETY: both have as many bytes, by this function's contract.
+    // SAFETY: both have so many bytes, by this function's contract.
     unsafe { core::ptr::copy_nonoverlapping(block, to, size.min(size_of(block))) };
 }
 
@@ -87,12 +87,12 @@ mod tests {
             let block = allocate(size, alignment);
             assert!(!block.is_null() && owns(block));
             assert_eq!(block.addr() % alignment.max(16), 0);
-            // SAFETY: ours, of that many bytes.
+            // SAFETY: our own block of so many bytes.
             let bytes = unsafe { core::slice::from_raw_parts_mut(block, size) };
             assert!(bytes.iter().all(|&b| b == 0));
             bytes.fill(0xaa);
             blocks.push((block.addr(), size));
-            // SAFETY: from `allocate`.
+            // SAFETY: `allocate` returned the block.
             assert_eq!(unsafe { size_of(block) }, size);
         }
         blocks.sort_unstable();
@@ -120,10 +120,10 @@ mod tests {
     #[test]
     fn a_block_moves_with_what_it_has() {
         let block = allocate(4, 1);
-        // SAFETY: ours, of four bytes.
+        // SAFETY: our own block of four bytes.
         unsafe { block.copy_from(b"four".as_ptr(), 4) };
         let (mut more, mut less) = ([b'.'; 6], [b'.'; 2]);
-        // SAFETY: as many bytes as are said.
+        // SAFETY: the targets have so many bytes, and the block is the arena's.
         unsafe {
             move_to(more.as_mut_ptr(), more.len(), block);
             move_to(less.as_mut_ptr(), less.len(), block);

@@ -1,9 +1,8 @@
-//! What every library of ours that runs inside a target stands on. Used by all other
-//! crates of `inside`, each of which adds only what is its own.
+//! The base of every library that runs inside a target. Used by all other crates of `inside`.
 //!
-//! - [`system`]: system calls, made around the C library
-//! - [`next`]: the functions behind those that we put in front of the program's
-//! - [`early`]: memory while these are looked up
+//! - [`system`]: system calls, made without the C library
+//! - [`next`]: finds the functions that ours interpose
+//! - [`early`]: memory for allocations while these are looked up
 //! - [`allocator`]: the exported `malloc` family
 //! - [`maps`]: the list of mappings that the kernel writes
 //! - [`bytes`]: copying without the C library
@@ -16,9 +15,9 @@
 //!   async-signal-safe calls only;
 //! - *post-fork*: in a forked child, which has none of its parent's other threads.
 //!
-//! Nothing here knows why a library is in the target, allocates from the program's heap,
-//! panics, or changes `errno` (but where the C library's own function would). It does
-//! without the standard library, because the code that is put into running programs has none.
+//! Nothing here knows the purpose of the library that uses it, allocates from the program's heap,
+//! panics, or changes `errno` (except where the C library's function would). It uses no standard
+//! library, because the code that is put into running programs has none.
 
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]

@@ -1,11 +1,10 @@
 //! Thread-local memory that is reached without a call, and a guard on it. Contexts: all.
 //!
-//! `thread_local!` in a shared library calls `__tls_get_addr`, which is slow and may
-//! allocate. A library that is there from the program's start has a fixed distance from the
-//! thread pointer (initial-exec), which is all that [`thread_words!`](crate::thread_words)
-//! uses.
+//! `thread_local!` in a shared library calls `__tls_get_addr`, which is slow and may allocate. In a
+//! library that is loaded at the program's start, thread-local memory has a fixed offset from the
+//! thread pointer (initial-exec), and [`thread_words!`](crate::thread_words) uses only that.
 
-/// Makes zeroed memory that each thread has for itself, under a symbol of the library's own:
+/// Makes zeroed thread-local memory, under a symbol of the library's own:
 ///
 /// ```text
 /// sunder_guest::thread_words! {
@@ -17,8 +16,8 @@
 /// }
 /// ```
 ///
-/// The first function gives its address. A second one, which need not be there, gives its
-/// first word; it may change in a thread's life, so it is read at each call.
+/// The first function returns its address. An optional second function returns its first word,
+/// which may change during a thread's life and is read at each call.
 #[macro_export]
 macro_rules! thread_words {
     (
@@ -44,7 +43,7 @@ macro_rules! thread_words {
         #[inline(always)]
         $visible fn $name() -> *mut $words {
             let words: *mut $words;
-            // SAFETY: reads the thread pointer and the symbol's distance from it.
+            // SAFETY: reads the thread pointer and the symbol's offset from it.
             unsafe {
                 ::core::arch::asm!(
                     concat!("mov {0}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
@@ -61,8 +60,8 @@ macro_rules! thread_words {
             #[inline(always)]
             $first_visible fn $first() -> *mut $word {
                 let word: *mut $word;
-                // SAFETY: reads the first word of the symbol. Not `pure`: it changes in a
-                // thread's life.
+                // SAFETY: reads the first word of the symbol. Not `pure`, because the word may
+                // change during a thread's life.
                 unsafe {
                     ::core::arch::asm!(
                         concat!("mov {0}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
@@ -77,8 +76,8 @@ macro_rules! thread_words {
     };
 }
 
-/// Keeps a bit set in a word of the calling thread's until dropped: what the thread calls
-/// meanwhile sees that it is inside.
+/// Keeps a bit set in a word of the calling thread until dropped, so that functions that the thread
+/// calls meanwhile can see it.
 #[derive(Debug)]
 pub struct Inside {
     word: *mut u32,
@@ -86,11 +85,11 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Sets the bit; none if it is set already.
+    /// Sets the bit; `None` if it is set already.
     ///
     /// # Safety
-    /// `word` is the calling thread's, and can be read and written until the guard is
-    /// dropped. Handlers that come between leave it as they found it.
+    /// `word` belongs to the calling thread, and is valid until the guard is dropped. Signal
+    /// handlers that interrupt the thread leave it unchanged.
     #[inline]
     pub unsafe fn enter(word: *mut u32, bit: u32) -> Option<Self> {
         // SAFETY: by this function's contract.
@@ -107,8 +106,8 @@ impl Inside {
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: by the contract of `enter`; guards are not sent to other threads (raw
-        // pointer inside).
+        // SAFETY: by the contract of `enter`; guards can't be sent to other threads (they contain a
+        // raw pointer).
         unsafe { *self.word &= !self.bit };
     }
 }
@@ -131,7 +130,7 @@ mod tests {
 
     #[test]
     fn each_thread_has_words_of_its_own_that_begin_as_zero() {
-        // SAFETY: the calling thread's own words, which live as long as it.
+        // SAFETY: the calling thread's own words, which live as long as the thread.
         unsafe {
             assert!((*words()).first.is_null());
             let mut byte = 0u8;

@@ -1,45 +1,45 @@
-//! The list of mappings, as the kernel writes it in `/proc/self/maps`. No memory is
-//! allocated: lines are taken apart where they were read to, in a buffer of the caller's.
-//! Contexts: all, as long as the C library's code may be executed (slices are compared).
+//! The list of mappings, as the kernel writes it in `/proc/self/maps`. No memory is allocated:
+//! lines are parsed in place, in the caller's buffer. Contexts: all, as long as the C library's
+//! code may be executed (slices are compared).
 
 use crate::system;
 use core::ops::ControlFlow;
 
 /// The list of the calling process.
 pub const OF_PROCESS: &core::ffi::CStr = c"/proc/self/maps";
-/// The same by way of the calling thread: the process's first thread may have ended, and
-/// has no list then.
+/// The same list through the calling thread. The process's first thread may have ended, and then
+/// [`OF_PROCESS`] is empty.
 pub const OF_THREAD: &core::ffi::CStr = c"/proc/thread-self/maps";
 
 /// One mapping.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping<'a> {
-    /// First byte.
+    /// The address of the first byte.
     pub start: usize,
-    /// The byte after the last.
+    /// The address after the last byte.
     pub end: usize,
-    /// `rwxp`, as written.
+    /// The rights as the kernel writes them, `rwxp`.
     pub mode: [u8; 4],
-    /// Where in the file it begins.
+    /// The offset in the file.
     pub offset: usize,
-    /// The file's path or a name in brackets; empty for anonymous memory.
+    /// The file's path, or a name in brackets; empty for anonymous memory.
     pub name: &'a [u8],
 }
 
 impl Mapping<'_> {
-    /// Whether it may be read, written or executed.
+    /// Whether it can be read, written or executed.
     #[must_use]
     pub const fn is_accessible(&self) -> bool {
         self.mode[0] == b'r' || self.is_writable() || self.is_executable()
     }
 
-    /// Whether it may be written.
+    /// Whether it can be written.
     #[must_use]
     pub const fn is_writable(&self) -> bool {
         self.mode[1] == b'w'
     }
 
-    /// Whether it may be executed.
+    /// Whether it can be executed.
     #[must_use]
     pub const fn is_executable(&self) -> bool {
         self.mode[2] == b'x'
@@ -51,35 +51,35 @@ impl Mapping<'_> {
         self.mode[3] == b'p'
     }
 
-    /// Whether it is a file's.
+    /// Whether it maps a file.
     #[must_use]
     pub fn is_of_file(&self) -> bool {
         self.name.first() == Some(&b'/')
     }
 
-    /// Whether it holds this address.
+    /// Whether it contains this address.
     #[must_use]
     pub fn contains(&self, address: usize) -> bool {
         (self.start..self.end).contains(&address)
     }
 }
 
-/// Opens [`OF_PROCESS`] or [`OF_THREAD`], for whoever closes it.
+/// Opens [`OF_PROCESS`] or [`OF_THREAD`]; the caller closes the descriptor.
 #[must_use]
 pub fn open(list: &core::ffi::CStr) -> Option<i32> {
     // SAFETY: a C string.
     unsafe { system::open(libc::AT_FDCWD, list.as_ptr().cast(), libc::O_RDONLY) }
 }
 
-/// Calls `act` with one mapping after the other until it breaks, as they are read from `fd`
-/// into `buffer`. A line that is longer than the buffer has its name cut off. False if the
-/// list could not be read to its end.
+/// Calls `act` with each mapping until it breaks, while they are read from `fd` into `buffer`. The
+/// name in a line that is longer than the buffer is cut off. False if the list could not be read to
+/// its end.
 pub fn stream(
     fd: i32,
     buffer: &mut [u8],
     mut act: impl FnMut(&Mapping<'_>) -> ControlFlow<()>,
 ) -> bool {
-    // Bytes of the buffer that are used, and whether a line was cut off and still goes on.
+    // The number of bytes used in the buffer, and whether a line was cut off and continues.
     let (mut used, mut is_cut) = (0, false);
     loop {
         let Some(rest) = buffer.get_mut(used..) else {
@@ -119,9 +119,8 @@ pub fn stream(
     }
 }
 
-/// Reads a whole list from `fd` into `buffer`: how many bytes there are. `None` if they do
-/// not fit or can't be read to their end: who takes half a list for all of it does not know
-/// what memory there is.
+/// Reads a whole list from `fd` into `buffer` and returns its length in bytes. `None` if it does
+/// not fit or can't be read to its end: half a list would show memory as free that is not.
 pub fn read_to_end(fd: i32, buffer: &mut [u8]) -> Option<usize> {
     let mut length = 0;
     while let Some(rest) = buffer.get_mut(length..).filter(|r| !r.is_empty()) {
@@ -160,7 +159,7 @@ fn parse(line: &[u8]) -> Option<Mapping<'_>> {
     at.0 = at.0.get(5..)?;
     let offset = at.hexadecimal()?;
     at.expect(b' ')?;
-    // Device and inode.
+    // Skips device and inode.
     for _ in 0..2 {
         let space = at.0.iter().position(|b| *b == b' ').unwrap_or(at.0.len());
         at.0 = at.0.get(space + 1..).unwrap_or_default();
@@ -203,15 +202,15 @@ impl Cursor<'_> {
 mod tests {
     use super::*;
 
-    /// The list of this process as a file.
+    /// The list of this process, opened.
     fn own() -> i32 {
         open(OF_PROCESS).expect("/proc is mounted")
     }
 
-    /// A pipe that holds these bytes: the end to read from, and the other.
+    /// A pipe with these bytes in it: the descriptor to read from, and the one to write to.
     fn pipe(bytes: &[u8]) -> [i32; 2] {
         let mut ends = [0; 2];
-        // SAFETY: a valid place for two descriptors, which their users close.
+        // SAFETY: a valid place for two descriptors.
         let made = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) };
         assert_eq!(made, 0);
         system::write_all(ends[1], bytes);
@@ -288,7 +287,7 @@ mod tests {
     fn a_list_that_ends_with_an_error_is_none() {
         let mut buffer = [0; 64];
         let [out, into] = pipe(b"line");
-        // There are bytes, and then there may come more: EAGAIN.
+        // There are bytes, and more may come later: EAGAIN.
         assert_eq!(read_to_end(out, &mut buffer), None);
         system::write_all(into, b"line");
         assert!(!stream(out, &mut buffer, |_| ControlFlow::Continue(())));

@@ -1,27 +1,29 @@
-//! The functions that stand behind ours: the next ones in the dynamic linker's order, be
-//! they the C library's or those of a preloaded allocator. Used by every library that puts
-//! functions in front of a program's. Each is found at its first call, on which the linker
-//! may itself call what we stand in front of; memory that it asks for then comes from
-//! [`early`](crate::early). It must not allocate, panic or wait for a thread that does not
-//! look something up. Contexts: pre-init, normal; in a handler only what was found before.
+//! Finds the functions that ours interpose: the next definitions in the dynamic linker's order,
+//! from the C library or a preloaded allocator. Used by every library that interposes functions.
+//! Each is looked up at its first call. The dynamic linker may itself call an interposed function
+//! during the look-up; memory that it allocates then comes from [`early`](crate::early). This
+//! module must not allocate, panic, or wait for a thread that is not in a look-up.
+//!
+//! Contexts: pre-init, normal; in a handler only functions that were looked up before.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Where a function was found; null before.
+/// The address of a function that was found; null before.
 pub type Slot = AtomicPtr<c_void>;
 
-/// One look-up that is under way.
+/// A look-up in progress.
 struct Place {
-    /// The thread that looks; 0: nobody.
+    /// The thread that looks up; 0 if the entry is free.
     thread: AtomicU32,
-    /// For which slot; written by that thread, and of meaning to it alone.
+    /// The slot for which it looks up; only that thread writes and uses it.
     slot: AtomicPtr<Slot>,
 }
 
-/// How many look-ups are under way at once before others wait. One would not do: what
-/// several threads put there and take back in any order tells nobody's state.
+/// How many look-ups can be in progress at once before further threads wait. With a single shared
+/// entry, threads that set and clear it in any order would leave it in a state that belongs to none
+/// of them.
 const PLACES: usize = 16;
 
 static LOOKING: [Place; PLACES] = [const {
@@ -31,7 +33,7 @@ static LOOKING: [Place; PLACES] = [const {
     }
 }; PLACES];
 
-/// In a forked child: whoever was looking something up is not here.
+/// Frees all entries in a forked child: the threads that were in a look-up do not exist there.
 pub fn forget_looking() {
     for place in &LOOKING {
         place.release();
@@ -39,7 +41,7 @@ pub fn forget_looking() {
 }
 
 impl Place {
-    /// Its slot goes first: a handler that comes in between finds no other's.
+    /// The slot is cleared first: a handler that interrupts this finds no slot of another look-up.
     fn release(&self) {
         self.slot.store(null_mut(), Ordering::Relaxed);
         self.thread.store(0, Ordering::Relaxed);
@@ -56,15 +58,14 @@ impl Place {
     }
 }
 
-/// Whether no thread has this number: it was of a process that forked in the middle.
+/// Whether no thread has this id: it belonged to a process that forked during the look-up.
 fn is_gone(thread: u32) -> bool {
-    // SAFETY: signal 0 is sent to nobody.
+    // SAFETY: signal 0 is not delivered to any thread.
     let result = unsafe { crate::system::call(libc::SYS_tkill, [thread as usize, 0, 0, 0, 0, 0]) };
     result == -(libc::ESRCH as isize)
 }
 
-/// A place of our own among those that look; waits for one if there is none, which is
-/// never for long.
+/// Claims an entry for this thread. Waits if none is free, which is never for long.
 fn begin(own: u32, slot: &Slot) -> &'static Place {
     let unused = |p: &&Place| p.thread.load(Ordering::Relaxed) == 0 && p.claim(own);
     loop {
@@ -81,7 +82,7 @@ fn as_key(slot: &Slot) -> *mut Slot {
     core::ptr::from_ref(slot).cast_mut()
 }
 
-/// Whether this thread is in the middle of looking for the function of this slot.
+/// Whether this thread is in the middle of a look-up for this slot.
 fn is_looking_for(own: u32, slot: &Slot) -> bool {
     LOOKING.iter().any(|place| {
         place.thread.load(Ordering::Relaxed) == own
@@ -100,20 +101,20 @@ fn look_up_by(own: u32, slot: &Slot, find: impl FnOnce() -> *mut c_void) -> *mut
     found
 }
 
-/// Finds the next function of this name and leaves it in `slot`; null if there is none, or
-/// if this very look-up is what called us. For [`functions`].
+/// Finds the next function of this name and stores it in `slot`. Null if there is none, or if this
+/// thread is already in the look-up of this slot. For [`functions`].
 #[doc(hidden)]
 #[cold]
 #[must_use]
 pub fn look_up(slot: &Slot, name: &CStr) -> *mut c_void {
     look_up_by(crate::system::thread_id(), slot, || {
-        // SAFETY: the name is a C string. Whose "next" it is, the linker knows by this
-        // code's address, which is in the library that it is linked into.
+        // SAFETY: the name is a C string. The dynamic linker finds the "next" library by this
+        // code's address, which is in the library that the code is linked into.
         unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
     })
 }
 
-/// For [`functions`]: the name with its end.
+/// For [`functions`]: the name as a C string.
 #[doc(hidden)]
 #[must_use]
 pub const fn name(bytes: &'static [u8]) -> &'static CStr {
@@ -123,21 +124,22 @@ pub const fn name(bytes: &'static [u8]) -> &'static CStr {
     }
 }
 
-/// Makes a function of each name, which gives the next function of that name in the
-/// dynamic linker's order: `None` if there is none, and while it is this one that the
-/// calling thread looks up. With `all NAME;` in front, `NAME()` looks all of them up, so
-/// that later calls need not. The types are what the manual says.
+/// Makes a function of each name, which returns the next function of that name in the dynamic
+/// linker's order. It returns `None` if there is none, and while the calling thread is in the
+/// look-up of this name. With `all NAME;` in front, `NAME()` looks all of them up, so that later
+/// calls need not. The types are those of the manual.
 #[macro_export]
 macro_rules! functions {
     (all $all:ident; $($(#[$attribute:meta])* $name:ident: fn($($argument:ty),* $(,)?) $(-> $result:ty)?;)*) => {
-        /// Looks all up, so that later calls need not.
+        /// Looks up all of them, so that later calls need not.
         pub fn $all() {
             $(let _ = $name();)*
         }
         $crate::functions! { $($(#[$attribute])* $name: fn($($argument),*) $(-> $result)?;)* }
     };
     ($($(#[$attribute:meta])* $name:ident: fn($($argument:ty),* $(,)?) $(-> $result:ty)?;)*) => {$(
-        /// The next function of this name; `None` while this thread looks it up.
+        /// The next function of this name; `None` if there is none, and while this thread looks it
+        /// up.
         ///
         $(#[$attribute])*
         #[inline]
@@ -150,8 +152,8 @@ macro_rules! functions {
                     $crate::next::name(concat!(stringify!($name), "\0").as_bytes());
                 found = $crate::next::look_up(&SLOT, NAME);
             }
-            // SAFETY: null is `None`; anything else is the function of this name, whose
-            // type the C standard or its manual gives.
+            // SAFETY: null is `None`; any other value is the function of this name, whose type the
+            // C standard or its manual gives.
             unsafe { ::core::mem::transmute(found) }
         }
     )*};
@@ -170,15 +172,15 @@ mod tests {
         LOOKING.iter().filter(of_ours).count()
     }
 
-    // Threads of which the kernel knows nothing would count as gone: these exist. One test at a
-    // time speaks for them.
+    // Thread ids that the kernel does not know would count as gone, so tests use these existing
+    // ones; one test at a time.
     static SPEAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     const FIRST: u32 = 1;
     fn second() -> u32 {
         crate::system::process_id()
     }
 
-    /// In each order, of which one place for all would keep a mark or lose one.
+    /// In every order in which a single shared entry would keep a mark or lose one.
     #[test]
     fn look_ups_that_overlap_leave_nobody_looking() {
         let _alone = SPEAKING.lock();
@@ -224,10 +226,10 @@ mod tests {
         assert_eq!(outer, at(4));
     }
 
-    /// As in the child of a process that forked while its other threads looked.
+    /// As in the child of a process that forked while its other threads were in look-ups.
     #[test]
     fn who_is_gone_holds_no_place() {
-        // No thread has it: the kernel's highest number is 2^22.
+        // No thread has this id: the kernel's highest is 2^22.
         let gone = u32::MAX >> 1;
         assert!(is_gone(gone) && !is_gone(crate::system::thread_id()));
         let place = Place {

@@ -1,12 +1,10 @@
-//! System calls of code that lives inside a target, made around the C library: `errno`
-//! stays as the program left it, no wait is a cancellation point, and no hook sees them.
-//! The one place that talks to the kernel, but for what a worker of `isolate` may do: its
-//! filter allows two instructions of that library's own.
+//! System calls of code inside a target, made without the C library: `errno` does not change, no
+//! wait is a cancellation point, and no hook sees them. All system calls are made here, except
+//! those of a worker of `isolate`: its filter allows only two instructions of that library.
 //!
-//! A function named after a system call gives what the kernel answers: a negative number is
-//! an error number, as [`outcome`] takes it apart. Contexts: all, signal handlers too. It
-//! must not allocate, panic, or call anything but, in [`clock`], the C library's
-//! `clock_gettime`.
+//! A function that is named after a system call returns the kernel's result: a negative number is
+//! an error, which [`outcome`] separates. Contexts: all, signal handlers too. It must not allocate,
+//! panic, or call anything but, in [`clock`], the C library's `clock_gettime`.
 
 mod file;
 mod memory;
@@ -31,8 +29,8 @@ use core::arch::asm;
 pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
     let result: isize;
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the kernel clobbers rcx and r11 only; the caller vouches for the
-    // arguments.
+    // SAFETY: the kernel changes only rcx, r11 and the result; the caller upholds the call's
+    // demands on its arguments.
     unsafe {
         asm!(
             "syscall",
@@ -46,7 +44,7 @@ pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
     result
 }
 
-/// What a system call gave, or its error number.
+/// The result of a system call, or its error number.
 ///
 /// # Errors
 /// If the result is negative.
@@ -54,62 +52,62 @@ pub fn outcome(result: isize) -> Result<usize, u32> {
     usize::try_from(result).map_err(|_| result.unsigned_abs() as u32)
 }
 
-/// The number of the calling process.
+/// The id of the calling process.
 #[must_use]
 pub fn process_id() -> u32 {
     // SAFETY: no arguments.
     unsafe { call(libc::SYS_getpid, [0; 6]) as u32 }
 }
 
-/// The number of the calling process's parent.
+/// The id of the calling process's parent.
 #[must_use]
 pub fn parent_id() -> u32 {
     // SAFETY: no arguments.
     unsafe { call(libc::SYS_getppid, [0; 6]) as u32 }
 }
 
-/// The number of the calling thread.
+/// The id of the calling thread.
 #[must_use]
 pub fn thread_id() -> u32 {
     // SAFETY: no arguments.
     unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
 }
 
-/// The calling thread's pointer (`fs` base).
+/// The calling thread's thread pointer (`fs` base).
 #[inline]
 #[must_use]
 pub fn thread_pointer() -> usize {
     let pointer: usize;
-    // SAFETY: the ABI keeps the thread pointer in its own first word.
+    // SAFETY: by the ABI, the first word of the thread's control block holds its own address.
     unsafe {
         asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
     }
     pointer
 }
 
-/// Nanoseconds on the monotonic clock, by a system call: the kernel's page of code may be
-/// what a debugger steps through.
+/// The time of the monotonic clock in ns, by a system call: the vDSO may be code that a debugger is
+/// stepping through.
 #[must_use]
 pub fn now() -> u64 {
     clock_by_call(libc::CLOCK_MONOTONIC)
 }
 
-/// Nanoseconds on `clock`, by a system call.
+/// The time of `clock` in ns, by a system call.
 #[must_use]
 pub fn clock_by_call(clock: libc::clockid_t) -> u64 {
     let mut time = NO_TIME;
     let arguments = [clock as usize, &raw mut time as usize, 0, 0, 0, 0];
-    // SAFETY: a valid place for the result.
+    // SAFETY: the result is a local.
     unsafe { call(libc::SYS_clock_gettime, arguments) };
     nanoseconds(&time)
 }
 
-/// Nanoseconds on `clock`, by the C library's function: it needs no system call for the
-/// monotonic clock, sets no errno when it succeeds, and is async-signal-safe.
+/// The time of `clock` in ns, by the C library's function. It needs no system call for the
+/// monotonic clock, does not change `errno` when it succeeds, and is async-signal-safe.
 #[must_use]
 pub fn clock(clock: libc::clockid_t) -> u64 {
     let mut time = NO_TIME;
-    // SAFETY: a valid place for the result.
+    // SAFETY: the result is a local.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     nanoseconds(&time)
 }
@@ -119,7 +117,7 @@ const NO_TIME: libc::timespec = libc::timespec {
     tv_nsec: 0,
 };
 
-/// All of a time in nanoseconds.
+/// A `timespec` in ns.
 #[must_use]
 pub const fn nanoseconds(time: &libc::timespec) -> u64 {
     (time.tv_sec as u64)
@@ -127,18 +125,18 @@ pub const fn nanoseconds(time: &libc::timespec) -> u64 {
         .wrapping_add(time.tv_nsec as u64)
 }
 
-/// Gives the CPU to others.
+/// Lets other threads run on this CPU.
 pub fn give_way() {
     // SAFETY: no arguments.
     unsafe { call(libc::SYS_sched_yield, [0; 6]) };
 }
 
-/// The processors that this process may run on.
+/// The number of processors on which this process may run.
 #[must_use]
 pub fn processors() -> u32 {
     let mut mask = [0u64; 128];
     let (bytes, place) = (size_of_val(&mask), mask.as_mut_ptr() as usize);
-    // SAFETY: a place for the answer.
+    // SAFETY: the result is a local.
     unsafe { call(libc::SYS_sched_getaffinity, [0, bytes, place, 0, 0, 0]) };
     mask.iter().map(|m| m.count_ones()).sum::<u32>().max(1)
 }
@@ -150,24 +148,24 @@ mod tests {
     #[test]
     fn the_numbers_are_those_of_the_c_library() {
         assert_eq!(process_id(), std::process::id());
-        // SAFETY: takes nothing.
+        // SAFETY: the calls take no arguments.
         let (thread, parent) = unsafe { (libc::gettid(), libc::getppid()) };
         assert_eq!(thread_id(), thread as u32);
         assert_eq!(parent_id(), parent as u32);
-        // SAFETY: takes nothing; glibc's thread is its pointer.
+        // SAFETY: the call takes no arguments. In glibc the result is the thread pointer.
         assert_eq!(thread_pointer(), unsafe { libc::pthread_self() } as usize);
     }
 
     #[test]
     fn errors_are_told_by_the_result_alone() {
-        // SAFETY: errno is the calling thread's.
+        // SAFETY: the address of the calling thread's `errno`.
         unsafe { *libc::__errno_location() = 77 };
-        // SAFETY: closes no descriptor, as there is none of this number.
+        // SAFETY: no descriptor has this number, so none is closed.
         let result = unsafe { call(libc::SYS_close, [usize::MAX, 0, 0, 0, 0, 0]) };
         assert_eq!(result, -(libc::EBADF as isize));
         assert_eq!(outcome(result), Err(libc::EBADF as u32));
         assert_eq!(outcome(7), Ok(7));
-        // SAFETY: as above.
+        // SAFETY: the address of the calling thread's `errno`.
         assert_eq!(unsafe { *libc::__errno_location() }, 77);
     }
 

@@ -1,6 +1,6 @@
-//! A program whose own `malloc` and others stand in front of the C library's, as those of
-//! our libraries do: many threads look many functions up at once for the first time, and
-//! every call must reach its function. It has no harness, which would look before us.
+//! A program that interposes `malloc` and other functions of the C library, as our libraries do.
+//! Many threads look up many functions at once for the first time, and every call must reach its
+//! function. It has no test harness, because that would look them up first.
 
 // Runs outside the target.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
@@ -10,8 +10,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use sunder_guest::allocator::{Caller, Watch};
 
-/// A set of functions with slots of their own: each can be looked up for the first time
-/// once more.
+/// A set of functions with slots of their own, so that each function can be looked up for the first
+/// time again.
 macro_rules! sets {
     ($($set:ident)*) => {
         $(mod $set {
@@ -28,16 +28,17 @@ macro_rules! sets {
                 getpid: fn() -> c_int;
                 getppid: fn() -> c_int;
                 sched_yield: fn() -> c_int;
-                /// Not there: the linker allocates a message, and frees it later.
+                /// Does not exist: the dynamic linker allocates a message for it, and frees it
+                /// later.
                 sunder_has_no_such_function: fn() -> c_int;
                 memcmp: fn(*const c_void, *const c_void, usize) -> c_int;
             }
 
-            /// Calls all of them, from the `first`th on; how many did not what they do.
+            /// Calls all of them, beginning at `first`; returns how many gave a wrong result.
             pub fn wrong(first: usize) -> usize {
                 let digits = c"42".as_ptr();
                 let here = || std::process::id() as c_int;
-                // SAFETY: as their manuals say.
+                // SAFETY: the arguments are valid by the functions' manuals.
                 let calls: [&dyn Fn() -> bool; 12] = unsafe { [
                     &|| abs().is_some_and(|f| f(-3) == 3),
                     &|| labs().is_some_and(|f| f(-4) == 4),
@@ -57,14 +58,14 @@ macro_rules! sets {
             }
         })*
 
-        /// What each set's functions are called by, and what looks all of a set up.
+        /// For each set: a function that calls its functions, and one that looks all of them up.
         const SETS: &[(fn(usize) -> usize, fn())] = &[$(($set::wrong, $set::look_all_up)),*];
     };
 }
 
 sets! { a b c d e f g h i j k l m n o p }
 
-/// Calls that went through ours.
+/// The number of allocations that went through our functions.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts the program's blocks.
@@ -86,7 +87,7 @@ fn main() {
         ALLOCATED.load(Ordering::Relaxed) > 0,
         "the standard library has allocated"
     );
-    // More threads than there are places for look-ups.
+    // More threads than look-ups that can be in progress at once.
     const THREADS: usize = 24;
     for (number, (wrong, look_all_up)) in SETS.iter().enumerate() {
         let together = Barrier::new(THREADS);

@@ -2,9 +2,9 @@
 
 use super::call;
 
-/// As `openat`, closed on exec: the descriptor. `path` is taken from the folder `folder` or,
-/// with `AT_FDCWD`, from the working folder; a file that is created may be read and written
-/// by everybody whom the process's mask does not exclude.
+/// As `openat`, closed on exec; returns the descriptor. `path` is relative to `folder` or, with
+/// `AT_FDCWD`, to the working folder. A file that is created is readable and writable by all users
+/// that the process's `umask` does not exclude.
 ///
 /// # Safety
 /// `path` points to a string that ends with a zero byte.
@@ -17,7 +17,7 @@ pub unsafe fn open_at(folder: i32, path: *const u8, flags: i32) -> isize {
     unsafe { call(libc::SYS_openat, arguments) }
 }
 
-/// Opens a file as [`open_at`]; none if that fails.
+/// Opens a file as [`open_at`]; `None` if that fails.
 ///
 /// # Safety
 /// As [`open_at`].
@@ -28,29 +28,29 @@ pub unsafe fn open(folder: i32, path: *const u8, flags: i32) -> Option<i32> {
     (result >= 0).then_some(result as i32)
 }
 
-/// Closes a descriptor of the caller's own.
+/// Closes a descriptor that the caller owns.
 pub fn close(fd: i32) {
-    // SAFETY: takes one integer; the callers pass what [`open`] gave them.
+    // SAFETY: the call takes a number; callers pass a descriptor that [`open`] returned.
     unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// The same file by a number of at least `least`, closed on exec.
+/// Duplicates a descriptor to a number of at least `least`, closed on exec.
 #[must_use]
 pub fn duplicate(fd: i32, least: usize) -> Option<i32> {
     let command = libc::F_DUPFD_CLOEXEC as usize;
-    // SAFETY: takes integers.
+    // SAFETY: the call takes numbers.
     let result = unsafe { call(libc::SYS_fcntl, [fd as usize, command, least, 0, 0, 0]) };
     (result >= 0).then_some(result as i32)
 }
 
-/// As `read`: how many bytes, 0 at the end.
+/// As `read`: the number of bytes, 0 at the end.
 pub fn read(fd: i32, bytes: &mut [u8]) -> isize {
     let (at, len) = (bytes.as_mut_ptr() as usize, bytes.len());
     // SAFETY: the buffer is valid for its length.
     unsafe { call(libc::SYS_read, [fd as usize, at, len, 0, 0, 0]) }
 }
 
-/// As `pread64`: how many bytes from `offset` on, 0 at the end.
+/// As `pread64`: the number of bytes from `offset` on, 0 at the end.
 pub fn read_at(fd: i32, bytes: &mut [u8], offset: u64) -> isize {
     let (at, len) = (bytes.as_mut_ptr() as usize, bytes.len());
     let arguments = [fd as usize, at, len, offset as usize, 0, 0];
@@ -58,25 +58,25 @@ pub fn read_at(fd: i32, bytes: &mut [u8], offset: u64) -> isize {
     unsafe { call(libc::SYS_pread64, arguments) }
 }
 
-/// As `write`: how many bytes were taken.
+/// As `write`: the number of bytes written.
 pub fn write(fd: i32, bytes: &[u8]) -> isize {
     let (at, len) = (bytes.as_ptr() as usize, bytes.len());
     // SAFETY: the buffer is valid for its length.
     unsafe { call(libc::SYS_write, [fd as usize, at, len, 0, 0, 0]) }
 }
 
-/// As `pwrite64`: how many bytes were taken from `at`.
+/// As `pwrite64`: the number of bytes written from `at`.
 ///
 /// # Safety
-/// So many bytes can be read there, or the kernel's error is expected; what the file is can
-/// bear them (memory is a file too).
+/// So many bytes are readable there, or the kernel's error is expected. The file may be memory
+/// (`/proc/PID/mem`); then the caller may write those addresses.
 pub unsafe fn write_at(fd: i32, at: usize, bytes: usize, offset: u64) -> isize {
     let arguments = [fd as usize, at, bytes, offset as usize, 0, 0];
     // SAFETY: by this function's contract.
     unsafe { call(libc::SYS_pwrite64, arguments) }
 }
 
-/// Writes to a descriptor, as far as that goes.
+/// Writes to a descriptor until all is written or an error occurs.
 pub fn write_all(fd: i32, bytes: &[u8]) {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -113,11 +113,11 @@ pub fn write_all_at(fd: i32, mut bytes: &[u8], mut offset: u64) -> Result<(), u3
     Ok(())
 }
 
-/// The target of a symbolic link: how many bytes came, 0 if there is none.
+/// The target of a symbolic link: the number of bytes, 0 if there is none.
 pub fn read_link(path: &core::ffi::CStr, to: &mut [u8]) -> usize {
     let here = libc::AT_FDCWD as usize;
     let (path, place) = (path.as_ptr() as usize, to.as_mut_ptr() as usize);
-    // SAFETY: a C string; the place is valid for its length.
+    // SAFETY: a C string; the buffer is valid for its length.
     let result = unsafe { call(libc::SYS_readlinkat, [here, path, place, to.len(), 0, 0]) };
     usize::try_from(result).unwrap_or(0)
 }
@@ -125,8 +125,8 @@ pub fn read_link(path: &core::ffi::CStr, to: &mut [u8]) -> usize {
 /// As `faccessat`: 0 if the file `path`, relative to `folder`, may be executed.
 ///
 /// # Safety
-/// `path` points to a string that ends with a zero byte, or is null, which is an error like
-/// any other.
+/// `path` points to a string that ends with a zero byte, or is null, for which the kernel returns
+/// an error.
 #[must_use]
 pub unsafe fn may_execute(folder: i32, path: *const u8) -> isize {
     let (folder, wanted) = (folder as usize, libc::X_OK as usize);
@@ -139,40 +139,40 @@ pub unsafe fn may_execute(folder: i32, path: *const u8) -> isize {
     }
 }
 
-/// Gives back what a file holds in a range, which reads as zero then: 0 if that worked. Its
-/// size stays.
+/// Frees a range of a file, which then reads as zeroes; 0 if that worked. The file's size does not
+/// change.
 ///
 /// # Safety
-/// Nobody needs what is there, in the file or where it is mapped.
+/// The contents are not needed, in the file or where it is mapped.
 pub unsafe fn punch_hole(fd: i32, offset: usize, bytes: usize) -> isize {
     let how = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as usize;
     // SAFETY: by this function's contract.
     unsafe { call(libc::SYS_fallocate, [fd as usize, how, offset, bytes, 0, 0]) }
 }
 
-/// Takes the file's lock without waiting; whether it was free.
+/// Takes the file's lock without waiting; returns whether it was free.
 #[must_use]
 pub fn try_lock(fd: i32) -> bool {
     let how = (libc::LOCK_EX | libc::LOCK_NB) as usize;
-    // SAFETY: takes integers.
+    // SAFETY: the call takes numbers.
     unsafe { call(libc::SYS_flock, [fd as usize, how, 0, 0, 0, 0]) == 0 }
 }
 
-/// Which file a descriptor is, and its size.
+/// The file of a descriptor, and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Device and inode.
     pub file: (u64, u64),
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// A regular file.
+    /// Whether it is a regular file.
     pub regular: bool,
 }
 
-/// See [`Identity`].
+/// The [`Identity`] of a descriptor's file; `None` if that can't be read.
 #[must_use]
 pub fn identity(fd: i32) -> Option<Identity> {
-    // SAFETY: plain data for which zeroes are valid, then a place for the answer.
+    // SAFETY: plain data, for which zeroes are valid, and a local for the result.
     unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
         let place = (&raw mut stat) as usize;
@@ -184,12 +184,12 @@ pub fn identity(fd: i32) -> Option<Identity> {
     }
 }
 
-/// The soft limit of a resource of this process (`RLIMIT_…`); all ones if there is none.
+/// The soft limit of a resource of this process (`RLIMIT_…`); all bits set if there is none.
 #[must_use]
 pub fn limit(resource: u32) -> u64 {
     let mut limit = [u64::MAX; 2];
     let place = limit.as_mut_ptr() as usize;
-    // SAFETY: a place for both limits; nothing is set.
+    // SAFETY: a local with room for both limits; none is set.
     unsafe { call(libc::SYS_prlimit64, [0, resource as usize, 0, place, 0, 0]) };
     let [soft, _] = limit;
     soft
@@ -201,13 +201,13 @@ mod tests {
 
     #[test]
     fn a_file_is_read_to_its_end() {
-        // SAFETY: a string that ends.
+        // SAFETY: a C string.
         let none = unsafe { open(libc::AT_FDCWD, c"/nowhere".as_ptr().cast(), libc::O_RDONLY) };
         assert_eq!(none, None);
         let path = c"/proc/self/comm".as_ptr().cast();
-        // SAFETY: a string that ends.
+        // SAFETY: a C string.
         let fd = unsafe { open(libc::AT_FDCWD, path, libc::O_RDONLY) }.expect("Linux has it");
-        // SAFETY: takes integers.
+        // SAFETY: the call takes numbers.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
         assert_eq!(flags, libc::FD_CLOEXEC);
         let mut bytes = [0; 64];
@@ -225,7 +225,7 @@ mod tests {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: a place for the answer.
+        // SAFETY: the result is a local.
         unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
         assert_eq!(super::limit(libc::RLIMIT_NOFILE), limit.rlim_cur);
         assert_eq!(super::limit(u32::MAX), u64::MAX, "there is no such limit");

@@ -1,4 +1,4 @@
-//! Mappings of the calling process: to make, change and give back. Contexts: all.
+//! System calls on mappings of the calling process. Contexts: all.
 
 use super::call;
 use core::ptr::NonNull;
@@ -9,7 +9,7 @@ pub const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// As `mmap`: the address of the new mapping.
 ///
 /// # Safety
-/// Nobody needs what a fixed mapping replaces.
+/// Nothing uses the memory that a fixed mapping replaces.
 pub unsafe fn map(
     at: usize,
     bytes: usize,
@@ -23,8 +23,8 @@ pub unsafe fn map(
     unsafe { call(libc::SYS_mmap, [at, bytes, rights, flags, fd, offset]) }
 }
 
-/// Fresh zeroed memory where the kernel likes, private and of no file; `flags` are further
-/// ones of `mmap`.
+/// Maps new zeroed private memory at an address that the kernel chooses; `flags` are further flags
+/// of `mmap`.
 #[must_use]
 pub fn map_anonymous(bytes: usize, rights: i32, flags: i32) -> Option<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
@@ -32,8 +32,8 @@ pub fn map_anonymous(bytes: usize, rights: i32, flags: i32) -> Option<NonNull<u8
     place(unsafe { map(0, bytes, rights, flags, -1, 0) })
 }
 
-/// The first `bytes` bytes of `fd`, shared, where the kernel likes; `flags` are further ones
-/// of `mmap`.
+/// Maps the first `bytes` bytes of `fd`, shared, at an address that the kernel chooses; `flags` are
+/// further flags of `mmap`.
 #[must_use]
 pub fn map_shared(fd: i32, bytes: usize, flags: i32) -> Option<NonNull<u8>> {
     // SAFETY: a new mapping that replaces none.
@@ -49,7 +49,7 @@ fn place(result: isize) -> Option<NonNull<u8>> {
 /// As `munmap`.
 ///
 /// # Safety
-/// Nobody uses what is mapped there any more.
+/// The range is not used any more.
 pub unsafe fn unmap(at: usize, bytes: usize) -> isize {
     // SAFETY: by this function's contract.
     unsafe { call(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]) }
@@ -58,7 +58,7 @@ pub unsafe fn unmap(at: usize, bytes: usize) -> isize {
 /// As `mprotect`.
 ///
 /// # Safety
-/// Whoever uses the pages can bear the new rights.
+/// Code that uses the pages expects or handles the faults of the new rights.
 pub unsafe fn protect(at: usize, bytes: usize, rights: i32) -> isize {
     // SAFETY: by this function's contract.
     unsafe { call(libc::SYS_mprotect, [at, bytes, rights as usize, 0, 0, 0]) }
@@ -67,24 +67,24 @@ pub unsafe fn protect(at: usize, bytes: usize, rights: i32) -> isize {
 /// As `madvise`.
 ///
 /// # Safety
-/// Nobody minds what the advice does to the memory's contents.
+/// The advice may change the memory's contents only where they are not needed.
 pub unsafe fn advise(at: usize, bytes: usize, advice: i32) -> isize {
     // SAFETY: by this function's contract.
     unsafe { call(libc::SYS_madvise, [at, bytes, advice as usize, 0, 0, 0]) }
 }
 
-/// As `mremap`: the new address; `to` counts with the flag `MREMAP_FIXED`.
+/// As `mremap`: returns the new address. `to` is used only with the flag `MREMAP_FIXED`.
 ///
 /// # Safety
-/// Nobody keeps the old address, and nobody needs what is at a fixed new one.
+/// The old address is not used any more, and neither is the memory at a fixed new one.
 pub unsafe fn remap(at: usize, old: usize, new: usize, flags: i32, to: usize) -> isize {
     // SAFETY: by this function's contract.
     unsafe { call(libc::SYS_mremap, [at, old, new, flags as usize, to, 0]) }
 }
 
-/// As `mlock2`: keeps a range in memory, with `on_fault` only what is there.
+/// As `mlock2`: keeps a range in memory; with `on_fault` only pages that are or become present.
 pub fn lock(at: usize, bytes: usize, on_fault: bool) -> isize {
-    // SAFETY: locking changes no contents.
+    // SAFETY: locking does not change contents.
     unsafe {
         call(
             libc::SYS_mlock2,
@@ -102,8 +102,7 @@ mod tests {
         use sunder_access::PAGE_SIZE as PAGE;
         let start = map_anonymous(2 * PAGE, READ_WRITE, 0).expect("there is memory");
         let at = start.as_ptr() as usize;
-        // SAFETY: two pages of our own, of which the first keeps its contents until it is
-        // given back.
+        // SAFETY: two pages of our own, of which the first keeps its contents until it is unmapped.
         unsafe {
             start.write(7);
             assert_eq!(protect(at + PAGE, PAGE, libc::PROT_NONE), 0);
