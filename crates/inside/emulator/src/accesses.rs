@@ -1,6 +1,5 @@
-//! The callbacks of accesses. What could be known of an instruction beforehand
-//! is in the callback's data: the key of the slot. Contexts: normal, on the thread of the
-//! emulated processor.
+//! The callbacks of accesses. What is known of an instruction when it is translated is in the
+//! callback's data: the key of the slot. Contexts: normal, on the thread of the emulated processor.
 
 use crate::api::functions;
 use crate::{RECORDER, thread};
@@ -17,15 +16,15 @@ fn key(data: *mut c_void) -> Key {
     Key(data.addr() as u64)
 }
 
-/// An access whose key is known.
+/// An access whose key is completely known.
 pub extern "C" fn whole(processor: c_uint, _: u32, address: u64, data: *mut c_void) {
     if let Some(thread) = thread::of(processor) {
         thread.push(Slot::new(address, key(data)));
     }
 }
 
-/// An access of an instruction whose loads don't count, because it stores to the
-/// same bytes.
+/// An access of an instruction of which only stores are recorded, because its loads read the same
+/// bytes.
 pub extern "C" fn store(processor: c_uint, info: u32, address: u64, data: *mut c_void) {
     if is_store(info) {
         whole(processor, info, address, data);
@@ -36,7 +35,7 @@ fn is_store(info: u32) -> bool {
     functions().is_some_and(|emulator| (emulator.is_store)(info))
 }
 
-/// A piece of an access whose key is known but for where its pieces end.
+/// A piece of an access. Its key is known, but not where its last piece ends.
 pub extern "C" fn piece(processor: c_uint, info: u32, address: u64, data: *mut c_void) {
     let (Some(thread), Some(emulator)) = (thread::of(processor), functions()) else {
         return;
@@ -52,7 +51,7 @@ pub extern "C" fn piece(processor: c_uint, info: u32, address: u64, data: *mut c
     thread.push(Slot::new(address, key));
 }
 
-/// Makes `last` longer by the piece, if it is the beginning of the same access.
+/// Extends the access `last` by a piece that belongs to it; returns whether it does.
 fn extend(last: &mut Slot, whole: Key, address: u64, bytes: u64) -> bool {
     let so_far = u64::from(last.key.code());
     let same = (last.key.tag(), last.key.payload()) == (whole.tag(), whole.payload());
@@ -64,7 +63,7 @@ fn extend(last: &mut Slot, whole: Key, address: u64, bytes: u64) -> bool {
     true
 }
 
-/// An access of which nothing is known beforehand but the instruction.
+/// An access of which only the instruction is known beforehand.
 pub extern "C" fn unknown(processor: c_uint, info: u32, address: u64, data: *mut c_void) {
     let (Some(thread), Some(emulator)) = (thread::of(processor), functions()) else {
         return;
@@ -79,14 +78,14 @@ pub extern "C" fn unknown(processor: c_uint, info: u32, address: u64, data: *mut
     thread.push(Slot::new(address, key));
 }
 
-/// Before a locked instruction: what was done before it is before this.
+/// Before a locked instruction: a stamp that orders everything before it.
 pub extern "C" fn before_atomic(processor: c_uint, _: *mut c_void) {
     if let Some(thread) = thread::of(processor) {
         thread.push(Slot::stamp(RECORDER.clock().before()));
     }
 }
 
-/// After a locked access: what is done after it is after this.
+/// After a locked access: a stamp that orders everything after it.
 pub extern "C" fn atomic(processor: c_uint, info: u32, address: u64, data: *mut c_void) {
     let (Some(thread), Some(emulator)) = (thread::of(processor), functions()) else {
         return;
@@ -96,8 +95,8 @@ pub extern "C" fn atomic(processor: c_uint, info: u32, address: u64, data: *mut 
     }
     let whole = key(data);
     let bytes = 1u64 << (emulator.shift)(info).min(6);
-    // While there is one thread, the emulator stores the two halves of a
-    // `cmpxchg16b` one after the other.
+    // While there is only one thread, the emulator stores the two halves of a `cmpxchg16b` one
+    // after the other.
     if bytes < u64::from(whole.code()) {
         if let Some(last) = thread.last(2)
             && extend(last, whole, address, bytes)
@@ -112,8 +111,7 @@ pub extern "C" fn atomic(processor: c_uint, info: u32, address: u64, data: *mut 
     thread.push(Slot::stamp(RECORDER.clock().after()));
 }
 
-/// A call has stored the address to which it returns. The key's code is the
-/// length of the instruction.
+/// A call has stored its return address. The key's code is the length of the instruction.
 pub extern "C" fn call(processor: c_uint, _: u32, address: u64, data: *mut c_void) {
     let Some(thread) = thread::of(processor) else {
         return;
@@ -128,7 +126,7 @@ pub extern "C" fn call(processor: c_uint, _: u32, address: u64, data: *mut c_voi
     }
 }
 
-/// The same for a call that loads its target first.
+/// The same, for a call that first loads its target.
 pub extern "C" fn call_through(processor: c_uint, info: u32, address: u64, data: *mut c_void) {
     if is_store(info) {
         call(processor, info, address, data);
@@ -138,7 +136,7 @@ pub extern "C" fn call_through(processor: c_uint, info: u32, address: u64, data:
     }
 }
 
-/// A return has loaded its address.
+/// A return has loaded its return address.
 pub extern "C" fn leave(processor: c_uint, _: u32, address: u64, data: *mut c_void) {
     let Some(thread) = thread::of(processor) else {
         return;

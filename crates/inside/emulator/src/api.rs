@@ -1,52 +1,52 @@
-//! The part of the emulator's plugin interface that we use, version 1
-//! (`qemu-plugin.h` of QEMU 4.2 to 8.2). The functions are looked up when the
-//! plugin is loaded, so that an emulator without one of them is told apart from
-//! one that fails. Contexts: normal, before the program runs.
+//! The part of the emulator's plugin interface that this plugin uses, version 1 (`qemu-plugin.h` of
+//! QEMU 4.2 to 8.2). The functions are looked up when the plugin is loaded, so that an emulator
+//! without one of them is told apart from one that fails. Contexts: normal, before the program
+//! runs.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// The version of the interface that we were written for; the emulator refuses
-/// plugins whose version it does not speak.
+/// The version of the interface for which this plugin was written; the emulator refuses plugins of
+/// versions that it does not support.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = 1;
 
-/// The plugin's number.
+/// The plugin's id.
 pub type Id = u64;
 
-/// A block of instructions that is translated.
+/// A block of instructions that is being translated.
 #[repr(C)]
 pub struct Block([u8; 0]);
 
-/// An instruction of it.
+/// An instruction of a block.
 #[repr(C)]
 pub struct Instruction([u8; 0]);
 
-/// What the emulator says of itself. More follows that we don't need.
+/// The emulator's description of itself. Further fields follow that are not used here.
 #[repr(C)]
 pub struct Info {
     /// The emulated architecture.
     pub target: *const c_char,
-    /// The oldest version of the interface that it speaks.
+    /// The oldest version of the interface that it supports.
     pub oldest: c_int,
-    /// The newest.
+    /// The newest version that it supports.
     pub newest: c_int,
 }
 
-/// Memory callbacks: of loads and stores.
+/// For memory callbacks: called for loads and stores.
 pub const BOTH: c_int = 3;
-/// The callback looks at no registers.
+/// The callback reads no registers.
 pub const NO_REGISTERS: c_int = 0;
 
-/// Runs after an access: processor, what it was, address, our data.
+/// Runs after an access; gets the processor, the kind of access, the address, and our data.
 pub type Access = extern "C" fn(c_uint, u32, u64, *mut c_void);
-/// Runs before an instruction: processor, our data.
+/// Runs before an instruction; gets the processor and our data.
 pub type Execute = extern "C" fn(c_uint, *mut c_void);
 /// Runs when a processor begins or ends.
 pub type Processor = extern "C" fn(Id, c_uint);
-/// Runs before a system call: its number and arguments.
+/// Runs before a system call; gets its number and arguments.
 pub type Enter = extern "C" fn(Id, c_uint, i64, u64, u64, u64, u64, u64, u64, u64, u64);
-/// Runs after it: number and result.
+/// Runs after a system call; gets its number and result.
 pub type Leave = extern "C" fn(Id, c_uint, i64, i64);
 
 macro_rules! functions {
@@ -59,8 +59,7 @@ macro_rules! functions {
         impl Functions {
             fn find() -> Option<Self> {
                 Some(Self {
-                    // SAFETY: the interface gives the function of this name this
-                    // type.
+                    // SAFETY: the interface defines this type for the function of this name.
                     $($name: unsafe {
                         core::mem::transmute::<*mut c_void, $type>(look_up($symbol)?)
                     },)*
@@ -71,37 +70,37 @@ macro_rules! functions {
 }
 
 functions! {
-    /// Calls back when a block is translated.
+    /// Registers a callback for the translation of a block.
     on_translate: c"qemu_plugin_register_vcpu_tb_trans_cb",
         extern "C" fn(Id, extern "C" fn(Id, *mut Block));
-    /// Calls back when the program exits.
+    /// Registers a callback for the program's exit.
     on_exit: c"qemu_plugin_register_atexit_cb",
         extern "C" fn(Id, extern "C" fn(Id, *mut c_void), *mut c_void);
-    /// Calls back when a processor begins; in the thread that makes it.
+    /// Registers a callback for a new processor; it runs in the thread that makes the processor.
     on_begin: c"qemu_plugin_register_vcpu_init_cb", extern "C" fn(Id, Processor);
-    /// Calls back when a processor ends.
+    /// Registers a callback for a processor's end.
     on_end: c"qemu_plugin_register_vcpu_exit_cb", extern "C" fn(Id, Processor);
-    /// Calls back before system calls.
+    /// Registers a callback before system calls.
     on_enter: c"qemu_plugin_register_vcpu_syscall_cb", extern "C" fn(Id, Enter);
-    /// Calls back after them.
+    /// Registers a callback after system calls.
     on_leave: c"qemu_plugin_register_vcpu_syscall_ret_cb", extern "C" fn(Id, Leave);
-    /// Calls back after accesses of an instruction.
+    /// Registers a callback after accesses of an instruction.
     on_access: c"qemu_plugin_register_vcpu_mem_cb",
         extern "C" fn(*mut Instruction, Access, c_int, c_int, *mut c_void);
-    /// Calls back before an instruction.
+    /// Registers a callback before an instruction.
     on_execute: c"qemu_plugin_register_vcpu_insn_exec_cb",
         extern "C" fn(*mut Instruction, Execute, c_int, *mut c_void);
-    /// Instructions in a block.
+    /// The number of instructions in a block.
     count: c"qemu_plugin_tb_n_insns", extern "C" fn(*const Block) -> usize;
-    /// One of them.
+    /// An instruction of a block, by index.
     instruction: c"qemu_plugin_tb_get_insn", extern "C" fn(*const Block, usize) -> *mut Instruction;
-    /// Its address in the program.
+    /// The address of an instruction in the program.
     address: c"qemu_plugin_insn_vaddr", extern "C" fn(*const Instruction) -> u64;
-    /// Its address in this process.
+    /// The address of an instruction in this process.
     host: c"qemu_plugin_insn_haddr", extern "C" fn(*const Instruction) -> *const u8;
-    /// Its bytes.
+    /// The bytes of an instruction.
     bytes: c"qemu_plugin_insn_data", extern "C" fn(*const Instruction) -> *const u8;
-    /// How many.
+    /// The length of an instruction.
     size: c"qemu_plugin_insn_size", extern "C" fn(*const Instruction) -> usize;
     /// The binary logarithm of an access's width.
     shift: c"qemu_plugin_mem_size_shift", extern "C" fn(u32) -> c_uint;

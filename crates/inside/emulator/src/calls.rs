@@ -1,48 +1,48 @@
-//! The call stack of a thread, kept from the stores of calls and the loads of
-//! returns: right for any code, with or without frame pointers. Contexts: normal, on the
-//! thread of the emulated processor.
+//! The call stack of a thread, from the stores of calls and the loads of returns. It is correct for
+//! any code, with or without frame pointers. Contexts: normal, on the thread of the emulated
+//! processor.
 
-/// Calls that are kept; deeper ones are not.
+/// The most calls that are kept; deeper ones are dropped.
 const MOST: usize = 8192;
 
-/// Frames that are told of a thread creation, those of the C library included.
+/// The most frames that are recorded of a thread creation, with those of the C library.
 const WAITING: usize = 12;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Call {
-    /// The address that it returns to.
+    /// The return address.
     returns: u64,
-    /// Where on the stack that address lies.
+    /// The stack slot of the return address.
     at: u64,
 }
 
-/// See the module. Zeroed memory is an empty one.
+/// A call stack. Zeroed memory is an empty one.
 #[repr(C)]
 pub struct Calls {
-    /// Whether the first call was seen.
+    /// Whether a call was seen.
     begun: bool,
     depth: usize,
     calls: [Call; MOST],
 }
 
 impl Calls {
-    /// No calls; another thread will use the memory.
+    /// Removes all calls, because another thread will use the memory.
     pub fn forget(&mut self) {
         self.depth = 0;
         self.begun = false;
     }
 
-    /// Whether no call was seen before this question, the first time that it is asked.
+    /// Whether no call was seen yet. True only at the first question.
     #[inline]
     pub fn begins(&mut self) -> bool {
         !core::mem::replace(&mut self.begun, true)
     }
 
-    /// A call stored the address it returns to at `at`.
+    /// A call has stored its return address at `at`.
     #[inline]
     pub fn called(&mut self, returns: u64, at: u64) {
-        // What was left by `longjmp` or an exception lies there or below.
+        // Calls with slots at this address or below were left by `longjmp` or an exception.
         self.leave(at);
         if let Some(call) = self.calls.get_mut(self.depth) {
             *call = Call { returns, at };
@@ -50,7 +50,7 @@ impl Calls {
         }
     }
 
-    /// A return loaded its address from `at`.
+    /// A return has loaded its return address from `at`.
     #[inline]
     pub fn leave(&mut self, at: u64) {
         while let Some(call) = self.calls.get(self.depth.wrapping_sub(1)) {
@@ -61,20 +61,20 @@ impl Calls {
         }
     }
 
-    /// The frames that wait in a call, the innermost first, as
-    /// `sunder_trace::slot::tag::FRAME` has them: stack pointer and return address.
+    /// Calls `each` with the frames that wait in a call, innermost first, in the form of
+    /// `sunder_trace::slot::tag::FRAME`: stack pointer and return address.
     pub fn waiting(&self, mut each: impl FnMut(u64, u64)) {
         let calls = self.calls.get(..self.depth).unwrap_or_default();
         let mut waiting = calls.iter().rev();
         for call in waiting.by_ref().take(WAITING) {
             each(call.at.wrapping_add(8), call.returns);
         }
-        // Whoever called the last of them.
+        // The outermost one's caller.
         each(waiting.next().map_or(0, |call| call.at.wrapping_add(8)), 0);
     }
 
-    /// The return addresses, the innermost first, without those for which `ours`
-    /// holds before the first other: how many were put into `to`.
+    /// Writes the return addresses to `to`, innermost first, without the innermost ones for which
+    /// `ours` is true. Returns how many were written.
     pub fn stack(&self, ours: impl Fn(u64) -> bool, to: &mut [u64]) -> usize {
         let calls = self.calls.get(..self.depth).unwrap_or_default();
         let returns = calls.iter().rev().map(|c| c.returns);

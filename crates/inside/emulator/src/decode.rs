@@ -1,16 +1,16 @@
-//! What one instruction does to memory, as the emulator's callbacks see it: the answer of
-//! [`sunder_x86`], in the few shapes for which there are callbacks. Pure. Called once for
+//! What one instruction does to memory, as the emulator's callbacks see it: the result of
+//! [`sunder_x86`], reduced to the few shapes for which there are callbacks. Pure. Called once for
 //! each translation of an instruction.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 use sunder_x86::{Certainty, Control, Manual};
 
-/// What one side of an instruction (its loads, or its stores) looks like.
+/// One side of an instruction: its loads, or its stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Each is one access of this many bytes, at most 8.
+    /// Each callback is one access of this many bytes, at most 8.
     Whole(u8),
-    /// Each has this many bytes, but the emulator does it in pieces.
+    /// Each access has this many bytes, but the emulator makes it in pieces.
     Pieces(u8),
 }
 
@@ -24,10 +24,10 @@ impl Side {
     }
 }
 
-/// What an instruction does to memory.
+/// The effect of an instruction on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing.
+    /// No access.
     None,
     /// A fence.
     Fence,
@@ -42,21 +42,21 @@ pub enum Effect {
         /// The stores.
         write: Option<Side>,
     },
-    /// A call: the store of the return address, which is so many bytes behind the
-    /// instruction's start, and, for an indirect one, the load of the target.
+    /// A call: it stores the return address, which is so many bytes after the instruction's start,
+    /// and loads its target if it is indirect.
     Call {
-        /// Bytes of the instruction.
+        /// Length of the instruction, in bytes.
         length: u8,
         /// Whether the target is loaded.
         loads: bool,
     },
     /// A return.
     Return,
-    /// Something; what, only the accesses tell.
+    /// Some accesses; only their callbacks show which.
     Unknown,
 }
 
-/// What the instruction at `address` with these bytes does.
+/// The effect of the instruction with these bytes at `address`.
 pub fn effect(bytes: &[u8], address: u64, manual: &mut Manual) -> Effect {
     let instruction = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
     match instruction.mnemonic() {
@@ -74,7 +74,7 @@ pub fn effect(bytes: &[u8], address: u64, manual: &mut Manual) -> Effect {
         let (read, write) = (access.action.reads(), access.action.writes());
         updates |= read && write;
         atomic |= access.atomic;
-        // How often the emulator accesses each element is not in the bytes.
+        // The number of accesses to each element is not in the instruction's bytes.
         let width = match access.certainty {
             Certainty::Counted => 0,
             _ => usize::from(access.width),
@@ -120,14 +120,14 @@ fn flow(instruction: &Instruction) -> Option<Effect> {
         Control::Return if matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16) => {
             Some(Effect::Return)
         }
-        // The emulator carries out system calls and traps itself, and what only a kernel may
-        // do is done for no program.
+        // The emulator itself handles system calls and traps, and no program can execute privileged
+        // instructions.
         Control::Kernel | Control::Nowhere => Some(Effect::None),
         _ => None,
     }
 }
 
-/// The width that all accesses of one direction have in common.
+/// The width that all accesses of one direction share.
 #[derive(Default)]
 struct Widths {
     bytes: Option<usize>,
@@ -197,7 +197,7 @@ mod tests {
                 Effect::Atomic(16),
             ),
             ("cmp [rbx],eax", &[0x39, 0x03], plain(Some(Whole(4)), None)),
-            // The decoder leaves the size open: how often is not in the bytes.
+            // The decoder leaves the size open, because the repetition count is not in the bytes.
             ("rep movsb", &[0xf3, 0xa4], Effect::Unknown),
             (
                 "movups xmm0,[rbx]",
@@ -234,11 +234,11 @@ mod tests {
             ),
             ("jmp [rbx]", &[0xff, 0x23], plain(Some(Whole(8)), None)),
             ("fxsave [rbx]", &[0x0f, 0xae, 0x03], Effect::Unknown),
-            // Bounds of MPX: they do nothing, and were taken for loads and stores here.
+            // MPX instructions do nothing, and this decoder once took them for loads and stores.
             ("bndmov bnd0,[rbx]", &[0x66, 0x0f, 0x1a, 0x03], Effect::None),
-            // It cleans a line and was taken for a load.
+            // It cleans a line, and this decoder once took it for a load.
             ("clflush [rbx]", &[0x0f, 0xae, 0x3b], Effect::None),
-            // More accesses than its bytes were looked at for.
+            // More accesses than the bytes are examined for.
             ("enter 16,3", &[0xc8, 16, 0, 3], Effect::Unknown),
             ("no instruction", &[0x06], Effect::Unknown),
         ];

@@ -1,4 +1,4 @@
-//! What the library within the program announces (`sunder_trace::announce`). Contexts:
+//! Receives the reports of the library within the program (`sunder_trace::announce`). Contexts:
 //! normal, on the thread of the emulated processor.
 
 use crate::{RECORDER, thread};
@@ -8,30 +8,30 @@ use sunder_recorder::MOST_FRAMES;
 use sunder_trace::announce::{BELL, BELL_MARK, Record, kind};
 use sunder_trace::slot::{Key, Slot, Sync, tag};
 
-/// What is added to the program's addresses in this process.
+/// The difference between an address in this process and the program's address.
 static BASE: AtomicU64 = AtomicU64::new(0);
 
-/// Where the library lies: its own accesses are not the program's.
+/// The addresses of that library, whose own accesses are not recorded.
 static START: AtomicU64 = AtomicU64::new(0);
 static END: AtomicU64 = AtomicU64::new(0);
 
-/// Whether these are the bytes of the bell.
+/// Whether these are the bytes of the bell, the store that sends a report.
 pub fn is_bell(bytes: &[u8]) -> bool {
     bytes == BELL
 }
 
-/// A bell was translated; the program's addresses are `base` from ours.
+/// A bell was translated; `base` is the difference between our addresses and the program's.
 pub fn found(base: u64) {
     BASE.store(base, Ordering::Relaxed);
 }
 
-/// The library lies here.
+/// Sets the addresses of the library.
 pub fn set_announcer(start: u64, end: u64) {
     START.store(start, Ordering::Relaxed);
     END.store(end, Ordering::Relaxed);
 }
 
-/// Whether `address` is the library's.
+/// Whether `address` is in the library.
 pub fn is_announcer(address: u64) -> bool {
     (START.load(Ordering::Relaxed)..END.load(Ordering::Relaxed)).contains(&address)
 }
@@ -49,13 +49,12 @@ pub extern "C" fn rung(processor: c_uint, _: u32, address: u64, _: *mut c_void) 
     if !record.is_aligned() {
         return;
     }
-    // SAFETY: the program has just stored there, and the record does not leave the
-    // page.
+    // SAFETY: the program has just stored there, and the record does not cross the page's end.
     let record = unsafe { record.read_volatile() };
     if record.mark != BELL_MARK as u64 {
         return;
     }
-    // SAFETY: each uses the buffer of the calling thread.
+    // SAFETY: each function uses the buffer of the calling thread.
     unsafe {
         let (told, code) = kind::parts(record.kind);
         match told {

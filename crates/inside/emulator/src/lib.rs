@@ -1,19 +1,18 @@
-//! The plugin that records what a program under Debian's `qemu-user` does
-//! (design 4.6): every access, allocations, threads and the stamps that order
-//! them, through `sunder-trace`. Loaded by `qemu-x86_64 -plugin`, which
-//! `sunder trace --via emulated` starts.
+//! The plugin that records a program under Debian's `qemu-user` (design 4.6): every access,
+//! allocations, threads and the stamps that order them, through `sunder-trace`. Loaded by
+//! `qemu-x86_64 -plugin`, which `sunder trace --via emulated` starts.
 //!
-//! It lives in the emulator's process, beside the program but not in it: it may
-//! use the heap and the standard library, which are the emulator's. It must not
-//! panic across the boundary, nor touch the program's memory beyond reading what
-//! the program has announced. Where it cannot record, the program goes on.
+//! It runs in the emulator's process, beside the emulated program: it may use the heap and the
+//! standard library, which are the emulator's. It must not panic across the boundary. Of the
+//! program's memory it may only read the reports. Where it cannot record, the program continues
+//! unrecorded.
 //!
 //! - `api`: the emulator's functions
 //! - `decode`: what an instruction does to memory; pure
 //! - `translate`: which callbacks an instruction gets; `accesses`: those callbacks
-//! - `thread`: what is kept for each emulated processor; `calls`: its call stack
-//! - `guest`: what the library within the program (`crates/inside/announce`) tells
-//! - `modules`: which files are loaded where
+//! - `thread`: the data of each emulated processor; `calls`: its call stack
+//! - `guest`: the reports of the library within the program (`crates/inside/announce`)
+//! - `modules`: the loaded files and their addresses
 //! - `start`: begin and end, forks, system calls
 
 #![allow(

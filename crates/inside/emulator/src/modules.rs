@@ -1,7 +1,6 @@
-//! Which of the program's files are loaded where. The program's mappings are
-//! among those of this process; what was mapped before the program is the
-//! emulator's. The list is written when the program has mapped files since the
-//! last one, and at the end. Contexts: normal.
+//! Lists the program's loaded files and their addresses. The program's mappings are among those of
+//! this process; mappings from before the program are the emulator's. The list is written when the
+//! program has mapped files since the last one, and at the end. Contexts: normal.
 
 use crate::{RECORDER, guest};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -14,23 +13,23 @@ use sunder_trace::meta::{ModuleParts, Segment};
 /// The file name of the library within the program, as the kernel shows it.
 const ANNOUNCER: &str = "sunder-announce";
 
-/// The mappings of the emulator.
+/// The mappings from before the program was loaded.
 static EMULATOR: OnceLock<Vec<(u64, u64)>> = OnceLock::new();
 
-/// Files were mapped since the last list.
+/// Whether files were mapped since the last list.
 static CHANGED: AtomicBool = AtomicBool::new(true);
 
-/// Before the program is loaded: what is mapped now is not its.
+/// Keeps the current mappings as the emulator's. Called before the program is loaded.
 pub fn remember_emulator() {
     let _ = EMULATOR.set(mappings().into_iter().map(|m| (m.start, m.end)).collect());
 }
 
-/// The program has mapped or unmapped something.
+/// Called when the program has mapped or unmapped something.
 pub fn changed() {
     CHANGED.store(true, Ordering::Relaxed);
 }
 
-/// Writes the list, if it is not what it was.
+/// Writes the list if it has changed.
 pub fn write() {
     if !CHANGED.swap(false, Ordering::Relaxed) || !RECORDER.is_recording() {
         return;
@@ -63,7 +62,7 @@ fn mappings() -> Vec<Mapping> {
     maps::all(&list()).filter_map(|m| of_file(&m)).collect()
 }
 
-/// Start and end of the mapping that holds `address`, of a file or not.
+/// Start and end of the mapping that contains `address`, of a file or anonymous.
 pub fn mapping_at(address: u64) -> Option<(u64, u64)> {
     let list = list();
     let found = maps::all(&list).find(|m| m.contains(address as usize))?;
@@ -112,7 +111,7 @@ fn covers(module: &Loaded, address: u64) -> bool {
 }
 
 fn describe(first: &Mapping) -> Option<Loaded> {
-    // The mapping leads to the file even if another has its name by now.
+    // This link leads to the mapped file even if another file has its name by now.
     let link = format!("/proc/self/map_files/{:x}-{:x}", first.start, first.end);
     let file = File::open(link).or_else(|_| File::open(&first.path)).ok()?;
     let headers = Headers::read(&file)?;
@@ -149,7 +148,7 @@ impl Headers {
         let mut bytes = vec![0; usize::from(count) * size_of::<libc::Elf64_Phdr>()];
         file.read_exact_at(&mut bytes, offset).ok()?;
         let read = |chunk: &[u8; 56]| {
-            // SAFETY: any bytes are a valid header of this size.
+            // SAFETY: every bit pattern of this size is a valid header.
             unsafe { core::ptr::read_unaligned(chunk.as_ptr().cast::<libc::Elf64_Phdr>()) }
         };
         Some(Self(bytes.as_chunks::<56>().0.iter().map(read).collect()))
@@ -159,7 +158,7 @@ impl Headers {
         self.0.iter().filter(move |h| h.p_type == kind)
     }
 
-    /// The address that the file wants for its first byte.
+    /// The file's own address (before loading) for its first byte.
     fn first_address(&self) -> Option<u64> {
         let first = self.of_type(libc::PT_LOAD).next()?;
         first.p_vaddr.checked_sub(first.p_offset)

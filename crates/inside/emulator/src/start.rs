@@ -1,5 +1,5 @@
-//! Begin and end of the recording, and what the program asks of the system. Contexts:
-//! normal; `in_child` post-fork.
+//! Begin and end of the recording, and the program's system calls. Contexts: normal; `in_child`
+//! post-fork.
 
 use crate::api::{self, Id, Info};
 use crate::{RECORDER, modules, thread, translate};
@@ -10,14 +10,14 @@ use sunder_recorder::Ticks;
 use sunder_trace::meta::{Reason, Via};
 use sunder_trace::slot::{Slot, Sync};
 
-/// The variable that names the file, which must be absolute.
+/// The variable with the trace file's path, which must be absolute.
 const VARIABLE: &str = "SUNDER_TRACE";
 
-/// The emulator loads the plugin. Its one argument, `skip=N`, says how many of
-/// the emulator's own arguments stand before the program's.
+/// Called when the emulator loads the plugin. The plugin's one argument, `skip=N`, is the number of
+/// the emulator's own arguments before the program's.
 ///
 /// # Safety
-/// Called by the emulator.
+/// Called only by the emulator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: Id,
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let Some(emulator) = api::functions() else {
         return 0;
     };
-    // SAFETY: by the emulator's interface.
+    // SAFETY: the emulator passes valid pointers, by its interface.
     let (is_ours, skip) = unsafe {
         (
             CStr::from_ptr((*info).target) == c"x86_64",
@@ -54,16 +54,16 @@ unsafe fn skip(count: c_int, arguments: *const *const c_char) -> usize {
     if arguments.is_null() {
         return 0;
     }
-    // SAFETY: so many strings, by the emulator's interface.
+    // SAFETY: the emulator passes so many strings, by its interface.
     let arguments = unsafe { core::slice::from_raw_parts(arguments, count) };
-    // SAFETY: as above.
+    // SAFETY: the emulator passes C strings, by its interface.
     let mut texts = arguments.iter().map(|&a| unsafe { CStr::from_ptr(a) });
     texts
         .find_map(|text| text.to_str().ok()?.strip_prefix("skip=")?.parse().ok())
         .unwrap_or(0)
 }
 
-/// Begins to record; whether it does.
+/// Begins to record; returns whether that worked.
 fn begin(skip: usize) -> bool {
     modules::remember_emulator();
     let Some(path) = std::env::var_os(VARIABLE) else {
@@ -75,7 +75,7 @@ fn begin(skip: usize) -> bool {
     let arguments = all.split_inclusive(|&b| b == 0).skip(skip);
     let arguments: Vec<u8> = arguments.flatten().copied().collect();
     let program = arguments.split_inclusive(|&b| b == 0).next();
-    // SAFETY: takes an integer.
+    // SAFETY: the call takes a number.
     let line = unsafe { libc::sysconf(libc::_SC_LEVEL1_DCACHE_LINESIZE) };
     let start = Start {
         path: &path,
@@ -83,7 +83,7 @@ fn begin(skip: usize) -> bool {
         line_size: u32::try_from(line).unwrap_or(0),
         program: program.map(|p| (p.strip_suffix(&[0]).unwrap_or(p), arguments.as_slice())),
     };
-    // Whoever wants to know why nothing was recorded finds an empty file.
+    // If this fails, at most an empty file is left, which shows that nothing was recorded.
     RECORDER.start(&start).is_ok()
 }
 
@@ -112,8 +112,8 @@ fn finish(reason: Reason) {
     }
 }
 
-/// Before a system call: what was done until now is before whatever it lets
-/// others do.
+/// Before a system call: a stamp, because the call may let other threads continue, which must come
+/// later.
 extern "C" fn enters(
     _: Id,
     processor: c_uint,
@@ -137,7 +137,7 @@ extern "C" fn enters(
             thread.push(Slot::sync(Sync::ThreadCreate, 0));
         }
         libc::SYS_mmap if fifth as i32 >= 0 => modules::changed(),
-        // The dynamic linker's calls between two mappings.
+        // A call of the dynamic linker's between two mappings of a file: no list yet.
         libc::SYS_mmap
         | libc::SYS_close
         | libc::SYS_openat
@@ -152,12 +152,11 @@ extern "C" fn enters(
     }
 }
 
-/// Whether the file whose name lies at `path` can be executed; also if we can't
-/// tell. A shell tries many names, and the trace ends with the one that is
-/// there.
+/// Whether the file whose name lies at `path` can be executed; true if that can't be found out. A
+/// shell tries many names, and the trace must end only at the one that exists.
 fn can_execute(path: u64) -> bool {
     let path: *const c_char = core::ptr::with_exposed_provenance(path as usize);
-    // SAFETY: the kernel reads the name and fails if it is none.
+    // SAFETY: the kernel reads the name and returns an error if it can't.
     let result = unsafe { libc::access(path, libc::X_OK) };
     result == 0 || !matches!(errno(), libc::ENOENT | libc::EACCES | libc::ENOTDIR)
 }
@@ -166,7 +165,8 @@ fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// After a system call: what is done from now on is after what it waited for.
+/// After a system call: a stamp, because the call may have waited for other threads, which came
+/// earlier.
 extern "C" fn leaves(_: Id, processor: c_uint, _: i64, _: i64) {
     if let Some(thread) = thread::of(processor) {
         thread.push(Slot::stamp(RECORDER.clock().after()));

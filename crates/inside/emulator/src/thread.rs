@@ -1,7 +1,7 @@
-//! What is kept for each emulated processor, which is one thread of the program
-//! at a time: the cursor of its buffer and its call stack. The emulator gives
-//! numbers to processors and uses them again after a thread has ended. Contexts: normal,
-//! on the thread of the emulated processor; `stop_all` post-fork.
+//! The data of each emulated processor, which runs one thread of the program at a time: the cursor
+//! of its buffer and its call stack. The emulator numbers processors, and reuses a number after its
+//! thread has ended. Contexts: normal, on the thread of the emulated processor; `stop_all`
+//! post-fork.
 
 use crate::RECORDER;
 use crate::calls::Calls;
@@ -12,13 +12,13 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use sunder_recorder::{Buffer, PAGE_SLOTS, Place};
 use sunder_trace::slot::{Key, Slot, tag};
 
-/// Threads that can be recorded at once.
+/// The most threads that can be recorded at once.
 const MOST: usize = 8192;
 
-/// Bytes of glibc's descriptor of a thread, at the end of its stack.
+/// Size of glibc's thread descriptor, at the end of a thread's stack, in bytes.
 const DESCRIPTOR: u64 = 2304;
 
-/// Bytes between the places at which room must be made.
+/// Bytes between two cursors at which room must be made.
 const PAGE: usize = PAGE_SLOTS * size_of::<Slot>();
 
 /// One processor. Only its own thread uses it.
@@ -27,9 +27,9 @@ pub struct Thread {
     place: Place,
     buffer: AtomicPtr<Buffer>,
     calls: AtomicPtr<Calls>,
-    /// The index of the thread that made this one.
+    /// The index of the thread that created this one.
     parent: AtomicU32,
-    /// Not to be recorded any more.
+    /// Set when it must not be recorded any more.
     over: AtomicBool,
 }
 
@@ -48,13 +48,13 @@ thread_local! {
     static INDEX: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The processor with this number; `None` if it is beyond what we keep.
+/// The processor with this number; `None` if the number is too large.
 #[inline]
 pub fn of(processor: u32) -> Option<&'static Thread> {
     THREADS.get(processor as usize)
 }
 
-/// A processor was made by the calling thread.
+/// The calling thread has made a processor.
 pub fn made(processor: u32) {
     if let Some(thread) = of(processor) {
         thread.parent.store(INDEX.get(), Ordering::Relaxed);
@@ -68,14 +68,14 @@ pub fn ended(processor: u32) {
         return;
     };
     if let Some(buffer) = thread.recorded() {
-        // SAFETY: the calling thread's buffer, which is forgotten here.
+        // SAFETY: the calling thread's buffer, which is not used after this.
         unsafe { RECORDER.detach(buffer) };
     }
     thread.stop();
     INDEX.set(0);
 }
 
-/// In a forked child: nothing is recorded any more.
+/// In a forked child: no thread is recorded any more.
 pub fn stop_all() {
     for thread in &THREADS {
         thread.stop();
@@ -97,7 +97,7 @@ impl Thread {
         unsafe { self.buffer.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Its buffer, which it gets now if it has none.
+    /// Its buffer; it gets one now if it has none.
     pub fn buffer(&self) -> Option<&'static Buffer> {
         if self.place.load(Ordering::Relaxed).is_null() {
             self.attach();
@@ -109,8 +109,8 @@ impl Thread {
     #[inline]
     #[allow(clippy::mut_from_ref)]
     pub fn calls(&self) -> Option<&mut Calls> {
-        // SAFETY: the memory goes with the buffer, which is this thread's; only
-        // callbacks of this thread ask, one at a time.
+        // SAFETY: the memory belongs to the buffer, which belongs to this thread; only callbacks of
+        // this thread use it, one at a time.
         unsafe { self.calls.load(Ordering::Relaxed).as_mut() }
     }
 
@@ -121,7 +121,7 @@ impl Thread {
         if cursor as usize & (PAGE - 1) == 0 {
             return self.push_on_new_page(slot);
         }
-        // SAFETY: a cursor that is not at a border has room before it.
+        // SAFETY: a cursor that is not at a page border has room for a slot.
         unsafe {
             cursor.write(slot);
             self.place.store(cursor.add(1), Ordering::Release);
@@ -141,23 +141,23 @@ impl Thread {
         }
     }
 
-    /// The slot written so many slots ago, counted from 1; `None` if it may be on an
-    /// earlier page than the one written last.
+    /// The slot that was written so many slots ago, counted from 1; `None` if it may lie on an
+    /// earlier page than the last slot.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     pub fn last(&self, back: usize) -> Option<&mut Slot> {
         let cursor = self.place.load(Ordering::Relaxed);
-        // The first page begins with a stamp and the start of the thread, and each
-        // other one with a stamp.
+        // The first page begins with a stamp and the start of the thread; every other page begins
+        // with a stamp.
         if (cursor.addr().wrapping_sub(1) & (PAGE - 1)) < back * size_of::<Slot>() - 1 {
             return None;
         }
-        // SAFETY: within the page that the cursor is in or behind.
+        // SAFETY: the slot is in the page of the cursor, or in the page that ends there.
         (!cursor.is_null()).then(|| unsafe { &mut *cursor.sub(back) })
     }
 
-    /// Records where the thread's stack lies; `first` is where its first call puts the
-    /// return address, near the end.
+    /// Records the bounds of the thread's stack; `first` is the slot of its first call's return
+    /// address, near the end.
     #[cold]
     #[inline(never)]
     pub fn tell_stack(&self, first: u64) {
@@ -165,8 +165,8 @@ impl Thread {
             return;
         };
         if self.parent.load(Ordering::Relaxed) != 0 {
-            // Above it are the thread's descriptor and variables; what follows may be
-            // another mapping.
+            // The thread's descriptor and variables lie above it; memory after these may be another
+            // mapping.
             let own = first
                 .saturating_add(DESCRIPTOR)
                 .next_multiple_of(sunder_access::PAGE);
@@ -175,7 +175,7 @@ impl Thread {
         self.push(Slot::new(start, Key::new(tag::STACK, 0, end - start)));
     }
 
-    /// Records the frames in which the thread is about to create another.
+    /// Records the stack frames in which the thread is about to create another.
     pub fn tell_frames(&self) {
         if let Some(calls) = self.calls() {
             calls.waiting(|pointer, returns| {
@@ -205,7 +205,7 @@ impl Thread {
             return;
         }
         let parent = self.parent.load(Ordering::Relaxed);
-        // SAFETY: the place is static, and used by one thread at a time.
+        // SAFETY: the place is static and used by one thread at a time.
         let Some(buffer) = (unsafe { RECORDER.attach(&raw const self.place, parent) }) else {
             return self.stop();
         };

@@ -1,5 +1,5 @@
-//! Gives each instruction that is translated its callbacks. The emulator
-//! translates in one thread at a time. Contexts: normal.
+//! Registers the callbacks of each instruction that is translated. The emulator translates in one
+//! thread at a time. Contexts: normal.
 
 use crate::accesses::{self, data};
 use crate::api::{self, BOTH, Block, Functions, Id, Instruction, NO_REGISTERS};
@@ -13,7 +13,7 @@ thread_local! {
     static MANUAL: RefCell<Manual> = RefCell::new(Manual::new());
 }
 
-/// A block is translated.
+/// A block is being translated.
 pub extern "C" fn block(_: Id, block: *mut Block) {
     let Some(emulator) = api::functions() else {
         return;
@@ -37,7 +37,7 @@ fn one(emulator: &Functions, instruction: *mut Instruction, manual: &mut Manual)
     if start.is_null() {
         return;
     }
-    // SAFETY: the emulator keeps the bytes as long as the block is translated.
+    // SAFETY: the emulator keeps the bytes while the block is being translated.
     let bytes = unsafe { core::slice::from_raw_parts(start, count) };
     let of = Of {
         emulator,
@@ -96,8 +96,7 @@ impl Of<'_> {
         Key::new(tag, code, self.address)
     }
 
-    /// Always for loads and stores: QEMU 7.2 takes the one for the other when asked
-    /// for one of them.
+    /// Always for loads and stores: QEMU 7.2 confuses the two when only one is requested.
     fn on(&self, callback: api::Access, key: Key) {
         (self.emulator.on_access)(self.instruction, callback, NO_REGISTERS, BOTH, data(key));
     }
@@ -107,7 +106,7 @@ impl Of<'_> {
         (self.emulator.on_execute)(self.instruction, callback, NO_REGISTERS, data);
     }
 
-    /// Of an instruction that only loads, or only stores.
+    /// Registers the callbacks of an instruction that only loads, or only stores.
     fn side(&self, tag: u8, side: Side) {
         match side {
             Side::Whole(bytes) => self.on(accesses::whole, self.key(tag, bytes)),
