@@ -1,12 +1,12 @@
-/* What a program may tell `sunder protect`, and ask it. Everything here does nothing, and
- * the program runs as ever, when it was not started by `sunder protect`: the functions are
- * looked up when they are first used. Nothing is linked. For C and C++ on Linux; C libraries
- * before glibc 2.34 need -ldl.
+/* Functions by which a program talks to `sunder protect`. If `sunder protect` has not started
+ * the program, they do nothing: they are looked up at their first use, and no library has to be
+ * linked. For C and C++ on Linux; C libraries before glibc 2.34 need -ldl.
  *
- * Bytes that are isolated are for each thread its own between two points of synchronisation (locks,
- * atomic operations, system calls, calls of the C library), and not longer than 10 ms: what others wrote
- * is seen after that. So isolate what each thread uses a part of for itself, as slots of
- * an array, and nothing that threads tell each other by plain loads and stores alone. */
+ * Isolated bytes are private to each thread from one point of synchronisation to the next (locks,
+ * atomic operations, system calls, calls of the C library), and for at most 10 ms; after that, a
+ * thread sees what others wrote. So isolate memory of which each thread uses a part of its own,
+ * such as the slots of an array. Do not isolate data that threads pass to each other by plain
+ * loads and stores alone. */
 #ifndef SUNDER_H
 #define SUNDER_H
 
@@ -20,7 +20,7 @@ extern "C" {
 typedef int (*sunder_range_function)(void *, size_t);
 typedef int (*sunder_plain_function)(void);
 
-/* The function of this name that the preloaded library has; a null pointer without it. */
+/* The preloaded library's function of this name; a null pointer without that library. */
 static inline void *sunder_find(const char *name, void **kept, int *known) {
     if (!__atomic_load_n(known, __ATOMIC_ACQUIRE)) {
         __atomic_store_n(kept, dlsym((void *)0, name), __ATOMIC_RELAXED);
@@ -29,10 +29,10 @@ static inline void *sunder_find(const char *name, void **kept, int *known) {
     return __atomic_load_n(kept, __ATOMIC_RELAXED);
 }
 
-/* Asks that threads have these bytes for themselves while they compute, at most 64 KiB. 1 if
- * they will as soon as that can be; 0 if not. A block of `malloc` or its kin that was isolated
- * from its start is shared again by itself when it is freed; other bytes must be shared before
- * their memory is used for something else. */
+/* Asks to isolate these bytes, at most 64 KiB: each thread gets a private copy while it computes.
+ * Returns 1 if they will be isolated as soon as possible, else 0. A block of `malloc` and similar
+ * functions that was isolated from its start is shared again when it is freed; for other bytes,
+ * call `sunder_share` before their memory is used for something else. */
 static inline int sunder_isolate(void *start, size_t bytes) {
     static void *kept;
     static int known;
@@ -40,8 +40,8 @@ static inline int sunder_isolate(void *start, size_t bytes) {
     return found ? ((sunder_range_function)found)(start, bytes) : 0;
 }
 
-/* Takes that back for bytes that were isolated from `start` on: after it all threads share them
- * again. 1 if they were isolated. */
+/* Ends the isolation of the bytes that were isolated from `start` on: all threads share them
+ * again. Returns 1 if they were isolated. */
 static inline int sunder_share(void *start, size_t bytes) {
     static void *kept;
     static int known;
@@ -49,8 +49,8 @@ static inline int sunder_share(void *start, size_t bytes) {
     return found ? ((sunder_range_function)found)(start, bytes) : 0;
 }
 
-/* What this thread wrote is seen by all after it, and it sees what all others have
- * committed. */
+/* Commits what this thread wrote, so that all threads see it; this thread then sees what the
+ * others have committed. */
 static inline void sunder_commit(void) {
     static void *kept;
     static int known;

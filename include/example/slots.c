@@ -1,5 +1,5 @@
-/* A program that tells `sunder protect` what its threads have for themselves: counters
- * that lie side by side, one for each thread. Without Sunder it is the same program.
+/* A program that tells `sunder protect` which bytes are private to each thread: adjacent
+ * counters, one for each thread. Without Sunder it does the same.
  *
  *   gcc -O1 -pthread -I include include/example/slots.c -o slots
  *   ./slots
