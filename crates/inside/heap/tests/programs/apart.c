@@ -38,17 +38,17 @@ static void *work(void *argument) {
                     : n->site == 1 ? site_1((size_t)n->size) : site_2((size_t)n->size);
         n->at = (uintptr_t)block;
         n->live = 1;
-        /* One of the thread's own, freed again, so that blocks are reused. */
+        /* Frees one of the thread's own blocks, so that blocks are reused. */
         if (i % 3 == 0) {
             struct note *old = &notes[id][seed % (unsigned)(i + 1)];
             if (old->live) free((void *)old->at);
             old->live = 0;
         }
-        /* In turns, so that threads allocate side by side on any machine. */
+        /* Barriers, so that threads allocate at the same time on any machine. */
         if (i % 100 == 0) pthread_barrier_wait(&gate);
     }
     pthread_barrier_wait(&gate);
-    /* Some of a neighbour's, then more of one's own. */
+    /* Frees some of a neighbour's blocks, then allocates more of its own. */
     struct note *theirs = notes[(id + 1) % THREADS];
     for (int i = 0; i < EACH; i += 2)
         if (theirs[i].live) {
@@ -63,7 +63,7 @@ static void *work(void *argument) {
                           : n->site == 1 ? site_1((size_t)n->size) : site_2((size_t)n->size));
         n->live = 1;
     }
-    /* Nobody ends before all are done: the blocks are those of living threads. */
+    /* No thread ends before all are done, so that all blocks belong to living threads. */
     pthread_barrier_wait(&gate);
     return NULL;
 }

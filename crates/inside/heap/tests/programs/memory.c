@@ -1,5 +1,5 @@
-/* Memory does not grow where what was freed would do, and goes back to the
- * system when much of it is free. */
+/* Memory does not grow while freed memory suffices, and is returned to the system when much of
+ * it is free. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void *leave_some(void *unused) {
 
 int main(void) {
     long start = resident();
-    /* Another size each time: what is free must serve any size. */
+    /* Another size each time: free memory must serve any size. */
     for (size_t size = 100; size < 400; size += 50) {
         fill(size);
         empty();
@@ -52,7 +52,7 @@ int main(void) {
     long kept = resident() - start;
     /* The largest filling was 140 MB; at most a quarter of it may be kept. */
     must(kept < 40 << 10, "kept after everything was freed", kept);
-    /* What another thread frees is used again. */
+    /* Blocks that another thread frees are reused. */
     for (int i = 0; i < 4; i++) {
         pthread_t thread;
         fill(200);
@@ -61,7 +61,7 @@ int main(void) {
     }
     long after = resident() - start;
     must(after < 140 << 10, "after frees by other threads", after);
-    /* Threads that come and go leave nothing behind. */
+    /* Ended threads leave no memory in use. */
     for (int i = 0; i < 3000; i++) {
         pthread_t thread;
         pthread_create(&thread, NULL, leave_some, NULL);
@@ -69,7 +69,7 @@ int main(void) {
     }
     long threads = resident() - start;
     must(threads < after + (8 << 10), "after many threads", threads);
-    /* Huge blocks go back at once. */
+    /* Huge blocks are returned to the system at once. */
     for (int i = 0; i < 20; i++) free(memset(malloc(100u << 20), 1, 100u << 20));
     long huge = resident() - start;
     must(huge < threads + (8 << 10), "after huge blocks", huge);

@@ -18,7 +18,7 @@ struct block {
     unsigned char pattern;
 };
 
-/* A slot is whoever's took its block out. */
+/* The thread that takes a block out of a slot owns the block. */
 static struct block *slots[SLOTS];
 
 static void die(const char *what) {
@@ -43,7 +43,7 @@ static size_t any_size(uint64_t *state) {
 }
 
 static void check(const struct block *b, size_t len) {
-    /* The ends and a sample of what is between: as good as all, and fast. */
+    /* Both ends and a sample of the bytes between: nearly as good as all, and faster. */
     for (size_t i = 0; i < len; i += i < 64 || i + 65 > len ? 1 : 61)
         if (b->at[i] != b->pattern) die("a block's bytes changed");
 }

@@ -22,7 +22,7 @@ __attribute__((noinline)) static int without_frame_pointer(void) {
     LINE(__builtin_dwarf_cfa(), 0);
     return result;
 }
-/* Its stack pointer moves with n, so that only rbp leads to its caller. */
+/* Its stack pointer depends on n, so that its caller's frame is found only by rbp. */
 __attribute__((noinline)) static int with_frame_pointer(int n) {
     volatile char room[n];
     room[n - 1] = 1;
@@ -34,7 +34,7 @@ __attribute__((noinline)) static int realigned(void) {
     volatile char room[256] __attribute__((aligned(256)));
     room[3] = 0;
     int result = with_frame_pointer(300) + room[3];
-    /* Asking for the CFA here would make gcc describe it by an expression. */
+    /* With __builtin_dwarf_cfa here, gcc would describe the CFA by an expression. */
     LINE((char *)__builtin_frame_address(0) + 16, __builtin_frame_address(0));
     return result;
 }

@@ -1,4 +1,4 @@
-/* Allocates in every way there is and prints what it has: one line a block,
+/* Allocates with every function there is and prints its blocks: one line a block,
  * `live|freed ADDRESS SIZE THREAD FUNCTION,CALLER,...`, then `ready`; ends when
  * its input does. The test compares this list with what the segment says. */
 #define _GNU_SOURCE

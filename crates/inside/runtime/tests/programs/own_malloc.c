@@ -1,4 +1,4 @@
-/* Brings its own malloc in the executable. */
+/* Has its own malloc in the executable. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Frees the block whose line the test watches, and lets another site have its
- * address. */
+/* Frees the block whose line the test watches, and allocates at its address from another call
+ * site. */
 #include <stdio.h>
 #include <stdlib.h>
 #define SITE __attribute__((noinline, noclone))
