@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn this_program_is_described_where_it_is() {
-        let own = std::env::current_exe().expect("the kernel says");
+        let own = std::env::current_exe().expect("the path of the executable is known");
         let all = loaded();
         let module = all
             .iter()

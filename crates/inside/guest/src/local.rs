@@ -149,7 +149,7 @@ mod tests {
         unsafe {
             let flags = &raw mut (*words()).flags;
             *flags = 2;
-            let guard = Inside::enter(flags, 1).expect("nobody is inside");
+            let guard = Inside::enter(flags, 1).expect("the bit was clear");
             assert_eq!(*flags, 3);
             assert!(Inside::enter(flags, 1).is_none());
             *flags |= 4;

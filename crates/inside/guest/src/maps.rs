@@ -294,7 +294,11 @@ mod tests {
         system::write_all(into, b"line");
         system::close(into);
         assert_eq!(read_to_end(out, &mut buffer), Some(4));
-        assert_eq!(read_to_end(out, &mut buffer), None, "nothing is no list");
+        assert_eq!(
+            read_to_end(out, &mut buffer),
+            None,
+            "an empty pipe has no list"
+        );
         system::close(out);
     }
 }

@@ -189,7 +189,10 @@ mod tests {
         let second_place = begin(second(), &slots[1]);
         assert!(!core::ptr::eq(first, second_place));
         first.release();
-        assert!(is_looking_for(second(), &slots[1]), "it still is");
+        assert!(
+            is_looking_for(second(), &slots[1]),
+            "the second look-up is still in progress"
+        );
         assert!(!is_looking_for(FIRST, &slots[0]));
         second_place.release();
         assert_eq!(marks(&[FIRST, second()]), 0);
@@ -201,7 +204,7 @@ mod tests {
         let (outer, inner) = (Slot::new(null_mut()), Slot::new(null_mut()));
         let found = look_up_by(own, &outer, || {
             let same = look_up_by(own, &outer, || at(1));
-            assert!(same.is_null(), "this would never end");
+            assert!(same.is_null(), "a look-up that calls itself gets null");
             assert_eq!(look_up_by(own, &inner, || at(2)), at(2));
             assert!(
                 is_looking_for(own, &outer),

@@ -395,7 +395,7 @@ mod tests {
         let mut path = [0; 256];
         let here = the_file_of_a_function_is_found as *const () as u64;
         let length = path_of(here, &mut path);
-        let own = std::env::current_exe().expect("Linux knows it");
+        let own = std::env::current_exe().expect("the path of the executable is known");
         assert_eq!(&path[..length], own.as_os_str().as_encoded_bytes());
         assert_eq!(path_of(&raw const path as u64, &mut [0; 256]), 0);
         assert_eq!(hexadecimal(b"0x1f"), Some(31));

@@ -146,7 +146,7 @@ mod tests {
             .map(|key| unsafe { table.bin(key, 16) }.expect("memory"))
             .collect();
         for (key, bin) in keys.zip(&bins) {
-            // SAFETY: as above.
+            // SAFETY: only this thread uses the table.
             assert_eq!(unsafe { table.bin(key, 16) }, Some(*bin));
         }
         let mut count = 0;

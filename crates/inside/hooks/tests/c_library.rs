@@ -23,12 +23,13 @@ const CHANGES: [i64; 5] = [
 
 /// The module in this process whose path has this end.
 fn module(end: &str) -> ModuleCode {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("our own");
+    let maps =
+        std::fs::read_to_string("/proc/self/maps").expect("a process can read its own mappings");
     let path = maps
         .lines()
         .filter_map(|line| line.find('/').map(|at| &line[at..]))
         .find(|path| path.ends_with(end))
-        .expect("we use it");
+        .expect("this process has loaded the module");
     ModuleCode::read(&PathBuf::from(path)).expect("it is an ELF file with an identifier")
 }
 
@@ -330,14 +331,14 @@ fn threads_locks_and_children_work_as_before() {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..1000 {
-                        *total.lock().expect("nobody panics") += 1;
+                        *total.lock().expect("no thread panics") += 1;
                         std::thread::yield_now();
                     }
                 });
             }
         });
         let status = std::process::Command::new("true").status();
-        *total.lock().expect("nobody panics") == 8000 && status.is_ok_and(|s| s.success())
+        *total.lock().expect("no thread panics") == 8000 && status.is_ok_and(|s| s.success())
     });
 }
 

@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn what_is_cut_off_or_out_of_order_is_none() {
         let whole = line("a");
-        let cut = whole.find(" 51").expect("it is there");
+        let cut = whole.find(" 51").expect("the text has field 51");
         assert_eq!(Parts::parse(&whole.as_bytes()[..cut]), None);
         for wrong in [
             whole.replace(" 49 ", " 47 "),

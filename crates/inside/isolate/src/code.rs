@@ -67,7 +67,11 @@ mod tests {
         forget(&control, 0x21000, 0x1000);
         forget(&control, 0x31000, 0xf000);
         forget(&control, 0, 0x10000);
-        assert_eq!(left(), (codes.to_vec(), guarded.to_vec()), "beside all");
+        assert_eq!(
+            left(),
+            (codes.to_vec(), guarded.to_vec()),
+            "a range beside all code"
+        );
         forget(&control, 0x12000, 0x3000);
         assert_eq!(
             left(),

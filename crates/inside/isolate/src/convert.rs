@@ -67,7 +67,7 @@ pub fn share(control: &Control) -> bool {
     let Some(file) = (unsafe { files::open(crate::start::memory_path(), true) }) else {
         return false;
     };
-    // SAFETY: as above.
+    // SAFETY: the path is a C string.
     let presence = unsafe { files::open(c"/proc/thread-self/pagemap".as_ptr().cast(), false) };
     let before = control.shared_bytes.load(Relaxed);
     let done = share_into(control, file, presence);

@@ -280,7 +280,8 @@ mod tests {
             // SAFETY: a string with its zero.
             let is_only = unsafe { without(list.as_mut_ptr(), b"/i.so") };
             assert_eq!(is_only, only, "{before}");
-            let text = core::ffi::CStr::from_bytes_until_nul(&list).expect("its zero");
+            let text = core::ffi::CStr::from_bytes_until_nul(&list)
+                .expect("the list ends with a zero byte");
             assert_eq!(text.to_str(), Ok(after));
         }
     }

@@ -94,21 +94,21 @@ impl Program {
     /// Reads a byte as the thread.
     pub fn read(&self, at: usize) -> u8 {
         assert!(at < self.bytes);
-        // SAFETY: as above.
+        // SAFETY: the byte lies in our mapping, and no reference to it exists.
         unsafe { ((self.thread + at) as *const u8).read_volatile() }
     }
 
     /// Writes a byte as the others.
     pub fn write_as_others(&self, at: usize, byte: u8) {
         assert!(at < self.bytes);
-        // SAFETY: as above.
+        // SAFETY: the byte lies in our mapping, and no reference to it exists.
         unsafe { ((self.others + at) as *mut u8).write_volatile(byte) };
     }
 
     /// Reads a byte as the others.
     pub fn read_as_others(&self, at: usize) -> u8 {
         assert!(at < self.bytes);
-        // SAFETY: as above.
+        // SAFETY: the byte lies in our mapping, and no reference to it exists.
         unsafe { ((self.others + at) as *const u8).read_volatile() }
     }
 }

@@ -306,7 +306,11 @@ mod tests {
             .map(|(slot, own)| Tracked::new(&control, slot, own))
             .collect();
         assert_eq!(tools[0].fault(&WRITE, &memory), None);
-        assert_eq!(tools[0].fault(&WRITE, &memory), None, "it is its own");
+        assert_eq!(
+            tools[0].fault(&WRITE, &memory),
+            None,
+            "a page with one writer"
+        );
         assert_eq!(tools[1].fault(&WRITE, &memory), Some(page(0)));
         assert_eq!(tools[0].fault(&WRITE, &memory), Some(page(0)));
         assert_eq!(tools[0].policy(page(0)), Policy::Private);
@@ -396,7 +400,11 @@ mod tests {
         let place = |first: u64| Place(std::array::from_fn(|i| first + i as u64));
         assert!(tool.thread_start(&place(100), &memory) && tool.tick(&place(200), &memory));
         for first in [100, 200] {
-            let moment = control.tracking.moments().pop().expect("it was told");
+            let moment = control
+                .tracking
+                .moments()
+                .pop()
+                .expect("a moment was recorded");
             assert_eq!(moment[1] & 0xffff_ffff, 11);
             assert_eq!(moment[3..], place(first).0);
         }

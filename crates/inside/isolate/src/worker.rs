@@ -508,7 +508,7 @@ unsafe extern "C" fn on_event(
     }) else {
         return;
     };
-    // SAFETY: as above.
+    // SAFETY: the kernel passes a valid context and signal information.
     let (registers, address) = unsafe {
         (
             &mut (*context).uc_mcontext.gregs,
@@ -516,7 +516,7 @@ unsafe extern "C" fn on_event(
         )
     };
     let instruction = registers[libc::REG_RIP as usize];
-    // SAFETY: as above.
+    // SAFETY: the kernel passes valid signal information.
     let code = unsafe { (*info).si_code };
     let fault = Fault {
         address,

@@ -313,11 +313,14 @@ mod tests {
         const PAGE: u64 = 0x7f12_3456_7000;
         let _alone = shared::COUNTING.lock();
         let again = |here| faulted_before(here, PAGE, STACK);
-        assert!(!again(0x1000), "from before the bytes were back");
+        assert!(
+            !again(0x1000),
+            "a late fault, from before the bytes were back"
+        );
         assert!(again(0x1000), "nothing has moved since");
         for _ in 0..3 {
             shared::count_move();
-            assert!(!again(0x1000), "another one");
+            assert!(!again(0x1000), "another move");
         }
         assert!(again(0x1000));
         assert!(!again(0x2000), "another instruction");

@@ -203,7 +203,7 @@ pub fn walk_each(caller: Caller, low: u64, high: u64, mut each: impl FnMut(u64, 
             bp = unsafe { *(saved as *const u64) };
         }
         slot = next;
-        // SAFETY: as above.
+        // SAFETY: within the thread's own live stack.
         address = unsafe { *(slot as *const u64) };
         if address == 0 {
             break;

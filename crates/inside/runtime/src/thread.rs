@@ -198,13 +198,13 @@ unsafe fn adopt(view: View, local: *mut Local, tables: *mut Thread, start: u64) 
     }
     let record = view.threads().get(index as usize).filter(|_| index != 0);
     if let Some(record) = record {
-        // SAFETY: as above.
+        // SAFETY: the tables belong to the calling thread, by this function's contract.
         unsafe { (*tables).creation.record(view, index) };
         describe(record, low, high, start);
     } else {
         status.threads_dropped.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: as above.
+    // SAFETY: the tables belong to the calling thread, by this function's contract.
     unsafe { timer::arm(view, record, &mut (*tables).timer_hz) };
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
         // SAFETY: `prepare` made the key. It is among the first 32, for which the C library

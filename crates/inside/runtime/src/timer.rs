@@ -174,10 +174,10 @@ extern "C" fn sample(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     if unsafe { (*info).si_code } == FROM_TIMER
         && let Some(view) = state::segment()
     {
-        // SAFETY: as above.
+        // SAFETY: the kernel passes a valid context to a handler with SA_SIGINFO.
         unsafe { take(view, &*context.cast()) };
     }
-    // SAFETY: as above.
+    // SAFETY: the C library returns the valid address of this thread's `errno`.
     unsafe { *libc::__errno_location() = errno };
 }
 
@@ -189,7 +189,7 @@ unsafe fn take(view: View, context: &libc::ucontext_t) {
     let mut period = 1_000_000_000u64.checked_div(u64::from(hz)).unwrap_or(0);
     // SAFETY: the thread's own words and tables.
     let (thread, index) = unsafe { ((*local()).thread, (*local()).index) };
-    // SAFETY: as above.
+    // SAFETY: the tables are null or the calling thread's own.
     if let Some(thread) = unsafe { thread.as_mut() } {
         period = now.saturating_sub(thread.sampled);
         thread.sampled = now;

@@ -176,7 +176,7 @@ pub fn call_stack(own: u64, stack: u64, to: &mut [u64]) -> usize {
         if frame <= local.bottom {
             break;
         }
-        // SAFETY: as above.
+        // SAFETY: frames between bottom and top are written.
         unsafe {
             frame = frame.sub(1);
             *place = (*frame).caller;

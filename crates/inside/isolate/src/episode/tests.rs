@@ -42,7 +42,11 @@ impl Tool for &Counts {
     }
 
     fn policy(&self, page: Page) -> Policy {
-        assert_eq!(page, numbered(page.address), "its own number comes back");
+        assert_eq!(
+            page,
+            numbered(page.address),
+            "the tool's own number is passed back"
+        );
         if self.private.borrow().contains(&page.address) {
             Policy::Private
         } else {
@@ -88,7 +92,7 @@ fn write(episode: &Episode<'_, &Counts>, program: &Program, at: usize, byte: u8)
             instruction: INSTRUCTION,
         };
         assert!(episode.on_write(&fault), "the page is watched");
-        assert!(program.write(at, byte), "and open from then on");
+        assert!(program.write(at, byte), "and writable from then on");
     }
 }
 
@@ -135,7 +139,11 @@ fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
         3,
         "but the thread sees what it wrote"
     );
-    assert_eq!(program.read(2 * PAGE + 9), 4, "and what was there before");
+    assert_eq!(
+        program.read(2 * PAGE + 9),
+        4,
+        "as well as the bytes from before"
+    );
     assert!(counts.changes.borrow().is_empty() && counts.commits.borrow().is_empty());
 
     program.write_as_others(PAGE + 9, 7);
@@ -183,7 +191,7 @@ fn a_tool_that_counts_is_told_of_faults_commits_starts_and_ends() {
     assert_eq!(counts.faults.borrow().len(), 4);
     // The policy changes to shared: the page is committed, and the episode ends.
     counts.private.borrow_mut().remove(&program.page(1));
-    assert!(!tick(&episode), "the thread has to go home");
+    assert!(!tick(&episode), "the episode ends");
     assert_eq!(seen(PAGE + 24), 9);
     episode.end();
     assert_eq!(

@@ -168,8 +168,8 @@ fn events_on_a_watched_line_are_logged_with_their_times() {
     let address = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).expect("hex");
     assert!(segment.watch_line(Address(address)));
     let input = child.stdin.as_mut().expect("piped");
-    input.write_all(b"\n").expect("go on");
-    assert!(child.wait().expect("ends").success());
+    input.write_all(b"\n").expect("the program reads its input");
+    assert!(child.wait().expect("the program ends").success());
     let mut events: Vec<HeapEvent> = Vec::new();
     segment.drain_heap_events(&mut |event| events.push(event));
     let seen: Vec<_> = events
@@ -203,7 +203,7 @@ fn what_a_killed_program_left_can_be_read() {
     let address = u64::from_str_radix(&run.lines[0][2..], 16).expect("hex");
     let id = run.id();
     run.kill();
-    let block = block_at(&segment, address + 39).expect("still there");
+    let block = block_at(&segment, address + 39).expect("the block is still recorded");
     assert_eq!((block.span.len, block.thread), (40, ThreadId(id)));
 }
 
@@ -221,7 +221,7 @@ fn more_threads_than_the_table_holds_are_counted() {
         (4095, 906)
     );
     let address = u64::from_str_radix(&run.lines[0][2..], 16).expect("hex");
-    let block = block_at(&segment, address).expect("recorded all the same");
+    let block = block_at(&segment, address).expect("recorded without tables, too");
     assert_eq!((block.span.len, block.thread), (24, ThreadId(0)));
     run.finish();
 }
