@@ -112,8 +112,8 @@ fn finish(reason: Reason) {
     }
 }
 
-/// Before a system call: a stamp, because the call may let other threads continue, which must come
-/// later.
+/// Before a system call: a stamp, because the call may let other threads continue, whose accesses
+/// come later.
 extern "C" fn enters(
     _: Id,
     processor: c_uint,

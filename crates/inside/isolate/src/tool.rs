@@ -1,6 +1,6 @@
-//! What a tool decides and is told: the interface between the framework that gives threads private
-//! pages ([`crate::episode`], [`crate::worker`]), and the tools on it ([`Protect`], [`Detect`]).
-//! SHERIFF (OOPSLA 2011) has the same division in its sections 3, 4 and 5.
+//! The interface between the framework that gives threads private pages ([`crate::episode`],
+//! [`crate::worker`]), and the tools on it ([`Protect`], [`Detect`]). SHERIFF (OOPSLA 2011) has the
+//! same division in its sections 3, 4 and 5.
 //!
 //! The framework asks [`Tool::policy`] of single pages, and no page is private without it. It tells
 //! when a thread's episode starts and ends, when a write meets a page that is watched, what each

@@ -43,7 +43,7 @@ const ALONE: i32 = libc::SIGALRM;
 /// The shortest interval of that timer, in microseconds: the parked thread may have to wait for a
 /// CPU before it can look.
 const PATIENCE: u32 = 100_000;
-/// The interval of that timer, in ticks.
+/// The shortest interval of that timer, in ticks.
 const MISSED: u32 = 4;
 
 /// The thread's count of looks at the timer's last signal.
