@@ -170,7 +170,7 @@ fn share_range(
     [start, from, end]: [usize; 3],
 ) -> bool {
     // An earlier use of these addresses may have left data in the file.
-    // SAFETY: no mapping uses this range of the file.
+    // SAFETY: the memory at these addresses is still private, so this range of the file is unused.
     let punched = unsafe { system::punch_hole(file, start, end - start) };
     if punched < 0 {
         return failed(control, punched);

@@ -150,7 +150,7 @@ fn forget(control: &Control, start: usize, bytes: usize) -> bool {
     let Some(file) = (unsafe { files::open(crate::start::memory_path(), true) }) else {
         return false;
     };
-    // SAFETY: nothing needs the contents.
+    // SAFETY: callers pass only memory that the program has unmapped, replaced or discarded.
     let done = unsafe { system::punch_hole(file, start, bytes.next_multiple_of(PAGE)) };
     system::close(file);
     done == 0

@@ -275,7 +275,7 @@ unsafe fn take_memory_away(
     let stack = stack.load(Ordering::Relaxed) as usize;
     let head = &raw const *control as usize;
     let buffer = head + ROOM_AT;
-    // SAFETY: a new mapping at an unused part of the control file's range.
+    // SAFETY: replaces a part of the control file's mapping that is reserved for this and empty.
     done(unsafe {
         system::map(
             buffer,

@@ -14,7 +14,7 @@ const PATIENCE: u64 = 1_000_000_000;
 pub enum Answer {
     /// The thread continues at this address.
     Go(u64),
-    /// No copy of the code can be made.
+    /// There is no copy at which the thread can continue.
     No,
     /// No answer in time, or too many threads ask at once.
     None,
