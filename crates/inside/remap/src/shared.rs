@@ -89,6 +89,7 @@ pub fn is_confined() -> bool {
     CONFINED.load(Ordering::Acquire)
 }
 
+/// The counter behind [`moves`].
 static MOVES: AtomicU32 = AtomicU32::new(0);
 
 /// The number of moves that have begun. While it does not change, bytes that were moved back are in

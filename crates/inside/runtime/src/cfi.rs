@@ -125,6 +125,9 @@ pub unsafe fn rule(header: *const u8, pc: u64) -> Option<Rule> {
 }
 
 /// The frame description of the last function that starts before or at `pc`.
+///
+/// # Safety
+/// As [`rule`].
 unsafe fn search(header: *const u8, pc: u64) -> Option<*const u8> {
     // SAFETY: by this function's contract.
     unsafe {
