@@ -1,4 +1,4 @@
-//! Which observer to use, and how to open it: the one place that knows all of them by name.
+//! Chooses an observer and opens it. This is the only place that knows all observers by name.
 
 use crate::observer::Observer;
 use crate::perf::{Coming, Perf};
@@ -11,7 +11,7 @@ use sunder_observe::machine;
 use sunder_observe::perf::{FirstEvent, FrequencyPlan, PerfSampler};
 use sunder_observe::pmu::PmuSampler;
 
-/// What the user wants.
+/// The observer that the user asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ObserverChoice {
     /// The best that this machine offers.
@@ -23,39 +23,39 @@ pub enum ObserverChoice {
     Timer,
     /// Memory events of the processor's performance monitoring unit.
     Pmu,
-    /// What threads change while each computes on pages of its own.
+    /// Comparisons of pages: each isolated thread computes on pages of its own.
     Isolate,
 }
 
-/// An observer.
+/// An observer that can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The kernel's samples.
+    /// Samples from the kernel's perf interface.
     Perf,
     /// Timers inside the target.
     Timer,
     /// The PMU's memory events.
     Pmu,
-    /// Comparisons of pages, by threads that are isolated.
+    /// Comparisons of the pages of isolated threads.
     Isolate,
 }
 
-/// An opened observer, for the report.
+/// An opened observer, as the report describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen {
-    /// As the result has it.
+    /// Its name in the result.
     pub name: &'static str,
     /// Highest and lowest samples a second and thread.
     pub frequencies: (u32, u32),
 }
 
-/// What `choice` means on this machine. `limits` learns why a better one was
-/// not taken.
+/// The observer that `choice` means on this machine. If `Auto` has to do without a better one,
+/// the reason is added to `limits`.
 ///
 /// # Errors
-/// If the wanted one is not to be had.
+/// If the observer that was asked for does not work here.
 pub fn choose(choice: ObserverChoice, limits: &mut Vec<Limit>) -> Result<Kind> {
-    // Each probe takes part of the program's time: only what is asked.
+    // Each probe delays the start of the program, so only what `choice` needs is probed.
     match choice {
         ObserverChoice::Timer => Ok(Kind::Timer),
         ObserverChoice::Isolate => Ok(Kind::Isolate),
@@ -95,8 +95,9 @@ pub fn choose(choice: ObserverChoice, limits: &mut Vec<Limit>) -> Result<Kind> {
     }
 }
 
-/// The kernel's first event, begun to be opened, if `choice` comes to the kernel's
-/// samples and that can be said without it. For those who do not wait for it.
+/// Begins to open the kernel's first perf event, if `choice` leads to the perf observer.
+/// Opening it can take long; [`open_after`] lets the program run meanwhile. `None` if another
+/// observer is meant, or if the event can't be opened.
 pub fn first_event(choice: ObserverChoice) -> Option<FirstEvent> {
     let clock = match choice {
         ObserverChoice::Perf => true,
@@ -104,7 +105,7 @@ pub fn first_event(choice: ObserverChoice) -> Option<FirstEvent> {
         _ => false,
     };
     let first = clock.then(FirstEvent::open).flatten();
-    // A program that has our real-time priority may leave the kernel no CPU to open it.
+    // A program that inherits our real-time priority may leave the kernel no CPU to open it.
     while is_real_time() && first.as_ref().is_some_and(|first| !first.is_open()) {
         std::thread::sleep(Duration::from_micros(200));
     }
@@ -117,11 +118,11 @@ fn is_real_time() -> bool {
     matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR)
 }
 
-/// The kernel's samples, few until something is in doubt, of a child that waits to be let
-/// go; or those to come, if the kernel takes its time over `first`.
+/// Opens the perf observer, at a low frequency until a line is suspected, on a child that has
+/// not yet been let go. If `first` is not open yet, the samples begin later.
 ///
 /// # Errors
-/// If the kernel refuses them.
+/// If the kernel refuses the samples.
 pub fn open_after(
     first: FirstEvent,
     child: ProcessId,
@@ -140,7 +141,7 @@ pub fn open_after(
     Ok((Box::new(perf), chosen))
 }
 
-/// Opens the observer on a child that waits to be let go.
+/// Opens the observer on a child that has not yet been let go.
 ///
 /// # Errors
 /// If the kernel refuses it.
@@ -161,7 +162,7 @@ pub fn open(
             (Box::new(Perf::Sampling(Box::new(sampler))), chosen)
         }
         Kind::Timer => {
-            // The kernel looks at timers of CPU time at its ticks only.
+            // The kernel checks timers of CPU time only at its clock ticks.
             let hz = timer_frequency(frequency).min(ticks_per_second());
             let chosen = Chosen {
                 name: "timer",
@@ -183,11 +184,11 @@ pub fn open(
     })
 }
 
-/// Memory events a second, thread and event: each costs an interrupt of some
+/// Memory events per second, thread and kind of event. Each costs an interrupt of some
 /// microseconds, as a sample of the clock does.
 const PMU_FREQUENCY: u32 = 1000;
 
-/// Highest and lowest frequency of a plan.
+/// The highest and the lowest frequency of a plan.
 pub fn range(plan: &FrequencyPlan) -> (u32, u32) {
     let all = plan.frequencies();
     let (highest, lowest) = (all.first(), all.last());
@@ -197,19 +198,19 @@ pub fn range(plan: &FrequencyPlan) -> (u32, u32) {
     )
 }
 
-/// The timer observer has no rings of the kernel's between it and us: one
-/// frequency serves. A signal costs some 3 us.
+/// The frequency of the timer observer. It has no ring buffer of the kernel that could
+/// overflow, so one frequency serves the whole run. A signal costs about 3 us.
 pub fn timer_frequency(asked: Option<u32>) -> u32 {
     asked.unwrap_or(1000)
 }
 
-/// How often the kernel's clock ticks: its coarse clock moves once a tick.
+/// The frequency of the kernel's clock tick; its coarse clock advances once a tick.
 fn ticks_per_second() -> u32 {
     let mut tick = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `tick` is a valid place for the answer.
+    // SAFETY: `tick` is a valid place for the result.
     let known = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) } == 0;
     match u32::try_from(tick.tv_nsec) {
         Ok(nanoseconds) if known && nanoseconds > 0 => (1_000_000_000 / nanoseconds).max(1),
@@ -217,14 +218,14 @@ fn ticks_per_second() -> u32 {
     }
 }
 
-/// How many descriptors, at most `wanted`, can be spent beside the observers'
-/// own: an eighth of what this process may have.
+/// The number of descriptors, at most `wanted`, that can be used in addition to the observers'
+/// own: an eighth of this process's limit.
 pub fn descriptors(wanted: u32) -> u32 {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `limit` is a valid place for the answer.
+    // SAFETY: `limit` is a valid place for the result.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
     let share = u32::try_from(limit.rlim_cur / 8).unwrap_or(u32::MAX);
     if known { wanted.min(share) } else { 2 }

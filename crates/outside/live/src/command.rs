@@ -1,6 +1,6 @@
-//! Observes a command: starts a program, goes along with it to its end, and puts the result
-//! together. A remedy may act on the program meanwhile. Called for `detect`, `demo`, `protect`
-//! and `repair`; it must not print, and must leave the program's streams and status alone.
+//! Observes a command: starts a program, observes it to its end and makes the result. A remedy
+//! may act on the program meanwhile. Called for `detect`, `demo`, `protect` and `repair`. It
+//! must not print, and must leave the program's streams and exit status alone.
 
 use crate::choice::{self, Chosen, Kind, ObserverChoice};
 use crate::ending::{pidfd, wait_end};
@@ -35,9 +35,9 @@ use sunder_wire::{Registry, SegmentOptions};
 /// How to observe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObserveOptions {
-    /// Samples a second and thread; high at the start and lower later if not given.
+    /// Samples per second and thread; by default high at the start and lower later.
     pub frequency: Option<u32>,
-    /// Bytes of a cache line; read from the machine if not given.
+    /// Bytes of a cache line; by default that of the machine.
     pub line_size: Option<u32>,
     /// Share of the program's time that hardware watchpoints may take, in percent.
     pub watch_budget: f64,
@@ -60,23 +60,23 @@ pub struct Observation {
     pub program: Vec<OsString>,
     /// Which observer takes the samples.
     pub observer: ObserverChoice,
-    /// How.
+    /// Frequency, line size and watchpoints.
     pub options: ObserveOptions,
-    /// Whether the processes that it starts are observed too.
+    /// Whether the processes that the program starts are observed too.
     pub follow_children: bool,
-    /// Findings that cost less than so many percent are marked as not significant.
+    /// Findings that cost less than this many percent are marked as not significant.
     pub threshold: Option<f64>,
 }
 
-/// Runs the program under observation to its end; its result and how it ended.
+/// Runs the program under observation to its end. Returns the result and how the program ended.
 ///
 /// # Errors
-/// If it could not be started.
+/// If the program can't be started.
 pub fn observe(what: &Observation) -> Result<(Findings, ExitStatus)> {
     observe_with(what, &mut NoRemedy)
 }
 
-/// The same, with a remedy that acts on the program meanwhile.
+/// As [`observe`], with a remedy that acts on the program meanwhile.
 ///
 /// # Errors
 /// As [`observe`].
@@ -100,7 +100,7 @@ pub fn observe_with(
             children,
         },
     } = accompany(what, remedy)?;
-    // That of a privileged program is not ours to know.
+    // We may not read the path of a privileged program, so it is looked for by name.
     let path = path.or_else(|| program.first().and_then(|name| program::find(name)));
     let end = monotonic_now();
     let elapsed = live.elapsed();
@@ -163,7 +163,7 @@ pub fn observe_with(
     Ok((live.session.finish_of(&wanted, start, end, observed), exit))
 }
 
-/// A program that was observed to its end.
+/// A program that was observed to its end, before its result is made.
 pub struct Accompanied {
     limits: Vec<Limit>,
     machine: Machine,
@@ -177,30 +177,31 @@ pub struct Accompanied {
 }
 
 impl Accompanied {
-    /// How it ended.
+    /// How the program ended.
     pub const fn exit(&self) -> ExitStatus {
         self.ended.exit
     }
 
-    /// Whether it started other processes, which nobody looked at.
+    /// Whether the program started other processes that were not observed.
     pub const fn left_children_out(&self) -> bool {
         self.ended.children || self.live.session.left_children_out()
     }
 }
 
-/// Runs the program under observation to its end, without putting a result together.
+/// Runs the program under observation to its end, without making a result.
 ///
 /// # Errors
 /// As [`observe`].
 pub fn accompany(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<Accompanied> {
     let (options, follow_children) = (&what.options, what.follow_children);
-    // Before the threads that open the first event and measure: some live on remedy the program.
+    // Threads inherit the signal mask, so this comes before those that open the first event and
+    // measure: some of them outlive the program.
     let mut signals = Signals::hold_stops();
     let machine = Machine::read();
     let line = options.line_size.map_or(machine.line.bytes(), u64::from);
     let mut limits = Vec::new();
-    // The kernel's first perf event waits for all CPUs. A program must not wait with it
-    // unless it is to be seen from its first instruction on.
+    // Opening the first perf event waits for all CPUs. The program need not wait for it, unless
+    // it has to be observed from its first instruction on.
     let first = if remedy.waits_for_samples() || follow_children {
         None
     } else {
@@ -210,14 +211,16 @@ pub fn accompany(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<Acco
         Some(_) => Kind::Perf,
         None => choice::choose(what.observer, &mut limits)?,
     };
-    // Events and changes are counted, and priced as they come; samples in time have their
-    // price in them, and what a transfer costs can be measured when all is over.
+    // PMU events and page differences are counts: their cost is computed while they arrive and
+    // needs the cost of a transfer now. The time samples carry their cost, so the transfer can
+    // be measured after the run.
     let counts = matches!(wanted, Kind::Pmu | Kind::Isolate);
     let transfer = counts.then(machine::transfer_cost).flatten();
     let transfer = transfer.map(|t| t.nanoseconds);
     let mut config = judge_config(line, transfer)?;
     let library = MemoryFile::runtime().context("cannot make the runtime library available")?;
-    // The target's own dispositions are those that we were started with.
+    // The target does not inherit these handlers: it gets the dispositions with which we were
+    // started.
     signals.hold_ends();
     let Started {
         prepared,
@@ -261,12 +264,12 @@ pub fn accompany(what: &Observation, remedy: &mut dyn LiveRemedy) -> Result<Acco
     })
 }
 
-/// What was learned of the program's end.
+/// How the program ended.
 struct Ended {
     exit: ExitStatus,
-    /// What it executed last: the program behind `env`, `nice` or a shell's exec.
+    /// The last executable of the process: the program behind `env`, `nice` or a shell's exec.
     path: Option<PathBuf>,
-    /// Whether it has waited for processes that it had started.
+    /// Whether it has waited for child processes of its own.
     children: bool,
 }
 
@@ -285,8 +288,8 @@ fn watch_to_the_end(
         if !over {
             remedy.step(live);
         }
-        // Perf's rings end with the threads; a process whose last thread is gone
-        // is collected a moment later.
+        // Perf's rings report the end when the last thread has ended; the process can be waited
+        // for a moment later.
         let over = over || wait_end(&pidfd, Duration::ZERO);
         if (over || pidfd.is_none()) && !live.makes_processes() {
             children |= proc::has_waited_for_children(child.pid());
@@ -307,11 +310,11 @@ fn watch_to_the_end(
     }
 }
 
-/// Segments that wait for processes to come: as many as a server forks at once.
-/// Each takes a descriptor until it is used.
+/// Segments kept ready for new processes: as many as a server forks at once. Each takes a
+/// descriptor until it is used.
 const SPARE_SEGMENTS: u32 = 64;
 
-/// What is needed to let the program go.
+/// Everything that is ready before the program is let go.
 struct Started {
     prepared: Prepared,
     observer: Box<dyn Observer>,

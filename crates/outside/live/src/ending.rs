@@ -1,18 +1,18 @@
-//! Waiting for the end of a process that may be somebody else's child.
+//! Waits for the end of a process that need not be our child.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 use sunder_access::ProcessId;
 
-/// Something to wait on for the end of a process; none on kernels before 5.3.
+/// A descriptor that becomes readable when the process ends; `None` on kernels before 5.3.
 pub fn pidfd(process: ProcessId) -> Option<OwnedFd> {
     // SAFETY: the call takes two integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.0, 0) };
-    // SAFETY: a descriptor that the kernel has just given us.
+    // SAFETY: the kernel has just returned the descriptor, and nothing else owns it.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Waits until the process has ended, at most `timeout`; whether it has.
+/// Waits at most `timeout` for the end of the process. Returns whether it has ended.
 pub fn wait_end(pidfd: &Option<OwnedFd>, timeout: Duration) -> bool {
     let Some(fd) = pidfd else {
         std::thread::sleep(timeout);

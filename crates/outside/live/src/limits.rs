@@ -1,4 +1,4 @@
-//! What could not be seen of the processes that the program started, and of their heaps.
+//! The limits of a result that concern the processes that the program started, and their heaps.
 
 use crate::choice::Chosen;
 use crate::program::{self, Linkage};
@@ -7,7 +7,8 @@ use sunder_access::ProcessId;
 use sunder_findings::Limit;
 use sunder_wire::RuntimeStatus;
 
-/// What to say of processes that the program started.
+/// The limit to report if the program has started processes (`any`) that were not fully
+/// observed.
 pub fn children_limit(
     any: bool,
     observer: Chosen,
@@ -23,7 +24,7 @@ pub fn children_limit(
     any.then_some(limit)
 }
 
-/// What is not known of the heaps of followed processes.
+/// The limits for followed processes whose heap is not known.
 pub fn heap_limits(live: &Live, root: ProcessId) -> Vec<Limit> {
     let mut limits = Vec::new();
     let without = live.session.without_heap(root);
@@ -46,7 +47,7 @@ pub fn heap_limits(live: &Live, root: ProcessId) -> Vec<Limit> {
 /// Processes that a limit names; a server may have hundreds.
 const MOST_NAMED: usize = 4;
 
-/// What the runtime could not do, for the report.
+/// The limits for what the runtime library in the program could not do.
 pub fn runtime_limits(status: &RuntimeStatus, path: Option<&std::path::Path>) -> Vec<Limit> {
     let mut limits = Vec::new();
     if status.loaded.is_none() {

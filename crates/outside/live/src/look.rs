@@ -1,5 +1,5 @@
 //! Observes a running process for a while, without stopping it and without loading anything
-//! into it. Called for `attach`, and by `repair`, which then does more.
+//! into it. Called for `attach`, and by `repair`, which stops threads itself afterwards.
 
 use crate::choice;
 use crate::command::ObserveOptions;
@@ -17,7 +17,7 @@ use sunder_observe::perf::{FrequencyPlan, PerfSampler};
 use sunder_observe::{ObserveError, proc};
 use sunder_pipeline::{Follow, Observed, Session, judge_config, own_cpu_seconds, show_machine};
 
-/// These end the observation, not the report: Ctrl-C, `kill` and `timeout`, a
+/// Signals that end the observation; the report is still made: Ctrl-C, `kill` and `timeout`, a
 /// closed terminal.
 const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
@@ -27,7 +27,7 @@ extern "C" fn interrupt(_signal: i32) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on `ENDING` signals are noted. What was ignored (`nohup`) stays so.
+/// Makes the `ENDING` signals set a flag. Signals that were ignored (`nohup`) stay ignored.
 fn note_interrupts() {
     for signal in ENDING {
         // SAFETY: the handler only stores to an atomic.
@@ -39,10 +39,10 @@ fn note_interrupts() {
     }
 }
 
-/// There is such a process, and it is not the kernel's.
+/// Checks that the process exists and is not a kernel thread.
 ///
 /// # Errors
-/// If not.
+/// If it does not exist, or is a kernel thread.
 pub fn is_program(process: ProcessId) -> Result<()> {
     if !proc::is_alive(process) {
         bail!("there is no process {process}");
@@ -66,10 +66,9 @@ pub enum Ending {
     BySignals,
 }
 
-/// A running process that is being looked at. Also used by `repair`, which does something
-/// about what is seen.
+/// The observation of a running process. `repair` uses it too, and acts on what is found.
 pub struct Look {
-    /// What is seen.
+    /// The loop around the process, with all that was observed so far.
     pub live: Live,
     process: ProcessId,
     machine: Machine,
@@ -78,7 +77,7 @@ pub struct Look {
     frequencies: (u32, u32),
     threshold: Option<f64>,
     program: findings::Program,
-    /// It has ended.
+    /// Whether the process has ended.
     over: bool,
 }
 
@@ -169,7 +168,7 @@ impl Look {
         Ok(())
     }
 
-    /// What was seen.
+    /// Ends the observation and makes its result.
     pub fn finish(mut self) -> Findings {
         self.live.finish();
         let (start, end) = (self.live.start(), monotonic_now());

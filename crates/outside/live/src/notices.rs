@@ -1,19 +1,21 @@
-//! How a room says something while it works: through the caller, who decides where it goes.
+//! The way in which a crate reports something while it works: through its caller, which decides
+//! where the message goes.
 
-/// Gets what a room has to say while it works. The program prints it; a library may keep it.
+/// Receives messages while a crate works. The program prints them; a library may keep them.
 pub trait Notices {
     /// One sentence, without a full stop or a name in front.
     fn note(&self, sentence: &str);
 }
 
-/// Nothing is kept.
+/// Drops all messages.
 pub struct NoNotices;
 
 impl Notices for NoNotices {
     fn note(&self, _sentence: &str) {}
 }
 
-/// What a remedy for one process says if nothing was to be done and the program started others.
+/// The end of a remedy's message if it acts on one process only, found nothing to do there, and
+/// the program started other processes.
 pub const LEFT_ALONE: &str = "; processes that the program started were left alone";
 
 /// `1 page`, `2 pages`.

@@ -1,5 +1,5 @@
-//! The kernel's samples: at once, or as soon as the kernel allows them. Its first perf event
-//! waits for all CPUs, and the program need not wait with it.
+//! Samples of the kernel's perf interface, at once or as soon as the kernel allows them:
+//! opening the first perf event waits for all CPUs, and the program need not wait for that.
 
 use crate::observer::{Attention, Intake, Observer};
 use std::time::Duration;
@@ -9,24 +9,24 @@ use sunder_observe::ObserveError;
 use sunder_observe::perf::{FirstEvent, FrequencyPlan, PerfSampler, Wait};
 use sunder_pipeline::Session;
 
-/// How often it is looked whether the kernel allows samples.
+/// Pause between two checks whether the first event is open.
 const ARRIVAL: Duration = Duration::from_millis(2);
 
-/// The kernel's samples.
+/// The perf observer.
 pub enum Perf {
-    /// They are taken.
+    /// Samples are being taken.
     Sampling(Box<PerfSampler>),
-    /// The kernel has not allowed them yet; the program runs meanwhile.
+    /// The first event is not open yet; the program runs meanwhile.
     Coming(Coming),
-    /// There are none, because of this.
+    /// The kernel refuses samples, for this reason.
     Refused(String),
 }
 
-/// What is known of the kernel's samples before there are any.
+/// What is needed to begin to sample later.
 pub struct Coming {
-    /// Once this is open they can be had.
+    /// Samples can be taken once this event is open.
     pub first: FirstEvent,
-    /// How often they are to be taken.
+    /// The frequencies of the samples.
     pub plan: FrequencyPlan,
 }
 
@@ -119,7 +119,7 @@ mod tests {
     use sunder_observe::launch::Launch;
     use sunder_pipeline::{Follow, judge_config};
 
-    /// The kernel's answer may take longer than the program's start.
+    /// The kernel may open its first event only after the program has started.
     #[test]
     fn samples_that_come_late_are_of_what_the_program_has_become() {
         let Some(first) = FirstEvent::open() else {
@@ -153,7 +153,8 @@ mod tests {
         assert!(process.figures.samples >= 3);
         assert_eq!(process.threads.count(), 1);
         assert!(process.mappings().iter().any(|m| m.execute));
-        // SAFETY: a child of ours that has not been waited for.
+        // SAFETY: the process is a child of ours that has not been waited for, so its number is
+        // not reused.
         unsafe { libc::kill(pid.0 as i32, libc::SIGKILL) };
         child.wait().expect("its end");
     }

@@ -8,9 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Why nothing should be preloaded into `program`, if so: the sanitizers' runtimes
-/// insist on being the first library, and the loader of a 32-bit program would
-/// complain on its standard error.
+/// The reason why no library should be preloaded into `program`, if there is one. The
+/// sanitizers' runtimes insist on being the first library, and the loader of a 32-bit program
+/// would complain on the program's standard error.
 pub fn preload_hindrance(program: &OsStr) -> Option<&'static str> {
     let path = interpreter_of(&resolve(program)?);
     let mut class = [0; 5];
@@ -35,7 +35,7 @@ pub fn preload_hindrance(program: &OsStr) -> Option<&'static str> {
 /// `e_ident[EI_CLASS]` of 64-bit files.
 const ELFCLASS64: u8 = 2;
 
-/// The file that `execvp` would take.
+/// The file that `execvp` would execute.
 fn resolve(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
@@ -46,7 +46,7 @@ fn resolve(program: &OsStr) -> Option<PathBuf> {
         .find(|file| std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0))
 }
 
-/// The interpreter of a script; the file itself if it is none.
+/// The interpreter of a script; any other file itself.
 fn interpreter_of(path: &Path) -> PathBuf {
     let mut head = [0; 256];
     let read = File::open(path).and_then(|file| file.read_at(&mut head, 0));
@@ -60,7 +60,7 @@ fn interpreter_of(path: &Path) -> PathBuf {
     name.map_or_else(|| path.to_owned(), |n| OsStr::from_bytes(n).into())
 }
 
-/// The file that is meant by the name of a program, as a shell finds it.
+/// The file that a shell would execute for this program name.
 pub fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return std::fs::canonicalize(program).ok();
@@ -71,14 +71,14 @@ pub fn find(program: &OsStr) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Why a program may not have loaded the runtime.
+/// How a program is linked, which tells why it may not have loaded the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linkage {
-    /// It loads libraries.
+    /// With a dynamic loader.
     Dynamic,
-    /// It has no dynamic loader.
+    /// Without a dynamic loader.
     Static,
-    /// The loader ignores what is preloaded.
+    /// With a dynamic loader that ignores preloaded libraries, as the file gives privileges.
     Privileged,
 }
 

@@ -1,27 +1,27 @@
-//! Lines that stayed quiet while they were watched: they are watched again, after pauses that
-//! grow. Used by the loop of `watching`; it must not arm anything itself.
+//! Lines that showed no contention while they were watched. They are watched again, after
+//! pauses that grow. Used by the loop in `watching`; it must not arm a watchpoint itself.
 
 use std::collections::HashMap;
 use std::time::Duration;
 use sunder_access::{Address, ProcessId};
 use sunder_sharing::Suspect;
 
-/// A line that stays quiet in so many bursts is left alone for a while: its threads may not have
-/// run side by side just then, or do so later.
+/// A line that was quiet in this many bursts more than it was loud is left alone for a while.
+/// Its threads may not have run at the same time just then, but may do so later.
 const QUIET_ENOUGH: u32 = 3;
-/// For how long at first; twice as long after each further quiet burst.
+/// The first pause; it doubles after each further quiet burst.
 const QUIET_PAUSE: Duration = Duration::from_millis(250);
-/// And at most, so that a line is looked at in each phase of a long run.
+/// The longest pause, so that a line is watched in each phase of a long run.
 const LONGEST_QUIET_PAUSE: Duration = Duration::from_secs(16);
-/// Lines whose pauses are remembered.
+/// The most lines whose pauses are remembered.
 const MOST_QUIET: usize = 1024;
 
-/// Pauses of lines that were quiet: until when.
+/// The times, since the beginning of the observation, until which quiet lines are left alone.
 #[derive(Debug, Default)]
 pub struct Quiet(HashMap<(ProcessId, Address), Duration>);
 
 impl Quiet {
-    /// Whether a burst may be asked for, at `now` from the beginning.
+    /// Whether the line may be watched at `now`, counted from the beginning of the observation.
     pub fn is_over(&self, process: ProcessId, suspect: &Suspect, now: Duration) -> bool {
         too_quiet(suspect).is_none()
             || self
@@ -30,9 +30,10 @@ impl Quiet {
                 .is_none_or(|until| *until <= now)
     }
 
-    /// One is asked for. Whether it is made, and loud, is seen by the next.
+    /// Notes that a burst is asked for. Whether it was made, and what it found, shows in the
+    /// next suspect's counts.
     pub fn asked(&mut self, process: ProcessId, suspect: &Suspect, now: Duration) {
-        // Before the burst that may be the last for a while.
+        // The pause is set before the burst whose quiet result would begin it.
         let further = match too_quiet(suspect) {
             Some(further) => further + 1,
             None if suspect.quiet_bursts + 1 >= QUIET_ENOUGH + suspect.loud_bursts => 0,
@@ -47,7 +48,7 @@ impl Quiet {
     }
 }
 
-/// By how many bursts a line was quieter than is enough, if it was.
+/// How many quiet bursts there were beyond the number that begins a pause; `None` below that.
 fn too_quiet(suspect: &Suspect) -> Option<u32> {
     suspect
         .quiet_bursts
@@ -73,7 +74,7 @@ mod tests {
         }
     }
 
-    /// Bursts that found a thread off its CPU say nothing of what comes later.
+    /// A burst that found a thread off its CPU says nothing about later bursts.
     #[test]
     fn a_quiet_line_is_asked_again_after_pauses_that_grow() {
         let (process, mut quiet) = (ProcessId(1), Quiet::default());
@@ -92,7 +93,7 @@ mod tests {
         }
         let expected = [0, 25, 50, 300, 800, 1800, 3800, 7800, 15800, 31800, 47800];
         assert_eq!(asked, expected);
-        // Of another process nothing is known, and one that is loud need not wait.
+        // Another process has pauses of its own, and a line that was loud is not delayed.
         assert!(quiet.is_over(ProcessId(2), &suspect(bursts, 0), now));
         assert!(quiet.is_over(process, &suspect(bursts, bursts), at(47_900)));
         assert!(!quiet.is_over(process, &suspect(bursts, 0), at(47_900)));

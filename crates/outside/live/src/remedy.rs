@@ -1,5 +1,5 @@
-//! What a remedy is to the loop around a running target. `protect` and `repair` implement it;
-//! the loop knows nothing of how they work.
+//! The interface between a remedy and the loop around a running target. `protect` and `repair`
+//! implement it; the loop knows nothing about how they work.
 
 use crate::choice::Chosen;
 use crate::observer::Observer;
@@ -15,11 +15,11 @@ use sunder_observe::ObserveError;
 use sunder_observe::launch::Child;
 use sunder_pipeline::Wanted;
 
-/// What goes into the program beside the runtime library.
+/// A library that is loaded into the program in addition to the runtime library.
 pub struct Loaded {
     /// The library's path.
     pub library: PathBuf,
-    /// A variable that it reads.
+    /// An environment variable that the library reads.
     pub variable: OsString,
     /// Its value.
     pub value: OsString,
@@ -27,14 +27,14 @@ pub struct Loaded {
 
 /// A remedy that acts on the program while it is observed: repair or protect.
 pub trait LiveRemedy {
-    /// What is loaded into the program.
+    /// The library to load into the program, if any.
     fn load(&self) -> Option<Loaded>;
     /// The observer, if the remedy brings one of its own.
     fn observer(&self) -> Option<(Box<dyn Observer>, Chosen)> {
         None
     }
-    /// Whether the program must not begin before samples of it are taken: where what is
-    /// seen of it is all that there will be.
+    /// Whether the program must not begin before it is sampled. True where these samples are
+    /// all that will be known about it.
     fn waits_for_samples(&self) -> bool {
         true
     }
@@ -46,18 +46,18 @@ pub trait LiveRemedy {
     fn wanted(&self) -> Wanted {
         Wanted::All
     }
-    /// The program has a number and has not begun.
+    /// Called when the process exists and its program has not begun.
     ///
     /// # Errors
-    /// If it must not begin.
+    /// If the program must not begin.
     fn begins(&mut self, process: ProcessId) -> Result<()>;
-    /// Something may have been seen.
+    /// Called after each step of the loop, when events may have come.
     fn step(&mut self, live: &mut Live);
-    /// What the result must say of it.
+    /// What the result must say about the remedy.
     fn limits(&self) -> Vec<Limit> {
         Vec::new()
     }
-    /// How long the next step may be away, if that matters.
+    /// The longest time until the next call of `step`, if it matters.
     fn patience(&self) -> Option<Duration> {
         None
     }

@@ -1,12 +1,12 @@
-//! What Sunder does with signals while a program runs: those of the terminal go
-//! to the program anyway (it is in the same process group) and must not end us
-//! before it; those sent to us alone are passed on.
+//! Handles signals while a program runs. Signals of the terminal reach the program anyway, as
+//! it is in our process group; they must not end us before it. Signals that are sent to us
+//! alone are passed on.
 //!
-//! Ctrl-Z stops us only once the program has stopped. Were we the first, threads of the
-//! program that we hold just then could not go on to their handlers, and the terminal would
-//! go back to the shell also where the program does not stop. A program that we are attached
-//! to is none of the terminal's, and goes on: there we stop at once, but for the moments in
-//! which we hold its threads.
+//! Ctrl-Z stops us only after the program has stopped. If we stopped first, threads of the
+//! program that we hold at that moment could not run their handlers, and the terminal would go
+//! back to the shell even if the program does not stop. A program that we are attached to is
+//! not in the terminal's process group and goes on: there we stop at once, except while we hold
+//! its threads.
 
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use std::time::Duration;
 use sunder_access::ProcessId;
 use sunder_stop::stay_awake;
 
-/// Sent by the terminal to the whole group.
+/// The terminal sends these to the whole process group.
 const FROM_TERMINAL: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
-/// Sent to us by somebody who means the program.
+/// Signals that are sent to us and are meant for the program.
 const PASSED_ON: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
 static TARGET: AtomicI32 = AtomicI32::new(0);
@@ -26,37 +26,38 @@ static TARGET: AtomicI32 = AtomicI32::new(0);
 extern "C" fn pass_on(signal: i32) {
     let target = TARGET.load(Ordering::Relaxed);
     if target > 0 {
-        // SAFETY: async-signal-safe, and takes two integers.
+        // SAFETY: `kill` is async-signal-safe and takes two integers.
         unsafe { libc::kill(target, signal) };
     }
 }
 
 extern "C" fn stay(_signal: i32) {}
 
-/// Lets a file that may not grow (`ulimit -f`) be an error that is told rather than a silent end.
-/// A program that is started gets the disposition with which *we* were started.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error, instead of ending
+/// us by a signal. A program that is started gets the disposition with which we were started.
 pub fn outlive_limits() {
     set(libc::SIGXFSZ, stay);
 }
 
-/// Holds the dispositions; gives them back when released.
+/// Holds the signal dispositions that were replaced, and restores them when dropped.
 pub struct Signals {
     old: Vec<(i32, libc::sigaction)>,
-    /// Dropped first.
+    /// Dropped before `old` is restored.
     stops: Option<Stops>,
 }
 
 impl Signals {
-    /// From now on signals do not end us. Only for a process with one thread.
+    /// From now on signals do not end us. Call it only while the process has one thread.
     pub fn hold() -> Self {
         let mut held = Self::hold_stops();
         held.hold_ends();
         held
     }
 
-    /// From now on Ctrl-Z does not stop us before the program; what ends us still does. Only
-    /// for a process with one thread: those that come inherit that stops are not for them, and
-    /// any other would take one and stop us all.
+    /// From now on Ctrl-Z does not stop us before the program; signals that end us still do.
+    /// Call it only while the process has one thread: later threads inherit the mask that
+    /// blocks `SIGTSTP`. A thread with another mask would take the signal and stop the whole
+    /// process.
     pub fn hold_stops() -> Self {
         Self {
             old: Vec::new(),
@@ -64,7 +65,7 @@ impl Signals {
         }
     }
 
-    /// From now on signals do not end us either.
+    /// From now on signals do not end us.
     pub fn hold_ends(&mut self) {
         for signal in FROM_TERMINAL {
             self.old.extend(set(signal, stay).map(|o| (signal, o)));
@@ -74,34 +75,34 @@ impl Signals {
         }
     }
 
-    /// The program that is meant, a child of ours: before it begins, or Ctrl-Z would find us
-    /// alone.
+    /// Sets the program to which signals are passed on, a child of ours. Call it before the
+    /// program begins; otherwise Ctrl-Z would stop us alone.
     pub fn forward_to(&self, process: ProcessId) {
         TARGET.store(process.0 as i32, Ordering::Relaxed);
     }
 
-    /// Signals mean us again.
+    /// Restores the dispositions: signals are meant for us again.
     pub fn release(self) {}
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // Before the program is forgotten.
+        // Stops are given up while `TARGET` is still known.
         self.stops = None;
         TARGET.store(0, Ordering::Relaxed);
         for (signal, old) in &self.old {
-            // SAFETY: `old` is what the kernel gave us for this signal.
+            // SAFETY: `old` is the action that the kernel returned for this signal.
             unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
         }
     }
 }
 
-/// Sets a handler; what was there before. A signal that was ignored (`nohup`)
-/// stays ignored.
+/// Sets a handler and returns the previous action. A signal that was ignored (`nohup`) stays
+/// ignored.
 fn set(signal: i32, handler: extern "C" fn(i32)) -> Option<libc::sigaction> {
     // SAFETY: `sigaction` is plain data for which zeroes are valid.
     let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: a query into a valid place.
+    // SAFETY: the null pointer only asks for the action, and `old` is a valid place for it.
     if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut old) } != 0
         || old.sa_sigaction == libc::SIG_IGN
     {
@@ -111,28 +112,28 @@ fn set(signal: i32, handler: extern "C" fn(i32)) -> Option<libc::sigaction> {
     let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
     new.sa_sigaction = handler as *const () as usize;
     new.sa_flags = libc::SA_RESTART;
-    // SAFETY: both point to valid actions; the handlers are async-signal-safe.
+    // SAFETY: both pointers are to valid actions, and the handlers are async-signal-safe.
     (unsafe { libc::sigaction(signal, &raw const new, std::ptr::null_mut()) } == 0).then_some(old)
 }
 
-/// Between two looks whether the program has stopped, at first; more by and by.
+/// The pause between two checks whether the program has stopped; it grows from this to `LATER`.
 const SOON: Duration = Duration::from_millis(2);
 const LATER: Duration = Duration::from_millis(100);
 
-/// Has the thread look whether all is over. By default it does nothing: the thread may just be
-/// about to go on after a stop.
+/// Makes the thread check whether it has to end. By default the signal does nothing: the thread
+/// may just be going on after a stop.
 const WAKES: i32 = libc::SIGURG;
 
-/// A thread to which the terminal's stops go, and nobody else in this process.
+/// The only thread of this process that takes the terminal's stop signals.
 struct Stops {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// The signals that the holder's thread had blocked.
+    /// The mask of the thread that called `hold`, from before.
     blocked: libc::sigset_t,
 }
 
 impl Stops {
-    /// `None` where stops are ignored or blocked already: then they do nothing to us.
+    /// `None` if stop signals are ignored or blocked already: then they do not affect us.
     fn hold() -> Option<Self> {
         // SAFETY: plain data, for which zeroes are valid, as places for answers; queries and a
         // valid set.
@@ -156,7 +157,7 @@ impl Stops {
         let over = Arc::clone(&held.over);
         let watch = move || {
             let (set, nothing) = (set_of(&[WAKES]), std::ptr::null_mut());
-            // SAFETY: a valid set.
+            // SAFETY: `set` is a valid set of signals.
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, nothing) };
             while !over.load(Ordering::Acquire) {
                 if wait(None) && !over.load(Ordering::Acquire) {
@@ -174,21 +175,21 @@ impl Drop for Stops {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // SAFETY: the thread has not been joined.
+            // SAFETY: the thread has not been joined, so its handle is valid.
             unsafe { libc::pthread_kill(thread.as_pthread_t(), WAKES) };
             let _ = thread.join();
         }
         if TARGET.load(Ordering::Relaxed) > 0 {
-            // One that nobody has taken yet was the program's, which has ended.
+            // A pending stop was meant for the program, which has ended, so it is taken here.
             wait(Some(Duration::ZERO));
         }
         let none = std::ptr::null_mut();
-        // SAFETY: the mask is as the kernel told it.
+        // SAFETY: the mask is the one that the kernel returned.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.blocked, none) };
     }
 }
 
-/// A set of signals.
+/// The set that contains these signals.
 fn set_of(signals: &[i32]) -> libc::sigset_t {
     // SAFETY: plain data, for which zeroes are valid, and numbers of signals.
     unsafe {
@@ -200,7 +201,8 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Waits for a stop of the terminal's, at most for so long; whether one came.
+/// Waits for a stop signal of the terminal, at most for `limit` (under a second). Returns
+/// whether one came.
 fn wait(limit: Option<Duration>) -> bool {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: 0,
@@ -208,13 +210,13 @@ fn wait(limit: Option<Duration>) -> bool {
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let set = set_of(&[libc::SIGTSTP, WAKES]);
-    // SAFETY: a valid set, and a valid time or none.
+    // SAFETY: the set is valid, and the time is valid or absent.
     let came = unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), limit) };
     came == libc::SIGTSTP
 }
 
-/// Waits until the program has stopped, and stops. It need not come: a program may do
-/// something else when Ctrl-Z is pressed, or end.
+/// Waits until the program has stopped, and then stops this process. The program need not stop:
+/// it may handle Ctrl-Z in another way, or end.
 fn stop_with_the_program(over: &AtomicBool) {
     let mut pause = SOON;
     while !over.load(Ordering::Acquire) {
@@ -228,11 +230,11 @@ fn stop_with_the_program(over: &AtomicBool) {
     }
 }
 
-/// All of us stop here, and go on with the next `SIGCONT`.
+/// Stops all threads of this process until the next `SIGCONT`.
 fn stop() {
     let (set, nothing) = (set_of(&[libc::SIGTSTP]), std::ptr::null_mut());
     let _nobody = stay_awake();
-    // SAFETY: a valid set, and a signal's number.
+    // SAFETY: the set and the signal number are valid.
     unsafe {
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, nothing);
         libc::raise(libc::SIGTSTP);
@@ -240,8 +242,8 @@ fn stop() {
     }
 }
 
-/// Whether the program has stopped as a whole or has not begun, so that nobody is to be waited
-/// for; `None` if it has ended, as its end was collected.
+/// Whether the program has stopped as a whole. Also true if there is none yet, so that there is
+/// nothing to wait for; `None` if it has ended and its status was collected.
 fn is_stopped(process: i32) -> Option<bool> {
     if process <= 0 {
         return Some(true);

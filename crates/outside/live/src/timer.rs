@@ -1,11 +1,12 @@
-//! Samples from timers inside the target, where the kernel refuses its own. The runtime library
-//! writes them into the segment of each program image; they are read from there.
+//! Samples from timers inside the target, for machines whose kernel refuses perf samples. The
+//! runtime library writes them into the segment of each program image, from which they are read
+//! here.
 
 use crate::observer::{Intake, Observer};
 use sunder_observe::{RawSample, Registers};
 use sunder_pipeline::{Heap, Session};
 
-/// See the module's head.
+/// The timer observer. It holds nothing: the samples are in the segments.
 pub struct Timer;
 
 impl Observer for Timer {
@@ -20,7 +21,7 @@ impl Observer for Timer {
     }
 }
 
-/// Takes in the samples that have come in the segment of an image.
+/// Hands over the samples that have come in the segment of an image.
 pub fn take_samples(session: &mut Session, heap: &Heap) {
     let process = heap.process;
     heap.segment.drain_samples(&mut |s| {

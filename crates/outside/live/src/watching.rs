@@ -1,6 +1,6 @@
-//! The loop around a running target: has the observer hand over what it saw, keeps the heap's
-//! clock, and spends the budget of watchpoints on suspects. Driven by `command` and `look`.
-//! It knows nothing of how the target was started, and prints nothing.
+//! The loop around a running target: it takes the observer's events, advances the heap's clock,
+//! and spends the budget of watchpoints on suspects. Driven by `command` and `look`. It must
+//! not know how the target was started, and must not print.
 
 use crate::observer::{Attention, Intake, Observer};
 use crate::quiet::Quiet;
@@ -16,16 +16,16 @@ use sunder_pipeline::Session;
 use sunder_sharing::{Burst, Suspect};
 use sunder_wire::{Claim, Registry};
 
-/// Pause between two looks at the observers: short at the start, where a
-/// program of 100 ms must get its answer, longer when it runs on.
+/// Pause between two drains of the observer, by the time since the start: short at first, so
+/// that a program of 100 ms gets its answer, and longer later.
 const PAUSES: [(Duration, Duration); 3] = [
     (Duration::from_millis(0), Duration::from_millis(4)),
     (Duration::from_millis(200), Duration::from_millis(15)),
     (Duration::from_secs(3), Duration::from_millis(50)),
 ];
 
-/// The same of the kernel's samples while nothing is in doubt, by the time since the
-/// program has had several threads; the first also while it has one.
+/// The same while the kernel's samples raise no suspicion, by the time since the program has
+/// had several threads. The first entry also holds while it has one.
 const CALM_PAUSES: [(Duration, Duration); 4] = [
     (Duration::from_millis(0), Duration::from_millis(5)),
     (Duration::from_millis(50), Duration::from_millis(10)),
@@ -33,25 +33,25 @@ const CALM_PAUSES: [(Duration, Duration); 4] = [
     (Duration::from_secs(3), Duration::from_millis(50)),
 ];
 
-/// How often suspects are looked for. A burst of a few milliseconds every so
-/// often spreads over the phases of a program.
+/// Pause between two searches for suspects. A burst of a few milliseconds in each interval
+/// spreads over the phases of a program.
 const SUSPECT_EVERY: Duration = Duration::from_millis(25);
 
-/// What one burst may take.
+/// The longest duration of one burst.
 const BURST: Duration = Duration::from_millis(4);
-/// See `BURST`; ten rounds between two threads confirm, and some hits are lost
-/// to arming one thread after the other.
+/// The most hits in one burst. Ten rounds between two threads confirm, and some hits are lost
+/// because the threads are armed one after the other.
 const BURST_HITS: u32 = 64;
-/// Threads watched at once; more would need rings beyond what an unprivileged
+/// The most threads watched at once. More would need more ring buffers than an unprivileged
 /// user may map.
 const BURST_THREADS: usize = 8;
 
-/// Suspects that cost less than this share of time get no burst.
+/// A suspect that costs less than this share of time is not watched.
 const WORTH_WATCHING: f64 = 0.002;
 
 /// The loop's state.
 pub struct Live {
-    /// What has been seen.
+    /// The data of all observed processes.
     pub session: Session,
     observer: Box<dyn Observer>,
     registry: Option<Registry>,
@@ -63,12 +63,12 @@ pub struct Live {
     start: Time,
     next_maps: Duration,
     next_suspects: Duration,
-    /// When something was first suspected.
+    /// When the first line was suspected, since the start.
     pub first_suspect: Option<Duration>,
-    /// Why watching was given up.
+    /// Why watchpoints are no longer used, if so.
     pub watch_refused: Option<String>,
-    /// Nothing but the runtime's claims tells which program the process executes: the
-    /// kernel's samples came, or will come, after it began.
+    /// Only the runtime's claims tell which program the process executes: the kernel's samples
+    /// came, or will come, after its start.
     is_untold: bool,
 }
 
@@ -103,22 +103,24 @@ impl Live {
         }
     }
 
-    /// How closely the observer looks.
+    /// How closely the observer observes.
     pub fn attention(&self) -> Attention {
         self.observer.attention()
     }
 
-    /// When observation began.
+    /// The time at which the observation began.
     pub const fn start(&self) -> Time {
         self.start
     }
 
-    /// How long it has lasted.
+    /// The time since the start.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Waits a moment and takes in what has come. `until` limits the wait.
+    /// Waits for the observer once and takes its events. `until`, counted from the start,
+    /// limits the wait. Returns whether the target has ended, which `ended` is asked for with
+    /// the longest time to wait.
     ///
     /// # Errors
     /// If waiting itself fails.
@@ -134,8 +136,8 @@ impl Live {
             pause = pause.min(until.saturating_sub(elapsed));
         }
         let waited = self.observer.wait(&mut pause)?;
-        // Samplers see all threads end a moment before the process can be waited
-        // for; the timer observer has nothing else to wait on.
+        // The samplers see the end of all threads a moment before the process can be waited
+        // for. The timer observer has nothing else to wait on.
         let over = waited == Wait::Ended && ended(pause);
         self.drain(false);
         let elapsed = self.elapsed();
@@ -162,7 +164,8 @@ impl Live {
         }
     }
 
-    /// Few samples are looked at often, so that there are soon more.
+    /// At a low frequency suspects are searched for more often, so that the frequency rises
+    /// soon.
     fn suspects_after(&self) -> Duration {
         match self.observer.attention() {
             Attention::Calm(_) => SUSPECT_EVERY / 2,
@@ -170,24 +173,24 @@ impl Live {
         }
     }
 
-    /// Takes in what is left when the target has ended or the time is over.
+    /// Takes everything that is left, after the target has ended or the time is over.
     pub fn finish(&mut self) {
         self.drain(true);
     }
 
-    /// Whether the program has children that are our doing.
+    /// Whether the observer makes child processes of the program itself.
     pub fn makes_processes(&self) -> bool {
         self.observer.makes_processes()
     }
 
-    /// What the observer says it could not see.
+    /// What the observer could not see, for the report.
     pub fn observer_limits(&self) -> Vec<Limit> {
         let mut limits = self.observer.limits();
         limits.extend(self.session.memory_limit());
         limits
     }
 
-    /// Why watchpoints did not confirm what they might have.
+    /// Why watchpoints could not be used, if so.
     pub fn watch_limit(&self) -> Option<Limit> {
         if self.observer.confirms() {
             return None;
@@ -200,14 +203,15 @@ impl Live {
 
     fn drain(&mut self, last: bool) {
         self.claims();
-        // The epoch must begin before the samples that it is compared with.
+        // The epoch must begin before the events that are compared with it.
         let now = monotonic_now();
         for heap in self.session.heaps() {
             heap.segment.advance_epoch(now);
         }
         let mut intake = Intake::new(&mut self.session, &mut self.is_untold);
         self.observer.drain(&mut intake, last);
-        // Before heap events: what they say of the past must find its samples.
+        // Accesses come before heap events: a heap event about the past must find the samples
+        // taken before it.
         if last {
             self.session.pass_on();
         } else {
@@ -216,7 +220,7 @@ impl Live {
         self.session.heap_events();
     }
 
-    /// Takes in the images that have loaded the runtime.
+    /// Takes the claims of images that have loaded the runtime.
     fn claims(&mut self) {
         let Some(registry) = &mut self.registry else {
             return;
@@ -224,12 +228,12 @@ impl Live {
         let inside = self.observer.is_inside();
         for claim in registry.poll() {
             if inside {
-                // The image that this one replaces has ended: all of its samples
-                // are there.
+                // The image that this one replaces has ended, so all of its samples are in its
+                // segment.
                 take_last_samples(&mut self.session, &claim);
             }
             self.session.claim(&claim, inside || self.is_untold);
-            // What is read now and then would come late for a short process.
+            // The periodic reading of mappings would come too late for a short process.
             if inside
                 && !claim.refused
                 && let Ok(mappings) = proc::mappings(claim.process)
@@ -241,8 +245,9 @@ impl Live {
         }
     }
 
-    /// Mappings that perf does not tell (data, or all of them for the timer
-    /// observer) are read while the process lives: soon, and ever more rarely.
+    /// Reads the mappings that perf does not report (those of data, or all of them for the
+    /// timer observer) while the process lives: soon after the start, and then ever more
+    /// rarely.
     fn refresh_mappings(&mut self, elapsed: Duration) {
         if elapsed < self.next_maps {
             return;
@@ -271,7 +276,7 @@ impl Live {
         }
     }
 
-    /// The timer observer has no events for threads' beginnings and names.
+    /// Reads threads and their names from `/proc`: the timer observer has no events for them.
     fn refresh_threads(&mut self, process: ProcessId) {
         for thread in proc::threads(process).unwrap_or_default() {
             let name = proc::thread_name(process, thread);
@@ -283,12 +288,12 @@ impl Live {
         }
     }
 
-    /// What runtimes claim their segments from.
+    /// The registry from which runtimes claim their segments.
     pub const fn registry(&self) -> Option<&Registry> {
         self.registry.as_ref()
     }
 
-    /// One burst on the dearest suspect that is not yet settled.
+    /// Watches the costliest suspect that is not settled yet, for one burst.
     fn watch(&mut self) {
         for process in self.session.living() {
             let suspects = self
@@ -349,14 +354,14 @@ impl Live {
                     accesses: &accesses,
                 });
             }
-            // The moment was wrong; another will come.
+            // The burst was not possible now; a later one may be.
             Err(WatchError::BudgetSpent(_) | WatchError::NoThreads(_)) => {}
             Err(error) => self.watch_refused = Some(error.to_string()),
         }
     }
 }
 
-/// The image has ended that the one of this claim replaces: its last samples are taken in.
+/// Takes the last samples of the image that the claim's image replaces: that image has ended.
 fn take_last_samples(session: &mut Session, claim: &Claim) {
     let before = session.heaps();
     for heap in before.iter().filter(|h| h.process == claim.process) {
