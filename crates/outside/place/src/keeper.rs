@@ -1,9 +1,11 @@
-//! Keeps the memory files of `sunder run` for processes that the program leaves behind (a daemon, a
-//! job in the background). Programs that these execute look for the heap by its path in
-//! `LD_PRELOAD`, and the dynamic loader complains aloud of a library that is not there.
+//! Keeps the memory files of `sunder run` open for processes that outlive the program (a
+//! daemon, a job in the background). When such a process executes a program, the dynamic loader
+//! looks for the heap at its path in `LD_PRELOAD`, and prints a complaint if the library is not
+//! there.
 //!
-//! `run.rs` starts a keeper before the program, whose paths then lead to the keeper. It must hold
-//! none of the user's streams, and must not outlive the last process that may need the files.
+//! The crate's `run` starts a keeper before the program, and the paths that the program gets
+//! lead to the keeper's descriptors. The keeper must hold none of the user's streams, and must
+//! end when no process is left that may need the files.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,37 +14,40 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// Between two looks at who is left: short ones first, since most that are left end soon.
+/// Pauses between two searches for such processes: short at first, since most of them end soon.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// So often nobody must be seen: whoever is just being executed shows no environment.
+/// The keeper ends after this many searches in a row that found no process. One search is not
+/// enough: a process in the middle of an `execve` shows no environment.
 const LOOKS: u32 = 4;
 
-/// A process that has all descriptors of ours that are kept, and does nothing but wait.
+/// A child process that holds the descriptors of the memory files and only waits.
 pub struct Keeper {
     process: i32,
-    /// Closed by our end, whatever ends us. Who is left then is the keeper's to find out.
+    /// The pipe's end of this process. The kernel closes it when this process ends, however it
+    /// ends; from then on the keeper searches for processes that are left.
     _alive: OwnedFd,
 }
 
 impl Keeper {
-    /// Starts one that holds `kept` under the same numbers. Only for a process with one thread.
+    /// Starts a keeper that holds `kept` under the same descriptor numbers. Call it only while
+    /// the process has one thread.
     ///
     /// # Errors
-    /// If there are no more processes or descriptors.
+    /// If the process or the pipe can't be made.
     pub fn start(kept: &[RawFd]) -> io::Result<Self> {
         let mut ends = [0; 2];
         // SAFETY: `ends` has room for two descriptors.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given us both; nobody else knows them.
+        // SAFETY: the kernel has just returned both descriptors, and nothing else owns them.
         let (over, alive) =
             unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
         // SAFETY: this process has one thread, so the child may do whatever we may.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
-            // That closes `alive` there.
+            // The child's copy of `alive` is closed in `keep`.
             0 => keep(kept, over),
             process => Ok(Self {
                 process,
@@ -51,18 +56,18 @@ impl Keeper {
         }
     }
 
-    /// Its process number.
+    /// The keeper's process number.
     pub const fn process(&self) -> u32 {
         self.process.unsigned_abs()
     }
 }
 
-/// The keeper's life.
+/// What the keeper does until it ends.
 fn keep(kept: &[RawFd], over: OwnedFd) -> ! {
-    // SAFETY: calls without pointers, or with a path that ends with zero. What the descriptors
-    // belonged to is never used again: this process ends here.
+    // SAFETY: the calls take no pointer, or a path that ends with zero. The owners of the
+    // closed descriptors are never used again, as this process ends here.
     unsafe {
-        // What a terminal sends is not meant for it.
+        // Signals of the terminal are not meant for the keeper.
         libc::setsid();
         libc::chdir(c"/".as_ptr());
         for descriptor in descriptors() {
@@ -71,7 +76,7 @@ fn keep(kept: &[RawFd], over: OwnedFd) -> ! {
             }
         }
     }
-    // Ends with an error or nothing, as soon as nobody has the other end.
+    // The read returns when no process has the other end of the pipe open any more.
     let _ = File::from(over).read_to_end(&mut Vec::new());
     let own = std::process::id().cast_signed();
     let (mut pause, mut nobody) = (FIRST_PAUSE, 0);
@@ -84,7 +89,7 @@ fn keep(kept: &[RawFd], over: OwnedFd) -> ! {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
-    // SAFETY: nothing has to be done before the end.
+    // SAFETY: no exit handler has to run in this process.
     unsafe { libc::_exit(0) }
 }
 
@@ -99,7 +104,7 @@ fn descriptors() -> Vec<RawFd> {
         .collect()
 }
 
-/// Whether a process was executed with paths that lead to the keeper.
+/// Whether the environment of a process names paths that lead to the keeper.
 fn is_anyone_left(keeper: i32) -> bool {
     let path = format!("/proc/{keeper}/fd/");
     let Ok(entries) = std::fs::read_dir("/proc") else {

@@ -1,8 +1,8 @@
-//! Starts a program with our heap in place of its own, which places objects by a policy, or gives
-//! the objects of a saved result lines of their own (SCSTallocator's placement, live).
+//! Starts a program with our heap in place of its own. The heap places objects by a policy, or
+//! gives the objects of a saved result lines of their own (SCSTallocator's placement, live).
 //!
-//! Used by the library `sunder`. Nothing is observed. It must not print: what could not be used of
-//! a result goes to the caller's `Notices`.
+//! Used by the program `sunder`, for `sunder run`. It must not observe or print: a message
+//! about objects of a result that can't be used goes to the caller's `Notices`.
 
 mod keeper;
 
@@ -18,11 +18,11 @@ use sunder_live::program::{self, Linkage};
 use sunder_live::{Notices, Signals};
 use sunder_observe::launch::Launch;
 
-/// The variable that the heap reads: policy, bytes of a line, file of the call
-/// sites to be padded.
+/// The variable that the heap reads: the policy, the bytes of a line, and the path of the file
+/// with the call sites to be padded.
 const HEAP_VARIABLE: &str = "SUNDER_HEAP";
 
-/// Bytes of a line where no result says otherwise.
+/// Bytes of a line if there is no result that says it.
 const LINE: u32 = sunder_access::LINE as u32;
 
 /// Which program to run with our heap, and how it places objects.
@@ -90,7 +90,7 @@ pub fn run(options: &Options, notices: &dyn Notices) -> Result<ExitStatus> {
         .flatten()
         .collect();
     let kept: Vec<_> = files.iter().map(|file| file.descriptor()).collect();
-    // Without one, only what the program leaves behind could miss the files.
+    // Without a keeper, only processes that outlive the program could miss the files.
     let keeper = Keeper::start(&kept).ok();
     let holder = keeper.as_ref().map_or(std::process::id(), Keeper::process);
     if let Some(sites) = &sites {
@@ -128,7 +128,7 @@ fn can_be_preloaded(name: &OsStr) -> Result<()> {
     anyhow::bail!("the program can't be given another heap: {why}")
 }
 
-/// Ours first: the loader takes the first definition of `malloc`.
+/// Our library comes first: the loader takes the first definition of `malloc`.
 fn preload(heap: &Path) -> OsString {
     let mut all = heap.as_os_str().to_owned();
     if let Some(own) = std::env::var_os("LD_PRELOAD") {
