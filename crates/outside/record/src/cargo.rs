@@ -1,12 +1,12 @@
-//! `sunder cargo`: cargo with the hooks put into Rust code and our runtime linked
-//! into its programs, as `sunder cc` does for C. A thin wrapper: everything goes
-//! through cargo's environment, into a target folder of its own.
+//! `sunder cargo` runs cargo so that Rust code is compiled with instrumentation hooks and our
+//! runtime is linked into its programs, as `sunder cc` does for C. It is a thin wrapper:
+//! everything goes through cargo's environment, into a target folder of its own.
 //!
-//! The hooks are those of `-Zsanitizer=thread`, which a stable compiler has, too, if
-//! it is told so (`RUSTC_BOOTSTRAP`). The standard library comes ready-made and has
-//! none, for which the compiler wants a word (`unsafe-allow-abi-mismatch`); for this
-//! sanitizer the two fit together. A script takes the linker's part because
-//! only programs may get the runtime, not the libraries that cargo links as well.
+//! The hooks are those of `-Zsanitizer=thread`. A stable compiler has them too if
+//! `RUSTC_BOOTSTRAP` is set. The precompiled standard library has no hooks, so the compiler
+//! demands `unsafe-allow-abi-mismatch`; for this sanitizer the two fit together. A script
+//! stands in for the linker, because only programs may get the runtime, not the libraries that
+//! cargo links too.
 
 use anyhow::{Context, Result, ensure};
 use std::ffi::{OsStr, OsString};
@@ -20,10 +20,10 @@ use sunder_live::Notices;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Between the flags in `CARGO_ENCODED_RUSTFLAGS`.
+/// The separator of the flags in `CARGO_ENCODED_RUSTFLAGS`.
 const UNIT: &str = "\x1f";
 
-/// Runs cargo with these arguments; the value is its exit status.
+/// Runs cargo with these arguments. Returns its exit status.
 ///
 /// # Errors
 /// If cargo can't be run, or there is no package.
@@ -38,7 +38,8 @@ pub fn run(arguments: &[OsString], notices: &dyn Notices) -> Result<ExitStatus> 
         .env("CARGO_TARGET_DIR", &folder)
         .env("CARGO_BUILD_TARGET", &target)
         .env("CARGO_ENCODED_RUSTFLAGS", flags(&linker)?);
-    // Names of fields and lines; the user's word counts more.
+    // The names of fields and lines need debug information. Variables that the user has set
+    // win.
     for (name, value) in [
         ("RUSTC_BOOTSTRAP", "1"),
         ("CARGO_PROFILE_RELEASE_DEBUG", "true"),
@@ -65,10 +66,10 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The folder into which cargo would build.
+/// The folder into which cargo would build without us.
 fn target_folder(arguments: &[OsString]) -> Result<PathBuf> {
     let mut command = cargo();
-    // The toolchain must come first.
+    // The toolchain (`+nightly`) must come first.
     let first = arguments.first();
     command.args(first.filter(|a| a.as_encoded_bytes().starts_with(b"+")));
     command.args(["metadata", "--no-deps", "--format-version", "1"]);
@@ -84,7 +85,7 @@ fn target_folder(arguments: &[OsString]) -> Result<PathBuf> {
     Ok(folder.context("cargo names no target folder")?.into())
 }
 
-/// What the user says of the manifest.
+/// The value of the user's `--manifest-path`, if given.
 fn manifest(arguments: &[OsString]) -> Option<OsString> {
     const NAME: &str = "--manifest-path";
     let mut rest = arguments.iter();
@@ -103,8 +104,8 @@ fn manifest(arguments: &[OsString]) -> Option<OsString> {
     None
 }
 
-/// Puts the runtime and what links it into `folder`; the linker's path. Their names
-/// change with the runtime, so that cargo links anew.
+/// Puts the runtime, and the script that links it, into `folder`. Returns the script's path.
+/// Both names contain a hash of the runtime, so that cargo links again when it changes.
 fn put_linker(folder: &Path) -> std::io::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     TRACER.hash(&mut hasher);
@@ -127,7 +128,7 @@ fn put_linker(folder: &Path) -> std::io::Result<PathBuf> {
     Ok(linker)
 }
 
-/// Writes a file, at once: others may be reading it.
+/// Writes a file atomically, as another process may be reading it.
 fn put(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     if std::fs::read(path).is_ok_and(|there| there == bytes) {
         return Ok(());
@@ -139,7 +140,7 @@ fn put(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     std::fs::rename(aside, path)
 }
 
-/// The user's flags and ours.
+/// The user's compiler flags, followed by ours.
 fn flags(linker: &Path) -> Result<OsString> {
     let text = |value: OsString| {
         let text = value.into_string();
@@ -153,10 +154,10 @@ fn flags(linker: &Path) -> Result<OsString> {
     all.extend(
         [
             "-Zsanitizer=thread",
-            // Ours comes from the linker.
+            // The linker script adds our runtime instead.
             "-Zexternal-clangrt",
             "-Cunsafe-allow-abi-mismatch=sanitizer",
-            // Otherwise a load is left out that a store to the same place follows.
+            // Without this, a load has no hook if a store to the same place follows it.
             "-Cllvm-args=-tsan-instrument-read-before-write=1",
         ]
         .map(str::to_owned),

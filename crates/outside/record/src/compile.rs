@@ -1,10 +1,9 @@
-//! `sunder cc` and `sunder c++`: the system's compilers with the hooks put in and
-//! our runtime in the place of the sanitizer's.
+//! `sunder cc` and `sunder c++`: the system's compilers, with the thread sanitizer's hooks in
+//! the code and our runtime in place of the sanitizer's.
 //!
-//! gcc looks for its sanitizer's start-up object and library in the folders given
-//! with `-B` first: ours holds the runtime under the one name and an empty archive
-//! under the other. clang is told to link no runtime, and the runtime is one more
-//! object.
+//! gcc looks for the sanitizer's start-up object and library first in the folder given with
+//! `-B`. Ours holds the runtime under the name of the object and an empty archive under that of
+//! the library. clang is told to link no sanitizer runtime, and gets ours as one more object.
 
 use anyhow::{Context, Result};
 use std::ffi::{OsStr, OsString};
@@ -12,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use sunder_guests::TRACER;
 
-/// Which of the two.
+/// The language to compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     /// `sunder cc`.
@@ -21,23 +20,23 @@ pub enum Language {
     Cpp,
 }
 
-/// What a compiler command makes.
+/// What a compiler command produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Makes {
     /// A program: it gets the runtime.
     Program,
     /// A shared library: it uses the program's runtime.
     Library,
-    /// Nothing linked.
+    /// Objects or other files; nothing is linked.
     Pieces,
     /// A static program, which can't have the runtime.
     Static,
 }
 
-/// Runs the compiler; the value is its exit status.
+/// Runs the compiler. Returns its exit status.
 ///
 /// # Errors
-/// If it can't be run, or the program is to be static.
+/// If it can't be run, or would link a static program.
 pub fn run(language: Language, arguments: &[OsString]) -> Result<ExitStatus> {
     let (variable, default) = match language {
         Language::C => ("SUNDER_CC", "gcc"),
@@ -85,12 +84,12 @@ fn makes(arguments: &[OsString]) -> Makes {
     }
 }
 
-/// The arguments before the user's own; puts the runtime into `folder` if it is
-/// to be linked.
+/// The arguments to put before the user's own. Writes the runtime into `folder` if it has to be
+/// linked.
 fn extra(clang: bool, makes: Makes, folder: &Path) -> Result<Vec<OsString>> {
     let mut extra: Vec<OsString> = vec!["-fsanitize=thread".into()];
     if clang {
-        // Otherwise it leaves out a load that a store to the same place follows.
+        // Without this, a load has no hook if a store to the same place follows it.
         extra.extend(["-mllvm", "-tsan-instrument-read-before-write=1"].map(Into::into));
     }
     if matches!(makes, Makes::Program | Makes::Library) {
@@ -112,7 +111,7 @@ fn extra(clang: bool, makes: Makes, folder: &Path) -> Result<Vec<OsString>> {
             extra.push(object.into());
         }
         extra.push("-pthread".into());
-        // For libraries that are loaded later.
+        // Shared libraries that are loaded later need the program's hooks.
         extra.push("-Wl,--export-dynamic-symbol=__tsan_*".into());
     }
     Ok(extra)

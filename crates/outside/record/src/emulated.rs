@@ -1,4 +1,4 @@
-//! How a program is started under the emulator with our plugin.
+//! Starts a program under the emulator with our plugin. Used by `record`.
 
 use anyhow::{Context, Result};
 use std::ffi::{OsStr, OsString};
@@ -13,21 +13,22 @@ use sunder_observe::launch::Launch;
 const EMULATOR: &str = "qemu-x86_64";
 const PACKAGE: &str = "qemu-user";
 
-/// What is needed to start a program under the emulator. It lasts until the
-/// program has started.
+/// The files that are needed to start a program under the emulator. Keep it until the program
+/// has started.
 pub struct Emulated {
     emulator: PathBuf,
     plugin: MemoryFile,
-    /// What tells the plugin of allocations; not for every program.
+    /// The library that tells the plugin of allocations; `None` if the program's loader can't
+    /// take it.
     announce: Option<MemoryFile>,
     program: PathBuf,
 }
 
 impl Emulated {
-    /// For the program of this name.
+    /// Prepares to start the program of this name.
     ///
     /// # Errors
-    /// If there is no emulator, or it can't run this kind of file.
+    /// If the emulator is not installed, or can't run this kind of file.
     pub fn new(name: &OsStr) -> Result<Self> {
         let shown = name.to_string_lossy();
         let program = program::find(name)
@@ -52,9 +53,10 @@ impl Emulated {
         })
     }
 
-    /// The start of the program `name` with these arguments.
+    /// How to start the program `name` with these arguments.
     pub fn launch(&self, name: &OsStr, arguments: &[OsString]) -> Launch {
-        // The program gets the name by which it was called, and is not told of us.
+        // The program gets the name by which it was called, and its environment does not show
+        // ours.
         let mut all: Vec<OsString> = vec!["-0".into(), name.into()];
         if let Some(announce) = &self.announce {
             let mut preload = OsString::from("LD_PRELOAD=");
@@ -99,7 +101,7 @@ fn is_program(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the program's loader takes our library, which needs the GNU C library.
+/// Whether the program's dynamic loader can load our library, which needs the GNU C library.
 fn can_preload(name: &OsStr, path: &Path) -> bool {
     const LOADER: &[u8] = b"/ld-linux-x86-64.so.2\0";
     let mut start = vec![0; 1 << 14];

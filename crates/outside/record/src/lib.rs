@@ -1,9 +1,9 @@
-//! Records every memory access of a program: compiles programs so that they can be recorded
-//! ([`compile`], [`cargo`]), and runs them, or any other under an emulator, into a trace
-//! ([`record`]).
+//! Records every memory access of a program. [`compile`] and [`cargo`] build programs with
+//! hooks for recording; [`record`] runs such a program, or any other under an emulator, and
+//! writes a trace.
 //!
-//! Used by the library `sunder`. It must not read more of a trace than whether it is whole, and
-//! must not print: what it has to say goes to the caller's `Notices`.
+//! Used by the program `sunder`. It must not read more of a trace than is needed to see whether
+//! it is complete, and must not print: messages go to the caller's `Notices`.
 
 pub mod cargo;
 pub mod compile;

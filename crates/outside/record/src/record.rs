@@ -1,5 +1,5 @@
-//! Runs a program and records it: by itself, if it was built with `sunder cc`,
-//! else under an emulator.
+//! Runs a program and records it: directly if it was built with `sunder cc`, and under an
+//! emulator otherwise.
 
 use crate::emulated::{self, Emulated};
 use anyhow::{Context, Result};
@@ -32,28 +32,28 @@ pub struct Options {
 /// How to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// The way that fits the program.
+    /// Instrumented if the program has the hooks, else emulated.
     Auto,
-    /// By the hooks of a program that was built for it.
+    /// By the hooks of a program that was built with them.
     Instrumented,
     /// Under an emulator.
     Emulated,
 }
 
-/// How a recorded program ended.
+/// The end of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
-    /// How it ended.
+    /// How the program ended.
     pub exit: ExitStatus,
-    /// Whether anything was recorded; the caller's notices say why not.
+    /// Whether a trace was written; the caller's notices say why not.
     pub is_there: bool,
 }
 
-/// How often the caller is told how far the recording has come.
+/// The interval of the calls to `progress`.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Records the program to its end. `progress` is told now and then how far it has come, if that
-/// is wanted.
+/// Records the program to its end. `progress`, if given, is called regularly with the events
+/// recorded so far.
 ///
 /// # Errors
 /// If the file can't be made or the program can't be started.
@@ -69,7 +69,8 @@ pub fn record(
     let emulated = match options.via {
         Via::Instrumented => None,
         Via::Auto if emulated::is_instrumented(name) => None,
-        // What can't be started at all is for the start to say.
+        // A program that can't be executed at all fails later, when it is started, with that
+        // error.
         Via::Auto | Via::Emulated if !emulated::is_executable(name) => None,
         Via::Auto | Via::Emulated => Some(Emulated::new(name)?),
     };
@@ -116,14 +117,14 @@ pub fn record(
     })
 }
 
-/// Until the program has ended, `progress` is told what the first bytes of the file say.
+/// Calls `progress` with the figures at the beginning of the file until the program has ended.
 ///
 /// # Errors
-/// If somebody else has waited for it.
+/// If the program's exit status was collected elsewhere.
 fn follow(child: &mut Child, file: &File, progress: &mut dyn FnMut(&Progress)) -> Result<()> {
     let pidfd = pidfd(child.pid());
     while child.try_wait()?.is_none() {
-        // Without one it sleeps.
+        // Without a pidfd this only sleeps.
         wait_end(&pidfd, EVERY);
         if let Some(now) = read(file) {
             progress(&now);
@@ -138,16 +139,16 @@ fn read(file: &File) -> Option<Progress> {
     Progress::from_prefix(&prefix)
 }
 
-/// Why there is nothing in the file, if that is so.
+/// Why the file holds no trace, if so.
 fn nothing(path: &Path, file: &File, name: &OsStr, emulated: bool) -> Option<String> {
-    // A header fits into that.
+    // Larger than the header of a trace.
     const SMALL: u64 = 256 << 10;
     let small = file.metadata().map_or(0, |m| m.len()) < SMALL;
     let missing = small && Recorded::open(path).is_err();
     if !missing {
         return None;
     }
-    // The recorder can't say it in a file that it can't write.
+    // The recorder can't report a file that it can't write, so this is tried here.
     if let Err(error) = takes_bytes(file) {
         return Some(format!("the trace can't be written: {error}"));
     }
@@ -159,27 +160,28 @@ fn nothing(path: &Path, file: &File, name: &OsStr, emulated: bool) -> Option<Str
     Some(format!("{} {why}", name.to_string_lossy()))
 }
 
-/// Whether the file can grow, with room for a trace's beginning. Changes the file.
+/// Whether the file can grow to hold the beginning of a trace. Changes the file.
 fn takes_bytes(mut file: &File) -> io::Result<()> {
     const LEAST: usize = 64 << 10;
     let mut limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
     };
-    // SAFETY: a valid place for the answer.
+    // SAFETY: `limit` is a valid place for the result.
     unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
     if limit.rlim_cur < LEAST as u64 {
-        // Writing would end us by a signal.
+        // Writing beyond the limit would end us by a signal.
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
     file.write_all(&[0; LEAST])
 }
 
-/// What is wrong with the trace, in a sentence. If the process that was recorded is
-/// the one that has ended and could not say so itself, the trace is told.
+/// A sentence about what is wrong with the trace, if anything. If the recorded process is the
+/// one that has ended, and it could not mark the end itself, the mark is added to the trace
+/// first.
 ///
 /// # Errors
-/// If it is no trace.
+/// If the file is no trace.
 fn look_at(path: &Path, file: &File, pid: ProcessId, exit: ExitStatus) -> Result<Option<String>> {
     let mut trace = Recorded::open(path)?;
     if trace.header().process == pid.0 && !trace.summary().ended {
@@ -191,7 +193,7 @@ fn look_at(path: &Path, file: &File, pid: ProcessId, exit: ExitStatus) -> Result
     Ok(damage(&trace, 0))
 }
 
-/// An empty file, and its path from the root.
+/// Creates an empty file. Returns it with its absolute path.
 fn create(output: &Path) -> Result<(File, PathBuf)> {
     let here = || format!("cannot write {}", output.display());
     let file = File::options()
