@@ -1,12 +1,11 @@
-//! Builds what goes into other programs and leaves it where it is included: the
-//! libraries that are loaded or injected (`lib.rs`), and the runtime of instrumented
-//! programs, which is linked (by `sunder-record`). So one `cargo run` yields one
-//! self-contained program.
+//! Builds the libraries of `crates/inside` and puts them where `lib.rs` includes them: those
+//! that are loaded or injected into a target, and the runtime of instrumented programs, which
+//! `sunder-record` links. One `cargo run` so yields one self-contained program.
 //!
-//! Cargo builds the guests of one profile in one go and in parallel, in a folder beside those
-//! of the outer build's profiles. All profiles, lints and tests share that folder: what is built
-//! is the same for all. In the outer build's folder the nested cargo would wait forever for
-//! the lock that the outer one holds.
+//! Cargo builds the guests of one profile in one invocation, in a folder beside those of the
+//! outer build's profiles. All profiles, lints and tests share that folder, since the guests
+//! are the same for all of them. It must not be the outer build's own folder: the nested cargo
+//! would wait forever for the lock that the outer one holds.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,16 +16,17 @@ use std::{env, fs, process::Command};
 struct Guest {
     package: &'static str,
     file: &'static str,
-    /// The environment variable that names a library that was built before.
+    /// The environment variable that names a library that was built before; it is then used as
+    /// it is.
     variable: &'static str,
-    /// With which it is built, unless it is shipped.
+    /// The cargo profile for builds that are not shipped.
     profile: &'static str,
 }
 
-/// Each crate optimized for itself.
+/// The profile that optimizes each crate by itself.
 const PLAIN: &str = "guest";
 
-/// All crates of a guest optimized together, with the standard library.
+/// The profile that optimizes all crates of a guest together, with the standard library.
 const WHOLE: &str = "guest-lto";
 
 const GUESTS: &[Guest] = &[
@@ -40,7 +40,7 @@ const GUESTS: &[Guest] = &[
         package: "sunder-heap",
         file: "libsunder_heap.so",
         variable: "SUNDER_HEAP_LIBRARY",
-        // Its fast paths are called once for each allocation.
+        // The fast paths run once for each allocation.
         profile: WHOLE,
     },
     Guest {
@@ -65,8 +65,8 @@ const GUESTS: &[Guest] = &[
         package: "sunder-isolate",
         file: "libsunder_isolate.so",
         variable: "SUNDER_ISOLATION",
-        // Its worker may call nothing that lies outside of the library: what is inlined
-        // needs no call (crates/cli/tests/isolate_handler.rs).
+        // Its worker may call nothing outside of the library, and inlining removes such calls
+        // (tested by crates/cli/tests/isolate_handler.rs).
         profile: WHOLE,
     },
     Guest {
@@ -87,7 +87,7 @@ fn main() {
         .nth(3)
         .expect("it lies in crates/outside/guests");
     let target = shared(&out).join("guests");
-    // What is shipped has time to be built.
+    // A build that is shipped may take longer.
     let shipped = out.ancestors().any(|folder| folder.ends_with("dist/build"));
     let profile_of = |guest: &Guest| if shipped { WHOLE } else { guest.profile };
 
@@ -130,22 +130,22 @@ fn main() {
     copy(&injected, &out.join("libsunder_injected.so"));
 }
 
-/// The folder in which the folders of profiles lie, `target` unless told otherwise; the
-/// build script's own folder `out` if cargo has arranged them in another way.
+/// The folder that holds the folders of profiles: `target` unless configured otherwise. It is
+/// the build script's own folder `out` if cargo uses another layout.
 fn shared(out: &Path) -> PathBuf {
     let builds = out.ancestors().find(|folder| folder.ends_with("build"));
     let target = builds.and_then(|builds| builds.parent()?.parent());
     target.unwrap_or(out).to_path_buf()
 }
 
-/// Has a nested build link the Zstandard that the outer build has compiled: its C code is a
-/// tenth of all work. Cargo lets configuration stand for the output of a build script.
+/// Makes a nested build link the Zstandard that the outer build has compiled: its C code is a
+/// tenth of all the work. Cargo allows configuration to replace the output of a build script.
 ///
-/// The library lies in a folder that is named after its contents, so that builds of several
-/// profiles with the same flags for it leave the guests as they are.
+/// The library is copied to a folder that is named after its contents. Builds of several
+/// profiles that compile it with the same flags then do not invalidate each other's guests.
 fn take_zstandard(cargo: &mut Command, target: &Path) {
     let [machine, host] = ["TARGET", "HOST"].map(|name| env::var(name).expect("cargo sets it"));
-    // It is not there if the system's library is used.
+    // There is no such file if the system's library is used.
     let root = env::var_os("DEP_ZSTD_ROOT").map(PathBuf::from);
     let library = root.and_then(|root| fs::read(root.join("libzstd.a")).ok());
     let Some(library) = library.filter(|_| machine == host) else {
@@ -163,22 +163,22 @@ fn take_zstandard(cargo: &mut Command, target: &Path) {
     cargo.args(["--config", &format!("{key}.rustc-link-search=[{search:?}]")]);
 }
 
-/// A library that has been built before, which the variable names.
+/// The path of a library that was built before, if the variable is set.
 fn ready(variable: &str) -> Option<PathBuf> {
     println!("cargo::rerun-if-env-changed={variable}");
     env::var_os(variable).map(PathBuf::from)
 }
 
-/// Has cargo run this script again if a file changes from which `library` was made, and not
-/// if another one does: after each run the whole program is compiled again. The files are
-/// those that cargo lists beside the library, and the manifests of their crates.
+/// Makes cargo run this script again if a source file of `library` changes, and only then:
+/// after each run the whole program is compiled again. The sources are those that cargo lists
+/// beside the library, and the manifests of their crates.
 fn rerun_with_sources(workspace: &Path, library: &Path) {
     let list = library.with_extension("d");
     let text = fs::read_to_string(&list)
         .unwrap_or_else(|e| panic!("cannot read the list of sources {}: {e}", list.display()));
     let (_, sources) = text.split_once(": ").expect("`library: source source ...`");
     let mut changed = BTreeSet::from([workspace.join("Cargo.toml"), workspace.join("Cargo.lock")]);
-    // A space within a path is escaped, one between paths is not.
+    // Cargo escapes a space within a path.
     for source in sources.trim_end().replace("\\ ", "\0").split(' ') {
         let source = PathBuf::from(source.replace('\0', " "));
         let manifests = source.ancestors().map(|folder| folder.join("Cargo.toml"));
@@ -195,14 +195,14 @@ fn copy(library: &Path, to: &Path) {
         .unwrap_or_else(|e| panic!("cannot copy the library {}: {e}", library.display()));
 }
 
-/// Makes one object of the archive, in which only what programs are to use is
-/// visible: they may have another Zstandard or Rust library of their own.
+/// Links the archive into one object that shows only the symbols in `exports`: a program may
+/// have another Zstandard or Rust library of its own.
 fn one_object(archive: &Path, exports: &Path, to: &Path) {
     let list = fs::read_to_string(exports).expect("the list of exports can be read");
     let whole = to.with_extension("whole.o");
     let mut ld = Command::new("ld");
-    // Groups are dissolved: a linker takes one of several of the same name, and ours
-    // would be left out beside those of another Rust library.
+    // Section groups are dissolved: a linker keeps only one of several groups with the same
+    // name, and would drop ours where another Rust library has it too.
     ld.args(["-r", "--gc-sections", "--force-group-allocation", "-o"])
         .arg(&whole);
     for name in list.lines().filter(|l| !l.starts_with('#')) {
@@ -225,20 +225,20 @@ fn run(command: &mut Command) {
     assert!(status.success(), "{command:?} failed");
 }
 
-/// What the tool writes into the memory of a running program, where every page of it counts:
-/// without the standard library, and without what serves to unwind, since nobody there
-/// could find it.
+/// The build of the library that is written into the memory of a running program, where each
+/// page counts: without the standard library, and without unwind tables, as no unwinder could
+/// find them there.
 fn injected(workspace: &Path, target: &Path, machine: &str) -> Command {
     let mut cargo = nested(workspace, target, "injected");
     cargo
         .args(["-p", "sunder-remap", "--no-default-features"])
-        // With a target named, flags are not for build scripts, which unwind.
+        // With a target named, the flags do not apply to build scripts, which need to unwind.
         .args(["--target", machine])
         .env("RUSTFLAGS", "-C force-unwind-tables=no");
     cargo
 }
 
-/// A build with a profile of the workspace.
+/// A nested build with a profile of the workspace.
 fn nested(workspace: &Path, target: &Path, profile: &str) -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"));
     cargo
@@ -246,8 +246,8 @@ fn nested(workspace: &Path, target: &Path, profile: &str) -> Command {
         .arg(workspace.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(target);
-    // Flags meant for the outer build (sanitizers, coverage, clippy's wrapper)
-    // must not reach code that is loaded into other people's programs.
+    // Flags that are meant for the outer build (sanitizers, coverage, clippy's wrapper) must
+    // not apply to code that is loaded into other programs.
     for inherited in [
         "CARGO_ENCODED_RUSTFLAGS",
         "RUSTFLAGS",

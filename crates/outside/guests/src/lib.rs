@@ -1,10 +1,9 @@
-//! The libraries of `crates/inside`, built by this crate's build script and carried as
-//! bytes, so that `sunder` is one self-contained file. Remedies and observers hand them to
-//! the target as memory files: nothing is written to disk, and a temporary folder that is
-//! mounted `noexec` does not matter.
+//! The libraries of `crates/inside`, built by this crate's build script and embedded as bytes,
+//! so that `sunder` is one self-contained file. They reach a target as memory files: nothing is
+//! written to disk, and a temporary folder that is mounted `noexec` does not matter.
 //!
-//! Used by every room that loads something into a program. It must not start, stop or look
-//! at any process.
+//! Used by every crate that loads something into a program. It must not start, stop or observe
+//! any process.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -16,14 +15,14 @@ use std::path::PathBuf;
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_runtime.so"));
 static EMULATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_emulator.so"));
 static ANNOUNCE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_announce.so"));
-/// The library that isolates threads, for whoever looks at its code.
+/// The library that isolates threads, for analyses of its code.
 pub static ISOLATE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_isolate.so"));
 static REMAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_remap.so"));
 static INJECTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_injected.so"));
 static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsunder_heap.so"));
 
-/// Bytes as a file of this process: one of the libraries, or what it reads. It lasts as long as this value; the
-/// target must have started by then.
+/// A memory file of this process that holds one of the libraries, or data that one reads. It
+/// lasts as long as this value, which must be kept until the target has started.
 pub struct MemoryFile {
     file: File,
 }
@@ -53,7 +52,7 @@ impl MemoryFile {
         Self::holding(c"sunder-isolate", ISOLATE)
     }
 
-    /// An empty file of so many bytes, none of which takes memory yet.
+    /// An empty file of `bytes` bytes; its memory is allocated when it is written.
     ///
     /// # Errors
     /// As [`Self::runtime`].
@@ -68,7 +67,7 @@ impl MemoryFile {
         self.file.as_raw_fd()
     }
 
-    /// The library that moves bytes of pages.
+    /// The library that moves bytes to other pages.
     ///
     /// # Errors
     /// As [`Self::runtime`].
@@ -92,7 +91,7 @@ impl MemoryFile {
         Self::holding(c"sunder-announce", ANNOUNCE)
     }
 
-    /// A memory file of these bytes; `name` shows in `/proc`.
+    /// A memory file with these bytes. `name` is shown in `/proc`.
     ///
     /// # Errors
     /// As [`Self::runtime`].
@@ -102,13 +101,13 @@ impl MemoryFile {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fd` was just opened and belongs to nobody else.
+        // SAFETY: `fd` was just opened and nothing else owns it.
         let mut file = unsafe { File::from_raw_fd(fd) };
         file.write_all(bytes)?;
         Ok(Self { file })
     }
 
-    /// Writes these bytes `from` its beginning.
+    /// Writes these bytes at the offset `from`.
     ///
     /// # Errors
     /// If there is no memory.
@@ -116,12 +115,12 @@ impl MemoryFile {
         self.file.write_all_at(bytes, from)
     }
 
-    /// The path by which another process of this user can open it.
+    /// The path by which another process of the same user can open the file.
     pub fn path(&self) -> PathBuf {
         self.path_in(std::process::id())
     }
 
-    /// As [`Self::path`], in a process that has all our descriptors.
+    /// As [`Self::path`], for a process that holds all our descriptors under the same numbers.
     pub fn path_in(&self, process: u32) -> PathBuf {
         format!("/proc/{process}/fd/{}", self.file.as_raw_fd()).into()
     }
@@ -130,7 +129,8 @@ impl MemoryFile {
 /// The recorder as one object file, to be linked into instrumented programs.
 pub static TRACER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sunder_tracer.o"));
 
-/// The library that moves bytes of pages, for programs that can't load it themselves.
+/// The library that moves bytes to other pages, for programs into which the tool has to write
+/// it.
 pub fn remap_library() -> &'static [u8] {
     INJECTED
 }
