@@ -1,9 +1,9 @@
-//! Replays a recorded trace on machines of one's choice, with objects moved if asked
-//! ([`simulate`]), and tries by itself what takes falsely shared objects apart ([`what_if`]). The
-//! result has the shape of every other result.
+//! Replays a recorded trace on a chosen machine, with objects moved if asked ([`simulate`]),
+//! and searches for changes that take falsely shared objects apart ([`what_if`]). The result
+//! has the same schema as that of every other command.
 //!
-//! Used by the library `sunder`. It must not look at a live process, and must not print: how far
-//! it has come goes to the caller's [`Progress`].
+//! Used by the program `sunder`. It must not look at a live process, and must not print: the
+//! number of events read goes to the caller's [`Progress`].
 
 pub mod options;
 mod progress;

@@ -1,4 +1,4 @@
-//! What is to be replayed, and how. Plain values; the program reads them from its arguments.
+//! Options of a replay. Plain values; the program makes them from its arguments.
 
 use crate::progress::{NoProgress, Progress};
 use std::path::PathBuf;
@@ -11,34 +11,35 @@ use sunder_placement::Policy;
 pub struct Simulate {
     /// The trace.
     pub file: PathBuf,
-    /// Bytes that are kept coherent as a whole: a cache line, or a page.
+    /// Bytes of a granule of coherence: a cache line, or a page.
     pub granule: u64,
-    /// Nodes with caches of their own; one for each thread if not given.
+    /// Nodes with caches of their own; by default one for each thread.
     pub nodes: Option<u32>,
-    /// How copies are kept coherent.
+    /// The coherence protocol.
     pub protocol: Protocol,
-    /// Private caches of a node; infinite if not given.
+    /// Sizes of a node's private caches; by default infinite.
     pub caches: Option<Caches>,
-    /// In which order the threads' accesses come.
+    /// The order in which the accesses of different threads are replayed.
     pub order: Order,
-    /// Which thread runs on which node: threads from 1, nodes from 0.
+    /// Pairs of thread (from 1) and node (from 0) that fix where a thread runs.
     pub map: Vec<(u32, u32)>,
-    /// Where heap objects lie.
+    /// The placement of heap objects.
     pub placement: PlacementAsked,
     /// Fields, types or elements that get lines of their own: `TYPE.FIELD`, `TYPE`, `OBJECT[]`.
     pub pad: Vec<String>,
-    /// Globals, or blocks from a call site, that start and end at multiples of so many bytes.
+    /// Globals, or blocks of a call site, with the bytes to whose multiples they are aligned at
+    /// both ends.
     pub align: Vec<(String, u64)>,
     /// Whether accesses to anything but heap objects are left out.
     pub heap_only: bool,
-    /// Findings that cost less than so many percent are marked as not significant.
+    /// Findings that cost less than this many percent are marked as not significant.
     pub threshold: Option<f64>,
-    /// Who is told how far the replay has come.
+    /// Receives the number of events read.
     pub progress: Arc<dyn Progress>,
 }
 
 impl Simulate {
-    /// A replay of `file` as it was recorded, on lines of 64 bytes.
+    /// A replay of `file` as it was recorded, with lines of 64 bytes.
     pub fn new(file: PathBuf) -> Self {
         Self {
             file,
@@ -58,33 +59,34 @@ impl Simulate {
     }
 }
 
-/// Replays that try changes.
+/// A replay, and further ones that try changes.
 #[derive(Clone)]
 pub struct WhatIf {
-    /// The replay that all others are compared with; nothing of it is moved.
+    /// The replay that all others are compared with; no object is moved in it.
     pub base: Simulate,
-    /// Changes are tried for so many findings, the dearest first.
+    /// Changes are tried for this many findings, the costliest first.
     pub top: usize,
 }
 
-/// Where heap objects lie in a replay.
+/// The placement of heap objects in a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PlacementAsked {
     /// As recorded.
     #[default]
     Actual,
-    /// As an allocator of this kind would do it.
+    /// As this allocation policy places them.
     Policy(Policy),
-    /// As recorded, but blocks of these call sites have lines of their own.
+    /// As recorded, but the blocks of these call sites have lines of their own.
     Padded(Vec<String>),
 }
 
-/// In which order the threads' accesses come.
+/// The order in which the accesses of different threads are replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As if each thread had a processor of its own, all of one speed; synchronisation orders them.
+    /// As if each thread had a processor of its own, all of one speed; only synchronisation
+    /// orders them.
     #[default]
     Parallel,
-    /// As they were recorded, however busy that machine was.
+    /// The recorded order, which the load of the recording machine has shaped.
     Recorded,
 }

@@ -1,23 +1,23 @@
-//! How far replays have come, for whoever shows it.
+//! Reports how many events of a trace were read, to whatever shows it.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use sunder_trace::read::Trace;
 
-/// Is told of the readings of a trace.
+/// Receives the beginning of each reading of a trace.
 pub trait Progress: Send + Sync {
-    /// The trace, which has so many events, is read for the time of this number, from 1.
+    /// Reading `number` (from 1) of a trace with `events` events begins.
     fn reading(&self, number: u32, events: u64) -> Box<dyn Advance>;
 }
 
-/// Is told how far one reading has come; dropped at its end.
+/// Receives the progress of one reading. It is dropped at the end of the reading.
 pub trait Advance {
-    /// So many more events were read.
+    /// `events` more events were read.
     fn add(&self, events: u64);
 }
 
-/// Nothing is shown.
+/// Shows nothing.
 pub struct NoProgress;
 
 impl Progress for NoProgress {
@@ -30,14 +30,14 @@ impl Advance for NoProgress {
     fn add(&self, _events: u64) {}
 }
 
-/// All readings of a trace for one command.
+/// Numbers all readings of a trace for one command.
 pub struct Readings {
     told: Arc<dyn Progress>,
     count: AtomicU32,
 }
 
 impl Readings {
-    /// Nothing was read yet.
+    /// No reading has begun.
     pub fn new(told: Arc<dyn Progress>) -> Self {
         Self {
             told,
@@ -45,7 +45,7 @@ impl Readings {
         }
     }
 
-    /// The trace is read once more.
+    /// Begins another reading of the trace.
     pub fn reading(&self, trace: &Trace) -> Reading {
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let events = trace.threads().iter().map(|thread| thread.events).sum();
@@ -56,17 +56,17 @@ impl Readings {
     }
 }
 
-/// One reading.
+/// One reading of a trace.
 pub struct Reading {
     told: Box<dyn Advance>,
     unsaid: Cell<usize>,
 }
 
-/// So many events are told at once: who shows them asks for the time each time.
+/// Events that are reported at once. A report is costly, because the display reads the clock.
 const SAID: usize = 1 << 20;
 
 impl Reading {
-    /// So many more events were read.
+    /// `events` more events were read.
     pub fn add(&self, events: usize) {
         let unsaid = self.unsaid.get() + events;
         if unsaid < SAID {

@@ -1,9 +1,8 @@
-//! Replays a trace on a machine of one's choice and tells why
-//! its nodes missed, and whose data it was. Two passes: the first simulates and
-//! learns which granules move between nodes for the sake of sharing; the second
-//! looks at these alone, byte by byte, so that memory follows what is shared and
-//! not the length of the trace. Both may move objects (`relocate`), as an allocation
-//! policy or a change to a type would.
+//! Replays a trace on a chosen machine, and says why its nodes missed and to which objects the
+//! misses belong. There are two passes. The first simulates all accesses and finds the granules
+//! that move between nodes because of sharing. The second looks at these alone, byte by byte,
+//! so that the memory used depends on how much is shared, not on the length of the trace. Both
+//! may move objects (`relocate`), as an allocation policy or a change to a type would.
 
 pub mod asked;
 pub mod attribute;
@@ -36,10 +35,10 @@ use sunder_observe::machine as real;
 use sunder_pipeline::{Observed, show_machine};
 use sunder_trace::read::Trace;
 
-/// Replays the trace; the result.
+/// Replays the trace and returns the result.
 ///
 /// # Errors
-/// If there is no such trace, or no such machine.
+/// If the trace can't be read, or such a machine can't be.
 pub fn simulate(options: &Simulate) -> Result<findings::Findings> {
     let trace = Trace::open(&options.file)?;
     let machine = Machine::new(options, trace.threads())?;
@@ -50,13 +49,13 @@ pub fn simulate(options: &Simulate) -> Result<findings::Findings> {
     Ok(join(options, &trace, &machine, &layout, &first, shares))
 }
 
-/// What the first pass gave.
+/// What the first pass found.
 pub struct Pass {
-    /// What was counted.
+    /// The simulator's counts.
     pub replayed: Replayed,
     /// Blocks of the trace that could not be read.
     damaged: u64,
-    /// What it took.
+    /// Seconds that the pass took.
     seconds: f64,
 }
 
@@ -64,7 +63,7 @@ impl Pass {
     /// Makes the first pass.
     ///
     /// # Errors
-    /// If there can be no such machine, or the trace has no accesses.
+    /// If such a machine can't be, or the trace has no accesses.
     pub fn first(trace: &Trace, machine: &Machine, layout: &Layout) -> Result<Self> {
         let begin = Instant::now();
         let mut replay = Replay::new(machine, machine.config, layout, ())?;
@@ -89,8 +88,7 @@ impl Pass {
     }
 }
 
-/// The granules that a node missed because another wrote, with what happened on
-/// them.
+/// The granules that a node missed because another node wrote, with the counts of each.
 pub fn moved_granules(outcome: &Outcome) -> MovedGranules {
     outcome
         .lines()
@@ -99,7 +97,7 @@ pub fn moved_granules(outcome: &Outcome) -> MovedGranules {
         .collect()
 }
 
-/// The result of both passes.
+/// The result, after the second pass.
 pub fn join(
     options: &Simulate,
     trace: &Trace,
@@ -140,7 +138,7 @@ pub fn join(
     result
 }
 
-/// What to say of a trace that is not whole.
+/// The limit to report for a trace that is not complete.
 fn partial(trace: &Trace, damaged: u64) -> Option<Limit> {
     let why = sunder_trace::why_partial(trace, damaged)?;
     Some(Limit::PartialTrace { why })

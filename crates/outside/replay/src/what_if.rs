@@ -1,6 +1,6 @@
-//! Replays a trace as it is, then tries by itself what may take the
-//! falsely shared objects apart, and says what each change saves and takes. The same
-//! replays predict other line sizes and other starts of the objects.
+//! Replays a trace as it is, and then with changes that may take the falsely shared objects
+//! apart. The result says what each change saves and costs. The same replays predict other line
+//! sizes and other offsets of the objects in their lines.
 
 mod batch;
 mod candidates;
@@ -23,19 +23,19 @@ use sunder_findings::{AtStart, Finding, Findings, ObjectKind, OnLines, Predicted
 use sunder_placement::Policy;
 use sunder_trace::read::Trace;
 
-/// The line sizes that are predicted: small cores, today's, pairs of lines and Apple's,
-/// IBM's.
+/// The line sizes that are predicted: those of small cores (32), of today's processors (64), of
+/// line pairs and Apple's processors (128), and of IBM's (256).
 const LINE_SIZES: [u64; 4] = [32, 64, 128, 256];
 
-/// Starts that are tried in a line.
+/// The number of offsets in a line that are tried.
 const STARTS: u64 = 8;
-/// Variables are aligned to this at least, if they are worth a line.
+/// The least alignment of a variable that is worth a line of its own.
 const START_STEP: u64 = 8;
 
-/// Tries changes on the trace; the result says what each saves and takes.
+/// Tries changes on the trace; the result says what each saves and costs.
 ///
 /// # Errors
-/// If there is no such trace, or no such machine.
+/// If the trace can't be read, or such a machine can't be.
 pub fn what_if(options: &WhatIf) -> Result<Findings> {
     let asked = &options.base;
     let trace = Trace::open(&asked.file)?;
@@ -49,7 +49,7 @@ pub fn what_if(options: &WhatIf) -> Result<Findings> {
         misses: first.replayed.outcome.totals().into(),
         granules: first.replayed.outcome.touched(),
     };
-    // Its lines are no longer needed, and may be many.
+    // The first pass's lines are no longer needed, and may be many.
     drop(first);
     Question {
         trace: &trace,
@@ -67,7 +67,7 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Tries changes for the `top` first findings.
+    /// Tries changes for the first `top` findings.
     fn answer(&self, result: &mut Findings, top: usize) -> Result<()> {
         let begin = Instant::now();
         let line = self.machine.config.granule;
@@ -112,7 +112,7 @@ impl Question<'_> {
         Ok(())
     }
 
-    /// What is tried, with its layout. A change whose names lead nowhere is left out.
+    /// The changes to try, with their layouts. A change whose names are not found is left out.
     fn tries(
         &self,
         findings: &[&Finding],
@@ -128,7 +128,7 @@ impl Question<'_> {
             let mut objects = std::iter::once(&f.object).chain(&f.neighbour);
             objects.any(|o| o.kind == ObjectKind::Heap)
         };
-        // Where nothing is named, as with pages, the policies are all there is to try.
+        // Where no object has a name, as on pages, only the policies can be tried.
         if program.has_blocks() && (findings.is_empty() || findings.iter().any(on_heap)) {
             all.extend(candidates::of_heap());
         }
@@ -149,7 +149,7 @@ impl Question<'_> {
         tries
     }
 
-    /// What the changes saved and took.
+    /// What the changes saved and cost.
     fn changes(
         &self,
         tried: &[Candidate],
@@ -200,7 +200,7 @@ impl Question<'_> {
     }
 }
 
-/// The replays that predict.
+/// The replays that make predictions.
 struct Predicts {
     config: Config,
     sizes: Vec<u64>,
@@ -208,7 +208,7 @@ struct Predicts {
 }
 
 impl Predicts {
-    /// Of objects on lines; nothing is predicted of pages.
+    /// For objects on lines; nothing is predicted for pages.
     fn of(findings: &[&Finding], config: Config) -> Self {
         let line = config.granule;
         let predicts = !findings.is_empty() && LINE_SIZES.contains(&line);
@@ -242,8 +242,8 @@ impl Predicts {
         sizes.chain(starts).collect()
     }
 
-    /// What `counted`, the replays of [`Predicts::wanted`], say of the finding at
-    /// `index`.
+    /// The predictions for the finding at `index`, from `counted`, the results of
+    /// [`Predicts::wanted`].
     fn of_finding(
         &self,
         index: usize,

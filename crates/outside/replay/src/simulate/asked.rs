@@ -1,12 +1,12 @@
-//! Which objects are to move, as the command line says it: policies, types, fields and
-//! objects by name. What the names stand for is for `resolve` to find out.
+//! The moves that the command line asks for: policies, and types, fields and objects by name.
+//! `resolve` finds out what the names stand for.
 
 use crate::options::PlacementAsked;
 
-/// Padding to less is none: the ABI aligns blocks to it.
+/// Padding to less has no effect, as the ABI aligns blocks to this many bytes.
 pub const LEAST_LINE: u64 = 16;
 
-/// What is asked for on the command line.
+/// The moves that the command line asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// `--placement`
@@ -18,16 +18,16 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether nothing is to move.
+    /// Whether nothing is moved.
     pub fn is_actual(&self) -> bool {
         self.placement == PlacementAsked::Actual && self.pad.is_empty() && self.align.is_empty()
     }
 }
 
-/// What `--placement` takes.
+/// Parses the value of `--placement`.
 ///
 /// # Errors
-/// If it is no policy.
+/// If it is not a policy.
 pub fn parse_placement(text: &str) -> Result<PlacementAsked, String> {
     if text == "actual" {
         return Ok(PlacementAsked::Actual);
@@ -48,10 +48,10 @@ pub fn parse_placement(text: &str) -> Result<PlacementAsked, String> {
     })
 }
 
-/// One pair of `--align`: `OBJECT=BYTES`.
+/// Parses one pair of `--align`: `OBJECT=BYTES`.
 ///
 /// # Errors
-/// If it is none.
+/// If it is not such a pair.
 pub fn parse_align(text: &str) -> Result<(String, u64), String> {
     let wrong = || format!("'{text}' is no alignment; write OBJECT=BYTES, such as table=128");
     let (object, bytes) = text.rsplit_once('=').ok_or_else(wrong)?;
@@ -67,7 +67,7 @@ pub fn parse_align(text: &str) -> Result<(String, u64), String> {
     Ok((object.trim().to_owned(), bytes))
 }
 
-/// The largest alignment that can be asked for: a large page.
+/// The largest alignment that is accepted: a large page.
 const LARGEST_ALIGN: u64 = 1 << 21;
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
-//! The second pass: whose data it was. Only granules that moved for the sake of
-//! sharing are looked at, with the judge and the names that every observer
-//! uses; what it costs comes from the simulation.
+//! The second pass: finds the objects of the granules that moved because of sharing. It uses
+//! the judge and the names that every observer uses. The cost comes from the simulation.
 
 use super::layout::Layout;
 use super::machine::Machine;
@@ -30,19 +29,19 @@ use sunder_sharing::MIXED_FROM;
 use sunder_trace::meta::Module;
 use sunder_trace::read::{Event, Kinds, Thread, Trace, What};
 
-/// Larger granules are pages (see `pages`), which are not looked at byte by byte.
+/// Larger granules are pages, which are not looked at byte by byte (see `pages`).
 const LARGEST: u64 = 256;
 
-/// What a reference costs that needs nobody else, with the instructions around
-/// it, in nanoseconds: three instructions at 3 GHz. A trace has no time of its
-/// own (recording slows a program down, and unevenly), so costs are modelled.
+/// Nanoseconds of a reference that needs no other node, with the instructions around it: three
+/// instructions at 3 GHz. A trace has no time of its own (recording slows a program down, and
+/// unevenly), so costs are modelled.
 const REFERENCE_NS: f64 = 1.0;
 
-/// What a miss on a page costs, in nanoseconds: the fault and the calls that change its
-/// protection (6 us, design 4.4), and 4096 bytes over a network of 10 Gbit/s and back.
+/// Nanoseconds of a miss on a page: the fault and the calls that change the page's protection
+/// (6 us, design 4.4), and 4096 bytes over a network of 10 Gbit/s and back.
 const PAGE_TRANSFER_NS: f64 = 20_000.0;
 
-/// What a miss costs on a machine with granules of `bytes`.
+/// Nanoseconds of a miss on a machine with granules of `bytes` bytes.
 const fn miss_ns(bytes: u64) -> f64 {
     if bytes > LARGEST {
         PAGE_TRANSFER_NS
@@ -51,26 +50,25 @@ const fn miss_ns(bytes: u64) -> f64 {
     }
 }
 
-/// Granules that moved for the sake of sharing.
+/// The granules that moved because of sharing, with the counts of each.
 pub type Moved = BTreeMap<Address, Counts>;
 
-/// What the second pass gave.
+/// What the second pass found.
 pub struct Shares {
-    /// Who shares what.
+    /// The judged accesses and the names.
     process: Process,
-    /// From the first to the last event.
+    /// The times of the first and the last event.
     pub span: (Time, Time),
-    /// What can't be said.
+    /// What the result can't say.
     pub limits: Vec<Limit>,
-    /// Findings on pages, without costs.
+    /// Findings on pages, whose costs are not yet computed.
     on_pages: Vec<findings::Finding>,
 }
 
-/// Reads the trace again, for the granules in `moved`, with its objects laid out as
-/// they were in the first pass.
+/// Reads the trace again for the granules in `moved`, with the layout of the first pass.
 ///
 /// # Errors
-/// If the judge does not know the granule, or objects can't be placed.
+/// If the judge does not support the granule, or objects can't be placed.
 pub fn attribute(
     trace: &Trace,
     machine: &Machine,
@@ -101,7 +99,8 @@ pub fn attribute(
     if looked_at {
         let kinds = Kinds::HEAP.with(Kinds::THREADS);
         let watched = Watched::new(moved, granule);
-        // Where objects move, an address does not tell yet.
+        // Where objects are moved, a recorded address does not tell the granule, so no access
+        // can be skipped by its address.
         let watch = relocation
             .is_none()
             .then(|| Watch::new(moved.keys().copied(), bytes));
@@ -132,7 +131,7 @@ pub fn attribute(
     Ok(shares)
 }
 
-/// What the second pass does with an event.
+/// The second pass's state, fed with events.
 struct Seen<'a, 'l> {
     process: &'a mut Process,
     relocation: Option<&'a mut Relocation<'l>>,
@@ -236,7 +235,7 @@ impl Seen<'_, '_> {
     }
 }
 
-/// The granules that moved, to be asked for every access.
+/// The granules that moved, in a form that is quick to look up for every access.
 struct Watched<'a> {
     moved: &'a Moved,
     bases: FxHashSet<Address>,
@@ -261,13 +260,13 @@ impl<'a> Watched<'a> {
     }
 }
 
-/// The loaded files, as the target had them mapped; later ones cover earlier ones.
+/// The loaded files as the target had mapped them; later mappings cover earlier ones.
 pub fn mappings(trace: &Trace) -> Mappings {
     let mut all = Mappings::new();
     let modules: Vec<&Module> = trace.modules().iter().flat_map(|(_, list)| list).collect();
     for module in modules {
         for segment in &module.segments {
-            // Segments begin anywhere in a page; mappings do not.
+            // A segment may begin anywhere in a page; a mapping begins at a page.
             let into = segment.start % PAGE;
             all.insert(Mapping {
                 span: Span::new(Address(segment.start - into), segment.bytes + into),
@@ -284,7 +283,7 @@ pub fn mappings(trace: &Trace) -> Mappings {
     all
 }
 
-/// Findings of the process, with the simulation's figures.
+/// Makes the findings, with the simulation's figures.
 pub fn finish(
     mut shares: Shares,
     outcome: &Outcome,
@@ -304,8 +303,8 @@ pub fn finish(
     result.finish()
 }
 
-/// What the misses of a finding cost the threads that took part, and of what kind
-/// they were.
+/// Computes what the misses of a finding cost the threads that took part, and of which kind the
+/// misses were.
 fn price(finding: &mut findings::Finding, outcome: &Outcome, machine: &Machine, trace: &Trace) {
     let Some(counts) = finding.simulated else {
         return;

@@ -1,34 +1,34 @@
-//! Which block holds an address, at the speed of a replay: a sorted table of
-//! blocks, and before it a direct-mapped one of what was found lately. Keyed by
-//! the recorded addresses.
+//! Finds the heap block that holds an address, fast enough for a replay: a sorted table of
+//! blocks, and in front of it a direct-mapped table of recent results. Addresses are the
+//! recorded ones.
 //!
-//! Threads that are replayed in another order than they were recorded may free a block
-//! after another thread got its memory. Recorded ticks tell whose it was: a block is
-//! found by an address *and* a time at which it was there.
+//! If threads are replayed in another order than they were recorded in, a block may be freed
+//! after another thread was given its memory. So a block is found by an address *and* the
+//! recorded time of the access.
 
 use std::collections::BTreeMap;
 
 const NONE: u32 = u32::MAX;
 
-/// Addresses are remembered by pieces of this size.
+/// Recent results are kept for pieces of memory of this many bits.
 const PIECE_BITS: u32 = 6;
 
-/// Pieces that are remembered: half a mebibyte, which stays in a processor's cache.
+/// Number of recent results: half a mebibyte, which stays in a processor's cache.
 const REMEMBERED: usize = 1 << 15;
 
-/// Blocks that others took the place of are kept up to this many: a program whose frees
-/// are not all recorded leaves ever more of them.
+/// At most this many displaced blocks are kept. If not all frees of a program were recorded,
+/// their number would grow without end.
 const MOST_DISPLACED: usize = 1 << 10;
 
-/// See the module's head.
+/// The blocks by address and time.
 #[derive(Debug)]
 pub struct Blocks<T> {
     slots: Vec<Slot<T>>,
     unused: Vec<u32>,
-    /// Blocks by their start, none over another: of those that were at an address,
-    /// the youngest.
+    /// Blocks by their start, none overlapping another: where several blocks were, the
+    /// youngest.
     by_start: BTreeMap<u64, u32>,
-    /// Blocks that are not freed though others have taken their place.
+    /// Blocks that are not freed although others have been allocated over them.
     displaced: Vec<u32>,
     near: Box<[Near]>,
 }
@@ -53,8 +53,8 @@ impl<T> Slot<T> {
     }
 }
 
-/// What lies on a piece of memory: a block that was found there lately, or no
-/// block at all.
+/// The recent result for a piece of memory: a block that was found there, or that there is no
+/// block.
 #[derive(Clone, Copy, Debug)]
 struct Near {
     piece: u64,
@@ -79,7 +79,7 @@ impl<T: Copy> Default for Blocks<T> {
 }
 
 impl<T: Copy> Blocks<T> {
-    /// The block that held `address` at `ticks`: where it starts, and what is known of it.
+    /// The block that held `address` at `ticks`: its start and its value.
     #[inline]
     pub fn find(&mut self, address: u64, ticks: u64) -> Option<(u64, T)> {
         let piece = address >> PIECE_BITS;
@@ -137,7 +137,7 @@ impl<T: Copy> Blocks<T> {
         })
     }
 
-    /// A block of `len` bytes is at `start` from `born` on.
+    /// Adds a block of `len` bytes at `start`, allocated at `born`.
     pub fn insert(&mut self, start: u64, len: u64, born: u64, value: T) {
         let len = len.max(1);
         let end = start.saturating_add(len);
@@ -163,7 +163,7 @@ impl<T: Copy> Blocks<T> {
             .iter()
             .any(|&(_, s)| self.slots[s as usize].born > born)
         {
-            // It comes late: others have had its memory since.
+            // The event comes late: blocks that were allocated later are in the table already.
             self.displace(number);
             return self.forget(start, end);
         }
@@ -197,7 +197,7 @@ impl<T: Copy> Blocks<T> {
         (self.slots.len() - 1) as u32
     }
 
-    /// Nothing is remembered of the pieces from `start` to `end`.
+    /// Drops the recent results for the pieces from `start` to `end`.
     fn forget(&mut self, start: u64, end: u64) {
         let (first, last) = (start >> PIECE_BITS, (end - 1) >> PIECE_BITS);
         if last - first >= REMEMBERED as u64 {
@@ -212,8 +212,8 @@ impl<T: Copy> Blocks<T> {
         }
     }
 
-    /// The block that starts at `start` was freed at `ticks`; what is known of it. It is
-    /// still found by times before.
+    /// Frees the block that starts at `start`, at `ticks`. Returns its value. The block is
+    /// still found at earlier times.
     pub fn free(&mut self, start: u64, ticks: u64) -> Option<T> {
         let youngest = self.by_start.get(&start).copied();
         if let Some(number) = youngest {
@@ -229,7 +229,8 @@ impl<T: Copy> Blocks<T> {
         })?;
         let number = self.displaced.swap_remove(place);
         let value = self.slots[number as usize].value;
-        // What is remembered of it must not lead to whoever gets its number.
+        // A recent result that still has this number must not lead to the block that is given
+        // the number next.
         self.slots[number as usize].len = 0;
         self.unused.push(number);
         Some(value)
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(blocks.find(0x5008, 1), None);
         blocks.insert(0x5000, 16, 2, 'a');
         assert_eq!(blocks.find(0x5008, 2), Some((0x5000, 'a')));
-        // A block that covers more than is remembered.
+        // A block of more pieces than there are recent results.
         blocks.find(0x9000, 3);
         blocks.insert(0x6000, 64 * REMEMBERED as u64 * 2, 4, 'b');
         assert_eq!(blocks.find(0x9000, 4), Some((0x6000, 'b')));
@@ -274,14 +275,14 @@ mod tests {
     fn whose_it_was_then_is_told_by_the_time() {
         let mut blocks = Blocks::default();
         blocks.insert(0x1000, 64, 10, 'a');
-        // Freed at 20, but that is replayed later than the next owner's coming.
+        // Freed at 20, but the free is replayed after the next allocation.
         blocks.insert(0x1000, 64, 30, 'b');
         assert_eq!(blocks.find(0x1008, 15), Some((0x1000, 'a')));
         assert_eq!(blocks.find(0x1008, 35), Some((0x1000, 'b')));
         assert_eq!(blocks.free(0x1000, 20), Some('a'));
         assert_eq!(blocks.find(0x1008, 35), Some((0x1000, 'b')));
         assert_eq!(blocks.free(0x1000, 40), Some('b'));
-        // One that comes after its successor.
+        // A block that is replayed after its successor.
         blocks.insert(0x1000, 64, 70, 'd');
         blocks.insert(0x1000, 64, 50, 'c');
         assert_eq!(blocks.find(0x1008, 55), Some((0x1000, 'c')));

@@ -1,6 +1,6 @@
-//! Where objects are to lie in a replay: an allocation policy for the heap, and
-//! changes to single objects. Resolved from names once (`resolve`), then read by
-//! any number of replays side by side.
+//! Where objects lie in a replay: an allocation policy for the heap, and changes to single
+//! objects. `resolve` makes it from names once; then any number of replays read it at the same
+//! time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use sunder_access::{PAGE, Span};
 use sunder_pipeline::Shape;
 use sunder_placement::{CallSite, Policy};
 
-/// The number of what a replay counts for itself: an object that it is asked about; 0
-/// for all else.
+/// The number of an object whose misses a replay counts separately; 0 stands for all other
+/// memory.
 pub type Subject = u16;
 
-/// See the module's head.
+/// A layout of a program's objects.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// The policy that places all heap objects; none: they stay where they were.
+    /// The policy that places all heap objects; if none, they stay where they were.
     pub policy: Option<Policy>,
-    /// Blocks that change, by call stack and size.
+    /// New shapes of blocks, by call stack and size.
     pub blocks: HashMap<(u32, u64), Arc<Shape>>,
-    /// Variables that change.
+    /// New shapes of variables.
     pub statics: Vec<(Span, Arc<Shape>)>,
-    /// Where blocks were asked for, by call stack.
+    /// The requests of blocks, by call stack.
     pub origins: Arc<HashMap<u32, Origin>>,
-    /// What blocks are counted as, by call stack and size.
+    /// The subjects of blocks, by call stack and size.
     pub subjects: HashMap<(u32, u64), Subject>,
-    /// What variables are counted as, none over another.
+    /// The subjects of variables, none overlapping another.
     pub static_subjects: Vec<(Span, Subject)>,
-    /// The changes in words, as on the command line.
+    /// The changes as text, as on the command line.
     pub changes: Vec<String>,
 }
 
-/// Where blocks were asked for.
+/// How the blocks of a call stack were requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The innermost call that is not `operator new`.
     pub site: CallSite,
-    /// For blocks of traces that do not tell which alignment was asked for: what their
-    /// addresses tell; 1 if nothing.
+    /// For traces that do not record the requested alignment: the alignment that the blocks'
+    /// addresses suggest, 1 if none.
     pub align: u64,
 }
 
@@ -47,12 +47,12 @@ impl Layout {
         self.policy.is_none() && self.blocks.is_empty() && self.statics.is_empty()
     }
 
-    /// Whether it counts nothing for itself.
+    /// Whether no subject is counted separately.
     pub fn is_uncounted(&self) -> bool {
         self.subjects.is_empty() && self.static_subjects.is_empty()
     }
 
-    /// Its name in reports.
+    /// The placement's name in reports.
     pub const fn policy_name(&self) -> &'static str {
         match self.policy {
             None => "actual",
@@ -60,12 +60,12 @@ impl Layout {
         }
     }
 
-    /// Where call stack `stack` asked for its blocks.
+    /// How call stack `stack` requested its blocks.
     pub fn origin(&self, stack: u32) -> Origin {
         self.origins.get(&stack).copied().unwrap_or_default()
     }
 
-    /// What a block of `size` bytes from call stack `stack` is counted as.
+    /// The subject of a block of `size` bytes from call stack `stack`.
     pub fn subject(&self, stack: u32, size: u64) -> Subject {
         if self.subjects.is_empty() {
             return 0;

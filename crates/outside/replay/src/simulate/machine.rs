@@ -1,5 +1,5 @@
-//! From options to a machine: which thread runs on which node. Says in one
-//! sentence what machine there cannot be.
+//! Makes a machine from options: which thread runs on which node. Rejects a machine that can't
+//! be, with one sentence.
 
 use crate::options::{Order, Simulate};
 use crate::progress::Readings;
@@ -8,27 +8,27 @@ use std::sync::Arc;
 use sunder_coherence::{CacheSize, Caches, Config};
 use sunder_trace::read::Thread;
 
-/// A machine and who runs where.
+/// A machine, and the node of each thread.
 pub struct Machine {
-    /// What is simulated.
+    /// The simulator's configuration.
     pub config: Config,
-    /// In which order its accesses come.
+    /// The order of the accesses.
     pub order: Order,
-    /// Whether only accesses to heap objects are made.
+    /// Whether only accesses to heap objects are replayed.
     pub heap_only: bool,
-    /// How far its replays have come.
+    /// Reports the progress of its replays.
     pub progress: Readings,
-    /// By the thread's index in the trace, which begins at 1.
+    /// Nodes by the thread's index in the trace, which begins at 1.
     nodes: Vec<u32>,
 }
 
 impl Machine {
-    /// The machine that `options` describe, for the `threads` of a trace: a node
-    /// for each, unless they say otherwise; with fewer nodes the threads take
-    /// turns in the order of their creation.
+    /// The machine that `options` describe, for the `threads` of a trace. By default each
+    /// thread has a node of its own; with fewer nodes, the threads are distributed over them in
+    /// the order of their creation.
     ///
     /// # Errors
-    /// If there can be no such machine.
+    /// If such a machine can't be.
     pub fn new(options: &Simulate, threads: &[Thread]) -> Result<Self> {
         let most = threads.iter().map(|t| t.index).max().unwrap_or(0);
         ensure!(most > 0, "the trace holds no threads");
@@ -80,8 +80,8 @@ impl Machine {
     }
 }
 
-/// What `--caches` takes: `infinite`, or one or two sizes such as `48K/12,2M/16`:
-/// bytes and ways.
+/// Parses the value of `--caches`: `infinite`, or one or two sizes in bytes and ways such as
+/// `48K/12,2M/16`.
 ///
 /// # Errors
 /// If it is neither.
@@ -113,10 +113,10 @@ fn parse_cache(text: &str) -> Result<CacheSize, String> {
     })
 }
 
-/// One pair of `--map`: `THREAD:NODE`.
+/// Parses one pair of `--map`: `THREAD:NODE`.
 ///
 /// # Errors
-/// If it is none.
+/// If it is not such a pair.
 pub fn parse_place(text: &str) -> Result<(u32, u32), String> {
     let wrong = || format!("'{text}' is no place; write THREAD:NODE, such as 3:0");
     let (thread, node) = text.split_once(':').ok_or_else(wrong)?;

@@ -1,5 +1,5 @@
-//! The events of a trace one by one, in either order, for whoever looks at few of
-//! them: accesses to what is not watched are left out before anything is made of them.
+//! The events of a trace one by one, in either order. For passes that need few of them:
+//! accesses to granules that are not watched are skipped before an event is made of them.
 
 use super::machine::Machine;
 use super::steps::pieces;
@@ -12,16 +12,16 @@ pub struct Ordered<'t> {
     pieces: Pieces<'t>,
     reading: Reading,
     watch: Option<Watch>,
-    /// Accesses that are watched of the piece at hand, by round and lane.
+    /// The watched accesses of the current piece, by round and lane.
     hits: Vec<(usize, usize)>,
-    /// Events that come next, the last first.
+    /// The next events, in reverse.
     coming: Vec<Event>,
     span: Option<(Time, Time)>,
 }
 
 impl<'t> Ordered<'t> {
-    /// The accesses that `watch` may know, all if there is none, and the events of
-    /// `kinds` that are no accesses.
+    /// The accesses that `watch` may contain (all if there is none), and the other events of
+    /// `kinds`.
     pub fn new(trace: &'t Trace, machine: &Machine, kinds: Kinds, watch: Option<Watch>) -> Self {
         Self {
             pieces: pieces(trace, machine.order, kinds),
@@ -33,8 +33,7 @@ impl<'t> Ordered<'t> {
         }
     }
 
-    /// The times of the first and the last event so far, those that were left out
-    /// among them.
+    /// The times of the first and the last event so far, including those that were skipped.
     pub const fn span(&self) -> Option<(Time, Time)> {
         self.span
     }
@@ -43,7 +42,7 @@ impl<'t> Ordered<'t> {
         self.span = Some((self.span.map_or(first, |span| span.0), last));
     }
 
-    /// Looks at pieces until one holds something.
+    /// Reads pieces until one has an event to return.
     fn look(&mut self) -> Option<()> {
         while self.coming.is_empty() {
             match self.pieces.next()? {
@@ -87,21 +86,21 @@ impl Iterator for Ordered<'_> {
     }
 }
 
-/// Rounds that are looked at together: as many as a word has bits.
+/// Rounds that are filtered together: as many as a word has bits.
 const ROUNDS: usize = 64;
 
-/// Bits for each granule that is watched: one in sixteen is set.
+/// Bits of the set for each watched granule: at most one in sixteen is set.
 const SPARSE: usize = 16;
 
-/// The least and the most bits: what fits the first and the second cache.
+/// The smallest and the largest number of bits: they fit the first and the second cache.
 const FEWEST: usize = 1 << 15;
 const MOST: usize = 1 << 22;
 
-/// A set of granules that may say yes where it should say no, and never the other
-/// way: quick to ask.
+/// A set of granules that is quick to ask. It may contain granules that were not added, and
+/// never lacks one that was.
 pub struct Watch {
     bits: Box<[u64]>,
-    /// How far a hash is moved down to give a bit's number.
+    /// How far a hash is shifted right to give a bit's number.
     shift: u32,
     granule_bits: u32,
 }
@@ -131,7 +130,8 @@ impl Watch {
         (number.wrapping_mul(GOLDEN) >> self.shift) as usize
     }
 
-    /// Whether an access may touch one of them; one that touches several granules may.
+    /// Whether an access may touch a granule of the set; always true for one that touches two
+    /// granules.
     #[inline]
     fn may_hold(&self, address: u64, key: u64) -> bool {
         let last = address.wrapping_add(u64::from(Touch::width_of(key)) - 1);
@@ -141,11 +141,12 @@ impl Watch {
         is_set | (number != last >> self.granule_bits)
     }
 
-    /// The accesses among `turns` that may touch one of them, in order, into `hits`.
+    /// Writes the accesses among `turns` that may touch a granule of the set into `hits`, in
+    /// order.
     pub fn find(&self, turns: &Turns<'_>, hits: &mut Vec<(usize, usize)>) {
         hits.clear();
         if turns.lanes() == 1 {
-            // As recorded, where a piece may be short.
+            // In the recorded order there is one lane, and a piece may be short.
             let lane = turns.lane(0);
             let accesses = lane.addresses.iter().zip(lane.keys).enumerate();
             let watched = accesses.filter(|(_, (address, key))| self.may_hold(**address, **key));
@@ -154,8 +155,8 @@ impl Watch {
         }
         let lanes: Vec<LanePart<'_>> = (0..turns.lanes()).map(|p| turns.lane(p)).collect();
         let mut seen: Vec<u64> = Vec::with_capacity(lanes.len());
-        // Some rounds of all lanes at a time: each lane's accesses are looked at one after
-        // the other, and given in turn.
+        // Takes `ROUNDS` rounds at a time: filters them lane by lane, and then returns the
+        // accesses in the order of the turns.
         for first in (0..turns.rounds()).step_by(ROUNDS) {
             let last = (first + ROUNDS).min(turns.rounds());
             seen.clear();
@@ -199,7 +200,7 @@ mod tests {
             if !bases.is_empty() {
                 let base = at.get(&bases).0;
                 prop_assert!(watch.may_hold(base + 8, key));
-                // One that begins before it and reaches into it.
+                // An access that begins before the granule and reaches into it.
                 if before > 0 && u64::from(width) > before {
                     prop_assert!(watch.may_hold(base.wrapping_sub(before), key));
                 }

@@ -1,11 +1,11 @@
-//! The second pass for granules that are pages: too many objects meet on one to look at
-//! its bytes as a line's are looked at. The pages that moved are simulated again, each
-//! access with a tag that says whose data it touched and which instruction did it, so
-//! each miss is counted for the object that was asked for and for the one that was
-//! written meanwhile. Memory follows the pages that are shared, the objects on them and
-//! the code that touches them; single bytes are kept of the dearest pages only.
+//! The second pass for granules that are pages. Too many objects lie on one page to look at its
+//! bytes as at those of a line. The pages that moved are simulated again, with a tag on each
+//! access that names its object and its instruction. So each miss is counted for the object
+//! that was accessed and for the object whose write caused it. The memory used depends on the
+//! shared pages, their objects and the code that touches them; single bytes are kept for the
+//! costliest pages only.
 //!
-//! Called by `attribute`; must not know how a result is told.
+//! Called by `attribute`. It must not know how a result is shown.
 
 mod counting;
 mod subjects;
@@ -31,26 +31,27 @@ use sunder_coherence::{Caches, Error, Simulator};
 use sunder_pipeline::Process;
 use sunder_trace::read::{Event, Kinds, Trace, What};
 
-/// Pages of which it is kept who touched what: those with most misses.
+/// The number of pages, those with the most misses, for which the threads of each piece are
+/// kept.
 const DETAILED: usize = 256;
 
-/// A page is told apart into so many pieces at most.
+/// The most pieces into which a page is divided.
 const PIECES: u64 = 512;
 
-/// What was counted on the pages that moved.
+/// The counts of the pages that moved.
 pub struct Counted {
     counting: Counting,
     subjects: Subjects,
     details: Details,
-    /// From the first to the last event.
+    /// The times of the first and the last event.
     pub span: (Time, Time),
 }
 
-/// Accesses of a thread to a piece of a page: reads, writes, updates, and of these the
-/// locked ones.
+/// Accesses of a thread to a piece of a page: reads, writes, updates, and how many of these
+/// were locked.
 type Uses = [u64; 4];
 
-/// Who touched which piece of the dearest pages.
+/// The accesses to the pieces of the costliest pages.
 #[derive(Debug, Default)]
 struct Details {
     pages: FxHashSet<u64>,
@@ -69,7 +70,7 @@ impl Details {
         }
     }
 
-    /// `part` is the object's part of the page at `page`, `offset` into it the access.
+    /// Counts an access at `offset` into the page at `page`, to the object's part `part`.
     fn touched(&mut self, part: u32, page: u64, offset: u64, width: u32, access: &Access) {
         if !self.pages.contains(&page) {
             return;
@@ -89,10 +90,10 @@ impl Details {
     }
 }
 
-/// Replays the pages in `moved` and counts for whom they moved.
+/// Replays the accesses to the pages in `moved` and counts their misses by object.
 ///
 /// # Errors
-/// If objects can't be placed, or there can be no such machine.
+/// If objects can't be placed, or such a machine can't be.
 pub fn count(
     trace: &Trace,
     machine: &Machine,
@@ -108,9 +109,9 @@ pub fn count(
     let kinds = Kinds::HEAP.with(Kinds::THREADS);
     let mappings = process.mappings().clone();
     process.names.set_mappings(mappings);
-    // Pages do not disturb each other where nothing is replaced.
+    // With infinite caches, pages do not evict each other, and the other pages can be left out.
     let all = !matches!(machine.config.caches, Caches::Infinite);
-    // Where objects move, an address does not tell yet.
+    // Where objects are moved, a recorded address does not tell the page.
     let watch = (!all && relocation.is_none()).then(|| Watch::new(moved.keys().copied(), granule));
     let mut second = Second {
         moved: moved.keys().map(|page| page.0).collect(),
@@ -135,13 +136,13 @@ pub fn count(
     })
 }
 
-/// What the pass is made of.
+/// The state of the pass.
 struct Second<'a, 'l> {
     moved: FxHashSet<u64>,
     all: bool,
     simulator: Simulator<Counting>,
     relocation: Option<Relocation<'l>>,
-    /// By recorded addresses: the subject of each block.
+    /// The subject of each block, by recorded addresses.
     blocks: Blocks<u32>,
     subjects: Subjects,
     details: Details,
@@ -218,7 +219,8 @@ impl Second<'_, '_> {
         result
     }
 
-    /// The part of an access that was recorded at `from` and lies at `at`, page by page.
+    /// Calls the simulator for each page of an access that was recorded at `from` and lies at
+    /// `at`.
     fn pieces(
         &mut self,
         access: &Access,

@@ -1,30 +1,29 @@
-//! A part of memory that a replay can be confined to. With infinite caches lines do not
-//! disturb each other, so what happens on the lines of some objects is found by
-//! replaying the accesses to these lines alone.
+//! A part of memory to which a replay can be confined. With infinite caches lines do not evict
+//! each other, so the misses on the lines of some objects are found by replaying the accesses
+//! to these lines alone.
 
 use super::order::Watch;
 use sunder_access::{Address, Span};
 
-/// Spans that are kept before they are joined.
+/// Parts that are collected before they are joined.
 const MANY: usize = 1 << 16;
 
-/// Units above which no table is made to look them up quickly: it would not fit a
-/// cache.
+/// A region of more units gets no table for quick look-ups: it would not fit a cache.
 const MOST_UNITS: u64 = 1 << 18;
 
-/// Whole units of memory.
+/// A set of whole units of memory.
 #[derive(Clone, Debug)]
 pub struct Region {
     /// Bytes of a unit, a power of two.
     unit: u64,
-    /// First and last unit of each part, ascending and apart once joined.
+    /// First and last unit of each part; after `join` they are ascending and do not touch.
     parts: Vec<(u64, u64)>,
-    /// How many parts there were when they were joined last.
+    /// The number of parts after the last `join`.
     joined: usize,
 }
 
 impl Region {
-    /// Nothing, in units of `unit` bytes, a power of two.
+    /// An empty region with units of `unit` bytes, a power of two.
     pub const fn new(unit: u64) -> Self {
         Self {
             unit,
@@ -33,7 +32,7 @@ impl Region {
         }
     }
 
-    /// The units that hold any of `span`.
+    /// Adds the units that hold any byte of `span`.
     pub fn add(&mut self, span: Span) {
         let last = span.start.0.saturating_add(span.len.saturating_sub(1));
         let part = (span.start.0 / self.unit, last / self.unit);
@@ -46,7 +45,7 @@ impl Region {
         }
     }
 
-    /// Must be called after the last [`Region::add`].
+    /// Sorts and joins the parts. Must be called after the last [`Region::add`].
     pub fn join(&mut self) {
         self.parts.sort_unstable();
         let mut joined: Vec<(u64, u64)> = Vec::new();
@@ -73,7 +72,8 @@ impl Region {
         self.unit
     }
 
-    /// What tells accesses that may touch it from most others; none if it is too large.
+    /// A filter that separates accesses that may touch the region from most others; `None` if
+    /// the region is too large.
     pub fn watch(&self) -> Option<Watch> {
         if self.units() > MOST_UNITS {
             return None;
@@ -89,10 +89,10 @@ impl Region {
         after > 0 && unit <= self.parts[after - 1].1
     }
 
-    /// Calls `each` with the parts of an access that lie in it.
+    /// Calls `each` with the parts of an access that lie in the region.
     ///
     /// # Errors
-    /// The first of `each`.
+    /// The first error of `each`.
     #[inline]
     pub fn parts<E>(
         &self,

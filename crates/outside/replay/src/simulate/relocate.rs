@@ -1,7 +1,7 @@
-//! Moves objects while a trace is replayed: takes its allocations, frees and
-//! accesses in the order of the replay and says where each byte lies under a
-//! layout. Memory follows the blocks of the program, not the trace. It does not know
-//! what is done with the addresses.
+//! Moves objects while a trace is replayed: it is fed the allocations, frees and accesses in
+//! the order of the replay, and returns where each byte lies under a layout. The memory used
+//! depends on the program's blocks, not on the length of the trace. It does not know what the
+//! addresses are used for.
 
 use super::blocks::Blocks;
 use super::layout::{Layout, Subject, page_for};
@@ -11,14 +11,15 @@ use sunder_access::{Address, Span};
 use sunder_pipeline::{Moved, Shape};
 use sunder_placement::{PlacementError, Placer, Policy, Request, Reserve, Stats};
 
-/// Variables that change go here: above all addresses of programs, below the blocks.
+/// Changed variables are placed from here on: above all addresses of programs, below the
+/// blocks.
 pub const VARIABLES: u64 = 1 << 48;
-/// Placed blocks go from here on.
+/// Placed blocks lie from here on.
 const HEAP: u64 = 1 << 50;
-/// and end here.
+/// Placed blocks end below this.
 const END: u64 = 1 << 62;
 
-/// See the module's head.
+/// A layout that is being carried out.
 pub struct Relocation<'l> {
     layout: &'l Layout,
     blocks: Blocks<Target>,
@@ -26,49 +27,48 @@ pub struct Relocation<'l> {
     placer: Placer,
     page: u64,
     figures: Figures,
-    /// What changed objects that are live take more than before.
+    /// The bytes that live changed objects take in addition.
     grown: u64,
 }
 
-/// What was moved and what it took.
+/// What the moves cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Blocks that could not be placed and stayed where they were.
+    /// Blocks that could not be placed and stay where they were.
     pub unplaced: u64,
-    /// The most bytes that changed objects took more than before.
+    /// The maximum of the bytes that changed objects take in addition.
     pub grown: u64,
 }
 
-/// Where a block went.
+/// Where a block lies.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     start: u64,
     shape: u32,
     heap: bool,
     subject: Subject,
-    /// What it takes more than before.
+    /// The bytes that it takes in addition.
     grown: u64,
 }
 
-/// No shape: bytes stay as far from the start as they were.
+/// The number for no shape: the distances from the start are unchanged.
 const PLAIN: u32 = u32::MAX;
 
-/// Where a byte lies.
+/// Where an accessed byte lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its address.
     pub address: Address,
-    /// So many bytes from there on stay together.
+    /// The number of bytes from there on that stay together.
     pub together: u64,
     /// Whether it is in a block of the heap.
     pub heap: bool,
-    /// What it is counted as.
+    /// The subject that it is counted for.
     pub subject: Subject,
 }
 
 impl<'l> Relocation<'l> {
-    /// Moves objects as `layout` says on a machine with granules of `granule`
-    /// bytes.
+    /// Moves objects as `layout` says, on a machine with granules of `granule` bytes.
     ///
     /// # Errors
     /// If objects can't be placed on such a machine.
@@ -119,8 +119,8 @@ impl<'l> Relocation<'l> {
         Ok(new)
     }
 
-    /// Where the variables of the layout go: each to pages of its own, as far into the
-    /// first as it was, as far as its alignment allows.
+    /// Where the variables of the layout lie: each on pages of its own, at its old offset into
+    /// the first page as far as its alignment allows.
     pub fn variables(&self) -> Vec<Moved> {
         let mut next = VARIABLES;
         let place = |(from, shape): &(Span, Arc<Shape>)| {
@@ -147,7 +147,7 @@ impl<'l> Relocation<'l> {
         number as u32
     }
 
-    /// A block was allocated at `start`; where it lies. One that no address space holds
+    /// A block was allocated at `start`; returns where it lies. A block that can't be placed
     /// stays where it was.
     pub fn allocated(&mut self, start: Address, asked: Asked, ticks: u64) -> Moved {
         let layout = self.layout;
@@ -197,18 +197,18 @@ impl<'l> Relocation<'l> {
         moved
     }
 
-    /// The block that started at `start` was freed; where it started in the replay.
+    /// The block that starts at `start` was freed; returns where it starts in the replay.
     pub fn freed(&mut self, start: Address, ticks: u64) -> Option<Address> {
         let target = self.blocks.free(start.0, ticks)?;
         if target.start >= HEAP {
             self.grown -= target.grown;
-            // What was placed is live until here.
+            // Placed blocks are live until here, so this can't fail.
             let _ = self.placer.free(Address(target.start));
         }
         Some(Address(target.start))
     }
 
-    /// Where the byte at `address` lies that was accessed at `ticks`.
+    /// Where the byte at `address` lies, which was accessed at `ticks`.
     #[inline]
     pub fn place(&mut self, address: Address, ticks: u64) -> Place {
         let Some((start, target)) = self.blocks.find(address.0, ticks) else {
@@ -234,11 +234,11 @@ impl<'l> Relocation<'l> {
         place
     }
 
-    /// Calls `each` with the place and width of each part of an access that lies
+    /// Calls `each` with the place and width of each part of an access whose bytes stay
     /// together.
     ///
     /// # Errors
-    /// The first of `each`.
+    /// The first error of `each`.
     #[inline]
     pub fn parts<E>(
         &mut self,
@@ -261,12 +261,12 @@ impl<'l> Relocation<'l> {
         Ok(())
     }
 
-    /// What the placement took.
+    /// The statistics of the placement.
     pub fn stats(&self) -> Stats {
         self.placer.stats()
     }
 
-    /// What else there is to say.
+    /// The counts of unplaced blocks and additional bytes.
     pub const fn figures(&self) -> Figures {
         self.figures
     }

@@ -1,5 +1,5 @@
-//! One replay: the steps of a trace on one machine with its objects laid out in one
-//! way. Any number of them may take the same steps side by side.
+//! One replay: a trace on one machine with one layout of its objects. Any number of replays may
+//! be fed from one reading of the trace.
 
 use super::layout::{Layout, Subject};
 use super::machine::Machine;
@@ -12,7 +12,7 @@ use sunder_access::Address;
 use sunder_coherence::{Config, Counts, Error, Miss, MissKind, Observer, Outcome, Simulator};
 use sunder_placement::Stats;
 
-/// Who is told of misses, by what they are counted as.
+/// An observer of misses that counts them by subject.
 pub trait Counting: Observer {
     /// The tag of an access to `subject`.
     fn tag(subject: Subject) -> Self::Tag;
@@ -22,7 +22,7 @@ impl Counting for () {
     fn tag(_: Subject) {}
 }
 
-/// Misses of each subject.
+/// Counts the misses of each subject.
 #[derive(Clone, Debug, Default)]
 pub struct BySubject {
     /// By the subject's number.
@@ -30,7 +30,7 @@ pub struct BySubject {
 }
 
 impl Misses {
-    /// All of them.
+    /// The sum of all kinds.
     pub const fn all(self) -> u64 {
         self.cold + self.replacement + self.truly + self.falsely
     }
@@ -50,13 +50,13 @@ impl From<Counts> for Misses {
 /// Misses by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
-    /// Of nodes that never held the granule.
+    /// Of nodes that had never held the granule.
     pub cold: u64,
-    /// For want of room.
+    /// Of granules that were evicted for lack of room.
     pub replacement: u64,
-    /// That bring what another wrote.
+    /// That bring a value that another node wrote (true sharing).
     pub truly: u64,
-    /// For nothing.
+    /// That bring no such value (false sharing).
     pub falsely: u64,
 }
 
@@ -84,7 +84,7 @@ impl Counting for BySubject {
     }
 }
 
-/// See the module's head.
+/// A replay in progress.
 pub struct Replay<'l, O: Counting = ()> {
     simulator: Simulator<O>,
     relocation: Option<Relocation<'l>>,
@@ -92,20 +92,21 @@ pub struct Replay<'l, O: Counting = ()> {
     region: Option<&'l Region>,
 }
 
-/// What a replay gave.
+/// The results of a replay.
 pub struct Replayed<O: Counting = ()> {
-    /// What was counted.
+    /// The simulator's counts.
     pub outcome: Outcome<O>,
-    /// What the placement of the heap took, and the changed objects.
+    /// The statistics of the placement, and the figures of changed objects, if objects were
+    /// moved.
     pub placed: Option<(Stats, Figures)>,
 }
 
 impl<'l, O: Counting> Replay<'l, O> {
-    /// A replay for the threads of `machine` on one with `config`, with objects as
-    /// `layout` has them.
+    /// A replay of the threads of `machine` with the configuration `config`, its objects laid
+    /// out by `layout`.
     ///
     /// # Errors
-    /// If there can be no such machine.
+    /// If such a machine can't be.
     pub fn new(
         machine: &'l Machine,
         config: Config,
@@ -124,11 +125,11 @@ impl<'l, O: Counting> Replay<'l, O> {
         })
     }
 
-    /// The same, which counts by subject, confined to accesses to `region` and to what is
-    /// moved: what is counted is what happens there. Only with infinite caches.
+    /// A replay that counts by subject and is confined to accesses to `region` and to moved
+    /// objects. Only with infinite caches.
     ///
     /// # Errors
-    /// If there can be no such machine.
+    /// If such a machine can't be.
     pub fn confined(
         machine: &'l Machine,
         config: Config,
@@ -144,10 +145,10 @@ impl<'l, O: Counting> Replay<'l, O> {
         })
     }
 
-    /// Takes the next steps of the trace.
+    /// Replays the next steps of the trace.
     ///
     /// # Errors
-    /// If more is touched than can be numbered.
+    /// If more granules are touched than can be numbered.
     pub fn feed(&mut self, steps: &Steps) -> Result<(), Error> {
         match &mut self.relocation {
             None => feed_plain(&mut self.simulator, steps),
@@ -163,7 +164,7 @@ impl<'l, O: Counting> Replay<'l, O> {
         }
     }
 
-    /// What was counted.
+    /// Ends the replay and returns its counts.
     pub fn finish(self) -> Replayed<O> {
         let placed = self.relocation.map(|r| (r.stats(), r.figures()));
         Replayed {
@@ -173,7 +174,7 @@ impl<'l, O: Counting> Replay<'l, O> {
     }
 }
 
-/// Whether a replay must know which blocks there are.
+/// Whether a replay has to know the heap's blocks.
 pub fn needs_heap(machine: &Machine, layout: &Layout) -> bool {
     machine.heap_only || !layout.is_actual() || !layout.is_uncounted()
 }
@@ -192,7 +193,7 @@ fn feed_plain<O: Counting>(simulator: &mut Simulator<O>, steps: &Steps) -> Resul
     Ok(())
 }
 
-/// Where accesses go that may be moved.
+/// Makes accesses whose objects may be moved.
 struct To<'a, 'l, O: Counting> {
     simulator: &'a mut Simulator<O>,
     relocation: &'a mut Relocation<'l>,
@@ -219,7 +220,7 @@ impl<O: Counting> To<'_, '_, O> {
         self.accesses(steps, done..steps.addresses.len())
     }
 
-    /// Makes these accesses, which no change of the heap divides.
+    /// Makes the accesses of `part`, between which the heap does not change.
     fn accesses(&mut self, steps: &Steps, part: Range<usize>) -> Result<(), Error> {
         let made = &steps.made[part.clone()];
         let ticks = &steps.ticks[part.clone()];

@@ -1,6 +1,6 @@
-//! From what was asked for on the command line to a layout: which blocks and
-//! variables are meant by names of call sites, types, fields and variables. What has
-//! no such name is refused in one sentence, with the nearest names that there are.
+//! Makes a layout from what the command line asks for: finds the blocks and variables that
+//! names of call sites, types, fields and variables stand for. A name that is not known is
+//! refused in one sentence, with the nearest known names.
 
 use super::asked::{Asked, LEAST_LINE};
 use super::attribute::mappings;
@@ -20,7 +20,7 @@ use sunder_trace::read::{Filter, Kinds, Trace, What};
 /// The layout that `options` ask for.
 ///
 /// # Errors
-/// If a name is nothing in this trace.
+/// If a name is not known in this trace.
 pub fn resolve(options: &Simulate, trace: &Trace) -> anyhow::Result<Layout> {
     let asked = Asked {
         placement: options.placement.clone(),
@@ -36,7 +36,7 @@ pub fn resolve(options: &Simulate, trace: &Trace) -> anyhow::Result<Layout> {
 /// The largest element that is searched for a field, byte by byte.
 const LARGEST_ELEMENT: u64 = 1 << 16;
 
-/// Names in a sentence about one that is not known.
+/// The number of known names in the refusal of an unknown one.
 const NEAREST: usize = 3;
 
 fn align_blocks(layout: &mut Layout, program: &Program<'_>, stacks: &BTreeSet<u32>, to: u64) {
@@ -51,27 +51,27 @@ fn align_blocks(layout: &mut Layout, program: &Program<'_>, stacks: &BTreeSet<u3
     }
 }
 
-/// What the addresses of blocks from one place and of one size have in common, of those
-/// whose alignment the trace does not tell.
+/// What is known of the blocks of one call stack and size whose alignment the trace does not
+/// record: their number, and the bits that any of their addresses has set.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requested {
     blocks: u64,
     addresses: u64,
 }
 
-/// A trace's allocations and what things are called in its program.
+/// A trace's allocations, and the names in its program.
 pub struct Program<'t> {
     trace: &'t Trace,
     names: Names,
     requests: BTreeMap<(u32, u64), Requested>,
-    /// Whether a return address is in `operator new`.
+    /// Whether a return address lies in `operator new`.
     new: HashMap<CodeAddress, bool>,
     variables: Option<Vec<ObjectName>>,
     origins: Option<Arc<HashMap<u32, Origin>>>,
 }
 
 impl<'t> Program<'t> {
-    /// Reads what `trace` allocated.
+    /// Reads the allocations of `trace`.
     pub fn read(trace: &'t Trace) -> Self {
         let mut names = Names::new(NameOptions::default());
         names.set_mappings(mappings(trace));
@@ -110,10 +110,10 @@ impl<'t> Program<'t> {
         !self.requests.is_empty()
     }
 
-    /// The layout that is asked for, for granules of `granule` bytes.
+    /// The layout that `asked` stands for, with granules of `granule` bytes.
     ///
     /// # Errors
-    /// If a name is nothing in this trace.
+    /// If a name is not known in this trace.
     pub fn layout(&mut self, asked: &Asked, granule: u64) -> anyhow::Result<Layout> {
         let line = granule.max(LEAST_LINE);
         let origins = match &self.origins {
@@ -152,7 +152,7 @@ impl<'t> Program<'t> {
         Ok(layout)
     }
 
-    /// The blocks, by call stack and size, that `object` of a finding is one of.
+    /// The blocks, by call stack and size, to which a finding's `object` belongs.
     pub fn blocks_of(&mut self, object: &sunder_findings::Object) -> Vec<(u32, u64)> {
         let Some(size) = object.size else {
             return Vec::new();
@@ -195,8 +195,7 @@ impl<'t> Program<'t> {
         found
     }
 
-    /// Where the blocks of each call stack were asked for, and with which
-    /// alignment.
+    /// The call site and the requested alignment of each call stack's blocks.
     pub fn origins(&mut self) -> HashMap<u32, Origin> {
         let stacks: BTreeSet<u32> = self.requests.keys().map(|&(stack, _)| stack).collect();
         let mut sites: HashMap<u32, CallSite> = HashMap::new();
@@ -219,7 +218,7 @@ impl<'t> Program<'t> {
         sites.into_iter().map(origin).collect()
     }
 
-    /// Where the innermost call of `stack` that is not `operator new` returns to.
+    /// The return address of the innermost call of `stack` that is not in `operator new`.
     fn caller(&mut self, stack: u32) -> Option<CodeAddress> {
         let frames = self.trace.stack(stack)?;
         let found = frames.iter().find(|&&ret| !self.is_new(ret));
@@ -237,8 +236,8 @@ impl<'t> Program<'t> {
         new
     }
 
-    /// The call stacks that `site` names: a function, `file:line`, or the offset of a
-    /// return address, of the call itself or of the place that reports show.
+    /// The call stacks that `site` names. It is a function, `file:line`, or the offset of a
+    /// return address; of the call itself, or of the frame that reports show.
     pub fn site(&mut self, site: &str) -> anyhow::Result<BTreeSet<u32>> {
         let stacks: BTreeSet<u32> = self.requests.keys().map(|&(stack, _)| stack).collect();
         ensure!(
@@ -263,8 +262,8 @@ impl<'t> Program<'t> {
         Ok(found)
     }
 
-    /// The frames by which the call site of `stack` may be called: the innermost that is
-    /// not `operator new`, and the one that reports show.
+    /// The frames that may name the call site of `stack`: the innermost that is not `operator
+    /// new`, and the one that reports show.
     fn places(&mut self, stack: u32) -> Vec<CodeFrame> {
         let Some(caller) = self.caller(stack) else {
             return Vec::new();
@@ -289,7 +288,7 @@ impl<'t> Program<'t> {
         self.variables.get_or_insert_with(|| names.variables())
     }
 
-    /// `--align OBJECT=BYTES`.
+    /// Carries out `--align OBJECT=BYTES`.
     fn align(&mut self, layout: &mut Layout, object: &str, bytes: u64) -> anyhow::Result<()> {
         let named = |v: &ObjectName| v.name.as_deref().is_some_and(|n| is_name(n, object));
         let variables: Vec<Span> = self
@@ -329,7 +328,8 @@ impl<'t> Program<'t> {
         }
     }
 
-    /// `--pad OBJECT[]`: each element of a global, or of the blocks of a call site.
+    /// Carries out `--pad OBJECT[]`: pads each element of a global, or of the blocks of a call
+    /// site.
     fn pad_elements(&mut self, layout: &mut Layout, object: &str, line: u64) -> anyhow::Result<()> {
         let typed = self.typed();
         let named = |v: &ObjectName| v.name.as_deref().is_some_and(|n| is_name(n, object));
@@ -338,7 +338,7 @@ impl<'t> Program<'t> {
         if chosen.is_empty() {
             let stacks = match self.site(object) {
                 Ok(stacks) => stacks,
-                // Says what names there are.
+                // This error lists the names that there are.
                 Err(_) => return self.align(layout, object, line),
             };
             let of_site =
@@ -355,7 +355,7 @@ impl<'t> Program<'t> {
         Ok(())
     }
 
-    /// `--pad TYPE.FIELD`, or `--pad TYPE` for each object of it as a whole.
+    /// Carries out `--pad TYPE.FIELD`, or `--pad TYPE` for each object of the type as a whole.
     fn pad(&mut self, layout: &mut Layout, pad: &str, line: u64) -> anyhow::Result<()> {
         let (wanted, field) = match pad.split_once('.') {
             Some((of, field)) => (of.trim(), Some(field.trim())),
@@ -433,7 +433,7 @@ impl<'t> Program<'t> {
         all
     }
 
-    /// Where `field` lies in an element of `typed`, and the fields that it has.
+    /// The bytes of `field` in an element of `typed`, and the names of all its fields.
     fn field(&mut self, typed: &Typed, field: &str) -> (Option<Range<u64>>, BTreeSet<String>) {
         let mut found: Option<Range<u64>> = None;
         let mut seen = BTreeSet::new();
@@ -456,13 +456,12 @@ impl<'t> Program<'t> {
     }
 }
 
-/// Frames in which the one that reports show is looked for.
+/// The most frames that are searched for the one that reports show.
 const DEEPEST: usize = 16;
 
-/// The alignment that a program asked for, if the trace, of an earlier recorder, does not
-/// say it, as far as the addresses of its blocks tell: that
-/// they are multiples by chance must be less likely than one in 256, as blocks are
-/// multiples of 16 anyway.
+/// The alignment that a program requested, as far as the addresses of its blocks tell. For
+/// traces of an earlier recorder, which did not record it. An alignment is believed if the
+/// chance of it is less than one in 256, given that all blocks are at multiples of 16.
 fn asked_alignment(seen: Requested) -> u64 {
     let common = seen.addresses.trailing_zeros().min(12);
     let chance = u64::from(common.saturating_sub(4)).saturating_mul(seen.blocks);
@@ -473,7 +472,7 @@ fn asked_alignment(seen: Requested) -> u64 {
     }
 }
 
-/// A variable or a kind of blocks, of a known type.
+/// A variable, or a kind of blocks, whose type is known.
 struct Typed {
     type_name: String,
     /// Bytes of the type, or of an element of the array.
@@ -487,7 +486,7 @@ enum At {
 }
 
 impl Typed {
-    /// The path of the byte at `offset` of the first element, from the element on.
+    /// The path of the byte at `offset` of the first element, beginning at the element.
     fn path(&self, names: &mut Names, offset: u64) -> Option<String> {
         let mut path = match &self.at {
             At::Variable(object, _) => {
@@ -504,8 +503,8 @@ impl Typed {
         Some(path)
     }
 
-    /// Gives the bytes at `extent` of each element, or each element as a whole, lines of
-    /// their own.
+    /// Gives the bytes at `extent` of each element, or each element as a whole, lines of their
+    /// own.
     fn change(&self, layout: &mut Layout, extent: Option<Range<u64>>, line: u64) {
         let change = |known: Option<Shape>| {
             let fields: Vec<Range<u64>> = known
@@ -539,7 +538,7 @@ fn take_static(layout: &mut Layout, span: Span) -> Option<Shape> {
     Some(Shape::clone(&layout.statics.swap_remove(at).1))
 }
 
-/// `struct counter[8]` as a user names it: `counter`.
+/// The type's name as a user writes it: `counter` for `struct counter[8]`.
 pub fn plain_type(name: &str) -> &str {
     let name = name.trim();
     let name = ["struct ", "union ", "class "]
@@ -549,7 +548,7 @@ pub fn plain_type(name: &str) -> &str {
     name.split('[').next().unwrap_or(name).trim()
 }
 
-/// Whether `known` is called `asked`: the same, or with its scopes left out.
+/// Whether `known` is `asked`, or `asked` with scopes before it.
 fn is_name(known: &str, asked: &str) -> bool {
     known == asked
         || known
@@ -557,7 +556,7 @@ fn is_name(known: &str, asked: &str) -> bool {
             .is_some_and(|before| before.ends_with("::"))
 }
 
-/// Whether `asked` is a name of the call at `frame`.
+/// Whether `asked` names the call at `frame`.
 fn is_called(frame: &CodeFrame, asked: &str) -> bool {
     if is_name(&frame.function, asked) {
         return true;
@@ -578,12 +577,12 @@ fn is_called(frame: &CodeFrame, asked: &str) -> bool {
     at_line() == Some(true)
 }
 
-/// What a call site may be called.
+/// The names of a call site.
 fn labels_of(frame: &CodeFrame) -> [String; 2] {
     [frame.function.clone(), label(frame)]
 }
 
-/// What a call site is called in sentences: `file:line`, or the function.
+/// The name of a call site in sentences: `file:line`, or the function.
 pub fn label(frame: &CodeFrame) -> String {
     match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{}:{line}", file_name(file)),
@@ -591,7 +590,7 @@ pub fn label(frame: &CodeFrame) -> String {
     }
 }
 
-/// As findings have it, which know whose frame is a library's.
+/// The frame in the form of findings, which know the frames of libraries.
 fn as_shown(frame: &CodeFrame) -> sunder_findings::Frame {
     sunder_findings::Frame {
         function: frame.function.clone(),
@@ -601,7 +600,7 @@ fn as_shown(frame: &CodeFrame) -> sunder_findings::Frame {
     }
 }
 
-/// `the nearest …s are …`.
+/// Says `the nearest …s are …`.
 fn nearest(asked: &str, known: &BTreeSet<String>, what: &str) -> String {
     let mut known: Vec<&String> = known.iter().filter(|k| !k.is_empty()).collect();
     let distance = |name: &&String| strsim::damerau_levenshtein(asked, name);
@@ -623,7 +622,7 @@ mod tests {
     #[test]
     fn an_alignment_that_may_be_chance_is_none() {
         let seen = |blocks, addresses| asked_alignment(Requested { blocks, addresses });
-        // Four blocks at multiples of 64: one in 4^4.
+        // Four blocks at multiples of 64: by chance one in 4^4.
         assert_eq!(seen(4, 0x1000 | 0x40), 64);
         assert_eq!(seen(3, 0x1040), 1);
         assert_eq!(seen(1, 0x7000), 4096);

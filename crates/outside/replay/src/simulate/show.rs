@@ -1,4 +1,4 @@
-//! The simulation's figures in the result's shape.
+//! Converts the simulation's figures to the result's schema.
 
 use super::layout::{Layout, page_for};
 use super::machine::Machine;
@@ -29,7 +29,7 @@ pub fn simulation(machine: &Machine, outcome: &Outcome, seconds: f64) -> finding
     }
 }
 
-/// Where objects were laid, if not all stayed where they were.
+/// The placement of objects, if any was moved.
 pub fn placement(
     machine: &Machine,
     layout: &Layout,
@@ -72,7 +72,7 @@ fn size(cache: CacheSize) -> String {
     format!("{bytes} in {} ways", cache.ways)
 }
 
-/// Counts of a node, a granule or the machine.
+/// The counts of a node, a granule or the machine.
 pub fn counts(of: &Counts) -> findings::Simulated {
     findings::Simulated {
         references: of.references,

@@ -1,6 +1,6 @@
-//! The events of a trace that a replay needs, in small pieces of equal size: read
-//! by one thread, replayed by others meanwhile, and by any number of replays from
-//! one reading. Accesses are columns, in the order in which they are made.
+//! The events of a trace that a replay needs, in chunks of equal size. One thread reads them
+//! while others replay them, and any number of replays share one reading. Accesses are columns,
+//! in the order of the replay.
 
 use super::machine::Machine;
 use super::order::Watch;
@@ -10,17 +10,17 @@ use std::thread;
 use sunder_access::{Address, Kind, ThreadId};
 use sunder_trace::read::{Event, Kinds, LanePart, Piece, Pieces, Touch, Trace, Turns, What};
 
-/// Accesses of a chunk: about 1 MiB, which stays in the second cache of a processor.
+/// Accesses of a chunk: about 1 MiB, which stays in a processor's second cache.
 const CHUNK: usize = 1 << 16;
 
-/// Chunks that wait to be replayed.
+/// Chunks that are read ahead of the replay.
 const AHEAD: usize = 2;
 
-/// Rounds that are laid out at once, so that what is written stays in the first cache.
+/// Rounds that are laid out at once, so that the written data stays in the first cache.
 const ROUNDS: usize = 64;
 
-/// Who touches how many bytes in which way: the node, above eight bits of which the
-/// uppermost tells a write and the others the bytes.
+/// The node, the width and the kind of an access. The node is above the lowest eight bits; of
+/// these the uppermost is set for a write, and the others are the width in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made(u32);
 
@@ -34,19 +34,19 @@ impl Made {
         Self(node << 8 | writes | width as u32)
     }
 
-    /// By whom.
+    /// The accessing node.
     #[inline]
     pub const fn node(self) -> u32 {
         self.0 >> 8
     }
 
-    /// Bytes.
+    /// The width in bytes.
     #[inline]
     pub const fn width(self) -> u32 {
         self.0 & (WRITES - 1)
     }
 
-    /// Whether it reads or writes; an update writes.
+    /// Read or write; an update is a write.
     #[inline]
     pub const fn kind(self) -> Kind {
         if self.0 & WRITES == 0 {
@@ -57,7 +57,7 @@ impl Made {
     }
 }
 
-/// What happens to the heap.
+/// A kind of change of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
     /// A block was allocated.
@@ -66,43 +66,42 @@ pub enum Did {
     Free,
 }
 
-/// What was asked for.
+/// The request for a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// The call stack's number.
+    /// The number of the call stack.
     pub stack: u32,
-    /// Who asked.
+    /// The allocating thread.
     pub thread: ThreadId,
-    /// At multiples of what; none: the trace does not tell.
+    /// The requested alignment; `None` if the trace does not record it.
     pub align: Option<u64>,
 }
 
 /// A change of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// How many accesses of the piece come before it.
+    /// The number of accesses in the chunk that come before it.
     pub before: usize,
-    /// When it was recorded.
+    /// The time at which it was recorded.
     pub ticks: u64,
-    /// Where.
+    /// The address of the block.
     pub address: Address,
-    /// What.
+    /// What is changed.
     pub did: Did,
 }
 
-/// Some of a trace's events, one after the other.
+/// A chunk of consecutive events.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
-    /// Where each access is made.
+    /// The address of each access.
     pub addresses: Vec<u64>,
-    /// By whom and how, one for each.
+    /// The node, width and kind of each access.
     pub made: Vec<Made>,
-    /// When each was recorded, which another order of the replay does not change;
-    /// empty where nobody asks.
+    /// The recorded time of each access, whatever the order of the replay; empty if not needed.
     pub ticks: Vec<u64>,
-    /// What happens between them, if that is wanted.
+    /// The changes of the heap between the accesses, if wanted.
     pub changes: Vec<Change>,
 }
 
@@ -165,7 +164,7 @@ impl Steps {
         }
     }
 
-    /// Adds these accesses of `turns`, by round and lane, with their ticks.
+    /// Adds these accesses of `turns`, given by round and lane, with their ticks.
     fn add_some(&mut self, turns: &Turns<'_>, hits: &[(usize, usize)], machine: &Machine) {
         for &(round, place) in hits {
             let lane = turns.lane(place);
@@ -205,13 +204,12 @@ impl Steps {
     }
 }
 
-/// Reads `trace` in the order of `machine`, with its allocations if `heap`, and gives
-/// all events in turn to `take`, of the accesses only those that `watch` may know if there
-/// is one; how many blocks of the trace could not be read. Reading
-/// goes on in a thread of its own.
+/// Reads `trace` in the order of `machine` and calls `take` with chunks of its events: the
+/// accesses that `watch` may contain (all if there is none), and the allocations if `heap`.
+/// Returns how many blocks of the trace could not be read. A thread of its own reads ahead.
 ///
 /// # Errors
-/// The first of `take`, which then is called no more.
+/// The first error of `take`, which ends the reading.
 pub fn each_of<E>(
     trace: &Trace,
     machine: &Machine,
@@ -230,7 +228,7 @@ pub fn each_of<E>(
                 break;
             }
             steps.clear();
-            // The reader may have ended.
+            // The reader may have ended already.
             let _ = empty.send(steps);
         }
         drop(coming);
@@ -278,12 +276,12 @@ fn read(
             }
         }
     }
-    // Nobody may be listening any more.
+    // The receiver may have ended already.
     let _ = full.send(steps);
     pieces.damaged_blocks()
 }
 
-/// All accesses of a trace and its events of `kinds`, in one of two orders.
+/// All accesses of a trace, and its events of `kinds`, in one of two orders.
 pub fn pieces(trace: &Trace, order: Order, kinds: Kinds) -> Pieces<'_> {
     match order {
         Order::Recorded => trace.pieces(kinds),

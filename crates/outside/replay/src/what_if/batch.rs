@@ -1,5 +1,5 @@
-//! Many replays of one trace: it is read once for as many as memory holds side by
-//! side, and each piece of it goes to all of them, on all processors.
+//! Many replays of one trace. The trace is read once for as many replays as fit into memory;
+//! each chunk goes to all of them, on all processors.
 
 use crate::simulate::layout::Layout;
 use crate::simulate::machine::Machine;
@@ -15,22 +15,23 @@ use sunder_coherence::Config;
 use sunder_placement::Stats;
 use sunder_trace::read::{Filter, Kinds, Trace, What};
 
-/// A replay that is wanted.
+/// A replay to make.
 pub struct Wanted {
-    /// The machine.
+    /// The simulator's configuration.
     pub config: Config,
-    /// Where objects lie.
+    /// The layout of the objects.
     pub layout: Layout,
 }
 
-/// What it counted.
+/// The results of a replay.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// Of the machine.
+    /// Misses of the whole machine.
     pub totals: Misses,
-    /// Of each subject, by its number.
+    /// Misses of each subject, by its number.
     pub misses: Vec<Misses>,
-    /// What the placement of the heap took, and the changed objects.
+    /// The statistics of the placement, and the figures of changed objects, if objects were
+    /// moved.
     pub placed: Option<(Stats, Figures)>,
 }
 
@@ -43,14 +44,14 @@ impl Counted {
         }
     }
 
-    /// The misses of a subject.
+    /// The misses of one subject.
     pub fn of_subject(&self, subject: u16) -> Misses {
         let known = self.misses.get(usize::from(subject));
         known.copied().unwrap_or_default()
     }
 }
 
-/// The replay that the others are changes of: all stays where it was.
+/// The replay to which the others are compared: all objects stay where they were.
 #[derive(Clone, Copy, Debug)]
 pub struct Base {
     /// Its misses.
@@ -59,9 +60,9 @@ pub struct Base {
     pub granules: usize,
 }
 
-/// Makes all `wanted` replays, in their order; as many at a time as there is memory
-/// for. Each is confined to the lines of what its layout moves or counts: on all
-/// others happens what happened in `base`.
+/// Makes all `wanted` replays and returns their results in the same order. As many run at a
+/// time as memory allows. Each is confined to the lines of the objects that its layout moves or
+/// counts; on all other lines the misses are those of `base`.
 ///
 /// # Errors
 /// If one of the machines can't be.
@@ -71,7 +72,7 @@ pub fn replay_all(
     wanted: &[Wanted],
     base: Base,
 ) -> Result<Vec<Counted>> {
-    // Policies move the whole heap, other changes a few objects.
+    // Policies move the whole heap, other changes move few objects.
     let (policies, others): (Vec<usize>, Vec<usize>) =
         (0..wanted.len()).partition(|&i| wanted[i].layout.policy.is_some());
     let mut all: Vec<Option<Counted>> = vec![None; wanted.len()];
@@ -85,7 +86,7 @@ pub fn replay_all(
     Ok(all.into_iter().flatten().collect())
 }
 
-/// The same for replays that are confined to the same lines.
+/// As [`replay_all`], for replays that are confined to the same lines.
 fn replay_group(
     trace: &Trace,
     machine: &Machine,
@@ -99,7 +100,7 @@ fn replay_group(
     let watch = region.watch();
     let each = region.unit() / machine.config.granule.min(region.unit());
     let granules = (base.granules as u64).min(region.units().saturating_mul(each));
-    // What happens on these lines when all stays where it was.
+    // The misses on these lines when all objects stay where they were.
     let still = Wanted {
         config: machine.config,
         layout: Layout::default(),
@@ -125,7 +126,7 @@ fn replay_group(
     Ok(all)
 }
 
-/// The misses of a machine on which instead of those `still` there are those `now`.
+/// The misses of a machine on which `still` of all misses are replaced by `now`.
 const fn elsewhere(all: Misses, still: Misses, now: Misses) -> Misses {
     Misses {
         cold: (all.cold - still.cold) + now.cold,
@@ -135,7 +136,7 @@ const fn elsewhere(all: Misses, still: Misses, now: Misses) -> Misses {
     }
 }
 
-/// An access that begins in an object may end so many bytes after it, and belongs to it.
+/// An access that begins in an object belongs to it, and may end this many bytes after it.
 const BEYOND: u64 = 63;
 
 /// The memory that any of the layouts moves or counts.
@@ -176,25 +177,24 @@ fn concerned(trace: &Trace, wanted: &[&Wanted], granule: u64) -> Region {
     region
 }
 
-/// Bytes that a replay takes for a granule, as measured for lines that a few nodes
-/// share, rounded up; pages with a history take more, but there are few.
+/// Bytes of memory that a replay takes for a granule, measured for lines that a few nodes
+/// share, and rounded up. Pages with a history take more, but there are few.
 const A_GRANULE: u64 = 256;
 
-/// Bytes that a replay takes for a node and for its blocks.
+/// Bytes of memory that a replay takes for a node, and for its table of blocks.
 const A_NODE: u64 = 1 << 19;
 const BLOCKS: u64 = 4 << 20;
 
-/// How many replays fit into half of the `available` bytes.
+/// The number of replays that fit into half of the `available` bytes.
 fn at_once(granules: u64, nodes: u32, available: u64) -> usize {
     let each = granules.saturating_mul(A_GRANULE) + u64::from(nodes) * A_NODE + BLOCKS;
     (available / 2 / each).clamp(1, MOST) as usize
 }
 
-/// More than this side by side is not faster: what they look up leaves the caches.
+/// More replays at the same time are not faster: their tables leave the processor's caches.
 const MOST: u64 = 16;
 
-/// Bytes of memory that the system would give; a cautious guess where it does not
-/// say.
+/// Bytes of memory that the system can give; a cautious guess if it does not say.
 fn available() -> u64 {
     sunder_observe::proc::available_memory().unwrap_or(1 << 30)
 }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn memory_bounds_what_runs_at_once() {
         assert_eq!(at_once(100, 3, 8 << 30), 16);
-        // A million granules of 256 bytes and two replays in half of a gibibyte.
+        // A million granules of 256 bytes: two replays fit into half of a gibibyte each.
         assert_eq!(at_once(1 << 20, 2, 1 << 30), 1);
         assert_eq!(at_once(1 << 20, 2, 2 << 30), 3);
         assert_eq!(at_once(1 << 30, 2, 0), 1);

@@ -1,6 +1,5 @@
-//! The changes that are worth a try for a finding, as arguments of `sunder simulate`, so
-//! that who likes one can look at it more closely. Whether they help is for the
-//! replay to say.
+//! The changes that are worth trying for a finding, as arguments of `sunder simulate`, so that
+//! a user can look at one more closely. Only the replay tells whether they help.
 
 use crate::options::PlacementAsked;
 use crate::simulate::asked::Asked;
@@ -9,24 +8,24 @@ use std::collections::BTreeMap;
 use sunder_findings::{Finding, Object, ObjectKind, file_name};
 use sunder_placement::Policy;
 
-/// Fields of one object that are tried.
+/// The most fields of one object that are tried.
 const MOST_FIELDS: usize = 4;
-/// What is longer than this many bytes is no line of a cache but a page.
+/// A granule of more bytes is a page, not a cache line.
 const LARGEST_LINE: u64 = 256;
 
 /// A change to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The rank of the finding that it is for; none: for the heap as a whole.
+    /// The rank of the finding that it is for; `None` for the heap as a whole.
     pub finding: Option<u32>,
-    /// In words.
+    /// The change as a sentence.
     pub words: String,
-    /// What is asked for.
+    /// What `simulate` is asked for.
     pub asked: Asked,
 }
 
 impl Candidate {
-    /// The arguments that ask for it.
+    /// The arguments of `sunder simulate`.
     pub fn arguments(&self) -> Vec<String> {
         let mut all = Vec::new();
         if let PlacementAsked::Policy(policy) = &self.asked.placement {
@@ -42,7 +41,7 @@ impl Candidate {
     }
 }
 
-/// Placing the heap by each policy.
+/// The placement of the heap by each policy.
 pub fn of_heap() -> impl Iterator<Item = Candidate> {
     Policy::ALL.into_iter().map(|policy| {
         let words = match policy {
@@ -63,7 +62,8 @@ pub fn of_heap() -> impl Iterator<Item = Candidate> {
     })
 }
 
-/// What may take the objects of `finding` apart, with lines (or pages) of `line` bytes.
+/// The changes that may take the objects of `finding` apart, with lines (or pages) of `line`
+/// bytes.
 pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = Vec::new();
     let mut add = |words: String, asked: Asked| {
@@ -127,7 +127,7 @@ pub fn of_finding(finding: &Finding, line: u64) -> Vec<Candidate> {
     all
 }
 
-/// What so many bytes that move together are called.
+/// The name of a granule of this many bytes.
 const fn unit(bytes: u64) -> &'static str {
     if bytes > LARGEST_LINE {
         "pages"
@@ -136,7 +136,7 @@ const fn unit(bytes: u64) -> &'static str {
     }
 }
 
-/// What the command line calls an object: a global's name, a heap block's call site.
+/// The object's name on the command line: a global's name, a heap block's call site.
 fn name_of(object: &Object) -> Option<String> {
     match object.kind {
         ObjectKind::Global => object.name.clone(),
@@ -186,7 +186,7 @@ fn fields(finding: &Finding) -> Vec<String> {
     kept.map(|(field, _)| field).collect()
 }
 
-/// The field of the element in `[3].hits.low`: `hits`.
+/// The top field of a path: `hits` for `[3].hits.low`.
 fn top_field(path: &str) -> Option<&str> {
     let mut rest = path;
     while let Some(inside) = rest.strip_prefix('[') {

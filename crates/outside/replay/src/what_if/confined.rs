@@ -1,5 +1,5 @@
-//! Confined replays against those of all accesses: whatever is moved and counted, both
-//! give the same.
+//! Compares confined replays with replays of all accesses: both must count the same, whatever
+//! is moved and counted.
 
 use super::*;
 use crate::options::Simulate;
@@ -17,16 +17,16 @@ use sunder_trace::slot::{Key, Slot, tag};
 
 const THREADS: usize = 3;
 
-/// Blocks have one of these sizes, and come from one of the calls 1 to 3.
+/// Blocks have one of these sizes, and come from one of the call stacks 1 to 3.
 const SIZES: [u64; 4] = [8, 40, 300, 5000];
 
-/// Where blocks and variables lie.
+/// Where blocks and variables begin.
 const HEAP: u64 = 0x10_0000;
 const GLOBALS: u64 = 0x5_0000;
 
 #[derive(Clone, Debug)]
 enum Deed {
-    /// An access so far into the heap, or into the variables.
+    /// An access at an offset into the heap, or into the variables.
     Heap(u64, u8, u8),
     Global(u64, u8, u8),
     Allocate(u64, usize, u64),
@@ -58,7 +58,7 @@ fn record(deeds: &[(usize, Deed)]) -> (tempfile::TempDir, PathBuf) {
     recorder.start(&start).unwrap();
     let places: [Place; THREADS] = Default::default();
     let mut blocks: Vec<(u64, u64)> = Vec::new();
-    // SAFETY: the places outlive the record, and one thread uses all buffers.
+    // SAFETY: `places` outlives the record, and one thread uses all buffers.
     unsafe {
         let buffers: Vec<_> = places
             .iter()
@@ -75,7 +75,7 @@ fn record(deeds: &[(usize, Deed)]) -> (tempfile::TempDir, PathBuf) {
                     recorder.push(buffer, access(GLOBALS + at, width, kind));
                 }
                 Deed::Allocate(at, size, call) => {
-                    // Memory is free before it is given again.
+                    // A block is freed before its memory is allocated again.
                     let (at, size) = (HEAP + at, SIZES[size]);
                     let (over, rest) = blocks
                         .into_iter()
@@ -158,7 +158,7 @@ fn layout(asks: &Asks) -> Layout {
     layout
 }
 
-/// All that is asked of a replay of all accesses.
+/// The counts of a replay of all accesses.
 fn whole(trace: &Trace, machine: &Machine, wanted: &Wanted) -> Counted {
     let counts = BySubject::default();
     let mut replay = Replay::new(machine, wanted.config, &wanted.layout, counts).unwrap();
@@ -184,7 +184,7 @@ proptest! {
         });
         let wanted: Vec<Wanted> = all.iter().map(|asks| {
             let layout = layout(asks);
-            // Other lines only where nothing moves, as in `what-if`.
+            // Other line sizes only if nothing moves, as in `what-if`.
             let granule = if layout.is_actual() { asks.granule } else { 64 };
             let config = Config {
                 protocol: Protocol::Mesi,

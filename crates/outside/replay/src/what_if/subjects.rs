@@ -1,5 +1,5 @@
-//! Which memory the findings are about, so that replays count the misses on it by
-//! itself, and so that it can be moved for predictions.
+//! The memory of the findings, so that replays can count its misses separately and move it for
+//! predictions.
 
 use crate::simulate::layout::{Layout, Subject};
 use crate::simulate::resolve::Program;
@@ -9,16 +9,16 @@ use sunder_access::Span;
 use sunder_findings::{Finding, Object, ObjectKind};
 use sunder_pipeline::Shape;
 
-/// Blocks are at multiples of this, whoever allocates them.
+/// The alignment of blocks with every allocator.
 const BLOCK_STEP: u64 = 16;
 
-/// See the module's head.
+/// The subjects of a set of findings.
 #[derive(Default)]
 pub struct Subjects {
     blocks: HashMap<(u32, u64), Subject>,
     statics: Vec<(Span, Subject)>,
     of_finding: Vec<Vec<Subject>>,
-    /// Of each finding, whether its object can start elsewhere.
+    /// Whether the object of each finding can be moved.
     movable: Vec<bool>,
     count: Subject,
 }
@@ -53,7 +53,7 @@ impl Subjects {
         match object.kind {
             ObjectKind::Heap => {
                 let keys = program.blocks_of(object);
-                // All blocks from one call are one subject.
+                // All blocks of one call stack are one subject.
                 let known = keys.iter().find_map(|key| self.blocks.get(key).copied());
                 if keys.is_empty() {
                     return Vec::new();
@@ -89,13 +89,13 @@ impl Subjects {
         self.count
     }
 
-    /// What is counted for the finding at `index`.
+    /// The subjects of the finding at `index`.
     pub fn of_finding(&self, index: usize) -> &[Subject] {
         self.of_finding.get(index).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the object of the finding at `index` can start elsewhere, and in which
-    /// steps.
+    /// The steps in which the object of the finding at `index` can be moved; `None` if it
+    /// can't.
     pub fn step(&self, index: usize, object: &Object) -> Option<u64> {
         let movable = self.movable.get(index).copied().unwrap_or(false);
         movable.then_some(match object.kind {
@@ -104,14 +104,14 @@ impl Subjects {
         })
     }
 
-    /// Lets `layout` count them.
+    /// Makes `layout` count them.
     pub fn count_in(&self, layout: &mut Layout) {
         layout.subjects.clone_from(&self.blocks);
         layout.static_subjects.clone_from(&self.statics);
     }
 
-    /// The layout in which each of them has lines of `line` bytes of its own and starts
-    /// `offset` bytes into the first, as far as it can.
+    /// The layout in which each of them has lines of `line` bytes of its own, and starts
+    /// `offset` bytes into the first where it can.
     pub fn started_at(&self, offset: u64, line: u64) -> Layout {
         let mut layout = Layout::default();
         let shape = Arc::new(Shape::aligned(line).with_lead(offset));

@@ -1,5 +1,6 @@
-//! Counts misses by page, object, instruction and thread, as the simulator tells of them.
-//! A miss on a page that another node took away is put down to two: what the missing
+//! Counts misses by page, object, instruction and thread, from the simulator's reports. A miss
+//! on a page that another node took away is attributed to two accesses: the one that missed,
+//! and the write that invalidated the copy.
 //! access touched, and what the write touched that destroyed the copy.
 
 use rustc_hash::FxHashMap;
@@ -7,27 +8,27 @@ use sunder_access::{Access, CodeAddress, Kind, ThreadId};
 use sunder_coherence::{Invalidation, Miss, MissKind, Observer, Source, Upgrade};
 use sunder_findings::Simulated;
 
-/// What an access is counted as.
+/// The part and the site that an access is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Of [`Counting::parts`].
+    /// An index into [`Counting::parts`].
     pub part: u32,
-    /// Of [`Counting::sites`].
+    /// An index into [`Counting::sites`].
     pub site: u32,
 }
 
-/// An access of which nothing is told.
+/// The tag of an access that is not counted.
 pub const UNTOLD: Tag = Tag {
     part: u32::MAX,
     site: u32::MAX,
 };
 
-/// Misses because another node wrote.
+/// Misses because another node had written to the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
-    /// For new values.
+    /// The missing access needs a value that was written.
     pub truly: u64,
-    /// For nothing.
+    /// The missing access needs no written value: false sharing.
     pub falsely: u64,
 }
 
@@ -44,53 +45,55 @@ impl Misses {
     }
 }
 
-/// What an object has on one page.
+/// An object's share of one page.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// The page's first byte.
     pub page: u64,
-    /// Whose it is.
+    /// The object's number.
     pub subject: u32,
-    /// What happened there; misses because another wrote are in [`Counting::pairs`].
+    /// The counts of its accesses. Misses because another node wrote are in
+    /// [`Counting::pairs`].
     pub counts: Simulated,
 }
 
-/// An instruction of one thread that touches one object.
+/// An instruction that accesses one object in one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
-    /// Whose data it touches.
+    /// The object's number.
     pub subject: u32,
     /// The instruction.
     pub instruction: CodeAddress,
     /// What it does.
     pub kind: Kind,
-    /// Whose instruction it is.
+    /// The thread.
     pub thread: ThreadId,
-    /// How often it did.
+    /// The number of accesses.
     pub accesses: u64,
 }
 
-/// See the module's head.
+/// The counts, filled by the simulator.
 #[derive(Debug, Default)]
 pub struct Counting {
     /// Parts of pages.
     pub parts: Vec<Part>,
     /// Instructions.
     pub sites: Vec<Site>,
-    /// Misses by page, by the object that was asked for and the one that was written.
+    /// Misses by page, object that was accessed, and object that was written.
     pub pairs: FxHashMap<(u64, u32, u32), Misses>,
-    /// Misses of a site for the sake of a write to an object.
+    /// Misses by site and object that was written.
     pub missed: FxHashMap<(u32, u32), Misses>,
-    /// How many copies a site's writes destroyed that had been asked for an object.
+    /// Copies that a site's writes invalidated, by site and object that had been accessed in
+    /// them.
     pub destroyed: FxHashMap<(u32, u32), u64>,
     part_of: FxHashMap<(u64, u32), u32>,
     site_of: FxHashMap<(u32, CodeAddress, Kind, ThreadId), u32>,
-    /// What took the page away from a node last.
+    /// The access that last took the page away from a node.
     cause: FxHashMap<(u64, u32), Tag>,
 }
 
 impl Counting {
-    /// The tag of an access to `subject` on the page at `page`.
+    /// The tag of an access to `subject` on the page that starts at `page`.
     pub fn tag(&mut self, page: u64, subject: u32, access: &Access) -> Tag {
         let parts = &mut self.parts;
         let part = *self.part_of.entry((page, subject)).or_insert_with(|| {
@@ -145,8 +148,8 @@ impl Counting {
 impl Observer for Counting {
     type Tag = Tag;
 
-    // A miss is told when its copy is lost, before the write that took it; so the cause
-    // that is known then is what took the copy before it.
+    // The simulator reports a miss when the copy that it brought is lost, before it reports the
+    // write that took that copy. So `cause` still holds the write that took the copy before.
     fn miss(&mut self, miss: &Miss<Tag>) {
         let Some(counts) = self.counts(miss.tag) else {
             return;
@@ -211,8 +214,8 @@ mod tests {
         }
     }
 
-    /// Two threads in turn, each on an object of its own on one page; then the second
-    /// reads what the first wrote.
+    /// Two threads write in turn, each to its own object on one page. Then the second reads
+    /// what the first wrote.
     #[test]
     fn a_miss_is_put_down_to_what_was_asked_for_and_what_was_written() {
         let config = Config::new(4096, 2);
@@ -227,7 +230,7 @@ mod tests {
             step(0, 7, 0x1000, Kind::Write);
             step(1, 9, 0x1800, Kind::Write);
         }
-        // Node 1's copy is there; node 0 takes it, and node 1 comes for the new value.
+        // Node 1 has a copy; node 0 takes the page, and node 1 misses to read the new value.
         step(0, 7, 0x1000, Kind::Write);
         step(1, 7, 0x1000, Kind::Read);
         let counted = simulator.finish().into_observer();
@@ -235,10 +238,10 @@ mod tests {
             let found = counted.pairs.get(&(0x1000, asked, written));
             found.copied().unwrap_or_default()
         };
-        // Ten writes of node 0 after its first, nine of node 1.
+        // Ten writes of node 0 after its first one, nine of node 1.
         let falsely = |falsely| Misses { truly: 0, falsely };
         assert_eq!((pair(7, 9), pair(9, 7)), (falsely(10), falsely(9)));
-        // Asked for and written is the same object.
+        // The object that was accessed is the one that was written.
         let truly = Misses {
             truly: 1,
             falsely: 0,

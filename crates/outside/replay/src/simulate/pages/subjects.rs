@@ -1,6 +1,6 @@
-//! Whose data an address is, as pages tell them apart: all blocks of one call stack are
-//! one subject, each variable is one, and what has no name is one by the mapping that it
-//! lies in. Named when first met.
+//! Divides addresses into subjects, by which pages are described: all blocks of one call stack
+//! are one subject, each variable is one, and memory without a name is one for each mapping. A
+//! subject is named at its first access.
 
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
@@ -10,29 +10,29 @@ use sunder_pipeline::ObjectKey;
 use sunder_pipeline::Process;
 use sunder_trace::read::Trace;
 
-/// One subject.
+/// A subject.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// What it is called. Blocks of several sizes have none.
+    /// Its name. Without a size if its blocks have several.
     pub name: ObjectName,
-    /// Blocks that it stands for; 0 for what is no block.
+    /// The number of its blocks; 0 if it is not made of blocks.
     pub blocks: u64,
 }
 
-/// See the module's head.
+/// All subjects that were met.
 pub struct Subjects {
     all: Vec<Subject>,
     by_key: HashMap<ObjectKey, u32>,
     by_stack: FxHashMap<u32, u32>,
     stacks: FxHashMap<u32, Vec<CodeAddress>>,
-    /// Variables by their start, with their ends.
+    /// Variables by their start: end and subject.
     variables: BTreeMap<u64, (u64, u32)>,
-    /// Words that are in no variable.
+    /// Subjects of words that are in no variable.
     words: FxHashMap<u64, u32>,
 }
 
 impl Subjects {
-    /// None yet.
+    /// No subjects yet.
     pub fn new(trace: &Trace) -> Self {
         Self {
             all: Vec::new(),
@@ -94,7 +94,7 @@ impl Subjects {
         let subject = &mut self.all[number as usize];
         subject.blocks += 1;
         if subject.name.size != Some(size.max(1)) {
-            // What is said of the first holds for not all of them.
+            // Size and type of the first block do not hold for all blocks.
             subject.name.size = None;
             if let Some(of) = &mut subject.name.type_name {
                 of.truncate(of.find('[').unwrap_or(of.len()));
@@ -106,12 +106,12 @@ impl Subjects {
         number
     }
 
-    /// More is known now of what lies on stacks.
+    /// Forgets the subjects of single words: more is known now about the stacks.
     pub fn look_again(&mut self) {
         self.words.clear();
     }
 
-    /// The subject of what lies at `address` and is in no block that is live.
+    /// The subject of `address`, which is in no live block.
     pub fn other(&mut self, process: &mut Process, address: Address) -> u32 {
         let before = self.variables.range(..=address.0).next_back();
         if let Some((_, &(end, number))) = before
@@ -125,7 +125,7 @@ impl Subjects {
         }
         let context = process.context(address, None);
         let mut name = process.names.object_at(address, &context);
-        // A stack as a whole has variables in it.
+        // A stack as a whole contains variables, so it is not kept as one.
         let variable = match name.kind {
             ObjectKind::Global | ObjectKind::Tls => true,
             ObjectKind::Stack => name.declared.is_some(),
@@ -151,9 +151,9 @@ impl Subjects {
     }
 }
 
-/// Memory of the heap that no live block holds: an allocator's own, and freed blocks.
+/// The name of heap memory that no live block holds: the allocator's own data, and freed
+/// blocks.
 const BETWEEN_BLOCKS: &str = "heap memory outside of blocks";
 
-/// Memory of which not even a mapping is known: stacks, and what was mapped without a
-/// file.
+/// The name of memory whose mapping is not known: stacks, and anonymous mappings.
 const UNNAMED: &str = "memory without a name";

@@ -1,6 +1,6 @@
-//! From counts to findings: one for each object, or pair of objects, that made nodes lose
-//! pages, with the pages, the threads and the instructions. What a page holds is told by
-//! runs of bytes that the same threads use alike, not word by word.
+//! Makes findings from counts: one for each object, or pair of objects, that made nodes lose
+//! pages, with the pages, the threads and the instructions. The contents of a page are shown as
+//! runs of bytes that the same threads use in the same way, not word by word.
 
 use super::counting::{Misses, Site};
 use super::{Counted, Uses};
@@ -12,32 +12,32 @@ use sunder_findings::{AccessKind, Finding, Limit, OnPages, PageCause, Simulated,
 use sunder_pipeline::Process;
 use sunder_pipeline::{at_frame, show_object, user_frame};
 
-/// Findings of one result; what is left has fewer misses than any of them.
+/// The most findings of one result; the objects left out have fewer misses than any of them.
 const MOST_FINDINGS: usize = 64;
 
-/// Fewer misses than this are what the start and the end of a program leave, whatever share
-/// of a short run they are.
+/// Fewer misses than this are noise from the program's start and end, however large their share
+/// of a short run is.
 const LEAST_MISSES: u64 = 10;
 
-/// Pages that are shown of one finding.
+/// The most pages that are shown of one finding.
 const MOST_PAGES: usize = 32;
 
-/// Runs that are shown of one page.
+/// The most runs that are shown of one page.
 const MOST_RUNS: usize = 24;
 
-/// Places in the code that are shown of one finding.
+/// The most places in the code that are shown of one finding.
 const MOST_SITES: usize = 24;
 
-/// What two subjects, or one, did to each other.
+/// The misses that two subjects, or one, caused.
 #[derive(Debug, Default)]
 struct Pair {
     pages: BTreeMap<u64, Misses>,
-    /// By what was asked for and what was written.
+    /// By the subject that was accessed and the one that was written.
     causes: BTreeMap<(u32, u32), Misses>,
     all: Misses,
 }
 
-/// Findings of what was counted, and what there is to say of those that are left out.
+/// Makes the findings of `counted`, and the limits for what was left out.
 pub fn findings(counted: &Counted, process: &mut Process, page: u64) -> (Vec<Finding>, Vec<Limit>) {
     let mut pairs: BTreeMap<(u32, u32), Pair> = BTreeMap::new();
     for (&(page, asked, written), &misses) in &counted.counting.pairs {
@@ -74,7 +74,7 @@ pub fn findings(counted: &Counted, process: &mut Process, page: u64) -> (Vec<Fin
     (told.collect(), limits)
 }
 
-/// Parts by page, and what is known in detail of each.
+/// The parts by page, and the runs known of each.
 struct Parts {
     by_page: BTreeMap<u64, Vec<u32>>,
     pieces: BTreeMap<u32, BTreeMap<u16, BTreeMap<ThreadId, Uses>>>,
@@ -102,7 +102,7 @@ fn finding(
     pair: &Pair,
     page: u64,
 ) -> Finding {
-    // What was asked for in vain most often comes first.
+    // The subject that was missed most often by false sharing comes first.
     let main = pair.causes.iter();
     let main = main.max_by_key(|(who, misses)| (misses.falsely, misses.truly, Reverse(**who)));
     let (first, second) = main.map_or((0, 0), |(&who, _)| who);
@@ -128,8 +128,8 @@ fn finding(
             words: runs(counted, parts, process, at),
         })
         .collect();
-    // In the order of the text, as results always were: of addresses with unequally many
-    // digits it is not that of the numbers.
+    // Sorted by the text of the address, as in all earlier results: the order differs from that
+    // of the numbers if the addresses have different numbers of digits.
     lines.sort_by_cached_key(|line| line.address.to_string());
     let (sites, threads) = sites(counted, process, &who);
     Finding {
@@ -166,8 +166,8 @@ fn causes(pair: &Pair, first: u32) -> Vec<PageCause> {
     all
 }
 
-/// What happened to the parts of `who` on the pair's pages; misses because another wrote
-/// only as far as these two took the page from each other.
+/// The counts of the parts of `who` on the pair's pages. Of the misses because another node
+/// wrote, only those that the pair itself caused.
 fn simulated(counted: &Counted, parts: &Parts, pair: &Pair, who: &BTreeSet<u32>) -> Simulated {
     let pages = pair.pages.keys().filter_map(|page| parts.by_page.get(page));
     let of = pages
@@ -185,7 +185,7 @@ fn simulated(counted: &Counted, parts: &Parts, pair: &Pair, who: &BTreeSet<u32>)
     }
 }
 
-/// A run of pieces of one part.
+/// Neighbouring pieces of one part.
 struct Run {
     part: u32,
     first: u16,
@@ -194,7 +194,7 @@ struct Run {
 }
 
 impl Run {
-    /// Who touches it, and whether by writing.
+    /// The threads that access it, and whether each writes.
     fn roles(&self) -> Vec<(ThreadId, bool)> {
         let role = |(&thread, uses): (&ThreadId, &Uses)| (thread, uses[1] + uses[2] > 0);
         self.threads.iter().map(role).collect()
@@ -213,7 +213,7 @@ impl Run {
     }
 }
 
-/// The runs of the page at `at`, as words of a line.
+/// The runs of the page at `at`, in the form of a line's words.
 fn runs(counted: &Counted, parts: &Parts, process: &mut Process, at: u64) -> Vec<findings::Word> {
     let mut pieces: Vec<Run> = Vec::new();
     for &part in parts.by_page.get(&at).into_iter().flatten() {
@@ -264,7 +264,7 @@ fn runs(counted: &Counted, parts: &Parts, process: &mut Process, at: u64) -> Vec
         .collect()
 }
 
-/// `runs` with neighbours of one part made one where `alike` says so.
+/// Joins neighbouring `runs` of one part if `alike` allows it.
 fn joined(runs: Vec<Run>, alike: impl Fn(&Run, &Run) -> bool) -> Vec<Run> {
     let mut all: Vec<Run> = Vec::new();
     for run in runs {
@@ -276,14 +276,14 @@ fn joined(runs: Vec<Run>, alike: impl Fn(&Run, &Run) -> bool) -> Vec<Run> {
     all
 }
 
-/// The places in the code that missed, or made others miss, and the threads' misses.
+/// The places in the code that missed, or made others miss, and the misses of the threads.
 fn sites(
     counted: &Counted,
     process: &mut Process,
     who: &BTreeSet<u32>,
 ) -> (Vec<findings::Site>, Vec<findings::ThreadMisses>) {
     let counting = &counted.counting;
-    // What one of two does to itself is a finding of its own.
+    // Misses that one object of a pair causes to itself belong to a finding of its own.
     let fits = |site: &Site, other: u32| {
         who.contains(&site.subject)
             && who.contains(&other)
@@ -350,7 +350,8 @@ fn place(process: &mut Process, site: &Site, misses: SiteMisses, label: String) 
     }
 }
 
-/// Joins what is at one source line, or without source at one instruction.
+/// Adds a place to that of the same source line; without source, to that of the same
+/// instruction.
 fn add(places: &mut Vec<findings::Site>, site: findings::Site) {
     let same = |old: &&mut findings::Site| {
         old.kind == site.kind
