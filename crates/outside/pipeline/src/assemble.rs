@@ -1,5 +1,5 @@
-//! Joins contended lines to findings: one object, or two neighbours, each. Pure
-//! bookkeeping over the judge's verdicts and their names.
+//! Joins contended lines to findings: one for each object or pair of neighbours. Pure
+//! bookkeeping over the judge's verdicts and the names.
 
 use crate::latent::{on_smaller_lines, show_sharing};
 use crate::locks::join_words_of_one_lock;
@@ -16,14 +16,14 @@ use sunder_sharing::{Confidence, MIN_EVIDENCE, Sharing, Verdict, joint_sharing};
 /// Slices of time in a finding's timeline.
 const SLICES: usize = 60;
 
-/// Lines that are shown of one finding; the others count but are left out.
+/// The most lines that are shown of one finding; the others count for its cost.
 const MOST_LINES: usize = 32;
 
-/// What became of the verdicts.
+/// The findings made of the verdicts.
 pub struct Assembled {
     /// One for each object or pair.
     pub findings: Vec<Finding>,
-    /// Objects whose few coincidences sequential use may explain.
+    /// Objects that were left out because sequential use may explain their few coincidences.
     pub weak: usize,
 }
 
@@ -63,9 +63,8 @@ pub fn assemble(process: &mut Process, wanted: &Wanted, start: Time, end: Time) 
     done
 }
 
-/// The evidence of all lines of an object. One sample in a wide loop touches
-/// several lines at once: what was seen on them from the same first to the same
-/// last moment is one observation, not several.
+/// The evidence of all lines of an object. One sample in a wide loop touches several lines at
+/// once, so evidence with the same first and last time is counted once.
 fn joint_evidence<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> u32 {
     let mut seen: BTreeMap<(Time, Time), u32> = BTreeMap::new();
     for verdict in verdicts {
@@ -75,7 +74,7 @@ fn joint_evidence<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> u32 {
     seen.into_values().fold(0, u32::saturating_add)
 }
 
-/// One finding of all `lines` of an object. Never empty.
+/// Makes one finding of all `lines` of an object, of which there is at least one.
 fn join(
     process: &mut Process,
     mut lines: Vec<(Verdict, NamedLine)>,
@@ -142,15 +141,15 @@ fn join(
     }
 }
 
-/// What a simulation counted on `lines`, if there was one.
+/// The simulation's counts of `lines`, if there was a simulation.
 fn simulated(process: &Process, lines: impl Iterator<Item = Address>) -> Option<Simulated> {
     let lines: BTreeSet<Address> = lines.collect();
     let known = lines.iter().filter_map(|line| process.simulated.get(line));
     known.copied().reduce(|a, b| a + b)
 }
 
-/// The lines as the result shows them, by address. What was seen of a line before
-/// and after its memory changed owner is one line to the reader.
+/// The lines in the result's schema, by address. Verdicts of one line from before and after its
+/// memory changed owner are joined.
 fn join_lines(
     process: &Process,
     lines: Vec<(Verdict, NamedLine)>,
@@ -162,7 +161,7 @@ fn join_lines(
             old.interleavings_per_second += verdict.interleavings_per_second;
             join_words(&mut old.words, line.words);
         } else if shown.len() < MOST_LINES {
-            // Each line beside its own instance of the object.
+            // Each line is shown with its own instance of the object.
             let part = line.parts.iter().find(|p| p.key == *key);
             let part = part.or_else(|| line.parts.first());
             let object_offset = part.map(|part| offset_of_line(process, &verdict, &part.name));
@@ -180,8 +179,8 @@ fn join_lines(
     shown.into_values().collect()
 }
 
-/// Where the line begins, seen from the object's start. In a replay that moved the
-/// object, a word of it on the line tells.
+/// The offset of the line's start from the object's start. In a replay that moved the object it
+/// is computed from a word of the object on the line.
 fn offset_of_line(process: &Process, verdict: &Verdict, object: &ObjectName) -> i64 {
     let words = verdict.words.iter().map(|w| u64::from(w.offset));
     let mut inside = words.filter_map(|word| {
@@ -196,8 +195,8 @@ fn offset_of_line(process: &Process, verdict: &Verdict, object: &ObjectName) -> 
     }
 }
 
-/// Adds `new` words to those that are known, by ascending offset. Words that
-/// were cut differently are kept side by side.
+/// Adds `new` words to the known ones, by ascending offset. Words of different extents are kept
+/// side by side.
 fn join_words(known: &mut Vec<findings::Word>, new: Vec<findings::Word>) {
     for word in new {
         let same = |w: &&mut findings::Word| (w.offset, w.size) == (word.offset, word.size);
@@ -220,8 +219,8 @@ fn join_words(known: &mut Vec<findings::Word>, new: Vec<findings::Word>) {
     known.sort_by_key(|w| (w.offset, w.size));
 }
 
-/// Lost time of all lines, in percent of the CPU time of all threads involved,
-/// and interleavings per second.
+/// The lost time of all lines, in percent of the CPU time of all threads involved, and the
+/// interleavings per second.
 fn cost<'a>(process: &Process, verdicts: impl Iterator<Item = &'a Verdict>) -> (f64, f64) {
     let mut threads: Vec<ThreadId> = Vec::new();
     let (mut lost, mut per_second) = (0.0, 0.0);
@@ -247,12 +246,12 @@ fn cost<'a>(process: &Process, verdicts: impl Iterator<Item = &'a Verdict>) -> (
     (percent, per_second)
 }
 
-/// One row for each source line and kind of access; without source, one for
-/// each instruction.
+/// Joins the sites of one source line and kind of access; without source, those of one
+/// instruction.
 fn join_sites(sites: impl Iterator<Item = findings::Site>) -> Vec<findings::Site> {
     let mut joined: Vec<findings::Site> = Vec::new();
-    // Of those that several were joined to: an object of many lines brings the same
-    // threads and fields with each.
+    // The threads and fields of sites to which several were joined, as sets: each line of a
+    // large object adds the same ones.
     let mut all: Vec<Option<(BTreeSet<u32>, BTreeSet<String>)>> = Vec::new();
     for site in sites {
         let same = |old: &findings::Site| {
@@ -287,7 +286,7 @@ fn join_sites(sites: impl Iterator<Item = findings::Site>) -> Vec<findings::Site
         }
     }
     joined.sort_by_key(|s| std::cmp::Reverse(s.accesses));
-    // A line that was sampled needs no other word.
+    // For a line that was sampled, the calls of lock functions need not be shown too.
     let sampled = joined.partition_point(|s| s.accesses > 0);
     let found = joined.split_off(sampled);
     for site in found {

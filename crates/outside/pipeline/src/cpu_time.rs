@@ -1,4 +1,4 @@
-//! How much CPU time this process and the children that it waited for have taken.
+//! The CPU time of this process and of its children that were waited for.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub fn childrens_cpu_seconds() -> f64 {
 fn cpu_seconds(whose: libc::c_int) -> f64 {
     // SAFETY: `rusage` is plain data for which zeroes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is a valid place for the answer.
+    // SAFETY: `usage` is a valid place for the result.
     unsafe { libc::getrusage(whose, &raw mut usage) };
     let seconds = |t: libc::timeval| {
         Duration::new(

@@ -1,7 +1,6 @@
-//! The files that the code of living processes came from, held open from when
-//! they were first seen: names are looked up after the target has ended, and by
-//! then a package manager or a build may have replaced them. Fed by `session`;
-//! must not read what is in them.
+//! Holds the files open from which the code of living processes was mapped. Names are looked up
+//! after the target has ended, and by then a package manager or a build may have replaced a
+//! file. Fed by `session`; it must not read the files.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,25 +11,25 @@ use sunder_access::{Mapping, Mappings, ProcessId};
 use sunder_objects::{Names, file_name_of};
 use sunder_observe::proc;
 
-/// Files that are held at most; each takes a descriptor.
+/// The most files that are held; each takes a descriptor.
 const MOST_HELD: usize = 128;
 
-/// See the module's head.
+/// The files that are held open.
 #[derive(Default)]
 pub struct Files {
-    /// By path and inode; `None` for files that are left alone.
+    /// By path and inode; `None` for a file that is read by its path later.
     held: HashMap<(String, u64), Option<Held>>,
 }
 
 enum Held {
     Open(File),
-    /// It is gone, and the kernel does not let us have it.
+    /// The file was deleted or replaced, and the kernel refuses access to its mapping.
     Refused,
 }
 
 impl Files {
-    /// Holds the files of code that `process` has mapped, and tells `names` the
-    /// way to each.
+    /// Holds the files of the code that `process` has mapped, and tells `names` how to read
+    /// each.
     pub fn hold(&mut self, process: ProcessId, mappings: &Mappings, names: &mut Names) {
         for mapping in mappings.iter().filter(|m| m.is_file() && m.execute) {
             let key = (file_name_of(mapping).to_owned(), mapping.inode);
@@ -49,7 +48,7 @@ impl Files {
     }
 }
 
-/// The file that `mapping` is of, if it can be had; `None` if the path must do.
+/// Opens the file of `mapping`. `None` if it has to be read by its path later.
 fn open(process: ProcessId, mapping: &Mapping) -> Option<Held> {
     let deleted = file_name_of(mapping) != mapping.path;
     let process = proc::living_number(process);
@@ -59,7 +58,7 @@ fn open(process: ProcessId, mapping: &Mapping) -> Option<Held> {
         if found.ino() == mapping.inode {
             return Some(Held::Open(file));
         }
-        // On overlays the two numbers may differ for the same file.
+        // On overlay file systems the two inode numbers of one file may differ.
         if found.dev() >> 8 & 0xfff == 0 {
             return None;
         }
@@ -70,7 +69,7 @@ fn open(process: ProcessId, mapping: &Mapping) -> Option<Held> {
     let way = format!("/proc/{process}/map_files/{start:x}-{end:x}");
     match File::open(way) {
         Ok(file) => Some(Held::Open(file)),
-        // The mapping or the process went away meanwhile.
+        // The mapping or the process is gone.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(_) => Some(Held::Refused),
     }

@@ -1,20 +1,19 @@
-//! The heap of one process image: its own records and, for a forked child, what
-//! it has from the image that it was forked from. Used by `process`; knows
-//! nothing of verdicts or names.
+//! The heap of one process image: its own records and, for a forked child, those of the image
+//! that it was forked from. Used by `process`; it must not know verdicts or names.
 
 use std::rc::Rc;
 use sunder_access::{Address, ProcessId, Time};
 use sunder_wire::{HeapBlock, Inherited, Segment};
 
-/// See the module's head.
+/// The heap of one process image.
 pub struct Heap {
-    /// Its own records.
+    /// The segment with its own records.
     pub segment: Rc<Segment>,
-    /// Whose it is.
+    /// The process.
     pub process: ProcessId,
-    /// Since when.
+    /// When its records begin.
     pub since: Time,
-    /// The heap that it was forked from, and the epoch there that the fork began.
+    /// The heap that it was forked from, and the epoch of that heap in which the fork began.
     origin: Option<(Rc<Heap>, u32)>,
 }
 
@@ -34,8 +33,8 @@ impl Heap {
         }
     }
 
-    /// The block that `address` belonged to before the fork. What the segment of
-    /// this image itself says of the address comes first.
+    /// The block that held `address` before the fork. Ask it only if this image's own segment
+    /// has no block there.
     pub fn inherited(&self, address: Address) -> Option<HeapBlock> {
         let (mut heap, mut fork) = self.origin.as_ref().map(|(h, e)| (h, *e))?;
         loop {

@@ -1,4 +1,4 @@
-//! The findings of a file that `perf` recorded.
+//! Makes findings from a file that `perf` recorded.
 
 use crate::cpu_time::own_cpu_seconds;
 use crate::result::Observed;
@@ -10,11 +10,11 @@ use sunder_findings::{Findings, Limit};
 use sunder_observe::Event;
 use sunder_observe::import::import as import_file;
 
-/// The findings of a `perf.data` file, judged by lines of so many bytes (64 if not given);
-/// those that cost less than `threshold` percent are marked as not significant.
+/// The findings of a `perf.data` file, judged with lines of `line_size` bytes (by default 64).
+/// Those that cost less than `threshold` percent are marked as not significant.
 ///
 /// # Errors
-/// If the file is no `perf.data` or holds nothing that can be judged.
+/// If the file is not a `perf.data` file, or has no events that can be judged.
 pub fn import(
     file: &Path,
     line_size: Option<u32>,

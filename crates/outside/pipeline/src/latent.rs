@@ -1,6 +1,6 @@
-//! Sharing that is not there today but would be on another machine or with
-//! another layout: the judge's predictions with names. Each is an upper bound
-//! and is told apart from what was seen.
+//! Predicts sharing that does not happen in the observed run, but would on another machine or
+//! with another layout, and names its objects. Each prediction is an upper bound and is shown
+//! separately from what was observed.
 
 use crate::naming::show_object;
 use crate::process::Process;
@@ -15,11 +15,11 @@ use sunder_sharing::{Judge, LatentWord, Verdict};
 /// what Intel's prefetcher fetches in pairs), 256 on IBM Z.
 const OTHER_SIZES: [u64; 2] = [128, 256];
 
-/// The lines of small cores and of some accelerators, and the halves that today's
-/// lines are built of. What is shared on lines of 64 bytes may not be there.
+/// The lines of small cores and of some accelerators, and half of today's lines. Objects that
+/// share a line of 64 bytes may be on different lines of this size.
 const SMALLER_SIZE: u64 = 32;
 
-/// Predictions that are looked at, the dearest first.
+/// The most predictions that are named, the costliest first.
 const MOST: usize = 16;
 
 /// A prediction, before it has names.
@@ -30,8 +30,8 @@ struct Prediction {
     object: ObjectName,
 }
 
-/// The predictions for one process whose cost may exceed `threshold` percent,
-/// without those about `known` objects, which share falsely already.
+/// The predictions for one process that may cost more than `threshold` percent. Leaves out
+/// `known` objects, for which false sharing was found.
 pub fn predict(
     process: &mut Process,
     line: Granule,
@@ -49,7 +49,7 @@ pub fn predict(
             let Some(object) = object_of(process, &new.words) else {
                 continue;
             };
-            // The nearest machine on which it happens says it all.
+            // Only the smallest line size at which the sharing happens is reported.
             predictions.entry(object.start.0).or_insert(Prediction {
                 on: LatentOn::LineSize(bytes as u32),
                 words: new.words,
@@ -76,8 +76,8 @@ pub fn predict(
         .collect()
 }
 
-/// An object that the allocator places can come to start anywhere; that is
-/// nearer than another machine.
+/// Replaces the prediction for another line size by one for another start of the object, if
+/// there is one. The allocator may place the object so on the same machine.
 fn move_start(judge: &Judge, prediction: &mut Prediction, threshold: f64) {
     if prediction.object.kind != ObjectKind::Heap {
         return;
@@ -95,7 +95,7 @@ fn move_start(judge: &Judge, prediction: &mut Prediction, threshold: f64) {
     }
 }
 
-/// The object that most of the words belong to; none if they have no name.
+/// The object that most of the words belong to; `None` if they have no name.
 fn object_of(process: &mut Process, words: &[LatentWord]) -> Option<ObjectName> {
     let first = words.first()?;
     let context = process.context(first.address, None);
@@ -154,7 +154,8 @@ fn finding(process: &mut Process, line: Granule, prediction: Prediction) -> Find
     }
 }
 
-/// Predictions know who and how, not how often: one stands for "yes".
+/// A prediction knows which threads read or write, but not how often: the count 1 stands for
+/// "yes".
 fn thread_use(process: &Process, (thread, writes): (ThreadId, bool)) -> findings::ThreadUse {
     findings::ThreadUse {
         id: thread.0,
@@ -165,8 +166,8 @@ fn thread_use(process: &Process, (thread, writes): (ThreadId, bool)) -> findings
     }
 }
 
-/// What `SMALLER_SIZE` bytes a line would leave of an object's contended lines, which
-/// have `line` bytes; none if that is not smaller.
+/// What lines of `SMALLER_SIZE` bytes would leave of the contention on an object's lines, which
+/// have `line` bytes; `None` if those are not larger.
 pub fn on_smaller_lines<'a>(
     line: Granule,
     verdicts: impl Iterator<Item = &'a Verdict>,
@@ -179,7 +180,7 @@ pub fn on_smaller_lines<'a>(
     })
 }
 
-/// The kind of sharing as the result shows it.
+/// The kind of sharing in the result's schema.
 pub const fn show_sharing(sharing: sunder_sharing::Sharing) -> Sharing {
     match sharing {
         sunder_sharing::Sharing::False => Sharing::False,

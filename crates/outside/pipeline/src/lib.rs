@@ -1,9 +1,9 @@
-//! From samples and accesses to findings: one way for programs that are observed, files that are
-//! imported, and traces that are replayed. A [`Session`] takes events and holds a [`Process`] for
-//! each program image: its judge, its names, its threads and its heap.
+//! Makes findings from samples and accesses, in one way for programs that are observed, files
+//! that are imported, and traces that are replayed. A [`Session`] takes events and holds a
+//! [`Process`] for each program image: its judge, its names, its threads and its heap.
 //!
-//! Used by `live`, `replay`, and the remedies, which ask a process for its suspects. It must not
-//! wait, print, start or stop anything, nor look at a target beyond what `/proc` tells.
+//! Used by `live`, `replay`, and the remedies, which ask a process for its suspects. It must
+//! not wait, print, start or stop anything, nor read more of a target than `/proc` shows.
 
 mod assemble;
 mod cpu_time;

@@ -1,17 +1,18 @@
-//! A lock of the C library is one variable, though its functions touch several
-//! words of it: one thread reads the lock's kind while another changes the lock
-//! word. No layout of the user's can part them, so this is true sharing. Called
-//! when lines are joined to findings; changes nothing but the kind of sharing.
+//! A lock of the C library is one variable, although the library's functions access several
+//! words of it: one thread reads the lock's kind while another changes the lock word. The user
+//! can't separate these words by a layout, so this is true sharing. Called when lines are
+//! joined to findings; it must not change anything but the kind of sharing.
 
 use sunder_objects::{CodeFrame, Names, is_c_library};
 use sunder_sharing::{Sharing, Verdict, WordUse};
 
-/// Bytes of a `pthread_mutex_t` on x86-64, from its lock word on.
+/// Bytes of a `pthread_mutex_t` on x86-64, which begins with its lock word.
 const MUTEX_BYTES: u32 = 40;
-/// Bytes of that lock word.
+/// Bytes of the lock word.
 const LOCK_WORD_BYTES: u32 = 4;
 
-/// Calls a line truly shared if all that its threads meet in is one mutex.
+/// Makes the line's sharing true sharing if all words that its threads share belong to one
+/// mutex.
 pub fn join_words_of_one_lock(verdict: &mut Verdict, names: &mut Names) {
     if verdict.sharing != Sharing::True && is_one_mutex(verdict, names) {
         verdict.overrule();
@@ -28,8 +29,9 @@ fn is_one_mutex(verdict: &Verdict, names: &mut Names) -> bool {
         })
 }
 
-/// Whether one locked word is followed by nothing but what a mutex has room for, or
-/// the line holds the rest of a mutex whose locked word ends the line before.
+/// Whether the words can be one mutex: a word with atomic accesses, and no other words but
+/// those within the size of a mutex; or the rest of a mutex whose lock word is on the line
+/// before.
 fn lies_like_one_mutex(words: &[WordUse]) -> bool {
     let atomic = |w: &WordUse| w.threads.iter().any(|t| t.atomics > 0);
     let (Some(first), Some(end)) = (words.first(), words.iter().map(|w| w.offset + w.size).max())
@@ -43,7 +45,7 @@ fn lies_like_one_mutex(words: &[WordUse]) -> bool {
     }
 }
 
-/// Whether the innermost function is one of the C library's for mutexes. Without
+/// Whether the innermost function is one of the C library's functions for mutexes. Without
 /// debug information the internal ones have no names of their own.
 fn is_of_mutex(frame: &CodeFrame) -> bool {
     let module = frame.module.as_deref().unwrap_or_default();
@@ -82,17 +84,17 @@ mod tests {
 
     #[test]
     fn one_mutex_is_told_from_two() {
-        // Lock word, owner, users and kind of one at byte 8.
+        // Lock word, owner, number of users, and kind of a mutex at byte 8.
         let whole = [word(8, 4, 9), word(16, 8, 0), word(24, 4, 0)];
         assert!(lies_like_one_mutex(&whole));
-        // The same at byte -8: the lock word lies on the line before.
+        // The same mutex at byte -8: its lock word is on the line before.
         assert!(lies_like_one_mutex(&[word(0, 8, 0), word(8, 4, 0)]));
-        // The next mutex begins 40 bytes on.
+        // The next mutex begins 40 bytes later.
         assert!(!lies_like_one_mutex(&[word(0, 4, 9), word(40, 4, 9)]));
         assert!(!lies_like_one_mutex(&[word(0, 4, 9), word(56, 4, 0)]));
-        // The end of one, and the lock word of the next.
+        // The end of one mutex, and the lock word of the next.
         assert!(!lies_like_one_mutex(&[word(0, 4, 0), word(24, 4, 9)]));
-        // Too far from the line's start to be the rest of one before it.
+        // Too far from the line's start to be the rest of a mutex.
         assert!(!lies_like_one_mutex(&[word(32, 8, 0)]));
         assert!(!lies_like_one_mutex(&[]));
     }

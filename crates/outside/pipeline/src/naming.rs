@@ -1,6 +1,6 @@
-//! From the judge's addresses to names: which objects meet on a contended line,
-//! what their words are called, and which source lines touch them. One line at a
-//! time; `assemble` joins lines to findings.
+//! Turns the judge's addresses into names: the objects on a contended line, the fields of its
+//! words, and the source lines that access them. It takes one line at a time; `assemble` joins
+//! lines to findings.
 
 use crate::process::Process;
 use std::collections::HashMap;
@@ -11,29 +11,29 @@ use sunder_objects::{
 };
 use sunder_sharing::{SiteUse, Verdict, WordUse};
 
-/// Calls of lock functions that are kept of one line.
+/// The most calls of lock functions that are kept for one line.
 const MOST_LOCK_SITES: usize = 32;
 
-/// What tells two objects apart.
+/// Tells whether two objects are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ObjectKey {
-    /// Blocks from one call stack, of one size, are one subject: they have one
-    /// fix.
+    /// Blocks from one call stack and of one size count as one object, because one change fixes
+    /// them all.
     CallSite(Vec<String>, u64),
-    /// A variable, by where it starts.
+    /// A variable, by its start.
     Variable(u64),
-    /// Memory of which nothing is known, by the instructions that touch it most.
+    /// Memory without a name, by the instructions that access it most.
     Code(Vec<u64>),
 }
 
-/// An object that takes part on a line.
+/// An object that has bytes on a line.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What tells it apart.
+    /// Its identity.
     pub key: ObjectKey,
-    /// What it is called.
+    /// Its name.
     pub name: ObjectName,
-    /// Accesses to it on this line that change it.
+    /// Writes and updates of it on this line.
     pub writes: u64,
     /// All accesses to it on this line.
     pub accesses: u64,
@@ -47,25 +47,25 @@ pub struct NamedLine {
     pub words: Vec<findings::Word>,
     /// The instructions, as the result shows them.
     pub sites: Vec<findings::Site>,
-    /// The pointers or types that these objects were reached through.
+    /// For each of the objects, the pointer or type through which it was accessed.
     pub seen_through: Vec<Option<Seen>>,
 }
 
 /// The typed pointer that most accesses to an object went through.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
-    /// The pointer's name.
+    /// The pointer's name, if it says something about the object.
     pub variable: Option<String>,
-    /// What it points to.
+    /// The type that it points to.
     pub type_name: String,
     handle: TypeHandle,
     size: u64,
     stride: u64,
-    /// What its offset is, modulo the stride, relative to the object's start.
+    /// The pointer's offset from the object's start, modulo the stride.
     phase: u64,
 }
 
-/// Names what is on the line of `verdict`.
+/// Names the objects, words and instructions on the line of `verdict`.
 pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
     let mut parts: Vec<Part> = Vec::new();
     let mut of_word = Vec::new();
@@ -146,8 +146,8 @@ pub fn name_line(process: &mut Process, verdict: &Verdict) -> NamedLine {
     }
 }
 
-/// Blocks from one call stack and of one size have one type: where only one of
-/// them was seen through a typed pointer, it tells that of the others.
+/// Blocks from one call stack and of one size have one type. If only one of them was accessed
+/// through a typed pointer, the others get its type.
 fn share_types(parts: &[Part], seen: &mut [Option<Seen>]) {
     for i in 0..parts.len() {
         let same = |j: &usize| {
@@ -159,8 +159,8 @@ fn share_types(parts: &[Part], seen: &mut [Option<Seen>]) {
     }
 }
 
-/// The object at `address`. Of a heap that nobody recorded only the line is known:
-/// the mapping as a whole is no object.
+/// The object at `address`. For a heap without records only the line is known: the mapping as a
+/// whole is not an object.
 fn object_at(
     process: &mut Process,
     line: Address,
@@ -195,8 +195,8 @@ fn key_of(process: &mut Process, name: &ObjectName, verdict: &Verdict) -> Object
         ObjectKind::Heap if name.size.is_some() => ObjectKey::Variable(name.start.0),
         ObjectKind::Stack if name.name.is_some() => ObjectKey::Variable(name.start.0),
         _ => {
-            // The three busiest instructions: what is touched by the same code
-            // is most likely the same kind of data.
+            // The three busiest instructions: memory that the same code accesses most likely holds
+            // the same kind of data.
             let mut code: Vec<u64> = verdict
                 .sites
                 .iter()
@@ -204,7 +204,8 @@ fn key_of(process: &mut Process, name: &ObjectName, verdict: &Verdict) -> Object
                 .map(|s| s.instruction.0)
                 .collect();
             code.sort_unstable();
-            // All locks are touched by the same few instructions.
+            // All locks are accessed by the same few instructions of the library, so its
+            // instructions do not count.
             let of_library = |&i: &u64| {
                 let frames = process.names.frames(CodeAddress(i));
                 frames[0].module.as_deref().is_some_and(is_c_library)
@@ -218,7 +219,7 @@ fn key_of(process: &mut Process, name: &ObjectName, verdict: &Verdict) -> Object
     }
 }
 
-/// Indices of `parts`, the most written first.
+/// The indices of `parts`, the most written first.
 fn ranked(parts: &[Part]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by_key(|&i| {
@@ -227,7 +228,7 @@ fn ranked(parts: &[Part]) -> Vec<usize> {
     order
 }
 
-/// Writes and all accesses of a word.
+/// The writes and all accesses of a word.
 fn counts(word: &WordUse) -> (u64, u64) {
     word.threads.iter().fold((0, 0), |(writes, all), u| {
         (
@@ -237,12 +238,12 @@ fn counts(word: &WordUse) -> (u64, u64) {
     })
 }
 
-/// The typed pointer that most accesses to `object` on this line used. Each
-/// instruction votes with its accesses; a vote counts only if the operand lies
-/// where the type says, seen from the object's start.
+/// The typed pointer that most accesses to `object` on this line used. Each instruction votes
+/// with its accesses. A vote counts only if the operand lies where the type has it, seen from
+/// the object's start.
 fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -> Option<Seen> {
-    // What a variable is, its declaration says; what a block is, the allocation
-    // only suggests.
+    // A variable's type is known from its declaration; the type of a block is only suggested by
+    // its allocation.
     if object.type_handle.is_some() && object.kind != ObjectKind::Heap {
         return None;
     }
@@ -257,8 +258,8 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
             continue;
         };
         let stride = typed.element_stride.max(1);
-        // A block of its own starts with an element; of others (custom
-        // allocators, unknown mappings) only the phase can be learned.
+        // A block starts with an element. In other memory (custom allocators, unknown mappings)
+        // only the phase can be learned.
         let phase = typed
             .offset_in_type
             .map(|within| (offset % stride + stride - within % stride) % stride);
@@ -271,7 +272,7 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
         if typed.storage != Storage::Pointer || (whole && phase != 0) {
             continue;
         }
-        // The C library sees a mutex or a futex word in what is the user's record.
+        // The C library knows only a mutex or a futex word in what is a record of the user's.
         let frames = process.names.frames(site.instruction);
         let foreign = frames[0].module.as_deref().is_some_and(is_c_library);
         let fits = !whole || object.size == Some(typed.type_size);
@@ -291,7 +292,7 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
             .or_insert_with(|| (typed.own_record, 0, seen))
             .1 += site.count.max(1);
     }
-    // A record says more than the number in it.
+    // A record type says more than a number type.
     votes
         .into_values()
         .max_by_key(|(own, count, seen)| (*own, *count, seen.size))
@@ -299,8 +300,8 @@ fn seen_through(process: &mut Process, verdict: &Verdict, object: &ObjectName) -
         .map(|(_, _, seen)| seen)
 }
 
-/// Whether a pointer's name says something of the object: every method calls its
-/// own `this`, and libraries name their parameters by their own business.
+/// Whether a pointer's name says something about the object. Every method has a `this`, and
+/// libraries name parameters for their own purposes.
 fn is_telling(variable: &str) -> bool {
     !matches!(variable, "this" | "self") && !variable.starts_with("__")
 }
@@ -321,7 +322,7 @@ fn field(
     }
     let within = (offset % seen.stride + seen.stride - seen.phase) % seen.stride;
     let path = process.names.field_path(seen.handle, seen.size, within)?;
-    // An empty path is the whole of what was seen there.
+    // An empty path stands for the whole of the type.
     Some(if path.is_empty() {
         seen.type_name.clone()
     } else {
@@ -354,10 +355,9 @@ fn name_site(process: &mut Process, site: &SiteUse, words: &[findings::Word]) ->
     }
 }
 
-/// The program's code that calls lock functions on what this line's words are:
-/// where samples show only the inside of such a function, it is what its user can
-/// read. `objects` has for each word its object and the type that it was seen
-/// through.
+/// The calls of lock functions, in the program's code, on the words of this line. Where all
+/// samples are inside such a function, the call is what a user can read. `objects` has, for
+/// each word, its object and the type through which it was accessed.
 fn lock_sites<'a>(
     process: &mut Process,
     verdict: &Verdict,
@@ -409,7 +409,7 @@ fn lock_sites<'a>(
     sites
 }
 
-/// A site with nothing but its place.
+/// A site that has a place in the code and no counts.
 pub fn at_frame(frame: &CodeFrame) -> findings::Site {
     let at = frame.file.as_deref().zip(frame.line);
     let excerpt = at.map_or_else(Vec::new, |(file, line)| source_around(file, line));
@@ -425,8 +425,8 @@ pub fn at_frame(frame: &CodeFrame) -> findings::Site {
     }
 }
 
-/// The innermost frame that is the user's: a line of `<atomic>` or of Rust's
-/// `core` tells nobody where to look. If all are libraries', the innermost.
+/// The innermost frame of the user's code: a line of `<atomic>` or of Rust's `core` does not
+/// tell a user where to look. If all frames are in libraries, the innermost.
 pub fn user_frame(frames: &[CodeFrame]) -> &CodeFrame {
     frames
         .iter()
@@ -446,8 +446,7 @@ fn is_library_frame(frame: &CodeFrame) -> bool {
         || frame.module.as_deref().is_some_and(is_c_library)
 }
 
-/// A source line and those around it, if the file can be read here and is not
-/// huge.
+/// A source line and those around it. Empty if the file can't be read here or is very large.
 fn source_around(file: &str, line: u32) -> Vec<findings::SourceLine> {
     const LARGEST: u64 = 8 << 20;
     const AROUND: u32 = 2;
@@ -466,7 +465,7 @@ fn source_around(file: &str, line: u32) -> Vec<findings::SourceLine> {
         .collect()
 }
 
-/// An object as the result shows it.
+/// An object in the result's schema.
 pub fn show_object(process: &Process, name: &ObjectName, seen: Option<&Seen>) -> findings::Object {
     let through = seen.map(|seen| {
         let count = name.size.unwrap_or(0) / seen.size.max(1);

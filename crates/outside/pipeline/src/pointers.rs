@@ -1,23 +1,23 @@
-//! Thread pointers of a process that does not tell them, because the runtime is
-//! not in it: found in its memory, where glibc puts a thread's descriptor. Used by
-//! `process`; must not stop the process, and takes only what cannot be chance.
+//! Finds the thread pointers of a process that has not loaded the runtime and so does not
+//! report them: it searches its memory where glibc puts the descriptors of threads. Used by
+//! `process`. It must not stop the process, and accepts only what can't be there by chance.
 
 use sunder_access::{Address, Mapping, Mappings, ThreadId};
 use sunder_objects::ThreadPointer;
 
-/// How far above a thread's stack pointer its descriptor is looked for, in bytes:
-/// it lies at the upper end of the stack, which is seldom used deeper.
+/// The bytes above a thread's stack pointer that are searched for its descriptor. It lies at
+/// the upper end of the stack, and stacks are seldom used deeper than this.
 const ABOVE: u64 = 256 << 10;
-/// The first thread's descriptor lies in a small mapping that the loader made;
-/// larger ones are not looked through.
+/// The first thread's descriptor lies in a small mapping that the loader made; larger ones are
+/// not searched.
 const SMALL: u64 = 256 << 10;
-/// Descriptors are aligned so (`TCB_ALIGNMENT` of glibc).
+/// The alignment of descriptors (`TCB_ALIGNMENT` of glibc).
 const ALIGN: u64 = 64;
-/// The thread's number stands within so many bytes from its start.
+/// The thread's number is within this many bytes from the descriptor's start.
 const NUMBER_WITHIN: usize = 0x400;
 
-/// The thread pointer of `thread`, whose stack pointer was `stack_pointer` when it
-/// ran. `read` fills bytes from the process's memory.
+/// The thread pointer of `thread`, whose stack pointer was `stack_pointer` in a sample. `read`
+/// copies bytes from the process's memory.
 pub fn find(
     thread: ThreadId,
     stack_pointer: u64,
@@ -41,8 +41,8 @@ pub fn find(
     })
 }
 
-/// The descriptor of `thread` in `start..end`: it begins with its own address
-/// (System V ABI, x86-64), has it again behind the table of blocks, and holds the
+/// The descriptor of `thread` in `start..end`. It begins with its own address (System V ABI,
+/// x86-64), repeats it after the pointer to the table of thread-local blocks, and holds the
 /// thread's number.
 fn search(
     thread: ThreadId,
@@ -90,7 +90,8 @@ mod tests {
         [mapping].into_iter().collect()
     }
 
-    /// A stack with a descriptor at `at` that has these words and the number 77.
+    /// A stack with a descriptor at `at` that begins with these words and has the thread number
+    /// 77.
     fn memory(at: usize, first: u64, third: u64) -> Vec<u8> {
         let mut bytes = vec![0; 0x4000];
         bytes[at..at + 8].copy_from_slice(&first.to_le_bytes());

@@ -1,8 +1,8 @@
-//! One process image under observation: what the judge, the names and the heap
-//! know of it. An `exec` ends one and begins another.
+//! One process image under observation, with its judge, names, threads and heap. An `exec` ends
+//! one image and begins another.
 //!
-//! It is fed by `session`, whoever observes; it must not open or wait for
-//! anything that the target could notice.
+//! Fed by `session`, for every observer. It must not open or wait for anything in a way that
+//! the target could notice.
 
 use crate::heap::Heap;
 use crate::pointers;
@@ -30,47 +30,47 @@ use sunder_sharing::{Burst, Config, Judge, Sample};
 use sunder_trace::read::Event;
 use sunder_wire::{HeapEventKind, TargetThread};
 
-/// The tag for memory that changed owner when nobody knows who had it.
+/// The owner tag of memory whose earlier owner is not known.
 const OWNER_NONE: u64 = 0;
 
-/// See the module's head.
+/// One process image.
 pub struct Process {
-    /// Its number.
+    /// The process number.
     pub id: ProcessId,
-    /// Who shares what.
+    /// The judge of its accesses.
     pub judge: Judge,
-    /// What things are called.
+    /// The names of its objects and code.
     pub names: Names,
     /// Its threads.
     pub threads: Threads,
-    /// Keeps the folder that `names` look files up in.
+    /// Keeps the root folder open in which `names` looks files up.
     _root: Option<File>,
-    /// Keeps the program's file, which may be replaced or deleted while it runs.
+    /// Keeps the program's file open, which may be replaced or deleted while it runs.
     _executable: Option<File>,
-    /// Its memory, opened when first needed; `None` inside if that is refused.
+    /// Its memory, opened when first needed; the inner `None` means that it was refused.
     memory: Option<Option<File>>,
-    /// Thread pointers that were found, where no runtime tells them.
+    /// Thread pointers that were found in memory, because no runtime reports them.
     pointers: Vec<ThreadPointer>,
     mappings: Mappings,
     common_memory: bool,
     heap: Option<Rc<Heap>>,
-    /// Blocks from before a fork, kept when their lines came under suspicion: the
-    /// records of the process that they come from go on changing.
+    /// Blocks from before a fork, copied when their lines became suspects: the records that
+    /// they come from go on changing.
     inherited: Vec<sunder_wire::HeapBlock>,
-    /// When this image began; 0 if that was not seen.
+    /// The time at which this image began; 0 if its beginning was not observed.
     pub began: Time,
     /// The process that started it.
     pub parent: Option<ProcessId>,
-    /// The heap, where a trace tells it.
+    /// The heap that a trace describes.
     recorded: Option<RecordedHeap>,
-    /// Stacks that a trace tells.
+    /// The stacks that a trace describes.
     told_stacks: RecordedStacks,
-    /// What a simulation counted on the lines that were looked at; empty otherwise.
+    /// The simulation's counts of the granules that moved; empty without a simulation.
     pub simulated: BTreeMap<Address, findings::Simulated>,
-    /// Blocks that were freed while their line was watched; the judge's owner
-    /// tags count them from 1.
+    /// Blocks that were freed while their line was watched. The judge's owner tags are indices
+    /// into it, from 1.
     freed: Vec<HeapBlock>,
-    /// Of a replay, where these lay there; as many as `freed`, or none.
+    /// In a replay, the places of these blocks; either as many as `freed`, or none.
     homes: Vec<Home>,
     /// Lines whose allocations and frees the runtime reports.
     watched: std::collections::HashSet<Address>,
@@ -78,12 +78,12 @@ pub struct Process {
     near: Vec<CodeAddress>,
     /// Figures for the report.
     pub figures: Figures,
-    /// Whoever moves pages of it looks at all of its threads at that moment, so that
-    /// nothing needs to be known of them before.
+    /// The remedy that moves its pages stops all of its threads for that, so that their state
+    /// need not be known before.
     pub stops_to_move: bool,
 }
 
-/// Counts of what was seen.
+/// Counts for the report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
     /// Samples.
@@ -92,9 +92,9 @@ pub struct Figures {
     pub accesses: u64,
     /// Accesses trapped by watchpoints.
     pub watched: u64,
-    /// First and last sample or access.
+    /// The time of the first sample or access.
     pub first: Option<Time>,
-    /// See `first`.
+    /// The time of the last sample or access.
     pub last: Option<Time>,
 }
 
@@ -106,12 +106,13 @@ impl Figures {
 }
 
 impl Process {
-    /// A process of which nothing has been seen yet.
+    /// A process without any events yet.
     pub fn new(id: ProcessId, config: Config) -> Self {
         Self::under(id, config, other_root(id))
     }
 
-    /// A process that was recorded; who has its number today does not matter.
+    /// A process from a recording. Another process may have its number today, so `/proc` is not
+    /// read.
     pub fn recorded(id: ProcessId, config: Config) -> Self {
         Self::under(id, config, None)
     }
@@ -155,23 +156,23 @@ impl Process {
         }
     }
 
-    /// Its heap is recorded there, or is not to be known.
+    /// Sets its heap's records; `None` if they are not to be used.
     pub fn set_heap(&mut self, heap: Option<Rc<Heap>>) {
         self.heap = heap;
     }
 
-    /// Its heap, if that is recorded.
+    /// Its heap, if it is recorded.
     pub const fn heap(&self) -> Option<&Rc<Heap>> {
         self.heap.as_ref()
     }
 
-    /// Something was mapped.
+    /// Adds a mapping.
     pub fn map(&mut self, mapping: Mapping) {
         self.mappings.insert(mapping);
         self.common_memory = has_common_memory(&self.mappings);
     }
 
-    /// What is mapped, read anew as a whole.
+    /// Replaces the mappings by those that were read anew.
     pub fn set_mappings(&mut self, mappings: Mappings) {
         self.mappings = as_it_was(&self.mappings, mappings);
         self.common_memory = has_common_memory(&self.mappings);
@@ -182,7 +183,7 @@ impl Process {
         self.common_memory
     }
 
-    /// What a finding calls it.
+    /// The process as a finding refers to it.
     pub fn reference(&self) -> ProcessName {
         ProcessName {
             id: self.id.0,
@@ -191,7 +192,7 @@ impl Process {
         }
     }
 
-    /// What the result says of it.
+    /// The process in the result's schema.
     pub fn describe(&self) -> findings::Process {
         let ProcessName { id, name, parent } = self.reference();
         findings::Process {
@@ -204,12 +205,12 @@ impl Process {
         }
     }
 
-    /// What is mapped.
+    /// Its mappings.
     pub const fn mappings(&self) -> &Mappings {
         &self.mappings
     }
 
-    /// A sample was taken and decoded.
+    /// Judges the accesses of a decoded sample.
     pub fn sample(&mut self, sample: &RawSample, decoded: &Decoded) {
         self.figures.samples += 1;
         self.figures.accesses += decoded.accesses.len() as u64;
@@ -236,7 +237,7 @@ impl Process {
         self.judge.sample_on(sample.cpu, &seen);
     }
 
-    /// An access came with its address.
+    /// Judges an access with an exact address.
     pub fn access(&mut self, access: &sunder_access::Access) {
         self.figures.accesses += 1;
         self.figures.at(access.time);
@@ -244,20 +245,21 @@ impl Process {
         self.judge.access(access);
     }
 
-    /// Watchpoints caught something.
+    /// Judges the accesses that watchpoints trapped.
     pub fn burst(&mut self, burst: &Burst<'_>) {
         self.figures.watched += burst.accesses.len() as u64;
         self.judge.burst(burst);
     }
 
-    /// A trace tells of a stack, or of frames in which a thread is created.
+    /// Takes an event of a trace about a stack, or about the frames in which a thread is
+    /// created.
     pub fn stack_told(&mut self, event: &Event, thread: ThreadId) {
         self.told_stacks.take(event, thread);
     }
 
-    /// From now on the runtime reports what is allocated and freed on `line`, which
-    /// was first touched at `since`. What was seen before a present block was born
-    /// belonged to somebody else.
+    /// From now on the runtime reports the allocations and frees on `line`, which was first
+    /// accessed at `since`. Accesses from before the present block was allocated belonged to
+    /// another owner.
     pub fn watch_line(&mut self, line: Address, since: Time, granule: Granule) {
         let Some(heap) = &self.heap else { return };
         if !self.watched.insert(line) {
@@ -265,7 +267,7 @@ impl Process {
         }
         heap.segment.watch_line(line);
         let heap = Rc::clone(heap);
-        // A short program may end before its mappings are read again.
+        // A short program may end before its mappings are read the next time.
         self.read_thread_locals();
         let mut at = line;
         let end = line.0 + granule.bytes();
@@ -285,7 +287,7 @@ impl Process {
         }
     }
 
-    /// Takes in what happened to the heap since the last call.
+    /// Takes the heap events that have come since the last call.
     pub fn heap_events(&mut self) {
         let Some(heap) = self.heap.clone() else {
             return;
@@ -308,13 +310,13 @@ impl Process {
             });
     }
 
-    /// Its heap is told by [`Process::allocated`] and [`Process::freed`].
+    /// Sets a heap that [`Process::allocated`] and [`Process::freed`] fill.
     pub fn set_recorded_heap(&mut self, heap: RecordedHeap) {
         self.recorded = Some(heap);
     }
 
-    /// A trace says that `thread` allocated a block; `looked_at` since when, if
-    /// accesses to what lay there before were taken in.
+    /// A trace reports that `thread` allocated a block. `looked_at` is the time of the
+    /// allocation if accesses to this memory were judged before, and `None` otherwise.
     pub fn allocated(
         &mut self,
         block: Moved,
@@ -331,8 +333,8 @@ impl Process {
         }
     }
 
-    /// A trace says that the block was freed that lies at `start` in the replay;
-    /// `looked_at` whether accesses to it were taken in.
+    /// A trace reports that the block was freed that starts at `start` in the replay.
+    /// `looked_at` tells whether accesses to it were judged.
     pub fn freed(&mut self, start: Address, time: Time, looked_at: impl Fn(Span) -> bool) {
         let Some(heap) = &mut self.recorded else {
             return;
@@ -351,8 +353,8 @@ impl Process {
         }
     }
 
-    /// Where what lies at `address` in a replay was recorded; `address` itself where
-    /// nothing was moved.
+    /// The recorded address of the byte that lies at `address` in a replay; `address` itself if
+    /// it was not moved.
     pub fn origin(&self, address: Address, owner: Option<u64>) -> Address {
         let Some(heap) = &self.recorded else {
             return address;
@@ -363,9 +365,9 @@ impl Process {
             .unwrap_or(address)
     }
 
-    /// The heap block that held `address`: one that was freed, if the judge's
-    /// `owner` says so, or the present one. In a replay, `address` is where it lies there,
-    /// and the answer tells where it was recorded.
+    /// The heap block that held `address`: a freed one if the judge's `owner` says so, else the
+    /// present one. In a replay, `address` is the address there, and the block is returned as
+    /// it was recorded.
     pub fn block_at(&self, address: Address, owner: Option<u64>) -> Option<HeapBlock> {
         if let Some(owner) = owner.and_then(|o| usize::try_from(o).ok())
             && let Some(block) = owner.checked_sub(1).and_then(|i| self.freed.get(i))
@@ -394,7 +396,7 @@ impl Process {
         })
     }
 
-    /// What the names need to know about `address`.
+    /// The facts that the names need about `address`.
     pub fn context(&self, address: Address, owner: Option<u64>) -> ObjectContext {
         ObjectContext {
             heap: self.block_at(address, owner),
@@ -405,7 +407,7 @@ impl Process {
         }
     }
 
-    /// The frames that hold `address` of those that threads were created in.
+    /// The stack frames that hold `address`, among those in which threads were created.
     fn frames(&self, address: Address) -> Vec<StackFrame> {
         let creations = self.heap.iter().flat_map(|heap| heap.segment.creations());
         let mut frames: Vec<StackFrame> = creations
@@ -434,8 +436,8 @@ impl Process {
         frames
     }
 
-    /// Stacks as the runtime tells them; without it, the mapping that a thread's
-    /// stack pointer was seen in.
+    /// The stacks that the runtime reports; without it, the mappings that contain the threads'
+    /// stack pointers.
     fn stacks(&self) -> Vec<ThreadStack> {
         let told: Vec<_> = self
             .heap
@@ -457,8 +459,8 @@ impl Process {
             .stack_pointers()
             .filter_map(|(thread, pointer)| {
                 let span = self.mappings.at(Address(pointer))?.span;
-                // Green threads and coroutines run on parts of large mappings,
-                // which are nobody's stack as a whole.
+                // Green threads and coroutines run on parts of large mappings. Such a mapping as a
+                // whole is not a thread's stack.
                 let stack = self.mappings.at(Address(pointer))?;
                 (stack.path.starts_with("[stack") || span.len <= LARGEST_STACK)
                     .then_some(ThreadStack { thread, span })
@@ -466,15 +468,15 @@ impl Process {
             .collect()
     }
 
-    /// Whether a thread was seen in this mapping with a stack that is not its own: one that
-    /// the program made for itself, beside which there are others as a rule.
+    /// Whether a thread was seen in this mapping on a stack that is not its own. The program
+    /// made that stack, and as a rule others beside it.
     pub fn makes_stacks_in(&self, mapping: &Mapping) -> bool {
         let (start, end) = (mapping.span.start.0, mapping.span.end().0);
         if mapping.path.starts_with("[stack") {
             return false;
         }
         let told: Vec<Span> = self.target_threads().map(|t| t.stack).collect();
-        // The descriptor of a thread lies at the top of its stack.
+        // A thread's descriptor is at the top of its stack.
         let found = self.pointers.iter().map(|p| p.fs_base.0);
         let found: Vec<u64> = found.filter(|at| (start..end).contains(at)).collect();
         let is_own = |at: u64| {
@@ -489,13 +491,13 @@ impl Process {
         told.chain(self.pointers.iter().copied()).collect()
     }
 
-    /// The threads whose thread pointer the runtime told.
+    /// The threads whose thread pointers the runtime reported.
     fn target_threads(&self) -> impl Iterator<Item = TargetThread> {
         let all = self.heap.iter().flat_map(|heap| heap.segment.threads());
         all.filter(|t| t.fs_base.0 != 0)
     }
 
-    /// Learns where the thread-local blocks of libraries lie, while the process
+    /// Reads where the thread-local blocks of libraries lie. Works only while the process
     /// lives.
     pub fn read_thread_locals(&mut self) {
         let id = self.id;
@@ -535,20 +537,20 @@ const fn pointer_of(thread: TargetThread) -> ThreadPointer {
     }
 }
 
-/// Threads whose thread pointer is looked for at a time; each costs a read of up
-/// to 256 KiB.
+/// The most threads whose thread pointers are searched at a time; each costs a read of up to
+/// 256 KiB.
 const MOST_THREADS_SEARCHED: usize = 16;
 
-/// Threads whose tables of thread-local blocks are read at a time; each costs a
-/// few system calls.
+/// The most threads whose tables of thread-local blocks are read at a time; each costs a few
+/// system calls.
 const MOST_THREADS_READ: usize = 256;
 
 /// Mappings larger than this hold more than one thread's stack: eight times
 /// glibc's default of 8 MiB.
 const LARGEST_STACK: u64 = 64 << 20;
 
-/// The root folder of a process that sees another one than we do (a container),
-/// held open because names are looked up after it has ended.
+/// The root folder of a process whose root differs from ours (a container). It is held open
+/// because names are looked up after the process has ended.
 fn other_root(process: ProcessId) -> Option<File> {
     let theirs = File::open(format!("/proc/{}/root", living_number(process))).ok()?;
     let (a, b) = (theirs.metadata().ok()?, std::fs::metadata("/").ok()?);

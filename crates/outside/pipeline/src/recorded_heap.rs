@@ -1,6 +1,6 @@
-//! The heap as a trace tells it: which block holds an address now, or held it
-//! last. Fed in the order of time. Where a replay moved objects, it is asked by where
-//! they lie there and answers with where they were recorded.
+//! The heap that a trace describes: the block that holds an address now, or held it last. It is
+//! fed in the order of time. If a replay moved objects, it is asked by their addresses in the
+//! replay and answers with the recorded ones.
 
 use crate::shape::Shape;
 use std::collections::{BTreeMap, HashMap};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sunder_access::{Address, CodeAddress, Span, ThreadId};
 use sunder_objects::HeapBlock;
 
-/// See the module's head.
+/// The heap of a trace.
 #[derive(Debug, Default)]
 pub struct RecordedHeap {
     blocks: BTreeMap<u64, Block>,
@@ -17,14 +17,14 @@ pub struct RecordedHeap {
     variables: Vec<Home>,
 }
 
-/// Where a block or variable went in a replay that moves objects.
+/// A block or variable, as recorded and as a replay places it.
 #[derive(Clone, Debug)]
 pub struct Moved {
-    /// Where it was, with its size.
+    /// Its recorded bytes.
     pub from: Span,
-    /// All that it takes now.
+    /// All bytes that it takes in the replay.
     pub to: Span,
-    /// How its bytes lie there; none: as before.
+    /// The arrangement of its bytes there; `None` if unchanged.
     pub shape: Option<Arc<Shape>>,
 }
 
@@ -36,7 +36,7 @@ struct Block {
     freed: bool,
 }
 
-/// Where an object lies in the replay, and where it was recorded.
+/// Maps an object's addresses in the replay to the recorded ones.
 #[derive(Clone, Debug)]
 pub struct Home {
     at: Span,
@@ -45,7 +45,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// Where the byte at `address` was recorded, if the object holds it.
+    /// The recorded address of the byte at `address`, if the object holds it.
     pub fn origin(&self, address: Address) -> Option<Address> {
         if !self.at.contains(address) {
             return None;
@@ -55,7 +55,7 @@ impl Home {
             Some(shape) => shape.original(offset),
             None => offset,
         };
-        // Bytes that the object did not have are its last.
+        // Bytes that the object gained map to its last byte.
         let last = self.from.len.saturating_sub(1);
         Some(Address(self.from.start.0 + offset.min(last)))
     }
@@ -72,7 +72,7 @@ impl From<Moved> for Home {
 }
 
 impl RecordedHeap {
-    /// An empty heap whose blocks will have come from these call stacks.
+    /// An empty heap; `stacks` are the call stacks of its future blocks, by number.
     pub fn new(stacks: HashMap<u32, Vec<CodeAddress>>) -> Self {
         Self {
             blocks: BTreeMap::new(),
@@ -81,12 +81,12 @@ impl RecordedHeap {
         }
     }
 
-    /// These variables lie elsewhere in the replay.
+    /// Sets the variables that the replay moves.
     pub fn set_variables(&mut self, variables: Vec<Moved>) {
         self.variables = variables.into_iter().map(Home::from).collect();
     }
 
-    /// A block was allocated. What lay there before is forgotten.
+    /// Adds a block. Older blocks that overlap it are forgotten.
     pub fn allocated(&mut self, block: Moved, stack: u32, thread: ThreadId) {
         let span = Span::new(block.to.start, block.to.len.max(1));
         let over: Vec<u64> = self
@@ -111,7 +111,7 @@ impl RecordedHeap {
         self.blocks.insert(span.start.0, block);
     }
 
-    /// The block at `start` was freed; known until another takes its place.
+    /// Marks the block at `start` as freed. It is known until another overlaps it.
     pub fn freed(&mut self, start: Address) -> Option<Span> {
         let block = self.blocks.get_mut(&start.0)?;
         block.freed = true;
@@ -123,7 +123,7 @@ impl RecordedHeap {
         block.home.at.contains(address).then_some(block)
     }
 
-    /// The block that holds `address`, or held it last, as it was recorded.
+    /// The block that holds `address` now or held it last, as it was recorded.
     pub fn block_at(&self, address: Address) -> Option<HeapBlock> {
         let block = self.at(address)?;
         Some(HeapBlock {
@@ -134,7 +134,7 @@ impl RecordedHeap {
         })
     }
 
-    /// The block or variable that holds `address` lies there, and was there.
+    /// The block or variable that holds `address` in the replay.
     pub fn home(&self, address: Address) -> Option<&Home> {
         let variable = self.variables.iter().find(|v| v.at.contains(address));
         variable.or_else(|| Some(&self.at(address)?.home))
@@ -167,7 +167,7 @@ mod tests {
         let at = |heap: &RecordedHeap, a| heap.block_at(Address(a)).map(|b| b.allocation[0].0);
         assert_eq!(at(&heap, 0x11f), Some(1));
         assert!(heap.block_at(Address(0x100)).is_some_and(|b| b.freed));
-        // A larger one over both.
+        // A larger block that overlaps both.
         heap.allocated(still(0x110, 64), 3, ThreadId(8));
         assert_eq!(at(&heap, 0x11f), Some(3));
         assert_eq!(at(&heap, 0x105), None);
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_block_that_moved_is_told_as_it_was_recorded() {
         let mut heap = RecordedHeap::new(HashMap::new());
-        // Two longs, the second of which has a line to itself.
+        // Two longs, the second of which gets a line of its own.
         let shape = Shape::fields(16, std::slice::from_ref(&(8..16)), 64);
         let moved = Moved {
             from: span(0x1010, 16),

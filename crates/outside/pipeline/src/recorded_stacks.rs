@@ -1,23 +1,23 @@
-//! The threads' stacks as a trace tells them, and the frames in which they created each
-//! other: what threads share of a stack lies there. Fed in the order of time, by the
-//! passes that name; asked by `Process`.
+//! The stacks of a trace's threads, and the frames in which they created other threads: what
+//! threads share of a stack lies in such a frame. Fed in the order of time by the passes that
+//! name objects; read by `Process`.
 
 use std::collections::{HashMap, VecDeque};
 use sunder_access::{Address, ThreadId};
 use sunder_objects::{StackFrame, ThreadStack};
 use sunder_trace::read::{Event, What};
 
-/// Creations of one thread whose frames are kept; those of a thread that goes on creating
-/// others are alike.
+/// The most creations of one thread whose frames are kept. The frames of further ones are
+/// alike.
 const MOST_CREATIONS: usize = 256;
 
-/// See the module's head.
+/// The stacks and creating frames of a trace.
 #[derive(Debug, Default)]
 pub struct RecordedStacks {
     stacks: Vec<ThreadStack>,
     frames: Vec<StackFrame>,
-    /// By the creator's index: the list that is being told, and those whose threads have
-    /// not started yet.
+    /// By the creator's index: the frames of the creation that is being read, and those of
+    /// threads that have not started yet.
     waiting: HashMap<u32, Waiting>,
 }
 
@@ -30,7 +30,8 @@ struct Waiting {
 }
 
 impl RecordedStacks {
-    /// Takes in what a thread did; `thread` is its number. Other events are nothing to it.
+    /// Takes an event of the thread with the number `thread`. Events that do not concern stacks
+    /// are ignored.
     pub fn take(&mut self, event: &Event, thread: ThreadId) {
         match event.what {
             What::Stack { span } => self.stacks.push(ThreadStack { thread, span }),
@@ -42,7 +43,8 @@ impl RecordedStacks {
                 waiting.creator = thread;
                 if let Some(last) = waiting.told.last_mut().filter(|_| stack_pointer.0 != 0) {
                     last.cfa = Some(stack_pointer);
-                    // Where there is a frame pointer, it is saved below the return address.
+                    // The caller's frame pointer, if there is one, is saved below the return
+                    // address.
                     last.frame_pointer = Address(stack_pointer.0.wrapping_sub(16));
                 }
                 if returns.0 == 0 {
@@ -84,7 +86,7 @@ impl RecordedStacks {
         &self.stacks
     }
 
-    /// The frames that hold `address`.
+    /// The stack frames that hold `address`.
     pub fn frames(&self, address: Address) -> impl Iterator<Item = StackFrame> {
         self.frames
             .iter()

@@ -1,5 +1,5 @@
-//! The result as a whole: program, machine, run, ranked findings with advice,
-//! and the sentences that say what could not be seen.
+//! Makes the whole result: program, machine, run, the ranked findings with advice, and the
+//! limits of what could be observed.
 
 use crate::assemble::Assembled;
 use crate::process::Process;
@@ -9,24 +9,24 @@ use sunder_findings as findings;
 use sunder_findings::{Findings, Limit, SCHEMA, VERSION};
 use sunder_observe::machine::Machine;
 
-/// What the caller knows of the run before the findings are joined.
+/// The parts of a result that the caller knows before the findings are made.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// What was looked at.
+    /// The observed program.
     pub program: findings::Program,
-    /// Where it ran.
+    /// The machine on which it ran.
     pub machine: findings::Machine,
-    /// How. The counts are filled in here.
+    /// How it was observed. The counts are filled in here.
     pub run: findings::Run,
     /// What the observers could not see.
     pub limits: Vec<Limit>,
 }
 
-/// A result in the making.
+/// A result to which processes are being added.
 pub struct Building {
     findings: Findings,
     weak: usize,
-    /// A thread that executes another program is still one thread.
+    /// Pairs, because a thread that executes another program is still the same thread.
     threads: HashSet<(ProcessId, ThreadId)>,
 }
 
@@ -55,12 +55,12 @@ impl Building {
         }
     }
 
-    /// What a finding must cost to count.
+    /// The cost in percent from which a finding is significant.
     pub const fn threshold_percent(&self) -> f64 {
         self.findings.run.threshold_percent
     }
 
-    /// Adds what was found in one process.
+    /// Adds the findings of one process.
     pub fn add(&mut self, process: &Process, assembled: Assembled) {
         let run = &mut self.findings.run;
         run.samples += process.figures.samples;
@@ -81,13 +81,13 @@ impl Building {
         }
     }
 
-    /// Adds what processes share with each other.
+    /// Adds the findings about memory that processes share with each other.
     pub fn add_common(&mut self, assembled: Assembled) {
         self.weak += assembled.weak;
         self.findings.findings.extend(assembled.findings);
     }
 
-    /// The result, ranked and with advice.
+    /// Ranks the findings and adds advice.
     pub fn finish(mut self) -> Findings {
         let line = self.findings.machine.line_size;
         for finding in &mut self.findings.findings {
@@ -122,11 +122,11 @@ impl Building {
     }
 }
 
-/// Fewer samples than this say little: at the least evidence that a verdict
-/// needs, a line would have to take one in ten of them.
+/// Fewer samples than this say little: for the least evidence that a verdict needs, a line
+/// would have to take one in ten of them.
 const FEW_SAMPLES: u64 = 100;
 
-/// The machine as the result shows it; `transfer_ns` if it was measured.
+/// The machine in the result's schema, with the cost of a transfer if it was measured.
 pub fn show_machine(
     machine: &Machine,
     line_size: u32,

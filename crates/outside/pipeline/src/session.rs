@@ -1,6 +1,6 @@
-//! The pipeline from events to findings: one for live and recorded data. It is
-//! fed by `live` and `import` and asked at the end for the result; it must not
-//! wait, print, or look at the target beyond reading what `/proc` tells.
+//! The pipeline from events to findings, for live and recorded data. Fed by `live` and
+//! `import`, and asked for the result at the end. It must not wait or print, nor read more of
+//! the target than `/proc` shows.
 
 use crate::assemble::assemble;
 use crate::files::Files;
@@ -20,34 +20,34 @@ use sunder_observe::{Decoded, Decoder, Event, ProcessCode, RawSample};
 use sunder_sharing::Config;
 use sunder_wire::{Claim, Origin, RuntimeStatus};
 
-/// See the module's head.
+/// All processes of one observation.
 pub struct Session {
     config: Config,
-    /// Processes whose events count; of all, if empty.
+    /// The processes whose events count.
     follow: Follow,
     decoder: Decoder,
     decoded: Decoded,
-    /// Samples of a target that lives; none are held of a recorded one.
+    /// Samples of a live target that wait for its memory to be read; `None` for recorded data.
     held: Option<Held>,
     code: ProcessCode,
     processes: HashMap<ProcessId, Process>,
-    /// Images that ended by an exec or with their process.
+    /// Images that have ended, by an exec or with their process.
     past: Vec<Process>,
-    /// What their names are read from.
+    /// Holds the files open from which names are read.
     files: Files,
-    /// What processes have in common.
+    /// The memory that processes have in common.
     shared: Shared,
     /// The images that loaded the runtime, by process, in the order of time.
     heaps: HashMap<ProcessId, Vec<Rc<Heap>>>,
-    /// The same by the number that the registry gave them.
+    /// The same, by the numbers that the registry gave the images.
     images: HashMap<u32, Rc<Heap>>,
     lost: u64,
-    /// Processes that a followed one started and that are not followed.
+    /// Processes that a followed process started and that are not followed.
     not_followed: u64,
 }
 
-/// How to judge: by lines of `line` bytes, at the price of `transfer` ns where it
-/// was measured, of a typical one elsewhere.
+/// The judge's configuration for lines of `line` bytes. `transfer` is the cost of a transfer of
+/// a line in ns if it was measured; otherwise a typical one is used.
 ///
 /// # Errors
 /// If no coherence granule has that size.
@@ -57,26 +57,26 @@ pub fn judge_config(line: u64, transfer: Option<f64>) -> anyhow::Result<Config> 
     Ok(config)
 }
 
-/// Whose events count.
+/// The processes whose events count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// Those of this process alone.
+    /// Only this process.
     Only(ProcessId),
-    /// Those of all processes that are seen.
+    /// All processes that have events.
     All,
 }
 
 /// Which lines the caller wants findings for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Of all that was seen.
+    /// All lines.
     All,
-    /// Of lines in these places, which may be none: what else was seen needs no names.
+    /// Lines in these spans, of which there may be none. Nothing else has to be named.
     Of(Vec<Span>),
 }
 
 impl Wanted {
-    /// Whether findings for this place are wanted.
+    /// Whether findings for this span are wanted.
     pub fn holds(&self, span: Span) -> bool {
         match self {
             Self::All => true,
@@ -90,8 +90,8 @@ impl Wanted {
     }
 }
 
-/// The files of the target that the findings of at least `threshold` percent lie
-/// in: their objects, and the code that touches them or had them allocated.
+/// The files of the target that the significant findings (at least `threshold` percent) refer
+/// to: those of their objects, and of the code that accesses or allocated them.
 fn files_of(findings: &[Finding], threshold: f64) -> Vec<String> {
     let mut files = Vec::new();
     for finding in findings.iter().filter(|f| f.cost_percent >= threshold) {
@@ -110,7 +110,7 @@ fn files_of(findings: &[Finding], threshold: f64) -> Vec<String> {
 }
 
 impl Session {
-    /// A session that has seen nothing.
+    /// A session without any events yet.
     pub fn new(config: Config, follow: Follow) -> Self {
         Self {
             config,
@@ -130,8 +130,8 @@ impl Session {
         }
     }
 
-    /// An image has loaded the runtime. With `tells` nobody else tells of new
-    /// processes and programs.
+    /// An image has loaded the runtime. `tells` means that no other event reports new processes
+    /// and programs.
     pub fn claim(&mut self, claim: &Claim, tells: bool) {
         if claim.refused || !self.follows(claim.process) {
             return;
@@ -153,7 +153,7 @@ impl Session {
         self.give_heap(id);
     }
 
-    /// A new process or program, told by its claim alone.
+    /// Begins a process or program that only its claim reports.
     fn begin(&mut self, claim: &Claim, origin: Option<ProcessId>) {
         let id = claim.process;
         if self.processes.get(&id).is_some_and(|p| p.heap().is_some()) {
@@ -165,14 +165,14 @@ impl Session {
         }
         let process = self.process(id);
         process.began = claim.time;
-        // The first process is our own child, which nobody wants to know.
+        // The parent of the first process is this tool, which the report does not show.
         if claim.parent.0 != std::process::id() {
             process.parent.get_or_insert(claim.parent);
         }
     }
 
-    /// An image has the first heap that was claimed after its beginning. A later
-    /// one is that of a later image, whose beginning is still to be told.
+    /// Gives the image the first heap that was claimed after the image began. A later heap
+    /// belongs to a later image, whose beginning has not been reported yet.
     fn give_heap(&mut self, id: ProcessId) {
         let began = self.process(id).began;
         let heaps = self.heaps.get(&id);
@@ -180,16 +180,16 @@ impl Session {
         self.process(id).set_heap(heap);
     }
 
-    /// Nobody has told of the programs that `id` executed so far. What is known of it is
-    /// that of the last one that claimed a heap, or of one that did not.
+    /// Ends the known image of `id`, because the programs that it has executed so far were not
+    /// reported. A heap that was claimed last belongs to the new image.
     pub fn begin_anew(&mut self, id: ProcessId) {
         let last = self.heaps.get(&id).and_then(|heaps| heaps.last());
         let since = last.map_or(Time(0), |heap| heap.since);
         self.exec(id, since);
     }
 
-    /// What one transfer of a line costs has been measured, late: samples in time cost
-    /// what they took.
+    /// Sets the cost of a line transfer, measured after the run. The cost of time samples is
+    /// what they took, so they do not need it earlier.
     pub fn set_transfer(&mut self, nanoseconds: f64) {
         self.config.transfer_ns = nanoseconds;
         self.shared.set_transfer(nanoseconds);
@@ -198,19 +198,19 @@ impl Session {
         }
     }
 
-    /// Whether anything has a price: threads were seen to contend for a line.
+    /// Whether threads were seen to contend for a line, so that a transfer's cost is needed.
     pub fn is_any_line_contended(&self) -> bool {
         let mut all = self.past.iter().chain(self.processes.values());
         all.any(|process| process.judge.is_any_line_contended()) || self.shared.has_any()
     }
 
-    /// The heaps of the images that have not ended.
+    /// The heaps of images that have not ended.
     pub fn heaps(&self) -> Vec<Rc<Heap>> {
         let all = self.processes.values();
         all.filter_map(|p| p.heap().cloned()).collect()
     }
 
-    /// What the runtime says of itself in the last image of `process`.
+    /// What the runtime reports about itself in the last image of `process`.
     pub fn runtime_status(&self, process: ProcessId) -> RuntimeStatus {
         let last = self.heaps.get(&process).and_then(|heaps| heaps.last());
         last.map_or_else(RuntimeStatus::default, |heap| heap.segment.status())
@@ -222,8 +222,8 @@ impl Session {
         all.any(|heap| heap.segment.status().allocations_seen)
     }
 
-    /// The processes other than `root` that were seen running and whose heap is
-    /// not recorded, by number and name.
+    /// The processes other than `root` that were sampled and whose heap is not recorded, by
+    /// number and name.
     pub fn without_heap(&self, root: ProcessId) -> Vec<String> {
         let all = self.past.iter().chain(self.processes.values());
         let mut names: Vec<_> = all
@@ -239,13 +239,13 @@ impl Session {
         names
     }
 
-    /// Timer samples that were lost because they were not drained in time.
+    /// Samples of the timer observer that were lost because they were not drained in time.
     pub fn samples_dropped(&self) -> u64 {
         let all = self.heaps.values().flatten();
         all.map(|heap| heap.segment.status().samples_dropped).sum()
     }
 
-    /// A process has ended: if nothing was seen of it, its heap is not needed.
+    /// The process has ended. If it has no events, its heap is dropped.
     pub fn ended(&mut self, id: ProcessId) {
         let Some(process) = self.processes.get_mut(&id) else {
             return;
@@ -259,7 +259,7 @@ impl Session {
         }
     }
 
-    /// Takes in one event.
+    /// Takes one event.
     pub fn event(&mut self, event: Event) {
         self.code.observe(&event);
         match event {
@@ -289,7 +289,7 @@ impl Session {
                 }
                 if self.follows(process) {
                     if process != parent && self.processes.contains_key(&parent) {
-                        // The number may have been another process's before.
+                        // The number may have belonged to another process before.
                         self.exec(process, time);
                         self.fork(parent, process);
                     }
@@ -313,13 +313,13 @@ impl Session {
                     process.threads.name(thread, name);
                 }
             }
-            // What was learned of a thread or process stays.
+            // Threads that have ended are kept for the report.
             Event::ThreadEnd { .. } => {}
             Event::Lost(count) => self.lost += count,
         }
     }
 
-    /// Takes in one sample of registers.
+    /// Takes one sample.
     pub fn sample(&mut self, sample: &RawSample) {
         if !self.follows(sample.process) {
             return;
@@ -352,14 +352,14 @@ impl Session {
         }
     }
 
-    /// The target lives: its samples are held until [`Session::flush`], because
-    /// its memory tells more about them.
+    /// The target lives: its samples are held until [`Session::flush`], which reads its memory
+    /// to find more of their addresses.
     pub fn hold(&mut self) {
         self.held = Some(Held::default());
     }
 
-    /// All samples up to `now` have been taken in: reads the target's memory for
-    /// them and passes them on.
+    /// All samples up to `now` have been taken: reads the target's memory for them and judges
+    /// them.
     pub fn flush(&mut self, now: Time) {
         if let Some(held) = &mut self.held {
             held.read(now);
@@ -367,7 +367,7 @@ impl Session {
         self.pass_on();
     }
 
-    /// Passes on what is held, as it is.
+    /// Judges the held samples without reading memory.
     pub fn pass_on(&mut self) {
         let Some(samples) = self.held.as_mut().map(Held::take) else {
             return;
@@ -380,12 +380,12 @@ impl Session {
         }
     }
 
-    /// What could not be read of the target's memory.
+    /// What could not be read of the target's memory, for the report.
     pub fn memory_limit(&self) -> Option<Limit> {
         self.held.as_ref()?.limit()
     }
 
-    /// Replaces what is known of a living process's address space.
+    /// Replaces the known mappings of a living process.
     pub fn set_mappings(&mut self, process: ProcessId, mappings: Mappings) {
         let config = self.config;
         let known = self
@@ -396,26 +396,26 @@ impl Session {
         known.set_mappings(mappings);
     }
 
-    /// Reads a living process's code mappings anew, for observers whose events do
-    /// not tell them. A process that is gone keeps what was known.
+    /// Reads a living process's code mappings again, for observers whose events do not report
+    /// them. Those of a process that is gone are kept.
     pub fn refresh_code(&mut self, process: ProcessId) {
         let _ = self.code.attach(process);
     }
 
-    /// Takes in what the runtime tells of the heap.
+    /// Takes the heap events that the runtime has reported.
     pub fn heap_events(&mut self) {
         for process in self.processes.values_mut() {
             process.heap_events();
         }
     }
 
-    /// From now on the heap around `line` is followed closely.
+    /// From now on the runtime reports each allocation and free around `line`.
     pub fn watch_line(&mut self, process: ProcessId, line: Address, since: Time) {
         let granule = self.granule();
         self.process(process).watch_line(line, since, granule);
     }
 
-    /// The process `id`, which begins to be known if it was not.
+    /// The process `id`, which is added if it is not known.
     pub fn process(&mut self, id: ProcessId) -> &mut Process {
         let config = self.config;
         self.processes
@@ -423,35 +423,35 @@ impl Session {
             .or_insert_with(|| Process::new(id, config))
     }
 
-    /// For reading code of a process while others are changed.
+    /// The code of the processes, borrowed apart from them.
     pub fn code(&mut self) -> &mut ProcessCode {
         &mut self.code
     }
 
-    /// Processes that are known and have not ended.
+    /// The processes that are known and have not ended.
     pub fn living(&self) -> Vec<ProcessId> {
         self.processes.keys().copied().collect()
     }
 
-    /// Whether a process that is followed started others that are not, as far as
-    /// events tell.
+    /// Whether a followed process started others that are not followed, as far as events report
+    /// it.
     pub const fn left_children_out(&self) -> bool {
         self.not_followed > 0
     }
 
-    /// The coherence granule that is judged by.
+    /// The granule of coherence that the judge uses.
     pub const fn granule(&self) -> Granule {
         self.config.granule()
     }
 
-    /// The result over the run from `start` to `end`.
+    /// Makes the result of the run from `start` to `end`.
     pub fn finish(self, start: Time, end: Time, observed: Observed) -> Findings {
         self.finish_of(&Wanted::All, start, end, observed)
     }
 
-    /// The same with the findings for the `wanted` lines alone, and of those without what is
-    /// shared between processes or would be with other lines: reading the debug
-    /// information of a large program takes longer than many a program runs.
+    /// As [`Self::finish`], with findings for the `wanted` lines only. If not all are wanted,
+    /// sharing between processes and predictions for other line sizes are left out: reading the
+    /// debug information of a large program takes longer than many a program runs.
     pub fn finish_of(
         mut self,
         wanted: &Wanted,
@@ -507,8 +507,8 @@ impl Session {
         }
     }
 
-    /// A new program in an old process, or a new process with an old number:
-    /// nothing of the old image is valid.
+    /// The process executes a new program, or its number belongs to a new process: nothing
+    /// known about the old image holds.
     fn exec(&mut self, id: ProcessId, time: Time) {
         if let Some(held) = &mut self.held {
             held.forget(id);

@@ -1,30 +1,29 @@
-//! How the bytes of an object lie when it is changed: fields and elements moved
-//! to lines of their own, its start and end at a multiple. Pure arithmetic on
-//! offsets; which object has which shape is the layout's business.
+//! The arrangement of an object's bytes after a change: fields and elements on lines of their
+//! own, the object's start and end aligned. Pure arithmetic on offsets; a layout of `replay`
+//! says which object has which shape.
 
 use std::ops::Range;
 
-/// Fields keep their distance to this modulus, so that what follows a moved
-/// field stays aligned: `max_align_t` on x86-64.
+/// Fields keep their offsets modulo this, so that what follows a moved field stays aligned: the
+/// alignment of `max_align_t` on x86-64.
 const KEEPS: u64 = 16;
 
-/// One object without elements: longer than any.
+/// The length of an element of an object without elements: longer than any object.
 const WHOLE: u64 = 1 << 62;
 
-/// Where the bytes of an object go, by their offset. An object is an array of
-/// elements that are all changed alike; most have one.
+/// Maps offsets in an object to new offsets. The object is an array of elements that are all
+/// changed alike; most objects have one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes of an element as it was.
+    /// Bytes of an element before the change.
     element: u64,
-    /// Bytes from one element to the next as it is.
+    /// Bytes from one element to the next after the change.
     stride: u64,
-    /// Runs of an element's bytes that stay together, ascending; the first begins
-    /// at 0.
+    /// Runs of an element's bytes that stay together, ascending. The first begins at 0.
     runs: Vec<Run>,
-    /// The object starts and ends at multiples of this.
+    /// The alignment of the object's start and end in bytes.
     align: u64,
-    /// Bytes left free before the object.
+    /// Free bytes before the object.
     lead: u64,
     /// The fields that have lines of their own.
     fields: Vec<Range<u64>>,
@@ -37,7 +36,7 @@ struct Run {
 }
 
 impl Shape {
-    /// As it was, but it starts and ends at multiples of `align`, a power of two.
+    /// Unchanged inside; it starts and ends at multiples of `align`, a power of two.
     pub fn aligned(align: u64) -> Self {
         Self {
             element: WHOLE,
@@ -49,8 +48,8 @@ impl Shape {
         }
     }
 
-    /// In each element of `bytes` bytes the fields that lie at `fields` have lines of
-    /// `line` bytes to themselves, and so does each element.
+    /// Elements of `bytes` bytes in which each of `fields` has lines of `line` bytes of its
+    /// own, as has each element.
     pub fn fields(bytes: u64, fields: &[Range<u64>], line: u64) -> Self {
         let bytes = bytes.max(1);
         let mut fields: Vec<Range<u64>> = fields
@@ -60,10 +59,10 @@ impl Shape {
             .collect();
         fields.sort_by_key(|f| f.start);
         let mut runs = vec![Run { from: 0, to: 0 }];
-        // Where the last field ended, and where it ends now.
+        // The end of the last field, before and after the change.
         let (mut end, mut ends) = (0u64, 0u64);
         for field in &fields {
-            // Overlapping ones (of a union) move as one.
+            // Overlapping fields (of a union) move as one.
             if field.start < end {
                 continue;
             }
@@ -98,26 +97,26 @@ impl Shape {
         self.fields.iter().cloned()
     }
 
-    /// The same, starting and ending at multiples of `align` too.
+    /// The same shape, which also starts and ends at multiples of `align`.
     #[must_use]
     pub fn with_align(mut self, align: u64) -> Self {
         self.align = self.align.max(align);
         self
     }
 
-    /// The same, starting `lead` bytes after a multiple of its alignment.
+    /// The same shape, which starts `lead` bytes after a multiple of its alignment.
     #[must_use]
     pub fn with_lead(mut self, lead: u64) -> Self {
         self.lead = lead;
         self
     }
 
-    /// What the start must be a multiple of, less [`Shape::lead`].
+    /// The alignment of the start, less [`Shape::lead`].
     pub const fn align(&self) -> u64 {
         self.align
     }
 
-    /// Bytes that an object of `bytes` bytes takes, with what is left free before it.
+    /// The bytes that an object of `bytes` bytes takes, including the free bytes before it.
     pub fn size(&self, bytes: u64) -> u64 {
         let whole = (bytes / self.element).saturating_mul(self.stride);
         let rest = match bytes % self.element {
@@ -128,7 +127,7 @@ impl Shape {
         size.checked_next_multiple_of(self.align).unwrap_or(size)
     }
 
-    /// Where the byte at `offset` goes, seen from the start of the space that the object
+    /// The new offset of the byte at `offset`, from the start of the space that the object
     /// takes.
     #[inline]
     pub fn offset(&self, offset: u64) -> u64 {
@@ -144,7 +143,7 @@ impl Shape {
         run.to + (offset - run.from)
     }
 
-    /// How many bytes from `offset` on stay together, that one included.
+    /// The number of bytes from `offset` on, this one included, that stay together.
     #[inline]
     pub fn together(&self, offset: u64) -> u64 {
         let within = offset % self.element;
@@ -153,7 +152,8 @@ impl Shape {
         end - within
     }
 
-    /// The byte that lies at `offset` now; for one in a gap, the last before it.
+    /// The old offset of the byte at the new `offset`; in a gap, that of the last byte before
+    /// it.
     pub fn original(&self, offset: u64) -> u64 {
         let offset = offset.saturating_sub(self.lead);
         let (element, within) = (offset / self.stride, offset % self.stride);
@@ -165,7 +165,7 @@ impl Shape {
     }
 }
 
-/// Adds a run; one that begins where the last does takes its place.
+/// Adds a run. If it begins where the last one does, it replaces that.
 fn push(runs: &mut Vec<Run>, from: u64, to: u64) {
     if runs.last().is_some_and(|last| last.from == from) {
         runs.pop();
@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(shape.size(32), 256);
     }
 
-    /// The first field keeps its place, and what follows goes on with the next
-    /// line, as far from a multiple of 16 as it was.
+    /// The first field keeps its place. What follows begins on the next line, at its old offset
+    /// modulo 16.
     #[test]
     fn what_follows_a_field_starts_a_line_too() {
         let shape = Shape::fields(24, std::slice::from_ref(&(0..8)), 64);

@@ -1,13 +1,13 @@
-//! What a program's memory was before it was made sharable: a remedy that isolates
-//! threads maps it anew from a file, where nothing has the name that it had. Pure. Used
-//! by `process` for names and verdicts.
+//! Restores the names of memory that was made sharable: a remedy that isolates threads maps the
+//! target's memory again from a file, which hides what was mapped there before. Pure. Used by
+//! `process` for names and verdicts.
 
 use sunder_access::{Mapping, Mappings, Span};
 
-/// How the mappings of that file are called.
+/// The path of that file's mappings.
 const SHARABLE: &str = "/memfd:sunder-memory";
 
-/// `now` with what was made sharable as `before` has it.
+/// `now`, in which mappings of that file are replaced by those of `before`.
 pub fn as_it_was(before: &Mappings, now: Mappings) -> Mappings {
     let is_sharable = |m: &&Mapping| m.shared && m.path.starts_with(SHARABLE);
     if !now.iter().any(|m| is_sharable(&m)) {

@@ -1,8 +1,7 @@
-//! Memory that processes have in common (`MAP_SHARED`, memory files, System V
-//! segments): the same bytes have other addresses in each of them. What touches
-//! such memory is moved into one address space of its own, in which a place is a
-//! file and an offset, and judged there. Fed by `session` beside the judges of
-//! the processes; only what threads of several processes share comes from here.
+//! Memory that processes have in common (`MAP_SHARED`, memory files, System V segments) has
+//! other addresses in each of them. Accesses to it are translated to one address space in which
+//! each place is a file and an offset, and judged there. Fed by `session` in addition to the
+//! judges of the processes; it only reports what threads of several processes share.
 
 use crate::assemble::{Assembled, assemble};
 use crate::process::Process;
@@ -14,31 +13,31 @@ use sunder_findings::{Finding, ProcessName};
 use sunder_observe::{Decoded, RawSample};
 use sunder_sharing::Config;
 
-/// Where files are put whose place is taken: beyond all user addresses.
+/// The start of files whose own addresses are taken: beyond all user addresses.
 const ELSEWHERE: u64 = 1 << 52;
-/// From one such file to the next.
+/// The distance between two such files.
 const STRIDE: u64 = 1 << 44;
 
-/// See the module's head.
+/// The judge of memory that processes have in common.
 pub struct Shared {
-    /// The address space of files, as if a process had it.
+    /// The common address space, in the form of a process.
     space: Process,
     mappings: Mappings,
-    /// Where the first byte of each file is.
+    /// The address of the first byte of each file.
     files: HashMap<(String, u64), u64>,
     elsewhere: u64,
     owners: HashMap<ThreadId, ProcessId>,
     moved: Decoded,
 }
 
-/// Whether a mapping is one of memory that other processes may change.
+/// Whether other processes may write to the mapping's memory.
 fn is_common(mapping: &Mapping) -> bool {
     let ours = mapping.path.starts_with("/memfd:sunder-");
     mapping.shared && mapping.inode != 0 && !ours
 }
 
-/// Whether a process that has these mappings has memory in common with others
-/// that is written at all: every process maps some tables of the C library.
+/// Whether a process with these mappings has memory in common with others that is written at
+/// all: every process maps some read-only tables of the C library.
 pub fn has_common_memory(mappings: &Mappings) -> bool {
     const MADE_FOR_IT: [&str; 4] = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
     mappings
@@ -48,7 +47,7 @@ pub fn has_common_memory(mappings: &Mappings) -> bool {
 }
 
 impl Shared {
-    /// Nothing is known yet.
+    /// Without any events yet.
     pub fn new(config: Config) -> Self {
         Self {
             space: Process::new(ProcessId(0), config),
@@ -60,7 +59,7 @@ impl Shared {
         }
     }
 
-    /// What one transfer of a line costs is known better.
+    /// Sets the measured cost of a line transfer.
     pub fn set_transfer(&mut self, nanoseconds: f64) {
         self.space.judge.set_transfer(nanoseconds);
     }
@@ -70,7 +69,8 @@ impl Shared {
         self.space.judge.is_any_line_contended()
     }
 
-    /// A sample of a process that has `mappings`.
+    /// Judges the accesses of a sample, taken in a process with `mappings`, that touch common
+    /// memory.
     pub fn sample(&mut self, mappings: &Mappings, sample: &RawSample, decoded: &Decoded) {
         let mut moved = std::mem::take(&mut self.moved);
         moved.accesses.clear();
@@ -89,13 +89,13 @@ impl Shared {
             moved.distances.push(*distance);
         }
         self.owners.insert(sample.thread, sample.process);
-        // Also without accesses: it is time that the thread spent elsewhere.
+        // Also without accesses: the sample is time that the thread spent elsewhere.
         self.space.sample(sample, &moved);
         self.moved = moved;
     }
 
-    /// Where the byte at `address`, which lies in `mapping`, is in the common
-    /// address space: at the same address, if no other file is there.
+    /// The place in the common address space of the byte at `address`, which lies in `mapping`.
+    /// It is the same address unless another file is there.
     fn place(&mut self, mapping: &Mapping, address: Address) -> Address {
         if mapping.inode == 0 {
             return address;
@@ -135,7 +135,7 @@ impl Shared {
         !self.mappings.iter().any(meets)
     }
 
-    /// What threads of several of `processes` share, and the lines that it is on.
+    /// The findings about memory that threads of several of `processes` share, and their lines.
     pub fn finish(
         &mut self,
         processes: &[Process],
@@ -167,8 +167,8 @@ impl Shared {
         (all, lines)
     }
 
-    /// Whether all lines of a finding of a process with `mappings` are among
-    /// `told`, which lie in the common address space.
+    /// Whether all lines of a finding of a process with `mappings` are among the lines `told`,
+    /// which are addresses in the common address space.
     pub fn is_told(
         &mut self,
         mappings: &Mappings,

@@ -1,25 +1,24 @@
-//! Samples of a living target, held back until the pointers in memory that their
-//! accesses go through have been read. Fed by `session`; it must keep no sample
-//! longer than until the observers have been drained.
+//! Holds samples of a live target until the pointers in memory through which their accesses go
+//! have been read. Fed by `session`; it must not keep a sample beyond the end of a drain.
 
 use sunder_access::{Access, ProcessId, Provenance, Time};
 use sunder_findings::Limit;
 use sunder_observe::{Decoded, RawSample, SlotReader};
 
-/// Samples held at most, whatever a drain brings; some 2 KiB each.
+/// The most samples that are held, whatever a drain brings; each takes about 2 KiB.
 const MAX_HELD: usize = 8192;
 
-/// See the module's head.
+/// The held samples.
 #[derive(Default)]
 pub struct Held {
     reader: SlotReader,
     samples: Vec<(RawSample, Decoded)>,
-    /// For reuse: their memory was allocated once.
+    /// Values to be reused, so that their memory is allocated once.
     spare: Vec<Decoded>,
 }
 
 impl Held {
-    /// Keeps a sample; `decoded` becomes one to be filled.
+    /// Holds a sample. `decoded` is replaced by a value that can be filled again.
     pub fn put(&mut self, sample: &RawSample, decoded: &mut Decoded) {
         self.reader.sampled(sample, decoded);
         let next = self.spare.pop().unwrap_or_default();
@@ -27,13 +26,13 @@ impl Held {
             .push((*sample, std::mem::replace(decoded, next)));
     }
 
-    /// Whether samples must be passed on before another can be kept.
+    /// Whether the samples must be passed on before another can be held.
     pub const fn is_full(&self) -> bool {
         self.samples.len() >= MAX_HELD
     }
 
-    /// Reads what the samples held need, and adds to them what that tells. `now`
-    /// must not be before any of them.
+    /// Reads the memory that the held samples need, and adds the addresses that it yields.
+    /// `now` must not be before any of the samples.
     pub fn read(&mut self, now: Time) {
         if self.samples.is_empty() {
             return;
@@ -50,19 +49,19 @@ impl Held {
         std::mem::take(&mut self.samples)
     }
 
-    /// Gives back the memory of what was taken.
+    /// Takes back the memory of samples that were taken.
     pub fn reuse(&mut self, samples: Vec<(RawSample, Decoded)>) {
         let decoded = samples.into_iter().map(|(_, decoded)| decoded);
         self.spare.extend(decoded.take(MAX_HELD));
         self.spare.truncate(MAX_HELD / 8);
     }
 
-    /// The process became another program.
+    /// The process has become another program.
     pub fn forget(&mut self, process: ProcessId) {
         self.reader.forget(process);
     }
 
-    /// Why accesses through pointers in memory remained unknown.
+    /// Why accesses through pointers in memory have no address.
     pub fn limit(&self) -> Option<Limit> {
         let why = self.reader.refusal()?;
         Some(Limit::UnreadMemory {
@@ -71,7 +70,7 @@ impl Held {
     }
 }
 
-/// Turns near accesses whose address is told into accesses.
+/// Turns near accesses whose pointer has been read into accesses.
 fn resolve(reader: &SlotReader, sample: &RawSample, decoded: &mut Decoded) {
     if decoded.near.iter().all(|near| near.through.is_none()) {
         return;

@@ -1,23 +1,23 @@
-//! The threads of a process: names, and the order in which they appeared. Kept
-//! from events; reads nothing itself.
+//! The threads of a process: their names, and the order in which they appeared. Filled from
+//! events; it reads nothing itself.
 
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
 use sunder_access::{ProcessId, ThreadId};
 use sunder_findings as findings;
 
-/// Of stack pointers that lie within so many bytes of each other one is kept.
+/// Of the stack pointers within a range of this many bytes, one is kept.
 const APART: u64 = 16 << 10;
-/// So many are kept.
+/// The most stack pointers that are kept.
 const MOST_STACKS: usize = 4096;
 
-/// What is known of the threads of one process.
+/// The threads of one process.
 #[derive(Debug)]
 pub struct Threads {
     first: ThreadId,
     names: HashMap<ThreadId, String>,
     seen: FxHashMap<ThreadId, Seen>,
-    /// Stack pointers that any of them ever had, by their part of memory.
+    /// Stack pointers that any thread ever had, by their range of memory.
     stood: BTreeMap<u64, u64>,
 }
 
@@ -29,7 +29,7 @@ struct Seen {
 }
 
 impl Threads {
-    /// No thread but the first of `process` is known yet.
+    /// Only the first thread of `process` is known.
     pub fn of(process: ProcessId) -> Self {
         Self {
             first: ThreadId(process.0),
@@ -39,7 +39,7 @@ impl Threads {
         }
     }
 
-    /// A thread took a name.
+    /// Sets a thread's name.
     pub fn name(&mut self, thread: ThreadId, name: String) {
         if !name.is_empty() {
             self.names.insert(thread, name);
@@ -51,7 +51,8 @@ impl Threads {
         self.names.get(&self.first).cloned()
     }
 
-    /// The same process under a new number has the same name at first.
+    /// Sets the name of the first thread if it has none: a forked process has its parent's name
+    /// at first.
     pub fn inherit_name(&mut self, name: String) {
         self.names.entry(self.first).or_insert(name);
     }
@@ -65,12 +66,12 @@ impl Threads {
         self.names.extend(names);
     }
 
-    /// A thread is known to exist.
+    /// Adds a thread that exists.
     pub fn started(&mut self, thread: ThreadId) {
         self.seen.entry(thread).or_default();
     }
 
-    /// A thread was seen running, with this stack pointer.
+    /// Adds a thread that was running with this stack pointer.
     pub fn sampled(&mut self, thread: ThreadId, stack_pointer: u64) {
         let seen = self.seen.entry(thread).or_default();
         seen.samples += 1;
@@ -81,7 +82,7 @@ impl Threads {
         }
     }
 
-    /// Where in `start..end` threads were ever seen to have their stacks, their own or
+    /// The stack pointers in `start..end` that threads ever had, on their own stacks or on
     /// others that the program made.
     pub fn stood_in(&self, start: u64, end: u64) -> impl Iterator<Item = u64> {
         let parts = self.stood.range(start / APART..=end / APART);
@@ -90,17 +91,17 @@ impl Threads {
             .filter(move |at| (start..end).contains(at))
     }
 
-    /// How many there were.
+    /// The number of known threads.
     pub fn count(&self) -> u32 {
         u32::try_from(self.seen.len()).unwrap_or(u32::MAX)
     }
 
-    /// All that are known, in no order.
+    /// All known threads, in no order.
     pub fn all(&self) -> impl Iterator<Item = ThreadId> {
         self.seen.keys().copied()
     }
 
-    /// A stack pointer for each thread that was seen running.
+    /// A stack pointer of each thread that was seen running.
     pub fn stack_pointers(&self) -> impl Iterator<Item = (ThreadId, u64)> {
         self.seen
             .iter()
@@ -108,7 +109,7 @@ impl Threads {
             .map(|(thread, seen)| (*thread, seen.stack_pointer))
     }
 
-    /// How a report calls it. The name that a thread has from its process says
+    /// The thread as a report names it. A name that it has inherited from the process says
     /// nothing and is left out.
     pub fn label(&self, thread: ThreadId) -> findings::Thread {
         let inherited = self.names.get(&self.first);
