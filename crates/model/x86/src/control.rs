@@ -1,34 +1,34 @@
-//! Where control goes after an instruction.
+//! Where control flow goes after an instruction.
 
 use iced_x86::{Code, FlowControl, Instruction, OpKind};
 
-/// Where control goes after an instruction, if it does not fault.
+/// Where control flow goes after an instruction that does not fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// To the next instruction.
     Next,
     /// To this address.
     Jump(u64),
-    /// To this address or to the next instruction. The processor begins a transaction so
-    /// too, which may end at the address.
+    /// To this address or to the next instruction. Also the begin of a transaction (`xbegin`),
+    /// which continues at the address if it is aborted.
     Branch(u64),
-    /// To an address that a register or memory holds.
+    /// To an address in a register or in memory.
     JumpThrough,
     /// To the function at this address, and then to the next instruction.
     Call(u64),
-    /// To a function whose address a register or memory holds, and then to the next
+    /// To a function whose address is in a register or in memory, and then to the next
     /// instruction.
     CallThrough,
-    /// To where a caller, or what was interrupted, goes on.
+    /// To the return address of a call or of an interrupt.
     Return,
     /// To the kernel, and then to the next instruction.
     Kernel,
-    /// To nowhere: the instruction always faults, or is none.
+    /// Nowhere: the instruction always faults, or the bytes are not an instruction.
     Nowhere,
 }
 
 impl Control {
-    /// Where control goes after `i`.
+    /// Where control flow goes after `i`.
     #[must_use]
     pub fn of(i: &Instruction) -> Self {
         if i.is_invalid() {
@@ -45,7 +45,7 @@ impl Control {
             FlowControl::Next => Self::Next,
             FlowControl::UnconditionalBranch => target().map_or(Self::JumpThrough, Self::Jump),
             FlowControl::ConditionalBranch => target().map_or(Self::JumpThrough, Self::Branch),
-            // `xabort` and `xend` go to where the transaction began.
+            // `xabort` and `xend` have no target of their own: the transaction's begin has it.
             FlowControl::XbeginXabortXend => target().map_or(Self::Next, Self::Branch),
             FlowControl::IndirectBranch => Self::JumpThrough,
             FlowControl::Call if is_kernel_call(i) => Self::Kernel,
@@ -57,7 +57,7 @@ impl Control {
         }
     }
 
-    /// The address that the instruction names and control may go to.
+    /// The address in the instruction to which control may go.
     #[must_use]
     pub const fn target(self) -> Option<u64> {
         match self {
@@ -66,7 +66,7 @@ impl Control {
         }
     }
 
-    /// The same without calls, which come back.
+    /// The same, without the targets of calls, which return.
     #[must_use]
     pub const fn jump_target(self) -> Option<u64> {
         match self {
@@ -75,7 +75,8 @@ impl Control {
         }
     }
 
-    /// Whether the next instruction may be executed after it, perhaps after a call.
+    /// Whether the next instruction may be executed after this one, perhaps after a call
+    /// returns.
     #[must_use]
     pub const fn goes_on(self) -> bool {
         matches!(
@@ -85,7 +86,7 @@ impl Control {
     }
 }
 
-/// iced calls these calls.
+/// The kernel calls among what iced classifies as calls.
 fn is_kernel_call(i: &Instruction) -> bool {
     matches!(
         i.code(),

@@ -1,5 +1,5 @@
-//! Limits that the rewriter, which makes copies of code, and the library in the target,
-//! which sends threads into them, have in common.
+//! Limits of copied code, used by the rewriter, which makes the copies, and by the library in
+//! the target, which moves threads into them.
 
-/// Conditions that one entry into a copy may demand of a thread's registers.
+/// The most conditions on a thread's registers for one entry into a copy.
 pub const CONDITIONS: usize = 8;

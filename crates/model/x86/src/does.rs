@@ -1,5 +1,5 @@
-//! The one answer: what memory an instruction accesses, and which registers it reads and
-//! writes.
+//! What an instruction does: which memory it accesses, and which registers it reads and writes.
+//! All crates use this answer.
 
 use crate::memory::{Access, accesses};
 use crate::register::{CHANGED_BY_KERNEL, general};
@@ -8,10 +8,10 @@ use iced_x86::{
     Mnemonic, OpAccess, OpKind, Register, UsedRegister,
 };
 
-/// Accesses that an answer has room for; only `enter` and instructions of kernels have more.
+/// The most accesses that are returned; only `enter` and instructions for kernels have more.
 const MOST: usize = 4;
 
-/// Answers what instructions do. Keeps memory for its work, so that answering takes none.
+/// Tells what instructions do. It keeps its working memory, so that a query allocates nothing.
 pub struct Manual {
     factory: InstructionInfoFactory,
 }
@@ -33,7 +33,7 @@ impl core::fmt::Debug for Manual {
 pub struct Does {
     accesses: [Option<Access>; MOST],
     /// Whether it may access memory that is not among its accesses: an `enter` with many
-    /// levels, and all that enters the kernel.
+    /// levels, or an instruction that enters the kernel.
     pub elsewhere: bool,
     /// The registers.
     pub registers: Registers,
@@ -46,14 +46,14 @@ pub struct Registers {
     pub read: u16,
     /// General registers of which it may write any part.
     pub written: u16,
-    /// Of these, the ones that it writes in any case (if it does not fault), and whole:
-    /// nothing of their old values stays by itself.
+    /// Those of the written ones that it overwrites as a whole in any case (if it does not
+    /// fault): no part of the old value is kept.
     pub replaced: u16,
-    /// Of the written ones, those whose upper halves are zero behind it in any case.
+    /// Those of the written ones whose upper halves are always zero afterwards.
     pub cleared: u16,
-    /// Of the written ones, those that keep their upper bits: 8 or 16 bits are written.
+    /// Those of the written ones that keep their upper bits, because 8 or 16 bits are written.
     pub kept: u16,
-    /// Of the kept ones, those of which 8 bits at most are written, and the lowest.
+    /// Those of the kept ones of which only the lowest 8 bits may be written.
     pub bytes: u16,
     /// Vector registers (`xmm`, `ymm`, `zmm`) of which it may read any part.
     pub vectors_read: u32,
@@ -69,7 +69,7 @@ pub struct Registers {
 }
 
 impl Manual {
-    /// A new one.
+    /// A manual with working memory of its own.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Manual {
         }
     }
 
-    /// What `i` does. Of bytes that are no instruction: nothing.
+    /// What `i` does; nothing if the bytes are not an instruction.
     pub fn does(&mut self, i: &Instruction) -> Does {
         let info = self.factory.info(i);
         let mut does = Does {
@@ -85,7 +85,7 @@ impl Manual {
             elsewhere: enters_kernel(i),
             registers: registers(i, info),
         };
-        // What the processor does to enter the kernel is on the kernel's stack.
+        // What the processor stores to enter the kernel is on the kernel's stack.
         if !does.elsewhere && i.flow_control() != FlowControl::Exception {
             let mut places = does.accesses.iter_mut();
             for access in accesses(i, info.used_memory()) {
@@ -100,12 +100,12 @@ impl Manual {
 }
 
 impl Does {
-    /// The accesses to memory, an operand that is written out first.
+    /// The memory accesses. That of an explicit operand comes first.
     pub fn accesses(&self) -> impl Iterator<Item = &Access> {
         self.accesses.iter().flatten()
     }
 
-    /// The access, if there is exactly one and nothing else.
+    /// The access, if there is exactly one and no other memory may be accessed.
     #[must_use]
     pub fn only_access(&self) -> Option<&Access> {
         let mut all = self.accesses();
@@ -120,7 +120,7 @@ impl Does {
     }
 }
 
-/// System calls and traps.
+/// Whether the instruction is a system call or a trap.
 fn enters_kernel(i: &Instruction) -> bool {
     matches!(
         i.code(),
@@ -143,7 +143,7 @@ fn registers(i: &Instruction, info: &InstructionInfo) -> Registers {
         all.written |= CHANGED_BY_KERNEL;
     }
     all.add_what_iced_leaves_out(i);
-    // A part that is written beside the whole register is no more than that.
+    // A part that is written in addition to the whole register does not count.
     all.kept &= !all.replaced;
     all.bytes &= all.kept;
     all
@@ -195,12 +195,13 @@ impl Registers {
         }
     }
 
-    /// Instructions that load and save the state of the processor, and the x87 unit's.
+    /// Adds registers that iced does not report, for instructions of the x87 unit and those
+    /// that load or save the processor's state.
     fn add_what_iced_leaves_out(&mut self, i: &Instruction) {
         use Mnemonic as M;
         self.others |= is_of_x87(i);
         match i.mnemonic() {
-            // Without shadow stacks, which no program has yet, it does nothing.
+            // Without shadow stacks, which programs do not use yet, it does nothing.
             M::Rdsspd | M::Rdsspq => {
                 self.replaced = 0;
                 self.cleared = 0;
@@ -235,7 +236,7 @@ fn is_high(register: Register) -> bool {
     )
 }
 
-/// Whether it uses the x87 unit, whose registers iced does not name.
+/// Whether it uses the x87 unit, whose registers iced does not report.
 fn is_of_x87(i: &Instruction) -> bool {
     use CpuidFeature as F;
     let of_x87 = |feature: &F| {

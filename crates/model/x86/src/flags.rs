@@ -6,21 +6,21 @@ use iced_x86::{Instruction, Mnemonic, OpKind, RflagsBits};
 /// Flags, as bits of [`iced_x86::RflagsBits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// May be read.
+    /// Flags that may be read.
     pub read: u32,
-    /// May be changed, or have no defined value behind it.
+    /// Flags that may be changed or become undefined.
     pub changed: u32,
-    /// Of these, the ones that are set anew, or undefined, in any case.
+    /// Those of the changed ones that are always overwritten or become undefined.
     pub replaced: u32,
 }
 
 impl Flags {
-    /// What `i` does to flags.
+    /// The flags that `i` reads and changes.
     #[must_use]
     pub fn of(i: &Instruction) -> Self {
         let modified = i.rflags_modified();
-        // Once around with the carry between is a rotation by nothing, for iced; processors
-        // change the overflow flag all the same.
+        // For iced, a rotation by the width plus the carry is a rotation by nothing. Processors
+        // change the overflow flag nevertheless.
         let through_carry = matches!(i.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr);
         let (read, changed) = if through_carry {
             (RflagsBits::CF, RflagsBits::CF | RflagsBits::OF)
@@ -35,7 +35,7 @@ impl Flags {
     }
 }
 
-/// Whether the count may be zero: then all flags stay as they were.
+/// Whether the shift count may be zero; then all flags keep their values.
 fn may_do_nothing(i: &Instruction) -> bool {
     use Mnemonic as M;
     match i.mnemonic() {

@@ -1,9 +1,9 @@
-//! Near jumps. Called by whoever puts a jump in the place of other instructions.
+//! Near jumps, for code that overwrites instructions with a jump.
 
-/// Bytes of a near jump, the least that a diversion overwrites.
+/// Bytes of a near jump; the least that a diversion overwrites.
 pub const LENGTH: usize = 5;
 
-/// A jump from `from` to `to`; `None` if that is too far.
+/// A jump from `from` to `to`; `None` if the distance is too large.
 #[must_use]
 pub fn jump(from: usize, to: usize) -> Option<[u8; LENGTH]> {
     let distance = to.wrapping_sub(from.wrapping_add(LENGTH)) as isize;

@@ -1,17 +1,17 @@
 //! What x86-64 machine code does and how small pieces of it are encoded: the only place
 //! that answers "what does this instruction do", and the only place that makes a jump.
 //!
-//! - [`Manual`] says of an instruction what memory and registers it reads and writes
-//!   ([`Does`]), [`Flags::of`] which flags, [`values`] what registers hold behind it, and
-//!   [`Control::of`] where control goes. They come with the feature `decode`.
-//! - [`jump`] and [`trampoline`] encode; [`patch`] is the record from which a trampoline
-//!   is made, and [`copies`] are limits of copied code. Libraries inside a target and the
-//!   tool use them.
+//! - [`Manual`] tells which memory and registers an instruction reads and writes ([`Does`]),
+//! [`Flags::of`] which flags, [`values`] what registers hold afterwards, and [`Control::of`]
+//! where control flow goes. They come with the feature `decode`.
+//! - [`jump`] and [`trampoline`] encode; [`patch`] is the record from which a trampoline is
+//! made, and [`copies`] has limits of copied code. Libraries inside a target and the tool use
+//! them.
 //!
 //! Called by the decoder of samples, the analysis of types, the rewriter, the emulator's
-//! plugin, and whoever diverts code. Pure: reads no memory but what it is given, and must
-//! not know what its answers are used for. No unsafe code, no operating system, and nothing
-//! here allocates or panics.
+//! plugin, and all code that diverts functions. Pure: it reads no memory but its arguments, and
+//! must not know what its answers are used for. It has no unsafe code, uses no operating
+//! system, and neither allocates nor panics.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,24 +1,24 @@
-//! The memory accesses of an instruction: where, how wide, what is done, and how sure it
-//! is that it is done. Made by [`crate::Manual`].
+//! The memory accesses of an instruction: the address, the width, the action, and whether it
+//! always happens. Made by [`crate::Manual`].
 
 use crate::register::general;
 use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 
-/// One access of an instruction.
+/// One memory access of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Where.
+    /// How its address is computed.
     pub place: Place,
-    /// How many bytes, of one element if there are several; 0 if the instruction does not
-    /// tell (the saved state of a processor).
+    /// The width in bytes, of one element if there are several; 0 if the instruction does not
+    /// tell it (when it saves the state of the processor).
     pub width: u16,
-    /// What is done to them.
+    /// What happens to the bytes.
     pub action: Action,
-    /// Whether it is one step for all threads.
+    /// Whether it is atomic for all threads.
     pub atomic: bool,
-    /// Whether it happens.
+    /// Whether it always happens.
     pub certainty: Certainty,
-    /// Which part of the instruction asks for it.
+    /// Which part of the instruction causes it.
     pub role: Role,
 }
 
@@ -31,8 +31,8 @@ pub enum Action {
     Write,
     /// Reads and writes them. A `cmpxchg` that fails writes what it has read.
     Update,
-    /// Cleans the cache line that they are in. The processor checks the address as for a
-    /// read, but no data is used or changed.
+    /// Flushes the cache line that holds them. The processor checks the address as for a read,
+    /// but no data is used or changed.
     Flush,
 }
 
@@ -55,88 +55,88 @@ impl Action {
 pub enum Certainty {
     /// Always.
     Always,
-    /// As often as `rcx` says, perhaps never; each time at the next element.
+    /// `rcx` times, perhaps never; each time for the next element.
     Counted,
-    /// Of each element, or byte, a mask says whether.
+    /// A mask tells for each element, or byte, whether it is accessed.
     Masked,
-    /// It depends on something else.
+    /// It depends on another condition.
     Perhaps,
 }
 
-/// Which part of an instruction asks for an access.
+/// The part of an instruction that causes an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Its memory operand, as it is written out.
+    /// Its explicit memory operand.
     Operand,
-    /// A string instruction's `rsi` or `rdi`.
+    /// `rsi` or `rdi` of a string instruction.
     String,
     /// The stack, for a push, a pop, a call or a return.
     Stack,
-    /// A register that holds an address without being written as one.
+    /// A register that holds an address and is not an explicit operand.
     Implicit,
 }
 
-/// A segment that has a base of its own, which no general register tells.
+/// A segment with a base of its own, which is in no general register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// Thread-local memory of programs.
+    /// The base of thread-local memory in programs.
     Fs,
-    /// The same for kernels and emulators.
+    /// The base of thread-local memory in kernels and emulators.
     Gs,
 }
 
-/// A general register, or so many low bits of it.
+/// A general register, or its low bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its number.
+    /// The register's number.
     pub register: u8,
-    /// 64, 32, or 8.
+    /// Number of low bits: 64, 32, or 8.
     pub bits: u8,
 }
 
-/// A part, times a scale.
+/// A part of a register, multiplied by a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// The part.
+    /// The part of the register.
     pub part: Part,
     /// 1, 2, 4 or 8.
     pub scale: u8,
 }
 
-/// Whether an access lies where the sum of registers says.
+/// Whether an access lies at the sum of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// There.
+    /// At the sum.
     There,
-    /// So many words away as this register, whose number counts bits, says (`bt [m], r`).
+    /// At the word that contains the bit whose number this register holds, counted from the sum
+    /// (`bt [m], r`).
     Bits(u8),
-    /// At each element's own place, which a vector register says.
+    /// At an address of its own for each element, from a vector register.
     Elements,
-    /// At the cache line that it is in.
+    /// The whole cache line that contains the sum.
     Line,
 }
 
-/// Where an access lies: `segment + base + index * scale + displacement`, cut off to
-/// `bits`, from the registers before the instruction.
+/// How the address of an access is computed, from the registers before the instruction:
+/// `segment + base + index * scale + displacement`, truncated to `bits`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What is added that no general register tells.
+    /// The segment whose base is added; no general register holds it.
     pub segment: Option<Segment>,
-    /// A register.
+    /// The base register.
     pub base: Option<Part>,
-    /// A register with a scale.
+    /// The index register and its scale.
     pub index: Option<Index>,
-    /// A constant. Of an operand that is counted from the instruction's end this is the
-    /// address.
+    /// The constant; for an operand relative to the instruction's end, the address itself.
     pub displacement: u64,
-    /// 64, or 32 with the prefix for short addresses.
+    /// 64, or 32 with the address-size prefix.
     pub bits: u8,
-    /// Whether that is all.
+    /// Whether the access lies at this sum.
     pub reach: Reach,
 }
 
 impl Place {
-    /// Whether the sum of 64-bit registers and the displacement is the address.
+    /// Whether the address is the sum of whole 64-bit registers and the displacement.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         let is_whole = |part: Part| part.bits == 64;
@@ -147,15 +147,15 @@ impl Place {
             && self.index.is_none_or(|index| is_whole(index.part))
     }
 
-    /// The general registers in it, one bit each.
+    /// The general registers in the sum, one bit each.
     #[must_use]
     pub fn registers(&self) -> u16 {
         let bit = |part: Part| 1u16 << (part.register & 15);
         self.base.map_or(0, bit) | self.index.map_or(0, |index| bit(index.part))
     }
 
-    /// The sum, with what `register` knows of registers before the instruction; `None` if
-    /// one is not known, or if the sum is not the address.
+    /// The address, from the values that `register` returns for the time before the
+    /// instruction. `None` if a value is not known, or if the access does not lie at the sum.
     pub fn address(&self, register: impl Fn(u8) -> Option<u64>) -> Option<u64> {
         if self.segment.is_some() || self.reach != Reach::There {
             return None;
@@ -163,7 +163,7 @@ impl Place {
         self.sum(register)
     }
 
-    /// The sum alone.
+    /// The sum without the segment's base.
     pub fn sum(&self, register: impl Fn(u8) -> Option<u64>) -> Option<u64> {
         let part = |part: Part| Some(part.of(register(part.register)?));
         let base = self.base.map_or(Some(0), part)?;
@@ -181,7 +181,7 @@ impl Place {
 }
 
 impl Part {
-    /// What it is of the register's value.
+    /// The part's share of the register's value.
     #[must_use]
     pub const fn of(self, value: u64) -> u64 {
         if self.bits < 64 {
@@ -199,8 +199,8 @@ impl Part {
     }
 }
 
-/// Instructions that name memory, for which iced tells an access, and that have none: they
-/// fault, or processors of today do nothing for them.
+/// Instructions for which iced reports an access, but which have none: they fault, or today's
+/// processors do nothing for them.
 const fn is_only_named(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(
@@ -219,7 +219,7 @@ const fn is_only_named(mnemonic: Mnemonic) -> bool {
             | M::Prefetcht2
             | M::Prefetchit0
             | M::Prefetchit1
-            // Bounds of MPX, which no kernel allows any more.
+            // Bounds of MPX, which kernels no longer support.
             | M::Bndmk
             | M::Bndmov
             | M::Bndldx
@@ -249,8 +249,8 @@ const fn has_vector_mask(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// Whether the instruction locks memory for one step: by its prefix, or as an exchange or
-/// an addition of its kind always does.
+/// Whether the access is atomic: by a `lock` prefix, or because the instruction always is, as
+/// an exchange with memory and the remote operations (`aadd` and its kind) are.
 fn is_atomic(i: &Instruction, action: Action) -> bool {
     use Mnemonic as M;
     if !matches!(action, Action::Update) {
@@ -259,17 +259,17 @@ fn is_atomic(i: &Instruction, action: Action) -> bool {
     i.has_lock_prefix() || matches!(i.mnemonic(), M::Xchg | M::Aadd | M::Aand | M::Aor | M::Axor)
 }
 
-/// Whether a prefix repeats the instruction as often as `rcx` says.
+/// Whether a prefix repeats the instruction `rcx` times.
 pub fn is_repeated(i: &Instruction) -> bool {
     i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix())
 }
 
-/// Whether `i` has an operand that is written as memory.
+/// Whether `i` has an explicit memory operand.
 fn has_operand(i: &Instruction) -> bool {
     (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory)
 }
 
-/// The accesses of `i`, from what iced says of it.
+/// The accesses of `i`, from iced's information.
 pub fn accesses<'a>(
     i: &'a Instruction,
     used: &'a [UsedMemory],
@@ -280,7 +280,7 @@ pub fn accesses<'a>(
         used
     };
     let is_string = i.is_string_instruction();
-    // iced tells the written operand first.
+    // iced lists the explicit operand first.
     let operands = usize::from(has_operand(i) && !is_string);
     used.iter().enumerate().filter_map(move |(n, memory)| {
         let role = if is_string {
@@ -316,7 +316,7 @@ fn access(i: &Instruction, memory: &UsedMemory, role: Role) -> Option<Access> {
     } else {
         Certainty::Always
     };
-    // Of all repetitions together iced tells no size.
+    // iced reports no size for a repeated instruction.
     let size = match memory.memory_size().size() {
         0 if role == Role::String => i.memory_size().size(),
         size => size,
@@ -331,7 +331,7 @@ fn access(i: &Instruction, memory: &UsedMemory, role: Role) -> Option<Access> {
     })
 }
 
-/// Conditional moves load whatever their condition is.
+/// Conditional moves load from memory whatever their condition is.
 fn is_conditional_load(mnemonic: Mnemonic) -> bool {
     crate::value::is_conditional_move(mnemonic)
 }

@@ -1,60 +1,61 @@
-//! One place where a jump diverts code around a kernel call: what it overwrites, and what
-//! runs instead. The rewriter makes these records, a plan in a file carries them, and
-//! [`crate::trampoline`] makes code of them. Whoever reads a record from a file checks the
-//! lengths in it.
+//! A place where a jump diverts code around a kernel call: the instructions that the jump
+//! overwrites, and those that run instead. The rewriter makes these records, a plan in a file
+//! carries them, and [`crate::trampoline`] makes code from them. The reader of a file has to
+//! check the lengths in a record.
 
-/// Most bytes that a patch copies from one side of the entry.
+/// The most bytes that a patch copies from before or from after the entry.
 pub const COPIED: usize = 20;
-/// Most bytes that run elsewhere in place of copies.
+/// The most bytes of replacement code in a patch.
 pub const RUN: usize = 28;
-/// Most distances in these.
+/// The most 4-byte distances in the replacement code.
 pub const DISTANCES: usize = 3;
 
-/// [`Patch::number`] where the code does not tell it.
+/// [`Patch::number`] if the code does not tell the call's number.
 pub const ANY_NUMBER: i32 = -1;
-/// [`Patch::number`] where it is in a general register that a kernel call leaves alone:
-/// this and the register's number.
+/// [`Patch::number`] if the call's number is in a general register that a kernel call
+/// preserves: this value plus the register's number.
 pub const IN_REGISTER: i32 = -32;
-/// [`Patch::flags`]: the hook is called in place of the entry; otherwise behind it.
+/// [`Patch::flags`]: the hook is called in place of the entry, else after it.
 pub const CALL: u8 = 1;
-/// [`Patch::flags`]: the instructions behind the entry end by returning.
+/// [`Patch::flags`]: the instructions after the entry end with a return.
 pub const RETURNS: u8 = 2;
-/// [`Patch::flags`]: the hook is called before the entry, which stays in its place.
+/// [`Patch::flags`]: the hook is called before the entry, which stays where it is.
 pub const BEFORE: u8 = 4;
 
-/// One patch. Addresses are those of the module's file.
+/// One patch. Addresses are relative to the module's file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// Of the `syscall` instruction.
+    /// The address of the `syscall` instruction, the entry.
     pub entry: u64,
-    /// Of the first byte that is overwritten.
+    /// The address of the first byte that is overwritten.
     pub from: u64,
-    /// The number of the call, [`ANY_NUMBER`], or from [`IN_REGISTER`] on.
+    /// The number of the call, [`ANY_NUMBER`], or a value from [`IN_REGISTER`] on.
     pub number: i32,
-    /// [`CALL`], [`RETURNS`], [`BEFORE`].
+    /// Any of [`CALL`], [`RETURNS`] and [`BEFORE`].
     pub flags: u8,
-    /// Bytes of `head` that count.
+    /// The length of `head` in bytes.
     pub head_len: u8,
-    /// Bytes of `tail` that count.
+    /// The length of `tail` in bytes.
     pub tail_len: u8,
-    /// Zero.
+    /// Always zero.
     pub reserved: u8,
     /// The overwritten instructions before the entry.
     pub head: [u8; COPIED],
-    /// Those after it.
+    /// The overwritten instructions after the entry.
     pub tail: [u8; COPIED],
-    /// What runs in place of those of the two that are not empty, if they can't run elsewhere
-    /// as they are. Distances in it are counted from the entry.
+    /// Replacement code for `head` or `tail`, whichever is not empty, if these instructions
+    /// can't run elsewhere unchanged. Distances in it are relative to the entry.
     pub run: [u8; RUN],
-    /// Bytes of `run` that count; 0 if the copies run.
+    /// The length of `run` in bytes; 0 if the copies can run unchanged.
     pub run_len: u8,
-    /// Where distances of four bytes are in `run`; [`RUN`] for none.
+    /// The offsets in `run` at which distances of four bytes are; [`RUN`] for none.
     pub distances: [u8; DISTANCES],
 }
 
 impl Patch {
-    /// The general register whose lower half has the call's number, if that is not known.
+    /// The general register whose lower half has the call's number; `None` if the number is
+    /// known or no register has it.
     #[must_use]
     pub fn register(&self) -> Option<u8> {
         let register = u8::try_from(self.number - IN_REGISTER).ok()?;
@@ -73,7 +74,7 @@ impl Patch {
         self.tail.get(..self.tail_len.into()).unwrap_or(&self.tail)
     }
 
-    /// What runs in place of copies, if they can't.
+    /// The code that runs in place of the copies; `None` if the copies run unchanged.
     #[must_use]
     pub fn run(&self) -> Option<&[u8]> {
         self.run
@@ -81,7 +82,7 @@ impl Patch {
             .filter(|run| !run.is_empty())
     }
 
-    /// Where distances are in [`Self::run`].
+    /// The offsets of the distances in [`Self::run`].
     pub fn distances(&self) -> impl Iterator<Item = usize> {
         let places = self.distances.into_iter().map(usize::from);
         places.filter(|place| place + 4 <= self.run_len.into())

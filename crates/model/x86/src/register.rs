@@ -1,4 +1,4 @@
-//! General registers by their numbers in machine code, and who changes them by convention.
+//! General registers by their numbers in machine code, and which of them calls preserve.
 
 use iced_x86::Register;
 
@@ -19,29 +19,28 @@ pub const RDI: u8 = 7;
 /// `r11`.
 pub const R11: u8 = 11;
 
-/// General registers that a called function keeps (System V ABI): `rbx`, `rsp`, `rbp` and
+/// General registers that a called function preserves (System V ABI): `rbx`, `rsp`, `rbp` and
 /// `r12` to `r15`. One bit each, as in all masks of registers.
 pub const KEPT_BY_CALLS: u16 = 0b1111_0000_0011_1000;
 
-/// General registers that a kernel call by `syscall` changes: the result, and two in which
-/// the processor keeps where to return.
+/// General registers that a kernel call by `syscall` changes: that of the result, and two in
+/// which the processor saves the return address and the flags.
 pub const CHANGED_BY_KERNEL: u16 = 1 << RAX | 1 << RCX | 1 << R11;
 
-/// The number of the general register that `register` is or is a part of.
+/// The number of the general register that contains `register`.
 #[must_use]
 pub fn general(register: Register) -> Option<u8> {
     let full = register.full_register();
     full.is_gpr64().then(|| full.number() as u8)
 }
 
-/// The same if `register` is 32 or 64 bits wide, and so determines the whole of it when it
-/// is written.
+/// As [`general`], if `register` has 32 or 64 bits: a write to it determines all 64.
 #[must_use]
 pub fn wide(register: Register) -> Option<u8> {
     (register.is_gpr32() || register.is_gpr64()).then(|| register.number() as u8)
 }
 
-/// The same if `register` is all 64 bits.
+/// As [`general`], if `register` has all 64 bits.
 #[must_use]
 pub fn whole(register: Register) -> Option<u8> {
     register.is_gpr64().then(|| register.number() as u8)

@@ -1,44 +1,44 @@
-//! The code of one trampoline: what stood around a kernel call, with a call of a hook.
-//! Called by the library inside the target, and by the tool for a program that is running
-//! already. Must not know what the hooks do.
+//! Makes the code of one trampoline: the overwritten instructions around a kernel call, and a
+//! call of a hook. Used by the library inside the target, and by the tool for a program that is
+//! already running. It must not know what the hooks do.
 
 use crate::jump::{LENGTH, jump};
 use crate::patch::{BEFORE, CALL, Patch, RETURNS};
 
-/// Bytes that a trampoline has at most.
+/// The size of a trampoline's slot in bytes.
 pub const SIZE: usize = 128;
 
-/// Below the stack pointer lie up to 128 bytes of a function's own.
+/// Skips the red zone: a function may use up to 128 bytes below the stack pointer.
 const LEAVE_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80]; // lea rsp, [rsp-128]
 const BACK_OVER_RED_ZONE: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]; // lea rsp, [rsp+128]
 
 /// The kernel's error number for memory that it can't use.
 const EFAULT: u8 = 14;
 
-/// Where trampolines enter hooks, in the program's address space.
+/// The addresses of the hooks' entries in the target.
 #[derive(Clone, Copy, Debug)]
 pub struct Entries {
-    /// In place of a call.
+    /// For a hook in place of a call.
     pub instead: usize,
-    /// After a call that failed.
+    /// For a hook after a call that failed.
     pub failed: usize,
-    /// Before a call.
+    /// For a hook before a call.
     pub before: usize,
 }
 
-/// A trampoline's bytes while they are put together.
+/// A trampoline's code.
 #[derive(Clone, Copy, Debug)]
 pub struct Trampoline {
-    /// All of them; those that do not count can't be executed.
+    /// All bytes of the slot; those after the code trap.
     pub bytes: [u8; SIZE],
     len: usize,
     at: usize,
 }
 
 impl Trampoline {
-    /// The trampoline at the address `at` for `patch` in a module that is loaded
-    /// `base` above its file's addresses. `None` if it does not fit or a jump would be
-    /// too long.
+    /// Makes the trampoline at the address `at` for `patch`. `base` is the difference between
+    /// the module's addresses in the target and in its file. `None` if the code does not fit or
+    /// a jump would be too long.
     #[must_use]
     pub fn new(patch: &Patch, base: usize, at: usize, hooks: Entries) -> Option<Self> {
         let mut code = Self {
@@ -65,7 +65,7 @@ impl Trampoline {
         Some(code)
     }
 
-    /// `rcx` is free behind a kernel call, and the flags are left alone.
+    /// After a kernel call `rcx` may be used, and this code leaves the flags alone.
     fn behind(&mut self, patch: &Patch, base: usize, next: usize, failed: usize) -> Option<()> {
         self.put(&[0x48, 0x8d, 0x48, EFAULT])?; // lea rcx, [rax+EFAULT]
         self.put(&[0xe3, 0])?; // jrcxz
@@ -84,7 +84,7 @@ impl Trampoline {
         self.jump(self.at + branch)
     }
 
-    /// The overwritten instructions, or what does the same here.
+    /// Adds the overwritten instructions, or the code that replaces them here.
     fn copy(&mut self, patch: &Patch, base: usize, overwritten: &[u8]) -> Option<()> {
         let Some(run) = patch.run() else {
             return self.put(overwritten);
@@ -105,7 +105,7 @@ impl Trampoline {
         Some(())
     }
 
-    /// Calls `hook`, whose address is kept in the code.
+    /// Adds a call of `hook`, whose address is stored in the code.
     fn enter(&mut self, hook: usize) -> Option<()> {
         self.put(&LEAVE_RED_ZONE)?;
         self.put(&[0xff, 0x15, 2, 0, 0, 0])?; // call [rip+2]
@@ -136,8 +136,8 @@ impl Trampoline {
     }
 }
 
-/// First and last (exclusive) file address that `patch` overwrites; `None` if the
-/// patch contradicts itself.
+/// The first and the last (exclusive) file address that `patch` overwrites; `None` if the patch
+/// contradicts itself.
 #[must_use]
 pub fn overwritten(patch: &Patch) -> Option<(usize, usize)> {
     let entry = usize::try_from(patch.entry).ok()?;
@@ -193,7 +193,7 @@ mod tests {
         assert!(code.bytes.starts_with(&before.head[..5]));
         let jump = jump(AT + code.len - LENGTH, BASE + 0x105).expect("it is near");
         assert_eq!(code.bytes[code.len - LENGTH..code.len], jump);
-        // What does not count traps.
+        // The rest of the slot traps.
         assert!(code.bytes[code.len..].iter().all(|&byte| byte == 0xcc));
     }
 
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_contradicts_itself_or_is_too_far_is_none() {
-        // Behind a call nothing of what is before it is overwritten.
+        // A patch with its hook after the call must not overwrite anything before it.
         assert_eq!(overwritten(&patch(0)), None);
         let other = Patch {
             from: 0x101,

@@ -1,85 +1,86 @@
-//! What general registers hold behind an instruction, as far as that follows from what
-//! they held before it, from constants and from the instruction's operand in memory. What
-//! is not said here is not known.
+//! What general registers hold after an instruction, as far as it follows from their values
+//! before it, from constants and from its memory operand. Registers that are not listed have
+//! unknown values.
 
 use crate::does::Does;
 use crate::memory::is_repeated;
 use crate::register::{RAX, RBP, RDX, RSP, general, wide};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
-/// What a new value follows from.
+/// A source of a new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The general register of this number, before the instruction.
     Register(u8),
     /// A constant.
     Constant(u64),
-    /// What was read from memory.
+    /// The value that was read from memory.
     Memory,
-    /// Something else.
+    /// Not known.
     Unknown,
 }
 
-/// How a register gets its new value.
+/// How a new value is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The same.
+    /// The value of the source.
     Copy(Source),
-    /// The sum.
+    /// The sum of both.
     Add(Source, Source),
     /// `base + index * scale + displacement`, as `lea` computes it.
     Address {
-        /// A register, if there is one.
+        /// The base register, if there is one.
         base: Option<u8>,
-        /// A register and its scale.
+        /// The index register and its scale, if there is one.
         index: Option<(u8, u8)>,
-        /// A constant; all, where it is counted from the instruction's end.
+        /// The constant; the whole address if it is relative to the instruction's end.
         displacement: u64,
     },
     /// The first minus the second.
     Minus(Source, Source),
-    /// Bit by bit.
+    /// Bitwise and.
     And(Source, Source),
-    /// Bit by bit.
+    /// Bitwise or.
     Or(Source, Source),
-    /// Bit by bit.
+    /// Bitwise exclusive or.
     Xor(Source, Source),
-    /// The other bits.
+    /// Bitwise complement.
     Not(Source),
     /// The lower half of the product.
     Times(Source, Source),
-    /// The upper half of the product of numbers without sign.
+    /// The upper half of the unsigned product.
     HighTimes(Source, Source),
-    /// Shifted to the left by so many bits, fewer than the register has.
+    /// Shifted to the left by a number of bits less than the register's width.
     Left(Source, u32),
-    /// Shifted to the right; zeroes follow.
+    /// Shifted to the right; the upper bits become zero.
     Right(Source, u32),
-    /// Shifted to the right; the sign follows.
+    /// Shifted to the right; the upper bits become the sign.
     Arithmetic(Source, u32),
-    /// So many low bits.
+    /// This many low bits.
     Low(Source, u32),
-    /// So many low bits with their sign.
+    /// This many low bits, extended with their sign.
     Signed(Source, u32),
     /// One of the two.
     Either(Source, Source),
-    /// So many low bits of the register are replaced by something; the others stay.
+    /// This many low bits of the register are replaced by an unknown value; the others are
+    /// kept.
     Part(u32),
 }
 
 /// The new value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// Which.
+    /// The register's number.
     pub register: u8,
-    /// 32 or 64: sources are cut off to so many bits (but for [`Rule::Low`] and
-    /// [`Rule::Signed`], which say themselves how many), so is the result, and what is above
-    /// is zero.
+    /// 32 or 64: the sources (but for [`Rule::Low`] and [`Rule::Signed`], which have a number
+    /// of their own) and the result are truncated to this many bits, and the bits above are
+    /// zero.
     pub bits: u32,
-    /// How.
+    /// How it is computed.
     pub rule: Rule,
 }
 
-/// The new values behind `i`, which does this; of each register at most one.
+/// The new values after `i`, where `does` is what `i` does. Each register occurs at most once.
 #[must_use]
 pub fn values(i: &Instruction, does: &Does) -> [Option<Value>; 2] {
     if is_repeated(i) {
@@ -104,8 +105,8 @@ pub fn values(i: &Instruction, does: &Does) -> [Option<Value>; 2] {
     [rule.map(value), None]
 }
 
-/// How far an instruction that pushes or pops moves `rsp`; `None` if it does not, or if
-/// `rsp` is also its operand.
+/// The number of bytes by which a push or pop moves `rsp`; `None` if the instruction does not,
+/// or if `rsp` is also its operand.
 #[must_use]
 pub fn step_of_stack(i: &Instruction) -> Option<i64> {
     use Mnemonic as M;
@@ -142,7 +143,7 @@ fn stack(i: &Instruction) -> Option<[Option<Value>; 2]> {
     Some([value(RSP, moved), popped])
 }
 
-/// `mul` of 64 bits.
+/// A `mul` of 64 bits.
 fn wide_product(i: &Instruction) -> Option<[Option<Value>; 2]> {
     if i.mnemonic() != Mnemonic::Mul {
         return None;
@@ -186,7 +187,7 @@ fn swap(i: &Instruction) -> Option<[Option<Value>; 2]> {
     Some([value(a, b), if a == b { None } else { value(b, a) }])
 }
 
-/// The register that is the first operand, or that stands for it, if it is one of 32 or 64
+/// The first operand (or the register that takes its place), if it is a register of 32 or 64
 /// bits that is written.
 fn destination(i: &Instruction) -> Option<(u8, u32)> {
     match i.mnemonic() {
@@ -201,7 +202,7 @@ fn destination(i: &Instruction) -> Option<(u8, u32)> {
     Some((wide(register)?, (register.size() * 8) as u32))
 }
 
-/// An instruction that writes 8 or 16 bits of one register and no other.
+/// The value for an instruction that writes 8 or 16 bits of one register and nothing else.
 fn part(i: &Instruction, does: &Does) -> Option<Value> {
     if i.op_count() == 0 || i.op0_kind() != OpKind::Register {
         return None;
@@ -221,8 +222,9 @@ fn part(i: &Instruction, does: &Does) -> Option<Value> {
     })
 }
 
-/// What `lea` computes. An address of 32 bits is cut off before it is stored, and one that
-/// is stored in 32 bits afterwards; that is the same. Its segment does not count.
+/// The value that `lea` computes; it ignores the segment. An address of 32 bits is truncated
+/// before it is stored, and an operand of 32 bits truncates it when it is stored, with the same
+/// result.
 fn address(i: &Instruction, register: u8, bits: u32) -> Option<Value> {
     let (base, index) = (i.memory_base(), i.memory_index());
     let is_short = base.is_gpr32() || index.is_gpr32() || base == Register::EIP;
@@ -243,7 +245,7 @@ fn address(i: &Instruction, register: u8, bits: u32) -> Option<Value> {
     })
 }
 
-/// How the first operand gets its value.
+/// How the first operand's new value is computed.
 fn rule(i: &Instruction, bits: u32) -> Option<Rule> {
     use Mnemonic as M;
     let own = || source(i, 0);
@@ -314,7 +316,7 @@ pub fn is_conditional_move(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// What operand `number` of `i` is: a register of 32 or 64 bits, memory, or a constant.
+/// Operand `number` of `i` as a source: a register of 32 or 64 bits, memory, or a constant.
 #[must_use]
 pub fn source(i: &Instruction, number: u32) -> Option<Source> {
     match i.op_kind(number) {
@@ -324,7 +326,7 @@ pub fn source(i: &Instruction, number: u32) -> Option<Source> {
     }
 }
 
-/// The second operand of an extension, and its bits.
+/// The second operand of a sign or zero extension, and its width in bits.
 fn narrow(i: &Instruction) -> Option<(Source, u32)> {
     if i.op1_kind() == OpKind::Memory {
         let bits = i.memory_size().size() as u32 * 8;
