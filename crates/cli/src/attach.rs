@@ -1,5 +1,5 @@
-//! `sunder attach`: looks at a running process for a while, and takes apart what it shares falsely
-//! with `--repair`.
+//! `sunder attach`: observes a running process for a while; with `--repair` it also takes apart
+//! the data that the process shares falsely.
 
 use crate::args::Attach;
 use crate::output::{self, Output, can_be_written, complain, note};
@@ -10,10 +10,10 @@ use sunder_access::ProcessId;
 use sunder_live::{Ending, Look, is_program};
 use sunder_repair::attach as repair;
 
-/// How long a process is looked at if the user does not say.
+/// How long a process is observed by default.
 const USUAL: Duration = Duration::from_secs(10);
 
-/// Runs the command; the value is the status to exit with.
+/// Runs the command. Returns the exit status.
 ///
 /// # Errors
 /// If the process can't be observed.
@@ -41,10 +41,10 @@ pub fn run(options: &Attach) -> Result<u8> {
     })
 }
 
-/// With `--repair`.
+/// Runs the command with `--repair`.
 fn run_repair(options: &Attach) -> Result<u8> {
     let mut tell_options = options.tell.clone();
-    // What was done is told instead, unless a report is asked for.
+    // The lines about what was done replace the report, unless a format is asked for.
     let lines = !tell_options.quiet;
     tell_options.quiet |= tell_options.format.is_empty();
     let output = Output::new(&tell_options, false)?;

@@ -1,4 +1,5 @@
-//! From what the command line says to the options of the rooms that do it. Nothing here acts.
+//! Converts the arguments of the command line to the options of the crates that carry commands
+//! out. Nothing here acts.
 
 use crate::args::{
     self, OrderChoice, PlacementChoice, ProtocolChoice, Simulate, TellOptions, WhatIf,
@@ -72,7 +73,7 @@ const fn protocol(choice: ProtocolChoice) -> Protocol {
     }
 }
 
-/// A replay as it was recorded, told of as `tell` says.
+/// A replay of the trace as it was recorded, reported as `tell` says.
 fn replay(file: &std::path::Path, tell: &TellOptions) -> sunder_replay::Simulate {
     sunder_replay::Simulate {
         threshold: tell.threshold,

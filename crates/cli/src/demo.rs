@@ -1,5 +1,5 @@
-//! `sunder demo`: compiles and runs a small program with false sharing, shows
-//! the report, runs the fixed variant in turns with it, and prints both times.
+//! `sunder demo`: compiles and runs a small program with false sharing, shows the report, runs
+//! the original and the fixed variant alternately, and prints both times.
 
 use crate::args::{Demo, TellOptions};
 use crate::output::{Output, note};
@@ -13,13 +13,13 @@ use sunder_live::Observation;
 
 const SOURCE: &str = include_str!("../../../workloads/demo/demo.c");
 
-/// The most pairs of runs, one of each variant.
+/// The most pairs of runs; a pair is one run of each variant.
 const PAIRS: usize = 15;
 
-/// No pair begins that would end later than this after the first one began.
+/// A pair is run only if it is expected to end within this time after the first began.
 const TIMING: Duration = Duration::from_secs(4);
 
-/// Runs the command; the value is the status to exit with.
+/// Runs the command. Returns the exit status.
 ///
 /// # Errors
 /// If there is no compiler or the programs can't be run.
@@ -98,7 +98,8 @@ fn compile(source: &Path, program: &Path, flags: &[&str]) -> Result<PathBuf> {
     Ok(program.to_owned())
 }
 
-/// Runs both variants in turns, so that whatever else the machine does meets both alike.
+/// Runs both variants alternately, so that other load on the machine affects both in the same
+/// way.
 fn in_turns(shared: &Path, fixed: &Path, threads: &str) -> Result<Timings> {
     let mut timings = Timings::default();
     let start = Instant::now();
@@ -122,7 +123,7 @@ fn time(program: &Path, threads: &str) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// How long the variant with false sharing and the fixed one took, pair by pair.
+/// The times of the variant with false sharing and of the fixed one, in pairs.
 #[derive(Default)]
 struct Timings {
     pairs: Vec<[Duration; 2]>,
@@ -138,13 +139,13 @@ impl Timings {
             .is_none_or(|longest| self.pairs.len() < PAIRS && elapsed + longest <= TIMING)
     }
 
-    /// In milliseconds: with false sharing, or fixed.
+    /// The times of one variant in milliseconds: 0 with false sharing, 1 fixed.
     fn milliseconds(&self, variant: usize) -> Spread {
         let times = self.pairs.iter().map(|pair| pair[variant].as_secs_f64());
         Spread::of(times.map(|seconds| seconds * 1e3).collect())
     }
 
-    /// How many times as fast the fixed variant was as the other one of its pair.
+    /// How many times as fast the fixed variant was, over the pairs.
     fn gain(&self) -> Spread {
         let gains = self.pairs.iter();
         Spread::of(
@@ -188,7 +189,7 @@ impl Display for Timings {
     }
 }
 
-/// The median of figures and the range in which they lie.
+/// The median and the range of some figures.
 struct Spread {
     least: f64,
     median: f64,
@@ -196,7 +197,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Of figures, of which there is at least one.
+    /// The spread of at least one figure.
     fn of(mut figures: Vec<f64>) -> Self {
         figures.sort_by(f64::total_cmp);
         let middle = figures.len() / 2;
@@ -239,7 +240,8 @@ mod tests {
         );
     }
 
-    /// One disturbed run of the fixed variant once made "1.1 times as fast" of a gain of four.
+    /// One disturbed run of the fixed variant once turned a gain of four into "1.1 times as
+    /// fast".
     #[test]
     fn one_disturbed_run_does_not_move_the_median() {
         let gain = timings(&[[400, 100], [400, 364], [400, 100]]).gain();

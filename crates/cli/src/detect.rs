@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use sunder_live::Observation;
 use sunder_observe::ObserveError;
 
-/// Runs the command; the value is the status to exit with.
+/// Runs the command. Returns the exit status.
 ///
 /// # Errors
 /// If Sunder itself failed before the program could run.
@@ -40,7 +40,7 @@ pub fn run(options: &Detect) -> Result<u8> {
     })
 }
 
-/// What a shell would exit with.
+/// The exit status with which a shell would report `exit`.
 pub fn exit_code(exit: ExitStatus) -> u8 {
     let code = exit
         .code()
@@ -49,7 +49,7 @@ pub fn exit_code(exit: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(status::FAILED)
 }
 
-/// Tells why the program did not start; the status that says so.
+/// Prints why the program did not start. Returns the exit status for it.
 pub fn start_failure(error: &anyhow::Error) -> u8 {
     if let Some(ObserveError::Execute { program, source }) = error.downcast_ref() {
         let (why, code) = match source.raw_os_error() {

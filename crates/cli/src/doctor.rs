@@ -1,5 +1,5 @@
-//! `sunder doctor`: what can be observed here, what will be used, and how to
-//! get more.
+//! `sunder doctor`: says what can be observed on this machine, which observer will be used, and
+//! how to get more.
 
 use crate::args::Doctor;
 use anyhow::{Result, bail};
@@ -10,10 +10,10 @@ use sunder_live::{Kind, ObserverChoice, choose};
 use sunder_objects::DebugPlace;
 use sunder_observe::machine::{self, Capabilities, Capability, Machine};
 
-/// Runs the command; the value is the status to exit with.
+/// Runs the command. Returns the exit status.
 ///
 /// # Errors
-/// If the program that was named can't be read.
+/// If the named program can't be read.
 pub fn run(options: &Doctor) -> Result<u8> {
     let mut text = String::new();
     machine_part(&mut text);
@@ -102,8 +102,7 @@ fn capability_part(text: &mut String, c: &Capabilities) {
     }
 }
 
-/// What the kernel's documentation says that each level forbids to users
-/// without privileges.
+/// What each level forbids to unprivileged users, according to the kernel's documentation.
 const fn paranoid_words(level: i32) -> &'static str {
     match level {
         ..=-1 => "nothing is forbidden",
@@ -133,7 +132,7 @@ fn choice_part(text: &mut String) {
 }
 
 fn program_part(text: &mut String, program: &Path) -> Result<()> {
-    // A name that is no file here is looked for as `detect` would.
+    // A name that is not a file here is searched for as `detect` would.
     let found = if program.exists() {
         None
     } else {

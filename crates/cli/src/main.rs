@@ -1,6 +1,6 @@
-//! The `sunder` program: arguments become options of the library's rooms, and what these return is
-//! printed. Run by users and scripts; no other crate may use it. This crate is the only place
-//! that prints and exits; it must not decide anything else.
+//! The `sunder` program: it converts arguments to options, calls the crates of `outside`, and
+//! prints what they return. Run by users and scripts; no other crate may use it. It is the only
+//! crate that prints and exits, and must not decide anything else.
 
 mod args;
 mod attach;

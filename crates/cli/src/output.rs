@@ -1,4 +1,5 @@
-//! Writes results where the user wants them, in the forms that he wants.
+//! Writes results to the files and streams that the user asked for, in the formats that he
+//! asked for.
 
 use crate::args::{FailOn, Format, TellOptions};
 use crate::status;
@@ -11,21 +12,21 @@ use sunder_findings::Findings;
 use sunder_live::Notices;
 use sunder_report::TextOptions;
 
-/// Where reports go, checked before the program runs: a typing error must not
-/// cost a long run.
+/// The destinations of the reports. They are checked before the program runs, so that a
+/// mistyped path does not cost a long run.
 #[derive(Debug, Clone)]
 pub struct Output {
     files: Vec<(Format, PathBuf)>,
-    /// A report for the terminal, in this form.
+    /// The format of the report on the terminal, if there is one.
     terminal: Option<Format>,
     options: TellOptions,
-    /// Whether the terminal's report goes to standard output rather than error.
+    /// Whether the terminal's report goes to standard output instead of standard error.
     stdout: bool,
 }
 
 impl Output {
-    /// The reports that `options` ask for. `stdout` says where the one without a
-    /// file goes: `detect` leaves standard output to the program.
+    /// The reports that `options` ask for. `stdout` says where a report without a file goes:
+    /// `detect` leaves standard output to the program.
     ///
     /// # Errors
     /// If formats and files don't match, or a file's folder does not exist.
@@ -52,7 +53,7 @@ impl Output {
         let terminal = match rest.first() {
             Some(format) => Some(*format),
             None if options.quiet => None,
-            // Machines' files beside: people still want to read the answer.
+            // Files for other tools were asked for; the user still gets the text.
             None => Some(Format::Text),
         };
         Ok(Self {
@@ -63,8 +64,8 @@ impl Output {
         })
     }
 
-    /// Writes all reports. What could not be written is told on standard error
-    /// and in the result; the others are still written.
+    /// Writes all reports. A report that can't be written is reported on standard error and in
+    /// the result; the others are still written.
     pub fn write(&self, findings: &Findings) -> Written {
         let mut failed = false;
         for (format, path) in &self.files {
@@ -77,7 +78,7 @@ impl Output {
             && !(self.options.quiet && format == Format::Text)
             && let Err(error) = self.write_terminal(format, findings)
         {
-            // A reader that has seen enough (`sunder report | head`) is no fault.
+            // A closed pipe (`sunder report | head`) is not an error.
             let closed = error
                 .downcast_ref::<std::io::Error>()
                 .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe);
@@ -89,7 +90,7 @@ impl Output {
         Written { failed }
     }
 
-    /// Whether `--fail-on` has something to fail on.
+    /// The exit status for `--fail-on`, if it applies to these findings.
     pub fn verdict(&self, findings: &Findings) -> Option<u8> {
         let FailOn::FalseSharing = self.options.fail_on?;
         let threshold = findings.run.threshold_percent;
@@ -159,19 +160,19 @@ impl Output {
     }
 }
 
-/// What became of the reports.
+/// The outcome of writing the reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Whether one of them could not be written.
     pub failed: bool,
 }
 
-/// One line on standard error, as all of Sunder's own messages. A closed
-/// standard error is no reason to fail.
+/// Prints an error as one line on standard error, in the form of all of Sunder's messages. If
+/// standard error is closed, nothing happens.
 pub fn complain(error: &anyhow::Error) {
     let mut sentence = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        // Many errors quote their cause already.
+        // Many errors already contain the text of their cause.
         if sentence.ends_with(&cause) {
             continue;
         }
@@ -183,12 +184,12 @@ pub fn complain(error: &anyhow::Error) {
     note(&sentence);
 }
 
-/// As [`complain`], for a sentence.
+/// As [`complain`], for one sentence.
 pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "sunder: {text}");
 }
 
-/// Notices of the rooms, each a line on standard error.
+/// Prints each notice of the crates as a line on standard error.
 pub struct Standard;
 
 impl Notices for Standard {
@@ -200,13 +201,13 @@ impl Notices for Standard {
 /// A result as indented JSON.
 ///
 /// # Errors
-/// If it can't be shown so.
+/// If it can't be converted.
 pub fn pretty(findings: &Findings) -> Result<String> {
     let text = serde_json::to_string_pretty(findings).context("cannot show the result")?;
     Ok(text + "\n")
 }
 
-/// Writes `text` to standard output. A reader that has seen enough is no fault.
+/// Writes `text` to standard output. A closed pipe is not an error.
 ///
 /// # Errors
 /// If standard output can't be written.
@@ -219,10 +220,10 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Whether a report can go to `path`, asked before a long run; `-` is standard output.
+/// Checks, before a long run, that a report can be written to `path`; `-` is standard output.
 ///
 /// # Errors
-/// If not, with the reason.
+/// If it can't, with the reason.
 pub fn can_be_written(path: &Path) -> Result<()> {
     if path == Path::new("-") {
         return Ok(());
@@ -244,7 +245,7 @@ pub fn can_be_written(path: &Path) -> Result<()> {
     let asked = if path.exists() { path } else { folder };
     let name = CString::new(asked.as_os_str().as_bytes())
         .with_context(|| format!("cannot write {shown}"))?;
-    // SAFETY: a query of a path that ends with zero.
+    // SAFETY: the call queries a path that ends with zero.
     if unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) } != 0
     {
         let error = std::io::Error::last_os_error();
@@ -264,14 +265,14 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// How wide reports on a terminal are.
+/// The width of reports on a terminal, in columns.
 pub fn terminal_width() -> usize {
     terminal_size::terminal_size_of(std::io::stderr())
         .or_else(terminal_size::terminal_size)
         .map_or(100, |(width, _)| usize::from(width.0).clamp(60, 140))
 }
 
-/// What a file's name says of its format; JSON if nothing.
+/// The format that a file's name ends with; JSON for an unknown ending.
 fn format_of(path: &Path) -> Format {
     if path == Path::new("-") {
         return Format::Text;

@@ -1,4 +1,4 @@
-//! The lines on a terminal that say how far a replay or a recording has come.
+//! The lines on a terminal that show the progress of a replay or a recording.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use sunder_replay::{Advance, NoProgress, Progress};
 use sunder_trace::meta::Progress as Recorded;
 
-/// A line for each reading of a trace; nothing if `quiet`, or if there is no terminal.
+/// Shows a line for each reading of a trace; nothing if `quiet`, or if there is no terminal.
 pub fn of_replays(quiet: bool) -> Arc<dyn Progress> {
     if quiet || !std::io::stderr().is_terminal() {
         return Arc::new(NoProgress);
@@ -34,7 +34,7 @@ impl Progress for Replays {
     }
 }
 
-/// The line of one reading, which goes when the reading ends.
+/// The line of one reading. It is removed when the reading ends.
 struct Line(ProgressBar);
 
 impl Advance for Line {
@@ -63,7 +63,7 @@ fn ordinal(number: u32) -> String {
 pub struct OfRecording(ProgressBar);
 
 impl OfRecording {
-    /// Shown until it is dropped.
+    /// The line is shown until the value is dropped.
     pub fn new() -> Option<Self> {
         if !std::io::stderr().is_terminal() {
             return None;
@@ -74,7 +74,7 @@ impl OfRecording {
         Some(Self(line))
     }
 
-    /// It has come so far.
+    /// Shows how far the recording has come.
     pub fn show(&self, progress: &Recorded) {
         self.0.set_message(text(progress));
     }

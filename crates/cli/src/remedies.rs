@@ -1,5 +1,5 @@
-//! The commands that change how a program runs: `run`, `protect` and `repair`. Each exits as the
-//! program did, and says on standard error what it did.
+//! The commands that change how a program runs: `run`, `protect` and `repair`. Each exits with
+//! the program's status, and prints on standard error what it did.
 
 use crate::args::{Protect, Repair, Run};
 use crate::detect::{exit_code, start_failure};
@@ -10,7 +10,7 @@ use std::path::Path;
 use sunder_live::{NoNotices, Notices};
 use sunder_repair::Detail;
 
-/// `sunder run`; the value is the status to exit with.
+/// `sunder run`. Returns the exit status.
 ///
 /// # Errors
 /// If the program can't be given another heap, or the result can't be read.
@@ -26,7 +26,7 @@ pub fn run(options: &Run) -> Result<u8> {
     }
 }
 
-/// `sunder protect`; the value is the status to exit with.
+/// `sunder protect`. Returns the exit status.
 ///
 /// # Errors
 /// If the result can't be read or the report can't be written.
@@ -60,7 +60,7 @@ pub fn protect(options: &Protect) -> Result<u8> {
     })
 }
 
-/// `sunder repair`; the value is the status to exit with.
+/// `sunder repair`. Returns the exit status.
 ///
 /// # Errors
 /// If the result can't be read or the report can't be written.
@@ -95,8 +95,8 @@ pub fn repair(options: &Repair) -> Result<u8> {
     })
 }
 
-/// Writes the report of a program that ended with `own`. What failed with us is not told in the
-/// place of what the program says.
+/// Writes the report of a program that ended with the status `own`. If that fails, the
+/// program's own failure status still wins.
 fn with_report(own: u8, path: &Path, report: Result<String>) -> u8 {
     match report.and_then(|report| output::write(path, &report)) {
         Ok(()) => own,

@@ -1,4 +1,4 @@
-//! `sunder simulate` and `sunder what-if`: replays of a trace, told of as every result is.
+//! `sunder simulate` and `sunder what-if`: replay a trace and report the result as every other.
 
 use crate::args::{Simulate, WhatIf};
 use crate::output::Output;
@@ -6,20 +6,20 @@ use crate::status;
 use anyhow::Result;
 use sunder_findings::Findings;
 
-/// `sunder simulate`; the value is the status to exit with.
+/// `sunder simulate`. Returns the exit status.
 ///
 /// # Errors
-/// If there is no such trace, or no such machine.
+/// If the trace can't be read, or such a machine can't be.
 pub fn simulate(options: &Simulate) -> Result<u8> {
     let output = Output::new(&options.tell, true)?;
     let result = sunder_replay::simulate::simulate(&options.into())?;
     Ok(tell(&output, &result))
 }
 
-/// `sunder what-if`; the value is the status to exit with.
+/// `sunder what-if`. Returns the exit status.
 ///
 /// # Errors
-/// If there is no such trace, or no such machine.
+/// If the trace can't be read, or such a machine can't be.
 pub fn what_if(options: &WhatIf) -> Result<u8> {
     let output = Output::new(&options.tell, true)?;
     let result = sunder_replay::what_if::what_if(&options.into())?;

@@ -1,4 +1,4 @@
-//! Commands that work on files alone: `import`, `report` and `diff`.
+//! The commands that only read files: `import`, `report` and `diff`.
 
 use crate::args::{Diff, Import, Report};
 use crate::output::{Output, terminal_width};
@@ -13,7 +13,7 @@ use sunder_report::TextOptions;
 /// `sunder report`.
 ///
 /// # Errors
-/// If the file is no result.
+/// If the file is not a result.
 pub fn report(options: &Report) -> Result<u8> {
     let output = Output::new(&options.tell, true)?;
     let mut result = open(&options.file)?;
@@ -26,7 +26,7 @@ pub fn report(options: &Report) -> Result<u8> {
 /// `sunder diff`.
 ///
 /// # Errors
-/// If one of the files is no result.
+/// If one of the files is not a result.
 pub fn diff(options: &Diff) -> Result<u8> {
     let old = open(&options.old)?;
     let new = open(&options.new)?;
@@ -65,7 +65,7 @@ pub fn diff(options: &Diff) -> Result<u8> {
 /// `sunder import`.
 ///
 /// # Errors
-/// If the file is no `perf.data` or holds nothing that can be judged.
+/// If the file is not a `perf.data` file, or has no events that can be judged.
 pub fn import(options: &Import) -> Result<u8> {
     let output = Output::new(&options.tell, true)?;
     let result = sunder_pipeline::import(&options.file, options.line_size, options.tell.threshold)?;

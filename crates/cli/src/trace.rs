@@ -1,4 +1,4 @@
-//! `sunder trace`, and the compilers for it: records every memory access of a program, and looks at
+//! `sunder trace` and the compilers for it: records every memory access of a program, and shows
 //! what was recorded.
 
 mod dump;
@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use sunder_record::{Language, Options, record};
 use sunder_trace::meta::Progress;
 
-/// Runs the command; the value is the status to exit with.
+/// Runs the command. Returns the exit status.
 ///
 /// # Errors
 /// If a trace can't be read or the program can't be started.
@@ -26,7 +26,7 @@ pub fn run(options: &Trace) -> Result<u8> {
     }
 }
 
-/// Records; the status to exit with is the program's.
+/// Records a program. Returns the program's exit status.
 fn run_recorded(options: &Trace) -> Result<u8> {
     ensure!(
         !options.program.is_empty(),
@@ -66,15 +66,15 @@ fn run_recorded(options: &Trace) -> Result<u8> {
     })
 }
 
-/// `sunder cc` and `sunder c++`; the compiler's exit status.
+/// `sunder cc` and `sunder c++`. Returns the compiler's exit status.
 ///
 /// # Errors
-/// If it can't be run, or the program is to be static.
+/// If the compiler can't be run, or would link a static program.
 pub fn compile(language: Language, arguments: &[OsString]) -> Result<u8> {
     sunder_record::compile::run(language, arguments).map(exit_code)
 }
 
-/// `sunder cargo`; cargo's exit status.
+/// `sunder cargo`. Returns cargo's exit status.
 ///
 /// # Errors
 /// If cargo can't be run, or there is no package.

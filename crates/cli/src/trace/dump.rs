@@ -1,4 +1,4 @@
-//! `sunder trace dump`: the events of a trace, one a line, in the order of time.
+//! `sunder trace dump`: prints the events of a trace in the order of time, one per line.
 
 use crate::args::{Dump, DumpKind};
 use crate::output::note;
@@ -11,7 +11,7 @@ use sunder_trace::{Event, Filter, Trace, What};
 /// Prints the events that pass the filters.
 ///
 /// # Errors
-/// If the file is no trace, or standard output fails.
+/// If the file is not a trace, or standard output fails.
 pub fn run(options: &Dump) -> Result<u8> {
     let trace = Trace::open(&options.file)?;
     let mut events = trace.events(filter(options));
@@ -38,7 +38,7 @@ pub fn run(options: &Dump) -> Result<u8> {
     Ok(0)
 }
 
-/// Whoever read our output has seen enough; any other error is one.
+/// A closed pipe is not an error; anything else is.
 fn closed(error: io::Error) -> Result<u8> {
     if error.kind() == ErrorKind::BrokenPipe {
         return Ok(0);

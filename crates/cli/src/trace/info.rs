@@ -1,4 +1,4 @@
-//! `sunder trace info`: what is in a trace.
+//! `sunder trace info`: prints a summary of a trace.
 
 use crate::output::{note, print};
 use anyhow::Result;
@@ -11,7 +11,7 @@ use sunder_trace::meta::Reason;
 /// Prints a summary.
 ///
 /// # Errors
-/// If the file is no trace, or standard output fails.
+/// If the file is not a trace, or standard output fails.
 pub fn run(file: &Path) -> Result<u8> {
     let trace = Trace::open(file)?;
     let damaged = trace.verify();
@@ -22,7 +22,7 @@ pub fn run(file: &Path) -> Result<u8> {
     Ok(0)
 }
 
-/// How the recording ended, if it says so.
+/// How the recording ended, if the trace says it.
 fn ended(trace: &Trace) -> Option<String> {
     Some(match trace.end()?.reason {
         Reason::Exit => "the program's exit".to_owned(),
@@ -67,7 +67,7 @@ fn summary(trace: &Trace) -> Result<String, std::fmt::Error> {
         writeln!(text, "ended     {how}")?;
     }
     writeln!(text, "stacks    {}", trace.stacks().count())?;
-    // All that were ever loaded.
+    // All modules that were ever loaded.
     let lists = trace.modules().iter().flat_map(|(_, list)| list);
     let modules: BTreeSet<(u64, &str)> = lists.map(|m| (m.base, m.path.as_str())).collect();
     writeln!(text, "modules   {}", modules.len())?;
