@@ -1,5 +1,5 @@
-//! What becomes of one operand: another displacement, or bounds of its registers under
-//! which it goes to one place. Called by the planner; knows nothing of loops.
+//! Plans one operand of a copy: it gets another displacement, or bounds of its registers within
+//! which one displacement is right. Called by the planner; it must not know about loops.
 
 use crate::effects::State;
 use crate::operand::Operand;
@@ -9,11 +9,11 @@ use crate::values::Values;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Different places that one guarded operand may go to.
+/// The most displacements for one guarded operand.
 const MOST_ALTERNATIVES: usize = 4;
 
-/// A register is at least `low` and at most `high`; the guard need not look where
-/// the facts say so already.
+/// A register's value is at least `low` and at most `high`. The guard omits a comparison that
+/// the facts make unnecessary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
     pub register: Register,
@@ -23,25 +23,25 @@ pub(crate) struct Bound {
     pub test_high: bool,
 }
 
-/// Bounds of registers under which an operand goes to one place.
+/// Bounds of registers within which all addresses of an operand moved by the same distance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alternative {
     pub bounds: Vec<Bound>,
-    /// What the copy has for a displacement.
+    /// The operand's displacement in the copy.
     pub displacement: u64,
 }
 
-/// What becomes of an operand. Operands without a plan stay as they are.
+/// How an operand is copied. Operands without a plan are copied unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// The facts say that it always goes to one place.
+    /// With this displacement: the facts say that all its addresses moved by the same distance.
     Direct(u64),
-    /// Tried in this order.
+    /// With a guard for each of these, tried in this order.
     Guarded(Vec<Alternative>),
 }
 
-/// What becomes of an operand, and the registers whose facts this builds on. Its base
-/// `varies` if the loop makes another of it in each round.
+/// The plan for an operand, and the registers whose facts it needs. `varies` says that the loop
+/// computes another value of its base in each round.
 pub(crate) fn plan(
     moved: &MovedPage,
     operand: &Operand,
@@ -58,7 +58,7 @@ pub(crate) fn plan(
                 return (plan, operand.registers());
             }
             Place::Elsewhere => return (None, 0),
-            // It will fault, and be refused.
+            // The access will fault again and then be refused.
             Place::Straddles if all.only().is_some() => return (None, 0),
             Place::Straddles => {}
         }
@@ -79,8 +79,9 @@ pub(crate) fn plan(
         let (true, Place::In(rule)) = (fits, place) else {
             continue;
         };
-        // One value of the base so far: it is compared with that alone, which takes
-        // half as long. Others make it bounds, be they only to be expected.
+        // If only one value of the base was seen so far, the guard compares with that value,
+        // which takes half the time of bounds. Other values that were seen, or are to be
+        // expected, require bounds.
         let others = || {
             seen.iter()
                 .any(|s| s.base != one.base && in_rule(moved, operand, s, &rule))
@@ -109,7 +110,7 @@ pub(crate) fn plan(
 }
 
 impl Alternative {
-    /// Whether a register is not fully tested.
+    /// Whether a register is not compared with both bounds.
     fn leaves_out(&self, register: Register) -> bool {
         let mut bounds = self.bounds.iter().filter(|b| b.register == register);
         bounds.any(|b| !b.test_low || !b.test_high)
@@ -129,14 +130,14 @@ impl Bound {
     }
 }
 
-/// Whether the operand went to this rule when it was seen.
+/// Whether the operand's address was in this rule when it was seen.
 fn in_rule(moved: &MovedPage, operand: &Operand, seen: &Seen, rule: &Rule) -> bool {
     let address = operand.address(seen.base, seen.index);
     moved.place(address, operand.width) == Place::In(*rule)
 }
 
-/// The bounds of the unknown registers around `seen` within which the operand stays
-/// in `rule`; if `exact`, what was seen and nothing else.
+/// The bounds of the unknown registers, around the values in `seen`, within which the operand
+/// stays in `rule`. With `exact` only the values that were seen.
 fn alternative(
     operand: &Operand,
     state: &State,
@@ -157,15 +158,15 @@ fn alternative(
         if exact {
             return only(register, value);
         }
-        // Where a bound would be beyond zero or the highest number, nothing beyond it
-        // is left.
+        // A bound below zero or above the highest number is replaced by that number.
         let low = value.saturating_sub(below / scale);
         let high = value.saturating_add(above / scale);
         Bound::of(register, low, high, state)
     };
     let mut bounds = Vec::new();
     match (operand.base, operand.index) {
-        // One register in two roles does not stay on one side.
+        // One register in both roles may not move by the same distance, so only its value is
+        // allowed.
         (Some(b), Some(i)) if b == i => bounds.push(only(b, seen.base)),
         (b, i) => {
             let index_varies = i.filter(|_| index.is_none());
@@ -187,8 +188,7 @@ fn alternative(
     })
 }
 
-/// The part of an operand's addresses that lies in `rule`, if one register alone
-/// makes them.
+/// The alternative for the operand's addresses that lie in `rule`, if only one register varies.
 fn part_of(operand: &Operand, state: &State, all: Values, rule: &Rule) -> Option<Alternative> {
     let (base, index) = operand.single(state);
     let (register, scale) = match (operand.base, operand.index) {

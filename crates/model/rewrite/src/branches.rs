@@ -1,18 +1,19 @@
-//! Direct branches into some functions of a library, found without decoding all of it:
-//! a pass over the bytes finds what could be such a branch, and only functions with one
-//! are decoded. For [`crate::sites`]; this module must not decide what a branch forbids.
+//! Finds the direct branches into some functions of a library without decoding all of it: a
+//! pass over the bytes finds all places that could be such a branch, and only functions with
+//! such a place are decoded. Used by [`crate::sites`]; it must not decide what a branch
+//! forbids.
 
 use crate::sites::{Bytes, Function, target};
 use alloc::vec;
 use alloc::vec::Vec;
 use memchr::{memchr_iter, memchr3_iter};
 
-/// Bytes of code for which one bit says whether a wanted function is there.
+/// Bytes of code for which one bit tells whether they contain part of a wanted function.
 const BLOCK: u64 = 64;
-/// How far a branch by a distance of one byte can lie from where it leads.
+/// The farthest target of a branch with a distance of one byte.
 const REACH: u64 = 130;
 
-/// The functions, ascending and not overlapping, in which one of the addresses lies.
+/// The functions that contain one of the addresses, ascending and not overlapping.
 pub fn holding(functions: &[Function], addresses: impl Iterator<Item = u64>) -> Vec<Function> {
     let mut found: Vec<Function> = Vec::new();
     for address in addresses {
@@ -31,9 +32,9 @@ pub fn holding(functions: &[Function], addresses: impl Iterator<Item = u64>) -> 
     found
 }
 
-/// Where direct branches of any of the functions lead within the wanted ones, ascending;
-/// not their first instructions, before which nothing can be overwritten. Both lists are
-/// ascending and don't overlap.
+/// The targets, ascending, of direct branches of any of `functions` that lie within the
+/// `wanted` ones. Leaves out the first instructions of functions: a patch never overwrites
+/// anything before them. Both lists are ascending and don't overlap.
 pub fn into(code: Bytes<'_>, functions: &[Function], wanted: &[Function]) -> Vec<u64> {
     let inside = Inside::new(code, wanted);
     let leads_in = |offset: usize, next: usize, distance: i32| {
@@ -70,8 +71,8 @@ pub fn into(code: Bytes<'_>, functions: &[Function], wanted: &[Function]) -> Vec
     targets
 }
 
-/// How long the opcode is that could begin at the offset, if it is one of a branch by a
-/// distance of 4 bytes.
+/// The length of the opcode at the offset, if it could be one of a branch with a distance of 4
+/// bytes.
 fn far_opcode(bytes: &[u8], offset: usize) -> Option<usize> {
     match (bytes.get(offset)?, bytes.get(offset + 1)?) {
         // call, jmp
@@ -86,11 +87,11 @@ fn contains(function: &Function, address: u64) -> bool {
     (function.start..function.end).contains(&address)
 }
 
-/// Addresses within functions, asked for often.
+/// The functions in a form that is quick to look up.
 struct Inside<'a> {
     functions: &'a [Function],
     at: u64,
-    /// By block of code, whether any function reaches into it.
+    /// For each block of code, whether any function overlaps it.
     blocks: Vec<bool>,
 }
 
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Instructions that don't branch, with bytes that look as if.
+    /// Instructions that are not branches, with bytes that look like branches.
     const PLAIN: [&[u8]; 5] = [
         &[0x90],
         &[0xb8, 0xe8, 0x10, 0x00, 0x00],
@@ -152,7 +153,7 @@ mod tests {
     }
 
     proptest! {
-        /// As decoding everything finds them.
+        /// Finds the same branches as decoding everything does.
         #[test]
         fn none_is_missed(
             all in prop::collection::vec(prop::collection::vec(instruction(), 1..12), 1..16),

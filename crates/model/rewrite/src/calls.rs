@@ -1,8 +1,7 @@
-//! Where calls and jumps through pointers lead: through slots of the linker, as calls
-//! into libraries go, through tables of virtual functions and through registers. Only a
-//! guess, from memory and from the stack: the copy compares the pointer where it calls,
-//! and leaves for the original code if it is another. Called by the planner, and by
-//! the tool to learn which code to read.
+//! Guesses the targets of calls and jumps through pointers: through the linker's slots (calls
+//! into libraries), through tables of virtual functions and through registers. The guess comes
+//! from memory and from the stack; the copy compares the pointer and continues in the original
+//! code if it differs. Called by the planner, and by the tool to learn which code to read.
 
 use crate::flow::{Graph, OUTER};
 use crate::plan::known;
@@ -21,10 +20,9 @@ use iced_x86::{
 use sunder_access::{Address, CodeAddress};
 use sunder_x86::{Action, Manual};
 
-/// Kernel calls without pointers, which change nothing but `rax` (and `rcx` and `r11`) and
-/// never wait for anybody: what a thread asks about itself, and giving the CPU away. Such
-/// a call may be made in a copy: whatever comes in the middle finds a result in `rax`
-/// or the call yet to be made, as in the original.
+/// Kernel calls that take no pointers, change only `rax` (and `rcx` and `r11`) and never wait:
+/// queries of a thread about itself, and yielding the CPU. A copy may make such a call: an
+/// interruption finds either the result in `rax` or the call not yet made, as in the original.
 const HARMLESS: [u32; 9] = [
     24,  // sched_yield
     39,  // getpid
@@ -37,10 +35,10 @@ const HARMLESS: [u32; 9] = [
     186, // gettid
 ];
 
-/// So many instructions are looked at for where calls through pointers lead.
+/// The most instructions that are followed to find the targets of calls through pointers.
 const MOST_FORESEEN: usize = 1024;
 
-/// Whether a kernel call of this number is made in copies.
+/// Whether copies make the kernel call with this number themselves.
 pub const fn is_harmless(number: u32) -> bool {
     let mut n = 0;
     while n < HARMLESS.len() {
@@ -52,27 +50,27 @@ pub const fn is_harmless(number: u32) -> bool {
     false
 }
 
-/// Where calls and jumps through pointers lead, by the instruction behind them.
+/// The targets of calls and jumps through pointers, by the address after the instruction.
 pub(crate) type Targets = BTreeMap<u64, u64>;
 
-/// What is known beside the code of a function.
+/// What is known in addition to the code of a function.
 #[derive(Clone, Copy)]
 pub(crate) struct Around<'a> {
-    /// Code that may be copied along.
+    /// Functions that may be copied too.
     pub callees: &'a [Code<'a>],
     pub memory: Memory<'a>,
-    /// What has moved: the linker's slots may lie there.
+    /// The moved page, which may contain the linker's slots.
     pub moved: Option<&'a MovedPage>,
     pub targets: &'a Targets,
-    /// Where the copy will lie, if there is to be one.
+    /// The address of the copy, if there is to be one.
     pub at: Option<CodeAddress>,
 }
 
-/// No pointers are known.
+/// No targets are known.
 pub(crate) static NOWHERE: Targets = Targets::new();
 
 impl<'a> Around<'a> {
-    /// For looking at one function.
+    /// For the analysis of one function alone.
     pub(crate) const fn alone(memory: Memory<'a>) -> Self {
         Self {
             callees: &[],
@@ -93,12 +91,12 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Whether the copy could not have an operand relative to rip as it is.
+    /// Whether the copy could not reach an operand relative to rip.
     pub(crate) fn is_far(&self, i: &Instruction) -> bool {
         self.at.is_some_and(|at| is_far(i, at.0))
     }
 
-    /// Where a call or jump through a pointer probably leads.
+    /// The probable target of a call or jump through a pointer.
     pub(crate) fn target(&self, i: &Instruction) -> Option<u64> {
         if !is_through(i) || is_thread_local(i) || self.is_far(i) {
             return None;
@@ -115,8 +113,8 @@ impl<'a> Around<'a> {
     }
 }
 
-/// Where the slot lies now that a call or jump goes through, if it is the linker's; none if
-/// nobody can tell.
+/// The present address of the linker's slot through which a call or jump goes; `None` if it
+/// does not go through one, or if the address is not known.
 pub(crate) fn slot(i: &Instruction, moved: Option<&MovedPage>) -> Option<Address> {
     let slot = i.ip_rel_memory_address();
     if !i.is_ip_rel_memory_operand() {
@@ -129,7 +127,7 @@ pub(crate) fn slot(i: &Instruction, moved: Option<&MovedPage>) -> Option<Address
     }
 }
 
-/// Whether it is a near call or jump to what a register or memory holds.
+/// Whether the instruction is a near call or jump to an address in a register or in memory.
 pub(crate) fn is_through(i: &Instruction) -> bool {
     let whole = match i.op0_kind() {
         OpKind::Register => i.op0_register().is_gpr64(),
@@ -143,7 +141,7 @@ fn is_thread_local(i: &Instruction) -> bool {
     i.op0_kind() == OpKind::Memory && matches!(i.memory_segment(), Part::FS | Part::GS)
 }
 
-/// The number of the kernel call that `call` makes if it comes behind `before`.
+/// The number of the kernel call that `call` makes if it follows `before`.
 pub(crate) fn number(call: &Instruction, before: &Instruction) -> Option<u32> {
     let moves = before.mnemonic() == Mnemonic::Mov
         && before.op0_kind() == OpKind::Register
@@ -153,16 +151,18 @@ pub(crate) fn number(call: &Instruction, before: &Instruction) -> Option<u32> {
         .then(|| before.immediate32())
 }
 
-/// Functions that a function calls and that it ends in.
+/// The functions that a function calls or jumps to at its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Called {
-    /// All of them, ascending.
+    /// All of them, by ascending address.
     pub all: Vec<CodeAddress>,
-    /// Those that a loop calls in which control is; none if it is in no loop.
+    /// Those that are called in the loop that contains the current instruction; `None` if it is
+    /// in no loop.
     pub looped: Option<Vec<CodeAddress>>,
 }
 
-/// What a function calls, as far as its own instructions and the linker's slots tell.
+/// The functions that a function calls, as far as its own instructions and the linker's slots
+/// tell.
 pub fn call_targets(frame: &Frame<'_>, memory: Memory<'_>, moved: &MovedPage) -> Called {
     let around = Around {
         moved: Some(moved),
@@ -199,7 +199,7 @@ pub fn call_targets(frame: &Frame<'_>, memory: Memory<'_>, moved: &MovedPage) ->
     }
 }
 
-/// Whether code is the linker's, which jumps to where a slot says.
+/// Whether the code is a stub of the linker, which jumps to the address in a slot.
 pub fn is_linker_stub(code: Code<'_>) -> bool {
     let mut decoder = Decoder::with_ip(64, code.bytes, code.start.0, DecoderOptions::NONE);
     let mut first = decoder.decode();
@@ -209,11 +209,11 @@ pub fn is_linker_stub(code: Code<'_>) -> bool {
     first.is_jmp_near_indirect() && first.is_ip_rel_memory_operand()
 }
 
-/// `code` as it was before a hook was put behind a kernel call in it that copies make: all
-/// that the hook looks for is a pointer that the kernel could not follow. `file` has the same
-/// bytes without hooks. None if anything else is different, or if the jump to the hook takes
-/// more than one instruction's place: a thread that leaves the copy there would find half
-/// of a jump.
+/// `code` without the hook after a harmless kernel call in it: such a hook only handles
+/// pointers that the kernel could not follow, and these calls take none. `file` holds the same
+/// code without hooks. `None` if any other byte differs, or if the jump to the hook overwrites
+/// more than one instruction: a thread that leaves the copy there would continue in the middle
+/// of that jump.
 pub fn without_hooks(code: Code<'_>, file: &[u8]) -> Option<Vec<u8>> {
     const SHORTEST: usize = 5;
     if code.bytes.len() != file.len() {
@@ -239,8 +239,8 @@ pub fn without_hooks(code: Code<'_>, file: &[u8]) -> Option<Vec<u8>> {
     Some(file.to_vec())
 }
 
-/// Functions whose code a copy could use beside the request's: those that pointers lead
-/// to which are known from the registers and from the stack.
+/// Further functions whose code the copy could use: the targets of pointers that are known from
+/// the registers and from the stack.
 pub fn more_targets(request: &Request<'_>) -> Vec<CodeAddress> {
     let targets = targets(request);
     let is_new = |target: &u64| {
@@ -257,10 +257,10 @@ pub fn more_targets(request: &Request<'_>) -> Vec<CodeAddress> {
     more
 }
 
-/// What the stack and the registers say of calls through pointers.
+/// The targets of calls through pointers, as far as the stack and the registers tell.
 pub(crate) fn targets(request: &Request<'_>) -> Targets {
     let mut targets = Targets::new();
-    // Each caller has called the function within it.
+    // The return address of each caller shows that it called the function within it.
     let mut inner = request.frame.code.start.0;
     for caller in request.callers {
         targets.insert(caller.ip.0, inner);
@@ -277,7 +277,7 @@ pub(crate) fn targets(request: &Request<'_>) -> Targets {
     targets
 }
 
-/// Follows the thread from the fault on, as far as registers and memory tell.
+/// Follows the thread from the fault on, as far as its registers and memory are known.
 fn foresee(request: &Request<'_>, mut graph: Graph, at: usize, targets: &mut Targets) {
     graph.pass_calls();
     let mut manual = Manual::new();
@@ -309,7 +309,7 @@ fn foresee(request: &Request<'_>, mut graph: Graph, at: usize, targets: &mut Tar
     }
 }
 
-/// What the pointer holds.
+/// The value of the pointer.
 fn through(
     request: &Request<'_>,
     i: &Instruction,
@@ -322,7 +322,7 @@ fn through(
     if let Some(slot) = slot(i, Some(request.moved)) {
         return (request.memory.0)(slot, 8);
     }
-    // A call writes its return address too.
+    // A call also writes its return address.
     let does = manual.does(i);
     let read = does.accesses().find(|a| a.action == Action::Read)?;
     let place = exact(&read.place, state)?;
@@ -330,7 +330,7 @@ fn through(
     stays.then(|| (request.memory.0)(Address(place), 8))?
 }
 
-/// The register that is taken off the stack, and its value: what callers keep there.
+/// The register that is popped from the stack, and its value, which a caller kept there.
 fn popped(request: &Request<'_>, i: &Instruction, state: &State) -> Option<(Register, u64)> {
     let pops = i.mnemonic() == Mnemonic::Pop && i.op0_kind() == OpKind::Register;
     let register = pops.then(|| Register::whole(i.op0_register()))??;

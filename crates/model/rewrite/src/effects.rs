@@ -1,5 +1,6 @@
-//! What an instruction does to general registers, as sets of values: the answer of
-//! [`sunder_x86`], applied to what is known of registers and of slots of the frame.
+//! The effects of an instruction on general registers, as sets of values: [`sunder_x86`] tells
+//! the effects, and this applies them to the known values of registers and of slots of the
+//! frame.
 
 use crate::registers::Register;
 use crate::values::Values;
@@ -8,12 +9,12 @@ use iced_x86::{Instruction, Mnemonic, OpKind};
 use sunder_x86::register::{CHANGED_BY_KERNEL, KEPT_BY_CALLS};
 use sunder_x86::{Does, Rule, Source, Value, source, values};
 
-/// What an instruction does.
+/// The effects of one instruction.
 #[derive(Clone, Debug)]
 pub(crate) struct Effects {
     /// Registers that it may change, one bit each.
     written: u32,
-    /// Those whose new values are known. Registers above the machine's are slots.
+    /// New values that are known. Registers above the machine's are slots.
     known: [Option<Value>; 2],
     /// Whether it may write memory.
     stores: bool,
@@ -28,7 +29,7 @@ impl Effects {
         }
     }
 
-    /// The same if its memory operand is all of a slot.
+    /// The same effects for an instruction whose memory operand is exactly a slot.
     pub(crate) fn with_slot(&self, i: &Instruction, slot: Register) -> Self {
         let mut new = self.clone();
         if self.stores {
@@ -51,7 +52,7 @@ impl Effects {
         new
     }
 
-    /// What a function does that is called and returns.
+    /// The effects of a call to a function that returns.
     pub(crate) const fn of_called() -> Self {
         Self {
             written: !KEPT_BY_CALLS as u32,
@@ -60,7 +61,7 @@ impl Effects {
         }
     }
 
-    /// What a kernel call does that uses no memory.
+    /// The effects of a kernel call that uses no memory.
     pub(crate) const fn of_kernel_call() -> Self {
         Self {
             written: CHANGED_BY_KERNEL as u32,
@@ -74,7 +75,7 @@ impl Effects {
         self.written & register.bit() != 0
     }
 
-    /// The values after it, from those before.
+    /// The values after the instruction, from those before it.
     pub(crate) fn apply(&self, before: &State) -> State {
         let mut after = *before;
         for (number, value) in after.iter_mut().enumerate() {
@@ -91,7 +92,8 @@ impl Effects {
         after
     }
 
-    /// The registers before it that the values of `needed` after it follow from.
+    /// The registers from whose values before the instruction those of `needed` after it
+    /// follow.
     pub(crate) fn sources(&self, needed: u32) -> u32 {
         let mut before = needed & !self.written;
         for known in self.known.iter().flatten() {
@@ -103,8 +105,7 @@ impl Effects {
     }
 }
 
-/// The rule with something in the place of what memory holds, where the sum or the
-/// difference with it, or it alone, is computed.
+/// The rule with a slot in place of memory, for copies, sums and differences.
 fn with_memory(rule: Rule, slot: Source) -> Rule {
     let put = |from| match from {
         Source::Memory => slot,
@@ -118,7 +119,7 @@ fn with_memory(rule: Rule, slot: Source) -> Rule {
     }
 }
 
-/// The registers from which a new value follows.
+/// The registers from which a new value is computed.
 fn registers(value: &Value) -> u32 {
     let bit = |from| match from {
         Source::Register(number) => Register(number).bit(),
@@ -149,7 +150,7 @@ fn registers(value: &Value) -> u32 {
     }
 }
 
-/// The new value, from what was known before.
+/// The new value, from the values before.
 fn evaluate(value: &Value, state: &State) -> Option<Values> {
     let all = unbounded(value, state);
     if value.bits < 64 {
@@ -159,7 +160,7 @@ fn evaluate(value: &Value, state: &State) -> Option<Values> {
     }
 }
 
-/// The same before it is cut off.
+/// The new value before it is truncated.
 fn unbounded(value: &Value, state: &State) -> Option<Values> {
     let bits = value.bits;
     let whole = |from| match from {
@@ -177,7 +178,7 @@ fn unbounded(value: &Value, state: &State) -> Option<Values> {
     };
     match value.rule {
         Rule::Copy(a) => get(a),
-        // A constant is not cut off: minus one stays a step back.
+        // A constant is not truncated: minus one remains a step back.
         Rule::Add(a, Source::Constant(by)) => get(a)?.plus(Values::one(by)),
         Rule::Add(a, b) => get(a)?.plus(get(b)?),
         Rule::Address {

@@ -1,5 +1,5 @@
-//! Puts the copy together: constants, then the instructions in an order that needs
-//! few jumps, then what runs when a guard or a check fails.
+//! Encodes the copy: constants, then the instructions in an order that needs few jumps, then
+//! the code for guards and checks that fail.
 
 mod through;
 
@@ -19,30 +19,31 @@ use iced_x86::{
 };
 use sunder_access::CodeAddress;
 
-/// Instructions of the copy are told apart by addresses that nothing in user space
-/// has.
+/// The instructions of the copy are numbered by addresses from here on, which user space does
+/// not have.
 const NOWHERE: u64 = 1 << 61;
 
-/// Where the copy of an instruction may have to go.
+/// The targets of branches in the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     /// The copy of an instruction.
     Node(Way, usize),
-    /// The check behind it.
+    /// The check after an instruction.
     Check(Way, usize),
-    /// Its guard, where a first look says that it may be on the page.
+    /// The guard of an instruction, after a first comparison said that its operand may be on
+    /// the page.
     Maybe(Way, usize),
-    /// What follows when this alternative of a guard fails.
+    /// The code for an alternative of a guard that fails.
     Fails(Way, usize, usize),
-    /// The sum before a jump through a table, if it goes to this target.
+    /// The sum before a jump through a table, for the case that it leads to this target.
     Case(Way, usize, usize),
-    /// From the check behind it in the slow copy to the fast one.
+    /// From the check after an instruction of the slow copy to the fast copy.
     Back(usize),
-    /// What follows if a leaf has another return address than the call's.
+    /// The code for a leaf whose return address is not the call's.
     Astray(Way, usize),
-    /// Original code.
+    /// An instruction of the original code.
     Original(u64),
-    /// A jump to original code that no near branch reaches.
+    /// A jump to original code that a near branch does not reach.
     Far(u64),
 }
 
@@ -56,7 +57,7 @@ struct Emitter<'a> {
     chosen: &'a Chosen,
     moved: &'a MovedPage,
     literals: Vec<u64>,
-    /// Where the block will lie.
+    /// The address at which the block will lie.
     at: u64,
     items: Vec<Item>,
     /// The first item of each target.
@@ -64,7 +65,7 @@ struct Emitter<'a> {
     failed: bool,
 }
 
-/// Encodes the copy.
+/// Encodes the copy of the chosen code.
 pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refusal> {
     let ip = request.frame.ip;
     let mut emitter = Emitter {
@@ -141,14 +142,14 @@ pub(crate) fn emit(request: &Request<'_>, chosen: &Chosen) -> Result<Block, Refu
     })
 }
 
-/// What a thread must bring along that enters at `n`; none if it can't be told.
+/// The conditions for a thread that enters at `n`; `None` if they can't be expressed.
 fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Option<Vec<Condition>> {
     let version = &chosen.fast;
     let facts = version.facts.get(&n)?;
     let needed = version.needed.get(&n).copied().unwrap_or(0);
     let mut conditions = Vec::new();
     for number in (0..FOLLOWED as u8).filter(|number| needed >> number & 1 != 0) {
-        // Where nothing is known, what is needed holds for all values.
+        // If nothing is known about a register, the copy is right for all of its values.
         let Some(values) = facts[usize::from(number)] else {
             continue;
         };
@@ -156,7 +157,7 @@ fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Option<Vec<Cond
         if register.as_slot().is_some() {
             let one = |r: Register| facts[r.index()].and_then(Values::only);
             let displacement = chosen.slots.as_ref()?.displacement(register)?;
-            // Facts are of one thread, but the distance is the same for all.
+            // The stack's address differs between threads; the distance from rbp does not.
             let slot = one(Register::RBP)?
                 .wrapping_add(displacement)
                 .wrapping_sub(one(Register::RSP)?);
@@ -165,21 +166,22 @@ fn demanded(request: &Request<'_>, chosen: &Chosen, n: usize) -> Option<Vec<Cond
             let (low, high) = (values.low, values.high);
             conditions.push(Condition::Register(register, low, high));
         } else if n == chosen.at {
-            // Only some of the values between the ends: this one is.
+            // Not all values between the ends are allowed; the present value is.
             let value = request.registers.get(register);
             conditions.push(Condition::Register(register, value, value));
         } else {
             return None;
         }
     }
-    // Within called functions, the thread's callers must be the copy's.
+    // Within a called function, the thread's return addresses must be those of the copy's
+    // calls.
     let mut instance = chosen.graph.nodes[n].instance;
     while chosen.is_loop
         && let Some(call) = chosen.graph.called(instance)
     {
         let start = chosen.graph.find(instance, call.target)?;
         let rsp = |n: usize| version.facts.get(&n)?[Register::RSP.index()]?.only();
-        // Facts are of one thread, but the distance is the same for all.
+        // The stack's address differs between threads; the distance from rsp does not.
         let slot = rsp(start)?.wrapping_sub(rsp(n)?) as i64;
         conditions.push(Condition::Stack(slot, call.back));
         instance = call.from;
@@ -209,7 +211,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// One of the two copies.
+    /// Emits the fast or the slow copy.
     fn version(&mut self, way: Way, body: &BTreeSet<usize>) {
         let chosen = self.chosen;
         let order = order(&chosen.graph, body);
@@ -277,7 +279,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The address of a constant.
+    /// The address of a constant with this value.
     fn literal(&mut self, value: u64) -> u64 {
         let known = self.literals.iter().position(|&l| l == value);
         let place = known.unwrap_or_else(|| {
@@ -302,7 +304,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Lets control go on at `ip`, unless that is what comes next anyway.
+    /// Continues at `ip`, with a jump unless its copy is next anyway.
     fn go_on(&mut self, way: Way, instance: u8, ip: u64, next: Option<usize>) {
         let target = self.target(way, instance, ip);
         if next.map(|next| Target::Node(way, next)) == Some(target) {
@@ -311,7 +313,7 @@ impl<'a> Emitter<'a> {
         self.branch(Code::Jmp_rel32_64, target, ip);
     }
 
-    /// What comes after an instruction that is no jump comes after its copy.
+    /// Continues with the copy of the instruction's successor.
     fn follow(&mut self, way: Way, n: usize, next: Option<usize>) {
         let node = &self.chosen.graph.nodes[n];
         if node.instruction.flow_control() == FlowControl::Next {
@@ -321,7 +323,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Compares what the facts behind `n` build on.
+    /// Emits the comparison on which the facts after `n` are based.
     fn check(&mut self, way: Way, n: usize, after: u64) {
         let chosen = self.chosen;
         let Some(check) = chosen.checks.get(&n) else {
@@ -348,7 +350,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// What slots of the frame must hold where the copy is entered.
+    /// The values that slots of the frame must have where the copy is entered.
     fn slots_at(&self, target: Target) -> impl Iterator<Item = (u64, u64)> + use<'a> {
         let chosen = self.chosen;
         let facts = match target {
@@ -366,7 +368,7 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    /// Back to where all checks hold, if the frame's slots hold what they are to.
+    /// Returns to the fast copy, if the frame's slots have their expected values.
     fn back(&mut self, n: usize) {
         if !self.back_is_wanted(n) {
             return;
@@ -391,7 +393,7 @@ impl<'a> Emitter<'a> {
         self.items.iter().any(|i| i.target == Some(Target::Back(n)))
     }
 
-    /// The copy of one instruction; `next` is the one whose copy follows it.
+    /// Emits the copy of one instruction. `next` is the instruction whose copy follows.
     fn node(&mut self, way: Way, n: usize, next: Option<usize>) {
         let chosen = self.chosen;
         let node = &chosen.graph.nodes[n];
@@ -415,7 +417,8 @@ impl<'a> Emitter<'a> {
                             self.failed = true;
                             return;
                         };
-                        // Alone, the bounds are looked at before the copy is entered.
+                        // In a copy of one instruction, the entry's conditions have checked the
+                        // bounds.
                         if chosen.is_loop && self.seldom(way, n, all).is_some() {
                             self.first_look(way, n, all);
                             instruction
@@ -448,7 +451,7 @@ impl<'a> Emitter<'a> {
             FlowControl::Call => self.call(way, n, &instruction, next),
             FlowControl::IndirectCall => {
                 let elsewhere = self.original(ip);
-                // The comparison changes flags.
+                // The comparison changes the flags.
                 if chosen.wanted.contains(&n) {
                     self.branch(Code::Jmp_rel32_64, elsewhere, ip);
                     return;
@@ -461,8 +464,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Compares the distance of a jump through a table with those that lead to code of
-    /// the copy.
+    /// Compares the distance of a jump through a table with those that lead to code of the
+    /// copy.
     fn switch(&mut self, way: Way, n: usize) {
         let Some((distance, ways)) = self.plans(way).switches.get(&n) else {
             return;
@@ -474,7 +477,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The sum, and on to the target.
+    /// Emits the sum of the jump, and a branch to its target.
     fn cases(&mut self, way: Way, n: usize) {
         let Some((_, ways)) = self.plans(way).switches.get(&n) else {
             return;
@@ -488,8 +491,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// What a call pushes: the original return address, so that whoever looks at the
-    /// stack sees the original code.
+    /// Pushes what the call pushes: the original return address, so that an unwinder sees the
+    /// original code.
     fn push_return(&mut self, call: &Instruction) {
         let literal = self.literal(call.next_ip());
         let place = MemoryOperand::with_base_displ(Iced::RIP, literal as i64);
@@ -507,7 +510,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// A leaf's return: to the copy of its caller if that is where it returns to.
+    /// Emits a leaf's return: to the copy of its caller, if its return address leads there.
     fn give_back(&mut self, way: Way, n: usize, instruction: &Instruction, next: Option<usize>) {
         let ip = instruction.ip();
         let chosen = self.chosen;
@@ -523,7 +526,7 @@ impl<'a> Emitter<'a> {
             self.go_on(way, call.from, call.back, next);
             return;
         }
-        // The comparison changes flags.
+        // The comparison changes the flags.
         if chosen.wanted.contains(&after) {
             self.put(*instruction, ip);
             return;
@@ -534,13 +537,14 @@ impl<'a> Emitter<'a> {
             self.put_made(Instruction::with2(Code::Cmp_rm32_imm32, place, half), ip);
             self.branch(Code::Jne_rel32_64, Target::Astray(way, n), ip);
         }
-        // Marks that the other way is wanted; its place is set when it is emitted.
+        // Marks that the code for the other case is needed; its position is set when it is
+        // emitted.
         self.labels.insert(Target::Astray(way, n), usize::MAX);
         self.take_off(ip);
         self.go_on(way, call.from, back, next);
     }
 
-    /// Takes the return address off the stack.
+    /// Pops the return address off the stack.
     fn take_off(&mut self, resume: u64) {
         let place = MemoryOperand::with_base_displ(Iced::RSP, 8);
         self.put_made(
@@ -549,7 +553,7 @@ impl<'a> Emitter<'a> {
         );
     }
 
-    /// Compares registers with the bounds of an alternative.
+    /// Emits the comparisons of registers with the bounds of an alternative.
     fn guard(&mut self, way: Way, n: usize, number: usize, alternative: &Alternative) {
         let ip = self.chosen.graph.nodes[n].instruction.ip();
         let failed = Target::Fails(way, n, number);
@@ -587,7 +591,7 @@ impl<'a> Emitter<'a> {
         self.put_made(made, resume);
     }
 
-    /// The bound by which an operand is first looked at that is seldom on the page.
+    /// The bound for a first comparison, if the operand is seldom on the page.
     fn seldom<'b>(&self, way: Way, n: usize, all: &'b [Alternative]) -> Option<&'b Bound> {
         let [only] = all else { return None };
         let bound = only.bounds.last()?;
@@ -597,7 +601,7 @@ impl<'a> Emitter<'a> {
         (says_something && self.plans(way).rare.contains(&n)).then_some(bound)
     }
 
-    /// Leaves for the guard if one comparison does not say that the operand is elsewhere.
+    /// Branches to the guard unless one comparison shows that the operand is not on the page.
     fn first_look(&mut self, way: Way, n: usize, all: &[Alternative]) {
         let Some(bound) = self.seldom(way, n, all) else {
             return;
@@ -614,7 +618,7 @@ impl<'a> Emitter<'a> {
         self.branch(code, Target::Maybe(way, n), ip);
     }
 
-    /// The other alternatives of a guard, and at last the instruction as it was.
+    /// Emits the other alternatives of a guard, and finally the unchanged instruction.
     fn otherwise(&mut self, way: Way, n: usize, alternatives: &[Alternative]) {
         let instruction = self.chosen.graph.nodes[n].instruction;
         let done = usize::from(self.seldom(way, n, alternatives).is_none());
@@ -635,7 +639,7 @@ impl<'a> Emitter<'a> {
         self.rejoin(way, n);
     }
 
-    /// Goes on behind the first copy of `n`, with its check if it has one.
+    /// Continues after the first copy of `n`, with its check if it has one.
     fn rejoin(&mut self, way: Way, n: usize) {
         let node = &self.chosen.graph.nodes[n];
         if node.instruction.flow_control() != FlowControl::Next {
@@ -649,7 +653,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The bytes, and where each item begins in them.
+    /// The bytes, and the offset of each item in them.
     fn encode(&mut self) -> Option<(Vec<u8>, Vec<u32>)> {
         let constants = (8 * self.literals.len()).next_multiple_of(16);
         let address_of = |place: usize| NOWHERE + 32 * place as u64;

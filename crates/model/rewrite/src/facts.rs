@@ -1,7 +1,6 @@
-//! What is known of registers whenever control comes to an instruction of a loop:
-//! propagation of values that starts with the registers of one thread at one
-//! instruction. Whatever enters the loop elsewhere must bring the facts of that
-//! place along.
+//! Computes what is known of registers at each instruction of a loop, by propagating values
+//! from the registers of one thread at one instruction. A thread that enters the loop elsewhere
+//! must satisfy the facts of that instruction.
 
 use crate::effects::State;
 use crate::flow::Graph;
@@ -14,19 +13,18 @@ use iced_x86::{ConditionCode, FlowControl, Mnemonic, OpKind};
 /// Facts by instruction.
 pub(crate) type Facts = BTreeMap<usize, State>;
 
-/// A comparison that the copy makes after an instruction; what follows may build on
-/// it.
+/// A comparison that the copy makes after an instruction; later facts may be based on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Check {
     pub register: Register,
     pub value: u64,
 }
 
-/// Checks by the instruction that they come after.
+/// Checks, by the instruction after which they come.
 pub(crate) type Checks = BTreeMap<usize, Check>;
 
-/// Changes of an instruction's facts before what still grows is taken to its bound,
-/// and before it is given up.
+/// After this many changes of an instruction's facts, growing values are widened to their next
+/// bound; and after so many they are given up.
 const PATIENCE: u32 = 3;
 const MOST_CHANGES: u32 = 24;
 
@@ -35,12 +33,12 @@ struct Search<'a> {
     body: &'a BTreeSet<usize>,
     facts: Facts,
     changes: BTreeMap<usize, u32>,
-    /// Values that registers are compared with, and those beside them.
+    /// Values that registers are compared with, and their neighbours.
     bounds: BTreeSet<u64>,
 }
 
-/// The facts within `body`, for threads that come to each of `starts` with these
-/// registers. What can't be reached has none.
+/// The facts within `body`, for threads that come to each of `starts` with these registers.
+/// Instructions that can't be reached have none.
 pub(crate) fn facts(
     graph: &Graph,
     body: &BTreeSet<usize>,
@@ -80,7 +78,7 @@ pub(crate) fn facts(
 }
 
 impl Search<'_> {
-    /// Whether something is new at `n`.
+    /// Adds `state` to the facts at `n`. Returns whether they have changed.
     fn arrives(&mut self, n: usize, state: State) -> bool {
         if !self.body.contains(&n) {
             return false;
@@ -114,7 +112,7 @@ impl Search<'_> {
         true
     }
 
-    /// What a branch says of the registers that were compared before it.
+    /// Adds what a branch tells about the registers that were compared before it.
     fn refine(&mut self, n: usize, next: usize, state: &mut State) {
         let Some(compared) = Compared::of(self.graph, n) else {
             return;
@@ -141,7 +139,7 @@ impl Search<'_> {
     }
 }
 
-/// A comparison of registers that a branch follows.
+/// A comparison of registers that is followed by a branch.
 struct Compared {
     left: Register,
     right: Result<Register, u64>,
@@ -149,7 +147,7 @@ struct Compared {
 }
 
 impl Compared {
-    /// What the branch `n` looks at, if nothing comes between.
+    /// The comparison that the branch `n` tests, if nothing comes between.
     fn of(graph: &Graph, n: usize) -> Option<Self> {
         let branch = &graph.nodes[n];
         if branch.instruction.flow_control() != FlowControl::ConditionalBranch {
@@ -183,7 +181,7 @@ impl Compared {
         })
     }
 
-    /// All of a register must be what was compared.
+    /// The whole register must equal the compared part.
     fn whole(&self, values: Option<Values>) -> Option<Values> {
         let all = Values::between(0, u64::MAX);
         let values = values.or((self.bits == 64).then_some(all))?;
@@ -201,8 +199,8 @@ impl Compared {
         }
     }
 
-    /// The two sides if the condition holds, or if it does not. None if nothing
-    /// follows, or if it can't be so: then nothing is made of it.
+    /// The values of both sides if the condition holds, or if it does not. `None` if nothing
+    /// follows, or if the condition can't have that result.
     fn known(
         &self,
         condition: ConditionCode,
@@ -211,7 +209,7 @@ impl Compared {
         b: Values,
     ) -> Option<(Values, Values)> {
         use ConditionCode as C;
-        // Compared with their signs they are in the same order if they have none.
+        // Non-negative values have the same order with and without signs.
         let positive = u64::MAX >> (65 - self.bits);
         let unsigned = a.high <= positive && b.high <= positive;
         let below = |a: Values, b: Values| {
@@ -244,7 +242,7 @@ impl Compared {
     }
 
     fn tell(&self, state: &mut State, a: Values, b: Values) {
-        // All values are nothing known.
+        // The set of all values stands for nothing known.
         let told = |values: Values| (values != Values::between(0, u64::MAX)).then_some(values);
         state[self.left.index()] = told(a);
         if let Ok(right) = self.right {
@@ -262,9 +260,9 @@ fn of_which_something_is_known(state: &State) -> u32 {
     bits.fold(0, |all, (n, values)| all | u32::from(values.is_some()) << n)
 }
 
-/// The registers at each instruction from which the values of those in `used`
-/// follow, wherever they are used. With `known`, only those of which something is known
-/// there: what follows from others holds for all of their values.
+/// The registers at each instruction from which the values of those in `used` follow. With
+/// `known`, only those of which something is known there: what follows from the others holds
+/// for all of their values.
 pub(crate) fn needed(
     graph: &Graph,
     body: &BTreeSet<usize>,
@@ -283,7 +281,7 @@ pub(crate) fn needed(
                 after &= !check.register.bit();
             }
             let mut before = node.effects.sources(after) | used.get(&n).copied().unwrap_or(0);
-            // What is known of one side follows from the other.
+            // Facts about one side of a comparison follow from the other side.
             if let Some(compared) = Compared::of(graph, n)
                 && before & compared.registers() != 0
             {

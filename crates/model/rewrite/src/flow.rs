@@ -1,5 +1,5 @@
-//! The instructions of a function, or of a leaf function within its caller, and
-//! how control goes from one to the next.
+//! The instructions of a function, and of functions that are copied into it, and the control
+//! flow between them.
 
 use crate::calls::{Around, is_harmless, is_through, number};
 use crate::effects::Effects;
@@ -14,77 +14,77 @@ use alloc::{collections::BTreeSet, vec};
 use iced_x86::{Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction};
 use sunder_x86::{Flags, Manual};
 
-/// Instructions beyond this are left out; threads leave the copy there.
+/// The most instructions of a graph. Threads leave the copy where it ends.
 const MOST: usize = 8192;
 
-/// Calls whose functions are copied along; more are left to the original code.
+/// The most calls whose functions are copied; further ones run the original functions.
 const MOST_CALLS: usize = 64;
 
-/// With so many instructions no more functions are copied along that pointers lead to:
-/// those of libraries are left to the original code before a loop is.
+/// With this many instructions, no more functions are copied that are called through
+/// pointers: those of libraries are left out first, so that a loop can still be copied.
 const MOST_THROUGH: usize = 900;
-/// Bytes of an instruction, as a rule.
+/// The usual length of an instruction in bytes.
 const LENGTH: usize = 4;
 
-/// Calls within calls are copied along so far.
+/// The most levels of calls within calls whose functions are copied.
 const DEEPEST: usize = 4;
 
-/// The function that the loop is in. Others are those that it calls, one for each
-/// call.
+/// The instance of the function that contains the loop. Each call whose function is copied has
+/// an instance of its own.
 pub(crate) const OUTER: u8 = 0;
 
 /// One instruction.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub instruction: Instruction,
-    /// `OUTER`, or 1 + the number of the call.
+    /// [`OUTER`], or 1 + the number of the call.
     pub instance: u8,
-    /// Where control can go within the graph.
+    /// The instructions of the graph to which control can go.
     pub next: Vec<usize>,
     pub before: Vec<usize>,
-    /// Whether it can also go elsewhere.
+    /// Whether control can also leave the graph.
     pub exits: bool,
     pub effects: Effects,
     pub flags: Flags,
 }
 
-/// See the module's head.
+/// A control-flow graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,
     index: BTreeMap<(u8, u64), usize>,
-    /// The calls whose functions are copied along.
+    /// The calls whose functions are copied.
     pub calls: Vec<Called>,
     /// Jumps through tables.
     pub tables: BTreeMap<usize, Table>,
-    /// Calls and jumps through pointers to what is copied along, and where that is.
+    /// Calls and jumps through pointers whose targets are copied, with the targets' addresses.
     pub through: BTreeMap<usize, u64>,
 }
 
-/// A call to a function that is copied along.
+/// A call whose function is copied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Called {
-    /// The call.
+    /// The call instruction.
     pub node: usize,
-    /// Where it returns to.
+    /// The return address.
     pub back: u64,
-    /// The function that it calls.
+    /// The called function.
     pub target: u64,
-    /// The function that it is in.
+    /// The instance that contains the call.
     pub from: u8,
 }
 
-/// How control leaves an instruction.
+/// Where control goes after an instruction.
 struct Ways {
-    /// Where it goes by itself.
+    /// The targets within the code.
     targets: Vec<u64>,
-    /// Whether also elsewhere, or back to here after a call.
+    /// Whether control can also leave the graph, or returns here after a call.
     exits: bool,
-    /// More code, which a call returns to.
+    /// The return address of a call, at which decoding continues.
     after: Option<u64>,
 }
 
-/// Whether a copy of the instruction does what the original does.
+/// Whether the copied instruction does the same as the original.
 pub(crate) fn can_be_copied(i: &Instruction) -> bool {
     match i.flow_control() {
         FlowControl::Next => true,
@@ -92,22 +92,22 @@ pub(crate) fn can_be_copied(i: &Instruction) -> bool {
         FlowControl::ConditionalBranch => {
             i.is_jcc_short_or_near() || i.is_loop() || i.is_loopcc() || i.is_jcx_short()
         }
-        // One through memory might fault, but then it has done nothing yet.
+        // A jump through memory may fault, but then it has changed nothing yet.
         FlowControl::IndirectBranch => i.is_jmp_near_indirect(),
         FlowControl::Return => i.mnemonic() == iced_x86::Mnemonic::Ret,
         FlowControl::Call => i.is_call_near(),
-        // Between the push and the jump that would stand for a call through a pointer there
-        // would be no place in the original code to go back to.
+        // A call through a pointer can't be copied as a push and a jump: a thread that is
+        // stopped between them would have no corresponding instruction in the original code.
         _ => false,
     }
 }
 
-/// Whether control comes back from it, although a copy may have to leave for it.
+/// Whether control returns after it, although a copy may have to leave for it.
 fn can_be_passed(i: &Instruction) -> bool {
     i.is_call_near_indirect() || is_kernel_call(i)
 }
 
-/// A call of the kernel as 64-bit programs make it.
+/// Whether it is a kernel call of 64-bit programs.
 pub(crate) fn is_kernel_call(i: &Instruction) -> bool {
     i.code() == Iced::Syscall
 }
@@ -129,7 +129,7 @@ fn ways(i: &Instruction) -> Ways {
 }
 
 impl Graph {
-    /// The instructions of one function, and of those around it that it calls.
+    /// The graph of a function, and of those functions of `around` that it calls.
     pub(crate) fn of(frame: &Frame<'_>, around: &Around<'_>) -> Self {
         let mut graph = Self {
             nodes: Vec::new(),
@@ -139,7 +139,7 @@ impl Graph {
             through: BTreeMap::new(),
         };
         graph.walk(&frame.code, frame.ip.0, OUTER, around);
-        // Those that are found on the way come behind.
+        // Functions found on the way are appended to the nodes.
         let mut node = 0;
         while node < graph.nodes.len() {
             graph.follow_call(frame, around, node);
@@ -150,8 +150,8 @@ impl Graph {
         graph
     }
 
-    /// The graph of the function so many callers above the one of the fault, and the
-    /// instruction that faulted in it.
+    /// The graph of the function `depth` callers above that of the fault, and the instruction
+    /// that faulted in it.
     pub(crate) fn within(
         request: &Request<'_>,
         depth: usize,
@@ -168,8 +168,7 @@ impl Graph {
         Some((graph, at))
     }
 
-    /// Copies the function along that an instruction calls, or that the function of a call
-    /// ends in.
+    /// Adds the function that an instruction calls, or that the function ends in by a jump.
     fn follow_call(&mut self, frame: &Frame<'_>, around: &Around<'_>, node: usize) {
         let Node {
             instruction: i,
@@ -213,7 +212,7 @@ impl Graph {
         self.walk(code, target, instance, around);
     }
 
-    /// Whether there is room for one more function, and an end to those within each other.
+    /// Whether there is room for one more function, and the calls do not recurse.
     fn may_call(&self, call: &Instruction, from: u8, target: u64) -> bool {
         if self.calls.len() == MOST_CALLS || self.find(from, call.next_ip()).is_none() {
             return false;
@@ -221,7 +220,7 @@ impl Graph {
         let mut depth = 1;
         let mut outer = from;
         while let Some(call) = self.called(outer) {
-            // A function within itself has no end.
+            // A function that calls itself would be copied without end.
             if call.target == target || depth == DEEPEST {
                 return false;
             }
@@ -231,14 +230,14 @@ impl Graph {
         true
     }
 
-    /// The function that the call in `from` which returns to `back` leads to.
+    /// The instance of the call in `from` with the return address `back`.
     pub(crate) fn instance(&self, from: u8, back: u64) -> Option<u8> {
         let fits = |c: &Called| c.from == from && c.back == back;
         let call = self.calls.iter().position(fits)?;
         u8::try_from(call + 1).ok()
     }
 
-    /// The call that a node's function was copied for.
+    /// The call for which an instance was copied.
     pub(crate) fn called(&self, instance: u8) -> Option<&Called> {
         self.calls.get(usize::from(instance).checked_sub(1)?)
     }
@@ -251,7 +250,7 @@ impl Graph {
     fn walk(&mut self, code: &Code<'_>, ip: u64, instance: u8, around: &Around<'_>) {
         let mut manual = Manual::new();
         let mut decoder = Decoder::with_ip(64, code.bytes, code.start.0, DecoderOptions::NONE);
-        // The code around `ip` matters most if there is too much.
+        // `ip` is decoded first: its surroundings matter most if the code is too long.
         let mut open = vec![code.start.0, ip];
         while let Some(ip) = open.pop() {
             let known = self.index.contains_key(&(instance, ip));
@@ -319,14 +318,14 @@ impl Graph {
                 next.extend(self.find(inner as u8 + 1, self.calls[inner].target));
                 exits = next.is_empty();
             } else if let Some(&target) = self.through.get(&at) {
-                // Another pointer leaves the copy; flags are nothing that a call keeps.
+                // With another pointer the thread leaves the copy. A call preserves no flags.
                 next.extend(self.find(instance, target));
                 exits = next.is_empty();
             } else if let Some(call) = self.called(instance)
                 && is_plain_return(&node.instruction)
             {
-                // One that changed its return address leaves the copy: the copy of
-                // the return looks.
+                // A function that changed its return address leaves the copy: the copy of the
+                // return compares it.
                 next.extend(self.find(call.from, call.back));
                 exits = false;
             }
@@ -338,7 +337,7 @@ impl Graph {
         }
     }
 
-    /// The same with variables of the frame that are followed like registers.
+    /// The same graph, in which slots of the frame are followed like registers.
     pub(crate) fn with_slots(&self, slots: &Slots) -> Self {
         let mut new = self.clone();
         for node in new.nodes.iter_mut().filter(|n| n.instance == OUTER) {
@@ -349,7 +348,7 @@ impl Graph {
         new
     }
 
-    /// Kernel calls that are made in the copy: nothing leads to them but their number.
+    /// Links the kernel calls that the copy makes. They are recognised by their numbers.
     fn link_kernel_calls(&mut self) {
         for at in 0..self.nodes.len() {
             let node = &self.nodes[at];
@@ -365,8 +364,8 @@ impl Graph {
         }
     }
 
-    /// Makes calls do what they do if the function called returns and keeps what it
-    /// has to keep: for guesses only.
+    /// Gives calls the effects of functions that return and follow the calling convention. For
+    /// guesses only.
     pub(crate) fn pass_calls(&mut self) {
         for n in 0..self.nodes.len() {
             let node = &self.nodes[n];
@@ -383,7 +382,7 @@ impl Graph {
         }
     }
 
-    /// Whether the function of `frame` loops around where it is, whatever it calls.
+    /// Whether the current instruction of `frame` is in a loop of its own function.
     pub(crate) fn is_in_loop(frame: &Frame<'_>, memory: Memory<'_>) -> bool {
         let mut graph = Self::of(frame, &Around::alone(memory));
         graph.pass_calls();
@@ -417,7 +416,7 @@ impl Graph {
         }
     }
 
-    /// What lies on cycles through `at` within some of the nodes; empty if none does.
+    /// The nodes within `within` that are on cycles through `at`; empty if there are none.
     fn cycle(&self, at: usize, within: &[bool]) -> BTreeSet<usize> {
         let forward = self.reach(at, within, |n| &n.next);
         let backward = self.reach(at, within, |n| &n.before);
@@ -425,7 +424,7 @@ impl Graph {
         (0..self.nodes.len()).filter(both).collect()
     }
 
-    /// What is reached from `at` in at least one step.
+    /// The nodes that are reached from `at` in at least one step.
     fn reach(&self, at: usize, within: &[bool], ways: impl Fn(&Node) -> &Vec<usize>) -> Vec<bool> {
         let mut reached = vec![false; self.nodes.len()];
         let mut open = vec![at];
@@ -441,7 +440,7 @@ impl Graph {
     }
 }
 
-/// A return that takes nothing but the return address off the stack.
+/// A return that pops nothing but the return address.
 pub(crate) fn is_plain_return(i: &Instruction) -> bool {
     i.mnemonic() == iced_x86::Mnemonic::Ret && i.op_count() == 0
 }

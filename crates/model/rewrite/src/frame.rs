@@ -1,5 +1,4 @@
-//! Finding the caller of a function: where the return address lies, and the call that
-//! it belongs to.
+//! Finds the caller of a function: the place of the return address on the stack.
 
 use crate::calls::Around;
 use crate::facts::{Checks, facts};
@@ -10,16 +9,16 @@ use crate::values::{UNKNOWN, Values};
 use alloc::collections::BTreeSet;
 use sunder_access::CodeAddress;
 
-/// Any numbers will do: only the distance from them is used. Where it is not the same
-/// for both, the stack was aligned.
+/// Two arbitrary stack pointers; only the distance from them is used. If it differs between the
+/// two, the function aligns its stack.
 const STACKS: [u64; 2] = [1 << 62, (1 << 62) + 0x1238];
 
-/// Few functions have a larger frame.
+/// The largest frame that is believed; few functions have a larger one.
 const DEEPEST: i64 = 1 << 20;
 
-/// Where the return address of a function probably lies when control is at `ip`, in
-/// bytes from rsp on, if what it calls leaves the stack pointer as it was; none if it
-/// can't be followed.
+/// The distance in bytes from rsp, when control is at `ip`, to the function's probable return
+/// address. Called functions are assumed to restore the stack pointer. `None` if the stack
+/// pointer can't be followed.
 pub fn return_slot(code: Code<'_>, ip: CodeAddress, memory: Memory<'_>) -> Option<i64> {
     let mut graph = Graph::of(&Frame { code, ip }, &Around::alone(memory));
     graph.pass_calls();

@@ -1,13 +1,12 @@
-//! In which order the instructions of a copy lie: what runs after one another comes
-//! after one another, functions within their callers, so that the copy needs few
-//! jumps of its own.
+//! The order of the instructions in a copy: successors follow their predecessors, and functions
+//! lie within their callers, so that the copy needs few additional jumps.
 
 use crate::flow::{Graph, is_kernel_call};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use iced_x86::FlowControl;
 
-/// All of `body`, each once.
+/// All instructions of `body`, each once, in the order of the copy.
 pub(crate) fn order(graph: &Graph, body: &BTreeSet<usize>) -> Vec<usize> {
     let mut heads: Vec<usize> = body.iter().copied().collect();
     heads.sort_by_key(|&n| (graph.nodes[n].instance, graph.nodes[n].instruction.ip()));
@@ -23,7 +22,7 @@ pub(crate) fn order(graph: &Graph, body: &BTreeSet<usize>) -> Vec<usize> {
     order
 }
 
-/// What runs after `n` without a jump, or after one that always goes there.
+/// The successor of `n` that needs no jump, or that a jump always leads to.
 fn follower(graph: &Graph, n: usize) -> Option<usize> {
     let node = &graph.nodes[n];
     let i = &node.instruction;

@@ -1,29 +1,30 @@
-//! x86-64 code in, x86-64 code out. Given the code of a function, the registers
-//! at an instruction and where bytes of a page have moved to, makes a copy of the
-//! loop around the instruction that uses the bytes at their new places, or says
-//! why not.
+//! Makes copies of x86-64 code that find moved bytes. The input is the code of a function, the
+//! registers at an instruction, and the new places of the bytes of a page. The output is a copy
+//! of the loop around the instruction that uses the bytes at their new places, or the reason
+//! why there is none.
 //!
-//! Called by the tool, outside the target, while threads of the target wait. Pure:
-//! reads no memory but what it is given, writes none, and never panics on code.
+//! Called by the tool, outside the target, while threads of the target wait. Pure: it reads no
+//! memory but its arguments, writes none, and never panics on any code. [`sites`] plans, for
+//! the same tool, where kernel calls can be hooked.
 //!
-//! How, after Plastic (EuroSys 2013, sections 5.1 and 5.2) and the design's section
+//! How it works, after Plastic (EuroSys 2013, sections 5.1 and 5.2) and the design's section
 //! 6.2:
 //!
-//! - The page that the bytes left is protected, so an operand that was forgotten
-//!   faults; leaving an operand as it is can cost time but not the result.
-//! - A copy is *specialised*: facts about registers that hold in the whole loop
-//!   ([`facts`]) are taken from the thread that faulted, and every entry into the
-//!   copy demands them again ([`Condition`]). An operand whose address follows from
-//!   facts gets another displacement and nothing else.
-//! - An operand whose address varies gets a guard: registers compared with bounds,
-//!   no scratch register, and only where flags are dead ([`live`]). If the guard
-//!   fails, the unchanged instruction runs.
-//! - Functions that a loop calls are copied into it, and a leaf function without a loop
-//!   into its caller's. Their returns look at the return address, unless no store in
-//!   between can have reached it ([`returns`]). Where a call goes through a pointer, the
-//!   copy compares that with what it held ([`calls`]).
-//! - Variables of a frame that nobody else can reach are followed like registers
-//!   ([`slots`]).
+//! - The page that the bytes left is protected, so an operand that was overlooked faults. An
+//! operand that stays as it is costs time, but does not change the result.
+//! - A copy is *specialised*. Facts about registers that hold in the whole loop ([`facts`]) are
+//! taken from the thread that faulted, and each entry into the copy demands them again
+//! ([`Condition`]). An operand whose address follows from facts gets another displacement and
+//! nothing else.
+//! - An operand whose address varies gets a guard: it compares registers with bounds, needs no
+//! scratch register, and is only placed where the flags are dead ([`live`]). If the guard
+//! fails, the unchanged instruction runs.
+//! - Functions that a loop calls are copied into it, and a leaf function without a loop is
+//! copied into its caller's loop. Their returns compare the return address, unless no store in
+//! between can have changed it ([`returns`]). Where a call goes through a pointer, the copy
+//! compares the pointer with its earlier value ([`calls`]).
+//! - Variables of a frame whose address no other code has are followed like registers
+//! ([`slots`]).
 //! - An instruction without a usable loop is copied alone.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -68,11 +69,11 @@ pub use request::{
 /// Makes a copy of the code around the instruction that faulted.
 ///
 /// # Errors
-/// If the instruction can't be made to use the bytes' new place.
+/// If the instruction can't be made to use the bytes at their new places.
 pub fn specialise(request: &Request<'_>) -> Result<Block, Refusal> {
     let chosen = plan::choose(request, false)?;
     match emit::emit(request, &chosen) {
-        // Something else in the loop does not reach its place from there.
+        // Another instruction of the loop can't reach its operand or target from there.
         Err(Refusal::Encode(_)) if chosen.is_loop => {
             emit::emit(request, &plan::choose(request, true)?)
         }
@@ -80,8 +81,7 @@ pub fn specialise(request: &Request<'_>) -> Result<Block, Refusal> {
     }
 }
 
-/// Makes a copy of the instruction that faulted and nothing else, which takes far less
-/// time.
+/// Makes a copy of the instruction that faulted and nothing else, which takes much less time.
 ///
 /// # Errors
 /// As [`specialise`].

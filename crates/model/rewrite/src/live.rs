@@ -1,12 +1,12 @@
-//! Which flags are still wanted. A guard compares, which changes them, so it can
-//! only stand where the rest of the copy sets them again before it looks.
+//! Finds where flags are live. A guard compares, which changes the flags, so it can only be
+//! placed where the copy sets them again before it reads them.
 
 use crate::flow::Graph;
 use alloc::collections::{BTreeMap, BTreeSet};
 use iced_x86::RflagsBits;
 use sunder_x86::Flags;
 
-/// What a comparison changes.
+/// The flags that a comparison changes.
 const COMPARED: u32 = RflagsBits::OF
     | RflagsBits::SF
     | RflagsBits::ZF
@@ -14,15 +14,15 @@ const COMPARED: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// What a kernel call does with flags: it brings them all back.
+/// The effects of a kernel call on flags: it restores them all.
 pub(crate) const KERNEL_CALL: Flags = Flags {
     read: 0,
     changed: 0,
     replaced: 0,
 };
 
-/// The instructions before which no comparison may stand. Looks at all that is known
-/// of the function: what a loop leaves behind is often not looked at either.
+/// The instructions before which no comparison may be placed. Considers the whole known part of
+/// the function, as the flags after a loop are often dead too.
 pub(crate) fn wanted(graph: &Graph) -> BTreeSet<usize> {
     let mut live: BTreeMap<usize, u32> = BTreeMap::new();
     loop {

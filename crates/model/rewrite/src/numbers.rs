@@ -1,7 +1,7 @@
-//! Which kernel call a `syscall` instruction makes: what `eax` holds there. The straight line
-//! before it tells of most; where a loop or a branch comes between the number and the
-//! call, as in loops that spin and then wait, the whole function is looked through. For
-//! [`crate::sites`]; what several ways make different is not known.
+//! Finds which kernel call a `syscall` instruction makes: the value of `eax` there. Mostly the
+//! straight line of code before it tells. If a loop or a branch comes between the number and
+//! the call, as in loops that spin and then wait, the whole function is analysed. If several
+//! paths give different numbers, the number is not known. Used by [`crate::sites`].
 
 use crate::sites::{Number, is_padding, target};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use iced_x86::{Code, FlowControl, Instruction};
 use sunder_x86::register::{CHANGED_BY_KERNEL, KEPT_BY_CALLS, RAX, RSP};
 use sunder_x86::{Control, Does, Manual, Rule, Source, Value, values};
 
-/// What the straight line before entry `i` leaves in `eax`: a constant, or what another
-/// register has. `targets` are where branches lead, ascending.
+/// The value that the straight line before entry `i` leaves in `eax`: a constant, or the value
+/// of another register. `targets` are the targets of branches, ascending.
 pub fn before(instructions: &[Instruction], i: usize, targets: &[u64]) -> Number {
     let is_target = |n: usize| targets.binary_search(&instructions[n].ip()).is_ok();
     let mut manual = Manual::new();
@@ -43,15 +43,15 @@ pub fn before(instructions: &[Instruction], i: usize, targets: &[u64]) -> Number
     Number::Any
 }
 
-/// The lower halves of the general registers where control comes to an instruction, as far
-/// as they are constant.
+/// The lower halves of the general registers before an instruction, as far as they are
+/// constant.
 type State = [Option<u32>; 16];
 /// Nothing is known.
 const UNKNOWN: State = [None; 16];
 
-/// By the number of the instruction, what `eax` holds at each `syscall` of a function
-/// whichever way control came there. Nothing if there are jumps whose targets the code does not tell.
-/// With `catches` exceptions may be caught in it.
+/// The value of `eax` at each `syscall` of a function that is the same on all paths, by the
+/// instruction's index. Empty if a jump has targets that the code does not tell. `catches` says
+/// that exceptions may be caught in the function.
 pub fn of(instructions: &[Instruction], targets: &[u64], catches: bool) -> BTreeMap<usize, u32> {
     let Some(ways) = Ways::of(instructions, targets, catches) else {
         return BTreeMap::new();
@@ -77,10 +77,10 @@ pub fn of(instructions: &[Instruction], targets: &[u64], catches: bool) -> BTree
         .collect()
 }
 
-/// Where control goes from each instruction of a function.
+/// The control flow between the instructions of a function.
 struct Ways {
     next: Vec<Vec<usize>>,
-    /// Where control comes from somewhere else.
+    /// Instructions to which control comes from elsewhere.
     unknown: BTreeSet<usize>,
 }
 
@@ -103,7 +103,7 @@ impl Ways {
         for (n, i) in instructions.iter().enumerate() {
             match i.flow_control() {
                 FlowControl::XbeginXabortXend => return None,
-                // Through the linker's slot it is the end of the function.
+                // A jump through the linker's slot ends the function.
                 FlowControl::IndirectBranch if !i.is_ip_rel_memory_operand() => return None,
                 _ => {}
             }
@@ -113,7 +113,7 @@ impl Ways {
                         next[n].push(to);
                         inside.insert(to);
                     }
-                    // Between two instructions.
+                    // The gap between two instructions.
                     None if (first.ip()..last.next_ip()).contains(&to) => return None,
                     None => {}
                 }
@@ -122,7 +122,7 @@ impl Ways {
                 next[n].extend((n + 1 < instructions.len()).then_some(n + 1));
                 continue;
             }
-            // What fills the gap before a branch's target is never executed.
+            // Padding before the target of a branch is never executed.
             let behind = instructions.iter().enumerate().skip(n + 1);
             unknown.extend(
                 behind
@@ -132,10 +132,10 @@ impl Ways {
             );
         }
         unknown.retain(|n| *n == 0 || !inside.contains(n));
-        // Branches of other functions.
+        // Targets of branches in other functions.
         let others = targets.iter().filter_map(|&to| index(to));
         unknown.extend(others.filter(|n| !inside.contains(n)));
-        // An exception that a call throws may be caught wherever a branch leads to.
+        // An exception that a call throws may be caught at any branch target.
         for (n, i) in instructions.iter().enumerate().filter(|_| catches) {
             if i.code() != Code::Syscall
                 && matches!(
@@ -150,7 +150,7 @@ impl Ways {
     }
 }
 
-/// Control comes to instruction `n` with this too.
+/// Adds the state `with` to what is known before instruction `n`.
 fn meet(states: &mut [Option<State>], open: &mut Vec<usize>, n: usize, with: &State) {
     let Some(place) = states.get_mut(n) else {
         return;
@@ -170,10 +170,10 @@ fn meet(states: &mut [Option<State>], open: &mut Vec<usize>, n: usize, with: &St
     }
 }
 
-/// What the registers hold behind the instruction.
+/// The registers after the instruction.
 fn apply(i: &Instruction, mut state: State) -> State {
     let written = match Control::of(i) {
-        // Another way than `syscall` into the kernel is taken for a call.
+        // An instruction that enters the kernel otherwise than `syscall` is treated as a call.
         Control::Kernel if i.code() != Code::Syscall => !KEPT_BY_CALLS,
         Control::Call(_) | Control::CallThrough => !KEPT_BY_CALLS,
         _ => {
@@ -202,7 +202,7 @@ fn apply(i: &Instruction, mut state: State) -> State {
     state
 }
 
-/// What the instruction moves to the register, if it computes nothing.
+/// The source that the instruction moves to the register, if it computes nothing.
 const fn moved(value: &Value) -> Option<Source> {
     match value.rule {
         Rule::Copy(from) => Some(from),
@@ -210,15 +210,15 @@ const fn moved(value: &Value) -> Option<Source> {
     }
 }
 
-/// What the instruction moves to `eax`, or what constant to `rax`. A register that is moved
-/// as a whole is left out: the hook gets the lower half only.
+/// The source that the instruction moves to `eax`, or the constant that it moves to `rax`. A
+/// move of a whole register is left out, as the hook gets only the lower half.
 fn moved_to_rax(instruction: &Instruction, does: &Does) -> Option<Source> {
     let values = values(instruction, does);
     let value = values.iter().flatten().find(|v| v.register == RAX)?;
     moved(value).filter(|from| value.bits == 32 || matches!(from, Source::Constant(_)))
 }
 
-/// Whether a kernel call, and what comes before it, leaves the register alone.
+/// Whether a kernel call, and the instructions before it, preserve the register.
 const fn is_kept(register: u8) -> bool {
     (CHANGED_BY_KERNEL | 1 << RSP) >> register & 1 == 0
 }
@@ -238,12 +238,11 @@ mod tests {
     const MOV_R13D_FUTEX: &[u8] = &[0x41, 0xbd, 202, 0, 0, 0];
     const MOV_EAX_R13D: &[u8] = &[0x44, 0x89, 0xe8];
     const MOV_EAX_FUTEX: &[u8] = &[0xb8, 202, 0, 0, 0];
-    /// Of a function that is somewhere else.
+    /// A call of a function elsewhere.
     const CALL: &[u8] = &[0xe8, 0, 0x10, 0, 0];
     const RET: &[u8] = &[0xc3];
 
-    /// The numbers of the calls that the code makes, in their order; none for one that is not
-    /// known.
+    /// The numbers of the calls in the code, in their order; `None` for one that is not known.
     fn numbers(parts: &[&[u8]]) -> Vec<Option<u32>> {
         numbers_if(true, parts)
     }
@@ -262,8 +261,8 @@ mod tests {
             .collect()
     }
 
-    /// As libgomp waits for a barrier: the number lies in a register from before the loop, and
-    /// the call is made once more without the flag that old kernels do not know.
+    /// libgomp waits for a barrier so: the number is in a register from before the loop, and
+    /// the call is repeated without a flag that old kernels do not know.
     #[test]
     fn a_number_that_is_loaded_before_a_loop_is_known_in_it() {
         let (mov_r9d, mov_ebp) = ([0x41, 0xb9, 202, 0, 0, 0], [0xbd, 202, 0, 0, 0]);
@@ -286,8 +285,8 @@ mod tests {
         assert_eq!(found, [Some(FUTEX), Some(FUTEX)]);
     }
 
-    /// Before there was one answer to what an instruction does, this module knew fewer ways
-    /// to load a number: no `sub`, no 64-bit constant and no exchange.
+    /// Before `sunder_x86` answered what an instruction does, this module knew fewer ways to
+    /// load a number: no `sub`, no 64-bit constant and no exchange.
     #[test]
     fn a_number_is_known_however_it_is_loaded() {
         let mov_rax_imm64 = [0x48, 0xb8, 202, 0, 0, 0, 0, 0, 0, 0];
@@ -297,7 +296,7 @@ mod tests {
         let xchg_eax_r13d = [0x41, 0x95];
         let found = numbers(&[MOV_R13D_FUTEX, &xchg_eax_r13d, SYSCALL, RET]);
         assert_eq!(found, [Some(FUTEX)]);
-        // The register that the number came from has another value then.
+        // The register that the number came from has another value after the exchange.
         let code = [&xchg_eax_r13d[..], SYSCALL].concat();
         let decoder = Decoder::with_ip(64, &code, AT, DecoderOptions::NONE);
         let instructions: Vec<Instruction> = decoder.into_iter().collect();
@@ -314,7 +313,7 @@ mod tests {
         };
         assert_eq!(ways(&mov_eax_1, &mov_eax_2), [None]);
         assert_eq!(ways(&mov_eax_2, &mov_eax_2), [Some(2)]);
-        // The kernel's result is no number.
+        // The kernel's result is not a known number.
         assert_eq!(
             numbers(&[&mov_eax_1, SYSCALL, SYSCALL, RET]),
             [Some(1), None]
@@ -335,8 +334,8 @@ mod tests {
             RET,
         ]);
         assert_eq!(found, [Some(FUTEX), None]);
-        // The register is changed behind a call; what that throws may be caught where the jump
-        // leads to.
+        // The register is changed after a call; an exception that the call throws may be caught
+        // at the jump's target.
         let mov_r13d_1 = [0x41, 0xbd, 1, 0, 0, 0];
         let back = [0xeb, (-7_i8) as u8];
         let code = [MOV_R13D_FUTEX, MOV_EAX_R13D, SYSCALL, &back];
@@ -353,12 +352,12 @@ mod tests {
         assert_eq!(numbers(&[MOV_EAX_FUTEX, SYSCALL, &jmp_rdi]), [None]);
     }
 
-    /// What follows a return is reached from somewhere else.
+    /// Code after a return is reached from elsewhere.
     #[test]
     fn what_comes_from_elsewhere_knows_nothing() {
         let found = numbers(&[MOV_R13D_FUTEX, RET, MOV_EAX_R13D, SYSCALL, RET]);
         assert_eq!(found, [None]);
-        // But not what fills a gap: the branch over it leads to the call.
+        // Padding is not reached: the branch over it leads to the call.
         let (je_over_2, nop) = ([0x74, 2], [0x90]);
         let found = numbers(&[
             MOV_R13D_FUTEX,

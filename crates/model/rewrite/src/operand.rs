@@ -1,4 +1,4 @@
-//! The one memory operand of an instruction that another displacement can move.
+//! The single memory operand of an instruction, if another displacement can move it.
 
 use crate::effects::State;
 use crate::registers::Register;
@@ -6,23 +6,23 @@ use crate::values::Values;
 use iced_x86::{Code, FlowControl, Instruction, Register as Iced};
 use sunder_x86::{Manual, Role};
 
-/// No plain operand is wider (AVX-512); what is saves processor state.
+/// The widest plain operand (AVX-512); wider accesses save the processor's state.
 const WIDEST: u64 = 64;
 
-/// See the module's head.
+/// A memory operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operand {
     pub base: Option<Register>,
     pub index: Option<Register>,
     pub scale: u64,
-    /// For an operand relative to rip, its address.
+    /// The displacement; for an operand relative to rip, its address.
     pub displacement: u64,
     pub width: u64,
     pub relative: bool,
 }
 
 impl Operand {
-    /// None if the instruction has no such operand, or accesses more than it.
+    /// `None` if the instruction has no such operand, or accesses other memory too.
     pub(crate) fn of(i: &Instruction, manual: &mut Manual) -> Option<Self> {
         if !(i.flow_control() == FlowControl::Next || i.is_jmp_near_indirect())
             || has_long_displacement(i)
@@ -32,8 +32,8 @@ impl Operand {
         let does = manual.does(i);
         let access = does.only_access().filter(|a| a.role == Role::Operand)?;
         let width = u64::from(access.width);
-        // An address of 32 bits would have to move within these; one that a bit's number or
-        // a vector adds to is not one address.
+        // An address of 32 bits would have to stay within 32 bits; one to which a bit number or
+        // a vector is added is not a single address.
         if !access.place.is_plain() || width == 0 || width > WIDEST {
             return None;
         }
@@ -52,20 +52,20 @@ impl Operand {
         })
     }
 
-    /// Its address, with these values of its registers.
+    /// Its address, for these values of its registers.
     pub(crate) const fn address(&self, base: u64, index: u64) -> u64 {
         base.wrapping_add(index.wrapping_mul(self.scale))
             .wrapping_add(self.displacement)
     }
 
-    /// The registers' values, as far as they are single ones; 0 for none.
+    /// The values of its base and index, if they are known; 0 for a register that it lacks.
     pub(crate) fn single(&self, state: &State) -> (Option<u64>, Option<u64>) {
         let get =
             |register: Option<Register>| register.map_or(Some(0), |r| state[r.index()]?.only());
         (get(self.base), get(self.index))
     }
 
-    /// The addresses that it can have.
+    /// All addresses that it can have.
     pub(crate) fn addresses(&self, state: &State) -> Option<Values> {
         let get = |register: Option<Register>| {
             register.map_or(Some(Values::one(0)), |r| state[r.index()])
@@ -87,7 +87,7 @@ impl Operand {
     }
 }
 
-/// A displacement of 8 bytes, which only these have.
+/// Whether the operand has an 8-byte displacement; only these instructions do.
 fn has_long_displacement(i: &Instruction) -> bool {
     matches!(
         i.code(),

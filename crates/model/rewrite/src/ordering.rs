@@ -1,6 +1,6 @@
-//! Which pages of code have instructions that order memory between threads: a thread
-//! that keeps stores back must not execute them. Called by the tool on the code of
-//! files. Pure.
+//! Finds the pages of code with instructions that order memory between threads. A thread whose
+//! stores are kept private must not execute these. Called by the tool on the code of files.
+//! Pure.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -9,12 +9,13 @@ use core::ops::Range;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use sunder_access::PAGE;
 
-/// Instructions of a function, times branches back in it, that are looked at.
+/// The limit of work on one function: its instructions, times its backward branches.
 const MOST_STEPS: usize = 50_000_000;
 
-/// The pages (addresses) of `code`, which begins at `address`, that have bytes of an
-/// instruction that is locked, fences, waits for another thread, or changes what memory
-/// may be used. `code` is taken for one run of instructions, as compilers write it.
+/// The pages (addresses) of `code`, which begins at `address`, that contain bytes of an
+/// ordering instruction: one that is locked, fences, waits for another thread, or changes which
+/// memory may be used. `code` is decoded as one sequence of instructions, as compilers write
+/// it.
 pub fn ordering_pages(code: &[u8], address: u64) -> BTreeSet<u64> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -30,28 +31,27 @@ pub fn ordering_pages(code: &[u8], address: u64) -> BTreeSet<u64> {
     pages
 }
 
-/// A function, whose bounds are known.
+/// A function with known bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'a> {
-    /// Where it lies.
+    /// The address of its first byte.
     pub address: u64,
     /// All of its bytes.
     pub code: &'a [u8],
 }
 
-/// What of a page with instructions that order memory may be executed all the same: loops in
-/// which there is none of them. The value has a bit for each byte of the page, set where an
-/// instruction begins that may not be executed: whoever meets one must have everything
-/// ordered first. `bytes` is the page at the address `page`, `functions` are those with
-/// bytes on it.
+/// Finds code that may be executed on a page with ordering instructions: loops without any of
+/// them. The result has a bit for each byte of the page, set where an instruction begins that
+/// must not be executed before all stores are made visible. `bytes` is the page at the address
+/// `page`; `functions` are those with bytes on it.
 ///
-/// All of a function that is not in such a loop is left out, not only the ordering instructions: the
-/// plain store that gives a lock back stands near the one that took it.
+/// Outside of such loops, all instructions of a function are closed, not only the ordering
+/// ones: the plain store that releases a lock is near the instruction that acquired it.
 ///
-/// `None` if there is no such loop, or if it can't be told where instructions begin: a
-/// function that does not decode, a branch or an address into the middle of an
-/// instruction, data between instructions. Bytes that belong to no function (as the
-/// C compiler's start-up code) are left as they are, if they order nothing.
+/// `None` if there is no such loop, or if it is not certain where instructions begin: a
+/// function does not decode, a branch or an address leads into the middle of an instruction, or
+/// there is data between instructions. Bytes outside of all functions (such as the C compiler's
+/// start-up code) stay open if they order nothing.
 #[must_use]
 pub fn closed_points(page: u64, bytes: &[u8], functions: &[Function<'_>]) -> Option<[u64; 64]> {
     let end = page.checked_add(bytes.len() as u64)?;
@@ -97,25 +97,26 @@ pub fn closed_points(page: u64, bytes: &[u8], functions: &[Function<'_>]) -> Opt
     Some(points)
 }
 
-/// An instruction of a function.
+/// An instruction of a function, as far as it matters here.
 struct Step {
     ip: u64,
     orders: bool,
-    /// Where it may branch to.
+    /// The target of its branch.
     target: Option<u64>,
-    /// Whether the next instruction may follow.
+    /// Whether control may go to the next instruction.
     goes_on: bool,
 }
 
-/// A function's instructions, and which of them lie in loops without one that orders.
+/// A function's instructions, and for each whether it is in a loop without ordering
+/// instructions.
 struct Read {
     steps: Vec<Step>,
     open: Vec<bool>,
 }
 
 impl Read {
-    /// Adds to `addressed` what instructions address near themselves, and whether that may
-    /// be an instruction.
+    /// Adds to `addressed` the addresses that instructions compute relative to rip, and whether
+    /// each may be an instruction's.
     fn new(function: &Function<'_>, addressed: &mut Vec<(u64, bool)>) -> Option<Self> {
         let (start, code) = (function.address, function.code);
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
@@ -157,7 +158,7 @@ impl Read {
     }
 }
 
-/// Which instructions lie in a loop without one that orders.
+/// For each instruction, whether it is in a loop without ordering instructions.
 fn open_steps(steps: &[Step]) -> Vec<bool> {
     let mut open = vec![false; steps.len()];
     let place = |ip: u64| steps.binary_search_by_key(&ip, |step| step.ip).ok();
@@ -175,7 +176,7 @@ fn open_steps(steps: &[Step]) -> Vec<bool> {
             back.push((first, i));
         }
     }
-    // A function too large for this has no loops.
+    // If this would take too long for a large function, all of it is closed.
     if back.len().saturating_mul(steps.len()) > MOST_STEPS {
         return open;
     }
@@ -194,9 +195,9 @@ fn open_steps(steps: &[Step]) -> Vec<bool> {
     open
 }
 
-/// The natural loop of a branch back from `last` to `first`: all from where the branch is
-/// reached without coming by `first`. None if that can be begun in the middle: at the
-/// function's beginning, or where nobody knows who comes there.
+/// The natural loop of a branch back from `last` to `first`: all instructions from which the
+/// branch is reached without passing `first`. `None` if the loop can be entered in the middle:
+/// at the function's beginning, or at an instruction whose predecessors are not known.
 fn body(before: &[Vec<usize>], first: usize, last: usize) -> Option<BTreeSet<usize>> {
     let mut body = BTreeSet::from([first, last]);
     let mut open = if first == last {
@@ -217,8 +218,8 @@ fn body(before: &[Vec<usize>], first: usize, last: usize) -> Option<BTreeSet<usi
     is_whole.then_some(body)
 }
 
-/// Whether bytes that are in no known function are instructions without one that orders, or
-/// zeroes where nothing goes on: what linkers put between functions.
+/// Whether bytes outside of all known functions are instructions that order nothing, or zeroes
+/// that linkers put between functions.
 fn is_quiet(code: &[u8], address: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -251,7 +252,7 @@ fn is_quiet(code: &[u8], address: u64) -> bool {
 fn orders(instruction: &Instruction) -> bool {
     let memory = || (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory);
     match instruction.mnemonic() {
-        // Locked without the prefix.
+        // Locked without a prefix.
         Mnemonic::Xchg => memory(),
         Mnemonic::Mfence
         | Mnemonic::Sfence
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!(pages(0x5000, &code), [0x5000, 0x6000]);
     }
 
-    /// A page with this function at its beginning and `rest` behind it, repeated.
+    /// A page that begins with this function and is filled with `rest`.
     fn closed(code: &[u8], rest: u8) -> Option<[u64; 64]> {
         let mut bytes = vec![rest; 0x1000];
         bytes[..code.len()].copy_from_slice(code);
@@ -310,7 +311,7 @@ mod tests {
         closed_points(0x1000, &bytes, &[function])
     }
 
-    /// The places of set bits.
+    /// The positions of the set bits.
     fn places(points: Option<[u64; 64]>) -> Option<Vec<usize>> {
         let points = points?;
         let is_set = |at: &usize| points[at / 64] >> (at % 64) & 1 != 0;
@@ -324,11 +325,11 @@ mod tests {
 
     #[test]
     fn a_loop_beside_a_locked_instruction_may_be_executed_and_nothing_else() {
-        // ...; mov dword ptr [rax], 0 (as a lock is given back); ret
+        // ...; mov dword ptr [rax], 0 (releases a lock); ret
         let back = [0xc7, 0x00, 0, 0, 0, 0];
         let code = [&LOOP[..], &LOCKED, &back, &[0xc3]].concat();
         assert_eq!(places(closed(&code, 0x90)), Some(vec![8, 12, 18]));
-        // The same in a loop around both: jmp to the first.
+        // The same within a loop around both: jmp to the first.
         let code = [&LOOP[..], &LOCKED, &back, &[0xeb, 0xec]].concat();
         assert_eq!(places(closed(&code, 0x90)), Some(vec![8, 12, 18]));
     }
@@ -337,22 +338,22 @@ mod tests {
     fn a_loop_with_a_locked_instruction_may_not() {
         let code = [&LOCKED[..], &LOOP[..6], &[0x75, 0xf4, 0xc3]].concat();
         assert_eq!(closed(&code, 0x90), None);
-        // Nor is there anything to be won without a loop.
+        // Without a loop there is nothing to gain.
         assert_eq!(closed(&[0x48, 0xff, 0x07, 0xc3], 0x90), None);
     }
 
     #[test]
     fn a_branch_back_from_what_stands_aside_is_no_loop() {
         // lock inc [rax]; jne aside; back: mov dword ptr [rax], 0; ret; aside: inc [rdi]; jmp back.
-        // The store gives back what the first instruction took, and is not to be executed.
+        // The store releases what the first instruction acquired, and must stay closed.
         let back = [0xc7, 0x00, 0, 0, 0, 0];
         let aside = [0x48, 0xff, 0x07, 0xeb, 0xf4];
         let code = [&LOCKED[..], &[0x75, 0x07], &back, &[0xc3], &aside].concat();
         assert_eq!(closed(&code, 0x90), None);
-        // Nor is it if nobody knows who comes there (a table of places, an exception).
+        // The same if the predecessors are not known (a jump table, an exception).
         let code = [&LOCKED[..], &back, &[0xc3], &aside].concat();
         assert_eq!(closed(&code, 0x90), None);
-        // A loop with a part that stands aside is one, and is judged by that too.
+        // A loop with an out-of-line part is one, and that part counts for it.
         // inc [rdi]; je aside; dec rsi; jne to the first; ret; aside: inc [rdi]; jmp to dec.
         let with = |aside: &[u8]| {
             let first = [
@@ -369,16 +370,17 @@ mod tests {
     fn where_instructions_begin_must_be_beyond_doubt() {
         let with = |more: &[u8]| closed(&[&LOOP[..], more].concat(), 0x90);
         assert!(with(&[0xc3]).is_some());
-        // A branch into the middle of the first instruction, and one of the next function's.
+        // Branches into the middle of the first instruction, and of one of the next function.
         assert_eq!(with(&[0x75, 0xf7, 0xc3]), None);
-        // Data of the function's own: mov eax, [rip - 14]; lea is of code if it is one's beginning.
+        // Data in the function: mov eax, [rip - 14]; lea is of code if it is an instruction's
+        // beginning.
         assert_eq!(with(&[0x8b, 0x05, 0xf2, 0xff, 0xff, 0xff, 0xc3]), None);
         assert!(with(&[0x48, 0x8d, 0x05, 0xf1, 0xff, 0xff, 0xff, 0xc3]).is_some());
         assert_eq!(
             with(&[0x48, 0x8d, 0x05, 0xf2, 0xff, 0xff, 0xff, 0xc3]),
             None
         );
-        // An instruction that is cut off by the function's end, and none at all.
+        // An instruction that the function's end cuts off, and bytes that are no instruction.
         assert_eq!(with(&[0x48]), None);
         assert_eq!(with(&[0x06]), None);
     }
@@ -401,13 +403,13 @@ mod tests {
         assert_eq!(page(&[0x48, 0xff, 0x07, 0xc3]), Some(vec![0x808]));
         assert_eq!(page(&LOCKED), None);
         assert_eq!(page(&[0x06]), None);
-        // Odd zeroes before and behind: sub rsp, 8; add rsp, 8; ret.
+        // An odd number of zeroes before and after: sub rsp, 8; add rsp, 8; ret.
         let fini = [0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xc4, 0x08, 0xc3];
         let all = [&[0; 3][..], &fini, &[0; 5], &fini].concat();
         assert_eq!(page(&all), Some(vec![0x808]));
         let all = [&[0; 3][..], &LOCKED, &[0xc3]].concat();
         assert_eq!(page(&all), None);
-        // Zeroes up to the end are no instructions, also if they are odd in number.
+        // Zeroes up to the end are not instructions, even if their number is odd.
         assert!(closed(&code, 0).is_some());
     }
 
@@ -432,7 +434,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the bytes are: no instruction that orders is left open.
+        /// For any bytes, no ordering instruction is open.
         #[test]
         fn what_orders_is_never_open(
             parts in proptest::collection::vec(0..6usize, 1..40),

@@ -1,4 +1,4 @@
-//! Which code is copied, and what becomes of each of its operands.
+//! Chooses the code to copy, and plans each of its operands.
 
 use crate::bounds::plan;
 pub(crate) use crate::bounds::{Alternative, Bound, Plan};
@@ -23,36 +23,35 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use sunder_x86::Manual;
 use sunder_x86::copies::CONDITIONS;
 
-/// A loop of more instructions is left to the loops in it, if there are any.
+/// A loop of more instructions is not copied if there are loops in it that can be.
 const MOST_COPIED: usize = 1200;
 
-/// One copy of the loop: there are two if some checks may fail.
+/// One copy of the loop. There are two copies if some checks may fail.
 #[derive(Debug, Default)]
 pub(crate) struct Version {
     pub plans: BTreeMap<usize, Plan>,
     pub facts: Facts,
-    /// Facts that an entry must bring along.
+    /// The facts that a thread must satisfy to enter at an instruction.
     pub needed: BTreeMap<usize, u32>,
-    /// Sums before jumps through tables: the register of the distance, and where
-    /// distances lead.
+    /// The sums before jumps through tables: the register of the distance, and the targets by
+    /// distance.
     pub switches: BTreeMap<usize, (Register, Vec<(i64, usize)>)>,
-    /// Returns whose address nothing in the copy changes.
+    /// Returns whose address nothing in the copy can change.
     pub kept: BTreeSet<usize>,
-    /// Guarded operands that are seldom on the page: the unchanged instruction comes
-    /// first.
+    /// Guarded operands that are seldom on the page: their unchanged instruction comes first.
     pub rare: BTreeSet<usize>,
 }
 
-/// Which of a loop's two copies.
+/// One of a loop's two copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Way {
-    /// Where all checks held.
+    /// The copy for threads for which all checks held.
     Fast,
-    /// Where one has failed.
+    /// The copy for threads for which a check failed.
     Slow,
 }
 
-/// What is to be copied.
+/// The code to copy, with its plans.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub graph: Graph,
@@ -60,47 +59,47 @@ pub(crate) struct Chosen {
     /// The instruction that faulted.
     pub at: usize,
     pub is_loop: bool,
-    /// Where all checks held.
+    /// The plans where all checks held.
     pub fast: Version,
-    /// Where one has failed.
+    /// The plans where a check failed.
     pub slow: Version,
     pub checks: Checks,
-    /// The checks that lead back where they hold.
+    /// Checks of the slow copy that return to the fast one if they hold.
     pub returns: BTreeSet<usize>,
-    /// Variables of the frame that are followed where all checks held.
+    /// Slots of the frame that are followed where all checks held.
     pub slots: Option<Slots>,
-    /// The operand that faulted.
+    /// The registers of the operand that faulted.
     pub seen: Seen,
-    /// Where no comparison may stand.
+    /// Instructions before which no comparison may be placed.
     pub wanted: BTreeSet<usize>,
 }
 
-/// The bits of registers that are no slots.
+/// The bits of the machine's registers, without slots.
 const MACHINE: u32 = 0xffff;
 
-/// What loops are planned with.
+/// The input for planning loops.
 struct Planner<'a> {
     request: &'a Request<'a>,
     graph: &'a Graph,
-    /// Without slots.
+    /// The graph without slots.
     plain: &'a Graph,
-    /// Of the outer function.
+    /// The code of the outer function.
     code: &'a Code<'a>,
     at: usize,
     wanted: BTreeSet<usize>,
 }
 
-/// One loop.
+/// A loop that is being planned.
 #[derive(Clone, Copy)]
 struct Work<'a> {
     body: &'a BTreeSet<usize>,
     operands: &'a BTreeMap<usize, Operand>,
-    /// Faults in it, and what will be some.
+    /// Faults in it so far, and those to be expected.
     seen: &'a [Seen],
 }
 
 impl Work<'_> {
-    /// Operands on the page that need more than another displacement.
+    /// Operands on the page for which another displacement is not enough.
     fn guarded(&self, graph: &Graph, version: &Version) -> BTreeSet<usize> {
         let operands = self.operands.keys().filter(|n| {
             let ip = graph.nodes[**n].instruction.ip();
@@ -127,7 +126,7 @@ struct Planned {
     slots: Option<Slots>,
 }
 
-/// Decides; with `only_alone` for the one instruction.
+/// Chooses the code to copy; with `only_alone` just the instruction that faulted.
 pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, Refusal> {
     let ip = request.frame.ip;
     let targets = if only_alone {
@@ -143,12 +142,13 @@ pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, 
     let at = at.ok_or(Refusal::NoInstruction(ip))?;
     let seen = can_be_moved(request, &own, at)?;
     if !only_alone {
-        // The outermost loop: leaving a copy and faulting again takes as long as many
+        // The outermost loop is best: to leave a copy and fault again takes as long as many
         // guards.
         for depth in (0..=request.callers.len()).rev() {
             let outer = depth.checked_sub(1).and_then(|n| request.callers.get(n));
             let outer = outer.unwrap_or(&request.frame);
-            // With all that is called it takes long to see.
+            // Analysing all called functions takes long, so the function's own loop is checked
+            // first.
             if !Graph::is_in_loop(outer, request.memory) {
                 continue;
             }
@@ -174,8 +174,8 @@ pub(crate) fn choose(request: &Request<'_>, only_alone: bool) -> Result<Chosen, 
     Ok(planned.chosen(own, body, at, seen, wanted, false))
 }
 
-/// The instruction of a frame without its function, which takes long to read; none where
-/// it may go elsewhere than to the next.
+/// The instruction of a frame without the rest of its function, which takes long to decode.
+/// `None` if control may go elsewhere than to the next instruction.
 fn one<'a>(frame: &Frame<'a>) -> Option<Frame<'a>> {
     let at = usize::try_from(frame.ip.0.checked_sub(frame.code.start.0)?).ok()?;
     let bytes = frame.code.bytes.get(at..)?;
@@ -214,7 +214,7 @@ impl Planned {
     }
 }
 
-/// The operand that faulted, if it can go anywhere at all.
+/// The registers of the operand that faulted, if any displacement can move it.
 fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen, Refusal> {
     let ip = request.frame.ip;
     let instruction = &graph.nodes[at].instruction;
@@ -235,7 +235,7 @@ fn can_be_moved(request: &Request<'_>, graph: &Graph, at: usize) -> Result<Seen,
     }
 }
 
-/// The registers at the fault.
+/// The registers at the fault, as facts.
 pub(crate) fn known(request: &Request<'_>) -> State {
     let mut state = UNKNOWN;
     for (known, value) in state.iter_mut().zip(request.registers.general) {
@@ -245,8 +245,8 @@ pub(crate) fn known(request: &Request<'_>) -> State {
 }
 
 impl Planner<'_> {
-    /// The outermost loop of the outer function with a plan for the instruction. What
-    /// is only a loop of a function that it calls is better seen from there.
+    /// The outermost loop of the outer function that has a plan for the instruction. A loop
+    /// that is only in a called function is planned better from that function.
     fn best(&self) -> Option<(BTreeSet<usize>, Planned)> {
         let mut loops = self.graph.loops(self.at);
         let is_outer = |n: &usize| self.graph.nodes[*n].instance == OUTER;
@@ -302,8 +302,8 @@ impl Planner<'_> {
         checked.unwrap_or_else(|| only_plain(plain))
     }
 
-    /// With variables of the frame that are followed like registers, if that is better. Not
-    /// for a thread that was here before: it comes with others.
+    /// The plan with slots followed like registers, if it is better. Not after an earlier fault
+    /// of the thread here: its slots then had other values.
     fn followed(&self, work: &Work<'_>, open: &BTreeSet<usize>) -> Option<Planned> {
         if !self.is_first() {
             return None;
@@ -326,8 +326,8 @@ impl Planner<'_> {
         planner.checked(&work, open, start, Some(&slots))
     }
 
-    /// With checks of what is loaded, and with slots if there are any; none if fewer
-    /// operands need guards without.
+    /// The plan with checks of loaded values, and with slots if there are any. `None` if the
+    /// plan without them needs fewer guards.
     fn checked(
         &self,
         work: &Work<'_>,
@@ -369,13 +369,13 @@ impl Planner<'_> {
         Some(planned)
     }
 
-    /// Adds the copy for when a check fails.
+    /// Adds the copy for threads for which a check failed.
     fn with_slow(&self, work: &Work<'_>, fast: Version, checks: Checks) -> Planned {
         let mut starts = Vec::new();
         for n in checks.keys() {
             let node = &self.graph.nodes[*n];
             if let Some(before) = fast.facts.get(n) {
-                // What rests on facts of a slot does not hold where they may not.
+                // Facts about slots do not hold after a failed check.
                 let after = without_slots(node.effects.apply(before));
                 starts.extend(node.next.iter().map(|&next| (next, after)));
             }
@@ -398,7 +398,7 @@ impl Planner<'_> {
             let arrives = |next: &usize| {
                 let needed = fast.needed.get(next).copied().unwrap_or(0);
                 let facts = fast.facts.get(next);
-                // Slots are looked at on the way.
+                // Slots are compared on the way back.
                 let needed = needed & MACHINE;
                 facts.is_some_and(|facts| brings(needed, facts, &after))
             };
@@ -413,15 +413,15 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the thread has not faulted here before. What it found in its registers
-    /// then was other than the facts of that copy: this one is to have fewer.
+    /// Whether the thread has not faulted here before. If it has, its registers did not satisfy
+    /// the facts of the earlier copy, so this one must rely on fewer.
     fn is_first(&self) -> bool {
         let ip = self.request.frame.ip;
         self.request.seen.iter().all(|seen| seen.ip != ip)
     }
 
-    /// How many conditions an entry at `n` has at most: for registers of which something is
-    /// known, and for return addresses.
+    /// The most conditions of an entry at `n`: for registers with facts, and for return
+    /// addresses.
     fn conditions(&self, n: usize, facts: &Facts, demanded: &BTreeMap<usize, u32>) -> usize {
         let registers = demanded.get(&n).copied().unwrap_or(0);
         let state = facts.get(&n).copied().unwrap_or(UNKNOWN);
@@ -436,8 +436,8 @@ impl Planner<'_> {
         known.count() + calls
     }
 
-    /// Instructions whose first fault came after another one's in the loop: the rounds
-    /// before it found their operands elsewhere.
+    /// Instructions whose first fault came after that of another instruction of the loop: in
+    /// the rounds before it, their operands were not on the page.
     fn late(&self, body: &BTreeSet<usize>) -> BTreeSet<u64> {
         let own = body.iter().map(|&n| self.graph.nodes[n].instruction.ip());
         let own: BTreeSet<u64> = own.collect();
@@ -448,7 +448,7 @@ impl Planner<'_> {
         faults.filter(|ip| Some(*ip) != first).collect()
     }
 
-    /// What becomes of the operands where these facts hold.
+    /// Plans all operands under these facts.
     fn version(
         &self,
         work: &Work<'_>,
@@ -507,8 +507,8 @@ impl Planner<'_> {
         }
     }
 
-    /// How a jump through a table finds its target in the copy: the sum before it,
-    /// the register of the table, and the register and values of the distance.
+    /// How a jump through a table finds its target in the copy: the sum before it, the register
+    /// of the table, and the register and values of the distance.
     #[allow(clippy::type_complexity, reason = "used once, taken apart at once")]
     fn switch(
         &self,
@@ -520,7 +520,7 @@ impl Planner<'_> {
         let [sum] = self.graph.nodes[jump].before[..] else {
             return None;
         };
-        // The sum sets all flags: before it they are free.
+        // The sum sets all flags, so they must be dead before it.
         if !body.contains(&sum) || self.wanted.contains(&sum) {
             return None;
         }
@@ -540,7 +540,7 @@ impl Planner<'_> {
             fits.then_some((far, node))
         });
         let mut ways: Vec<(i64, usize)> = found.collect();
-        // Where the thread is now is where it often goes.
+        // The target near the thread's present instruction is the most frequent one.
         let at = self.graph.nodes[self.at].instruction.ip();
         let distance_to = |n: usize| at.wrapping_sub(self.graph.nodes[n].instruction.ip());
         ways.sort_by_key(|&(_, n)| distance_to(n));
@@ -548,7 +548,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a thread with `state` brings along what is needed of `facts`.
+/// Whether a thread with `state` satisfies the `needed` part of `facts`.
 fn brings(needed: u32, facts: &State, state: &State) -> bool {
     (0..FOLLOWED).all(|number| {
         if needed >> number & 1 == 0 {
@@ -571,8 +571,7 @@ fn seen_now(request: &Request<'_>, operand: &Operand) -> Seen {
     }
 }
 
-/// The one instruction, whatever surrounds it. Its bounds are looked at by whoever
-/// enters.
+/// The plan for the instruction alone. The entry's conditions check its bounds.
 fn alone(
     request: &Request<'_>,
     graph: &Graph,

@@ -1,21 +1,21 @@
-//! Operands relative to rip in copies that lie further from them than a displacement
-//! reaches: in code of libraries, and in a program whose moved bytes are far from its
-//! code. What such an operand is loaded into can hold its address first. Called by the
-//! planner, which leaves out what can't be reached at all, and when a copy is put together.
+//! Operands relative to rip in a copy that is too far from them: in code of libraries, or where
+//! the moved bytes are far from the program's code. The register that such an instruction loads
+//! can hold the operand's address first. Called by the planner, which leaves out instructions
+//! that can't be reached at all, and by the encoder.
 
 use crate::registers::Register;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Mnemonic, OpKind};
 
-/// Near branches and displacements reach 2 GiB; copies are much smaller than what is left
-/// of them here.
+/// Near branches and displacements reach 2 GiB. The margin that is left here is much larger
+/// than a copy.
 pub(crate) const NEAR: u64 = (1 << 31) - (1 << 24);
 
-/// Whether a copy at `at` could not have the operand as it is.
+/// Whether a copy at `at` can't encode the operand.
 pub(crate) fn is_far(i: &Instruction, at: u64) -> bool {
     i.is_ip_rel_memory_operand() && i.ip_rel_memory_address().abs_diff(at) >= NEAR
 }
 
-/// The register that a plain load or `lea` sets anew as a whole.
+/// The register that a plain load or `lea` overwrites as a whole.
 fn destination(i: &Instruction) -> Option<Register> {
     let loads = matches!(
         i.mnemonic(),
@@ -27,13 +27,13 @@ fn destination(i: &Instruction) -> Option<Register> {
     is.then(|| Register::of(register))?
 }
 
-/// Whether [`by_register`] can do without the operand.
+/// Whether [`by_register`] can replace the operand.
 pub(crate) fn has_register(i: &Instruction) -> bool {
     destination(i).is_some()
 }
 
-/// Instructions that do the same from anywhere; none if there are no such. A thread that is
-/// stopped between them has lost nothing: the original sets the register anew.
+/// Instructions that do the same from any address; `None` if there are none. A thread may be
+/// stopped between them and restart the original: that overwrites the register anyway.
 pub(crate) fn by_register(
     i: &Instruction,
 ) -> Option<Result<(Instruction, Option<Instruction>), IcedError>> {

@@ -1,5 +1,5 @@
-//! A planned patch as it crosses to the target. Called by the tool when it writes
-//! a plan for hooks, and by their tests; decides nothing.
+//! Converts a planned patch to the record that the target reads. Called by the tool when it
+//! writes a plan for hooks, and by tests of hooks; it decides nothing.
 
 use crate::sites::{Elsewhere, Number, Patch, Want};
 use sunder_x86::patch::{
@@ -38,8 +38,8 @@ impl From<&Patch> for Record {
     }
 }
 
-/// What the trampoline runs instead: distances are counted from the entry, as the code's
-/// place is not known, and [`RUN`] stands for none.
+/// The trampoline's replacement code. Its distances are relative to the entry, since the code's
+/// address is not known yet; [`RUN`] stands for none.
 fn run(elsewhere: &Elsewhere, entry: u64) -> ([u8; RUN], [u8; DISTANCES]) {
     let mut all: [u8; RUN] = copied(&elsewhere.bytes);
     let mut places = [RUN as u8; DISTANCES];
@@ -54,8 +54,8 @@ fn run(elsewhere: &Elsewhere, entry: u64) -> ([u8; RUN], [u8; DISTANCES]) {
     (all, places)
 }
 
-/// A plan has at most [`COPIED`] bytes on each side of an entry, and [`RUN`] that run
-/// elsewhere.
+/// The bytes, padded with zeroes. A plan has at most [`COPIED`] bytes on each side of an entry,
+/// and [`RUN`] bytes of replacement code.
 fn copied<const N: usize>(bytes: &[u8]) -> [u8; N] {
     const _: () = assert!(COPIED < RUN);
     let mut all = [0; N];

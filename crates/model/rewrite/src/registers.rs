@@ -3,10 +3,10 @@
 use iced_x86 as iced;
 use sunder_access::CodeAddress;
 
-/// Variables of a frame that are followed as if they were registers ([`crate::slots`]).
+/// The most slots of a frame that are followed like registers ([`crate::slots`]).
 pub(crate) const SLOTS: usize = 8;
 
-/// What facts are about: registers, then slots of the frame.
+/// The number of registers and slots that facts are about.
 pub(crate) const FOLLOWED: usize = 16 + SLOTS;
 
 /// A general register by its number in machine code: 0 is rax, 1 rcx, 2 rdx, 3

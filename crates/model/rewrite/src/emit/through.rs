@@ -1,5 +1,5 @@
-//! What a copy does where the original calls and jumps through pointers, calls the kernel, or
-//! reaches for what is too far from the copy. Part of putting it together.
+//! Emits calls and jumps through pointers, kernel calls, and operands that the copy does not
+//! reach. Part of [`super`].
 
 use super::{Emitter, Target, displaced};
 use crate::calls::slot;
@@ -9,15 +9,15 @@ use crate::registers::Register;
 use iced_x86::{Code, Instruction, MemoryOperand, Register as Iced};
 
 impl Emitter<'_> {
-    /// Whether a jump through a pointer goes on in the copy: nobody guards the pointer, and
-    /// the comparison may change flags.
+    /// Whether a jump through a pointer continues in the copy: the pointer's operand has no
+    /// guard, and the comparison may change the flags.
     pub(super) fn leads_on(&self, way: Way, n: usize) -> bool {
         let guarded = matches!(self.plans(way).plans.get(&n), Some(Plan::Guarded(_)));
         let chosen = self.chosen;
         chosen.graph.through.contains_key(&n) && !guarded && !chosen.wanted.contains(&n)
     }
 
-    /// A call or jump through a pointer, with that where it is now.
+    /// A call or jump through a pointer, with the pointer's present address.
     pub(super) fn through(&self, way: Way, n: usize) -> Instruction {
         let i = self.chosen.graph.nodes[n].instruction;
         match (self.plans(way).plans.get(&n), slot(&i, Some(self.moved))) {
@@ -33,15 +33,16 @@ impl Emitter<'_> {
             return;
         };
         let instance = graph.nodes[n].instance;
-        // Marks that the other way is wanted; its place is set when it is emitted.
+        // Marks that the code for the other case is needed; its position is set when it is
+        // emitted.
         self.labels.insert(Target::Astray(way, n), usize::MAX);
         self.look(way, n, Target::Astray(way, n));
         self.go_on(way, instance, target, next);
     }
 
-    /// Compares the pointer of a call or jump with where it is expected to lead. In memory
-    /// by halves, which needs no register: another thread would have to change it in
-    /// between, from one function to another one 4 GiB away, for this to see a third.
+    /// Compares the pointer of a call or jump with its expected value. In memory it is compared
+    /// by halves, which needs no register. This is wrong only if another thread changes the
+    /// pointer in between, from one function to another that is 4 GiB away.
     pub(super) fn look(&mut self, way: Way, n: usize, elsewhere: Target) {
         let graph = &self.chosen.graph;
         let i = self.through(way, n);
@@ -72,8 +73,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The kernel leaves where the copy goes on in rcx, which is nothing that the program
-    /// could know.
+    /// Emits a kernel call. The kernel returns the address of the copy in rcx, on whose value
+    /// no program can rely.
     pub(super) fn kernel_call(
         &mut self,
         way: Way,
@@ -91,7 +92,7 @@ impl Emitter<'_> {
         self.go_on(way, self.chosen.graph.nodes[n].instance, after, next);
     }
 
-    /// An instruction whose operand may be too far from here.
+    /// Emits an instruction whose operand the copy may not reach.
     pub(super) fn put_reaching(&mut self, instruction: Instruction, resume: u64) {
         let far = is_far(&instruction, self.at).then(|| by_register(&instruction));
         match far.flatten() {
