@@ -1,7 +1,6 @@
-//! Instructions that are to run in another place: which of them can, and how they look there.
-//! Most run anywhere as they are; a branch, or an operand that is counted from the
-//! instruction, gets the distance of the place that it comes to lie in. For [`crate::sites`];
-//! what is not known here is refused.
+//! Prepares instructions to run at another address. Most can run anywhere unchanged; a branch,
+//! or an operand relative to rip, needs a distance from its new address. Used by
+//! [`crate::sites`]. An instruction that is not known to be movable is refused.
 
 use alloc::vec::Vec;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
@@ -12,26 +11,26 @@ const DISTANCE: usize = 4;
 /// A distance of four bytes in code that runs elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distance {
-    /// Offset of its first byte in the code.
+    /// The offset of its first byte in the code.
     pub at: usize,
-    /// What it leads to, if it is counted from behind its last byte.
+    /// The address that it leads to; the distance counts from its end.
     pub to: u64,
 }
 
-/// Code for another place.
+/// Code that can run at another address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// Its bytes, with zeroes for distances.
+    /// Its bytes, with zeroes for the distances.
     pub bytes: Vec<u8>,
-    /// What is to be put in there.
+    /// The distances to be filled in.
     pub distances: Vec<Distance>,
-    /// Whether nothing follows it: it ends with a return or a jump.
+    /// Whether it ends with a return or a jump, so that nothing may follow.
     pub ends: bool,
 }
 
 impl Elsewhere {
-    /// Adds the instruction, which has these bytes; false if that can't be told, or nothing
-    /// leads there.
+    /// Adds an instruction, encoded in these bytes. Returns false if it can't be moved, or if
+    /// nothing leads to it.
     pub fn add(&mut self, i: &Instruction, bytes: &[u8]) -> bool {
         if self.ends {
             return false;
@@ -51,9 +50,9 @@ impl Elsewhere {
         true
     }
 
-    /// A branch, in its long form.
+    /// Adds a branch in its long form.
     fn branch(&mut self, i: &Instruction) -> bool {
-        /// Conditions are numbered as the processor does, but from one on.
+        /// iced numbers conditions as the processor does, but from one on.
         const FIRST: u8 = 1;
         if i.op0_kind() != OpKind::NearBranch64 {
             return false;

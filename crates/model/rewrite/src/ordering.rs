@@ -353,7 +353,7 @@ mod tests {
         // The same if the predecessors are not known (a jump table, an exception).
         let code = [&LOCKED[..], &back, &[0xc3], &aside].concat();
         assert_eq!(closed(&code, 0x90), None);
-        // A loop with an out-of-line part is one, and that part counts for it.
+        // A loop with an out-of-line part is a loop, and that part counts for it:
         // inc [rdi]; je aside; dec rsi; jne to the first; ret; aside: inc [rdi]; jmp to dec.
         let with = |aside: &[u8]| {
             let first = [

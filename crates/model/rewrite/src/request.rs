@@ -1,14 +1,14 @@
-//! What is asked of this crate, and what it answers.
+//! The input of this crate, a [`Request`], and its output, a [`Block`] or a [`Refusal`].
 
 use crate::registers::{Register, Registers};
 use crate::values::Values;
 use alloc::vec::Vec;
 use sunder_access::{Address, CodeAddress, Span};
 
-/// Code bytes of one function, or of as much of one as is known.
+/// The bytes of a function's code, or of a part of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Code<'a> {
-    /// Where the first byte lies in the target.
+    /// The address of the first byte in the target.
     pub start: CodeAddress,
     /// The bytes.
     pub bytes: &'a [u8],
@@ -20,41 +20,42 @@ impl Code<'_> {
     }
 }
 
-/// Bytes of the page that moved by the same distance.
+/// Bytes of a page that moved by the same distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Where they were.
+    /// The old place of the bytes.
     pub bytes: Span,
-    /// What to add to their old addresses.
+    /// The distance from the old to the new addresses.
     pub delta: i64,
 }
 
-/// A page whose bytes have all moved.
+/// A page from which all bytes have moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovedPage {
     /// The page.
     pub page: Span,
-    /// Ascending, without gaps and without overlap; together they are the page.
+    /// The moves, ascending, without gaps and overlaps; together they cover the page.
     pub rules: Vec<Rule>,
 }
 
-/// Where an access goes.
+/// Where an access lies in regard to a moved page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Not on the page.
     Elsewhere,
-    /// All of it in this rule.
+    /// Completely within this rule.
     In(Rule),
-    /// In two rules, or partly beside the page.
+    /// Within two rules, or partly on the page.
     Straddles,
 }
 
-/// So many addresses are looked at one by one, to see whether they moved alike.
+/// Up to this many addresses are looked up one by one, to see whether they moved by the same
+/// distance.
 const MOST_ADDRESSES: u64 = 512;
 
 impl MovedPage {
-    /// The same for all of these. They may lie in several rules (a thread's elements
-    /// between another's) if they moved by one distance.
+    /// The place of an access at any of these addresses. They may lie in several rules (one
+    /// thread's elements among another's) if all moved by the same distance.
     pub(crate) fn place_each(&self, addresses: Values, width: u64) -> Place {
         match self.place_all(addresses.low, addresses.high, width) {
             Place::Straddles => self.alike(addresses, width).unwrap_or(Place::Straddles),
@@ -73,7 +74,7 @@ impl MovedPage {
         places.all(same).then_some(Place::In(first))
     }
 
-    /// The same for all addresses from `low` to `high`.
+    /// The place of an access at any address from `low` to `high`.
     fn place_all(&self, low: u64, high: u64, width: u64) -> Place {
         let all = high.saturating_sub(low).checked_add(width);
         all.map_or(Place::Straddles, |all| self.place(low, all))
@@ -100,28 +101,28 @@ impl MovedPage {
     }
 }
 
-/// One function that a thread is in.
+/// One function on a thread's call stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// Its code, from its first instruction.
     pub code: Code<'a>,
-    /// The instruction that faulted; for a caller, the one that the call returns to.
+    /// The instruction that faulted; in a caller, the one at the return address.
     pub ip: CodeAddress,
 }
 
-/// Registers of an operand when the instruction at `ip` faulted before.
+/// The registers of an operand when the instruction at `ip` faulted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The instruction.
     pub ip: CodeAddress,
-    /// What its base register held; 0 without one.
+    /// The value of its base register; 0 without one.
     pub base: u64,
-    /// The same of its index register.
+    /// The value of its index register; 0 without one.
     pub index: u64,
 }
 
-/// The program's memory, as it is while the thread waits: the address and the bytes (1
-/// to 8) of a number.
+/// Reads the program's memory while the thread waits. The arguments are an address and a size
+/// of 1 to 8 bytes; the result is a number, or `None` if the memory can't be read.
 #[derive(Clone, Copy)]
 pub struct Memory<'a>(pub &'a dyn Fn(Address, u64) -> Option<u64>);
 
@@ -131,85 +132,84 @@ impl core::fmt::Debug for Memory<'_> {
     }
 }
 
-/// A fault that is to be answered.
+/// A fault for which a copy is to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The function of the instruction.
+    /// The function of the instruction that faulted.
     pub frame: Frame<'a>,
-    /// The function that called it and where that goes on, the one that called that,
-    /// and so on, as far as they are known (a return address lies at
-    /// [`return_slot`](crate::return_slot)).
+    /// The functions on the call stack, innermost first, as far as they are known (a return
+    /// address lies at [`return_slot`](crate::return_slot)).
     pub callers: &'a [Frame<'a>],
-    /// Functions that these call directly ([`call_targets`](crate::call_targets)),
-    /// and those that these call. Others are called as they are.
+    /// Functions that these call directly ([`call_targets`](crate::call_targets)), and
+    /// functions that those call. The copy calls all others as they are.
     pub callees: &'a [Code<'a>],
-    /// At the fault.
+    /// The thread's registers at the fault.
     pub registers: Registers,
-    /// Where bytes have gone.
+    /// The page and the new places of its bytes.
     pub moved: &'a MovedPage,
     /// Earlier faults of the same thread.
     pub seen: &'a [Seen],
-    /// What pointers in memory hold: only a guess, which the copy checks.
+    /// Reads pointers in memory: only a guess, which the copy checks.
     pub memory: Memory<'a>,
-    /// Where the block will lie.
+    /// The address at which the block will lie.
     pub at: CodeAddress,
 }
 
-/// Something that must hold where a copy is entered.
+/// A condition for entering a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// A register is at least the first and at most the second, unsigned.
+    /// The register's unsigned value is at least the first and at most the second number.
     Register(Register, u64, u64),
-    /// The 8 bytes so far from rsp are this.
+    /// The 8 bytes at this distance from rsp have this value.
     Stack(i64, u64),
 }
 
-/// A way into a block.
+/// A place where a thread may enter a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The original instruction.
     pub original: CodeAddress,
-    /// Its copy, in bytes from the block's start.
+    /// The offset of its copy in the block.
     pub offset: u32,
-    /// What must hold for it.
+    /// The conditions for entering there.
     pub conditions: Vec<Condition>,
 }
 
-/// What an instruction of a block stands for.
+/// Maps an instruction of a block to the original code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resume {
-    /// In bytes from the block's start.
+    /// The offset in the block.
     pub offset: u32,
-    /// Where a thread that has not executed it would be in the original code, with
-    /// the same registers.
+    /// The address in the original code of a thread that is about to execute it, with the same
+    /// registers.
     pub original: CodeAddress,
 }
 
 /// A copy of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Constants, then code, to be put where the request said.
+    /// Constants and then code, for the address in the request.
     pub bytes: Vec<u8>,
-    /// Where the copy of the instruction that faulted is.
+    /// The offset of the copied instruction that faulted.
     pub entry: u32,
-    /// The ways in: one for each instruction whose operand the block redirects.
-    /// Nothing else may enter it.
+    /// One entry for each instruction whose operand the block redirects. Threads must not enter
+    /// anywhere else.
     pub entries: Vec<Entry>,
-    /// All its instructions, ascending.
+    /// All instructions of the block, ascending.
     pub resume: Vec<Resume>,
-    /// What was seen at this fault, for later requests.
+    /// The operand's registers at this fault, for later requests.
     pub seen: Seen,
-    /// Instructions of the original that it copies.
+    /// The number of original instructions that were copied.
     pub instructions: u32,
-    /// Operands with another displacement and no guard.
+    /// The number of operands with another displacement and no guard.
     pub direct: u32,
-    /// Operands with a guard.
+    /// The number of operands with a guard.
     pub guarded: u32,
-    /// Values from memory that are compared with what is expected of them.
+    /// The number of values from memory that the copy compares with expected ones.
     pub checked: u32,
-    /// Whether it holds a loop.
+    /// Whether it contains a loop.
     pub is_loop: bool,
-    /// First and last original instruction of the loop's function.
+    /// The first and the last original instruction of the loop's function.
     pub covers: (CodeAddress, CodeAddress),
 }
 
@@ -217,7 +217,7 @@ pub struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The bytes are no instruction, or the code ends in it.
+    /// The bytes are not an instruction, or the code ends within it.
     #[error("the instruction at {0} can't be decoded")]
     NoInstruction(CodeAddress),
     /// The instruction has no operand that a displacement could move.

@@ -1,11 +1,10 @@
-//! Returns of functions that are copied into a loop, where nothing in the copy can have
-//! changed the return address: every store of the function, and of those that it calls,
-//! has an address that facts keep apart from it. The copy of such a return need not look.
-//! Called by the planner.
+//! Finds returns of copied functions whose return address nothing in the copy can change: facts
+//! show that no store of the function, or of those that it calls, overlaps it. The copy of such
+//! a return need not compare the address. Called by the planner.
 //!
-//! What a handler of a signal or the kernel changes is seen: threads go on in the original
-//! code then. Not seen is what another thread changes on a stack that is not its own,
-//! without stopping the thread.
+//! A change by a signal handler or the kernel does no harm: the thread then goes on in the
+//! original code. A change by another thread, on a stack that is not its own, is not noticed if
+//! the thread is not stopped for it.
 
 use crate::effects::State;
 use crate::facts::Facts;
@@ -18,16 +17,16 @@ use sunder_x86::{Access, Certainty, Does, Manual, Part, Reach, Role};
 /// Bytes of a return address.
 const SLOT: u64 = 8;
 
-/// See the module's head.
+/// Returns whose addresses can't change.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// The returns.
+    /// The return instructions.
     pub returns: BTreeSet<usize>,
-    /// The registers whose facts say so, by the instruction that they are used at.
+    /// The registers whose facts show it, by the instruction at which they are used.
     pub used: BTreeMap<usize, u32>,
 }
 
-/// The returns in `body` that find the address that the call left.
+/// The returns in `body` whose address is that which the call pushed.
 pub(crate) fn kept(graph: &Graph, body: &BTreeSet<usize>, facts: &Facts) -> Kept {
     let mut kept = Kept::default();
     for (number, call) in graph.calls.iter().enumerate() {
@@ -60,8 +59,8 @@ pub(crate) fn kept(graph: &Graph, body: &BTreeSet<usize>, facts: &Facts) -> Kept
     kept
 }
 
-/// The registers on which it rests that no store between the call and its return reaches
-/// `slot`; none if one may.
+/// The registers whose facts show that no store between the call and its return overlaps
+/// `slot`; `None` if one may.
 fn stores_keep(
     graph: &Graph,
     body: &BTreeSet<usize>,
@@ -71,7 +70,7 @@ fn stores_keep(
 ) -> Option<BTreeMap<usize, u32>> {
     let mut manual = Manual::new();
     let mut used = BTreeMap::new();
-    // What has no facts is never reached.
+    // An instruction without facts is never reached.
     let reached = body.iter().filter_map(|&n| Some((n, facts.get(&n)?)));
     for (n, state) in reached.filter(|(n, _)| is_within(graph, graph.nodes[*n].instance, instance))
     {
@@ -89,8 +88,8 @@ fn stores_keep(
     Some(used)
 }
 
-/// Whether the function of `inner` runs between a call for which that of `outer` was
-/// copied and its return.
+/// Whether the instance `inner` only runs between the call and the return of the instance
+/// `outer`.
 fn is_within(graph: &Graph, mut inner: u8, outer: u8) -> bool {
     while inner != outer {
         match graph.called(inner) {
@@ -101,8 +100,8 @@ fn is_within(graph: &Graph, mut inner: u8, outer: u8) -> bool {
     true
 }
 
-/// Whether an instruction may write elsewhere than its accesses say. Kernel calls may, but
-/// those that are made in a copy do not.
+/// Whether an instruction may write to memory that is not among its accesses. Kernel calls may;
+/// those that a copy makes do not.
 pub(crate) fn is_unbounded(does: &Does) -> bool {
     does.elsewhere
         || does.accesses().any(|access| {
@@ -113,7 +112,7 @@ pub(crate) fn is_unbounded(does: &Does) -> bool {
         })
 }
 
-/// Whether a store lies beside `slot`; none if its place or its width are not known.
+/// Whether a store does not overlap `slot`; `None` if its address or its width is not known.
 pub(crate) fn is_apart(store: &Access, state: &State, slot: u64) -> Option<bool> {
     let place = store.place;
     if !place.is_plain() {
@@ -131,7 +130,7 @@ pub(crate) fn is_apart(store: &Access, state: &State, slot: u64) -> Option<bool>
     Some(end <= slot || all.low >= slot.checked_add(SLOT)?)
 }
 
-/// The general registers of an access's address, one bit each.
+/// The general registers in an access's address, one bit each.
 pub(crate) fn registers(access: &Access) -> u32 {
     access.place.registers().into()
 }

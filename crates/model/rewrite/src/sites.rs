@@ -1,10 +1,9 @@
-//! Where code enters the kernel, and which of those places can be led through a
-//! hook: a library's `syscall` instructions, each with the whole instructions
-//! around it that a jump would overwrite. `sunder` plans; the runtime inside the
-//! target carries the plan out, and its trampolines run copies of the overwritten
-//! instructions ([`crate::elsewhere`]).
+//! Finds the `syscall` instructions of a library (its entries into the kernel), and plans which
+//! of them can be led through a hook, each with the whole instructions around it that a jump
+//! would overwrite. The tool plans; the runtime inside the target carries the plan out, and its
+//! trampolines run copies of the overwritten instructions ([`crate::elsewhere`]).
 //!
-//! Only what is certain is planned: every other entry becomes a [`Refused`]. This
+//! An entry is planned only if it is certain to work; every other becomes a [`Refused`]. This
 //! module must not read files, change code or know what the hooks are for.
 
 use crate::branches;
@@ -15,9 +14,9 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic
 use sunder_x86::Control;
 pub use sunder_x86::jump::LENGTH as JUMP;
 
-/// Bytes of a `syscall` instruction as everybody writes it.
+/// Bytes of a `syscall` instruction without prefixes.
 const ENTRY: usize = 2;
-/// These.
+/// Its encoding.
 const ENTRY_BYTES: [u8; ENTRY] = [0x0f, 0x05];
 
 /// The most instructions on one side of the entry that a patch overwrites.
@@ -32,73 +31,72 @@ pub struct Function {
     pub end: u64,
 }
 
-/// What a hook wants of an entry.
+/// How a hook handles an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// Nothing: it stays as it is.
+    /// Not at all: the entry stays as it is.
     Nothing,
-    /// To see the result. The entry stays in its place, so that what looks at
-    /// where a thread waits (unwinding, cancellation, restarts) sees what it
-    /// always saw.
+    /// The hook sees the result. The entry stays where it is, so that code that looks at the
+    /// waiting thread's address (unwinding, cancellation, restarts) still finds it there.
     Result,
-    /// To be called before and after it. The entry moves into the trampoline,
-    /// where nothing can unwind through it: not for calls that wait.
+    /// The hook is called before and after the call. The entry moves into the trampoline,
+    /// through which no unwinder finds its way: not for calls that wait.
     Call,
-    /// To be called before it. The entry stays in its place, as with
-    /// [`Want::Result`], so that a thread may wait in it for as long as it likes,
-    /// and may come out of it twice or on another stack.
+    /// The hook is called before the call. The entry stays where it is, as with
+    /// [`Want::Result`], so the thread may wait in it for any time, and may return from it
+    /// twice or on another stack.
     Before,
 }
 
 /// The number of the call that an entry makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
-    /// Always this one.
+    /// This one on all paths.
     Always(u32),
-    /// What the lower half of the general register of this number (0 is `rax`) has, which
-    /// the kernel does not change: in a loop the number is loaded before it.
+    /// The lower half of the general register with this number (0 is `rax`), which the kernel
+    /// does not change; in a loop, the number is loaded before it.
     In(u8),
-    /// Not known from the code.
+    /// The code does not tell it.
     Any,
 }
 
-/// An entry, and what a jump to its trampoline overwrites.
+/// An entry, and the bytes that a jump to its trampoline overwrites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// The address of the `syscall` instruction.
     pub entry: u64,
-    /// Which call it makes.
+    /// The call's number.
     pub number: Number,
-    /// What the hook gets: not [`Want::Nothing`].
+    /// How the hook handles it; not [`Want::Nothing`].
     pub want: Want,
     /// The first byte that is overwritten: after the entry for
     /// [`Want::Result`], at or before it for [`Want::Call`], before it for
     /// [`Want::Before`].
     pub from: u64,
-    /// How many bytes are overwritten, at least [`JUMP`].
+    /// The number of bytes that are overwritten, at least [`JUMP`].
     pub length: usize,
-    /// The whole instructions of these before the entry.
+    /// The overwritten instructions before the entry.
     pub head: Vec<u8>,
-    /// Those after it.
+    /// The overwritten instructions after the entry.
     pub tail: Vec<u8>,
-    /// What the trampoline runs in place of the one of them that is not empty; `None` if
-    /// they run anywhere as they are.
+    /// Replacement code for `head` or `tail`, whichever is not empty; `None` if they can run
+    /// anywhere unchanged.
     pub elsewhere: Option<Elsewhere>,
-    /// Whether the tail ends by returning or by a jump, so that nothing follows it.
+    /// Whether the tail ends with a return or a jump.
     pub returns: bool,
 }
 
-/// Why an entry cannot be led through a hook.
+/// Why an entry can't be led through a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Another instruction leads into the bytes that would be overwritten.
+    /// A branch leads into the bytes that would be overwritten.
     #[error("a branch leads between the instructions around it")]
     BranchInside,
-    /// An instruction beside it means something else in another place.
+    /// An instruction next to it has another meaning at another address.
     #[error("an instruction beside it depends on where it lies")]
     Bound,
-    /// It has prefixes, which mean nothing and which nobody writes.
+    /// It has prefixes, which mean nothing and which compilers do not write.
     #[error("the instruction has prefixes")]
     Prefix,
     /// The function begins or ends too close to it.
@@ -106,38 +104,38 @@ pub enum Reason {
     NoRoom,
 }
 
-/// An entry that stays as it is although a hook wants it.
+/// An entry that a hook wants, but that stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The address of the `syscall` instruction.
     pub entry: u64,
-    /// Which call it makes.
+    /// The call's number.
     pub number: Number,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// All entries of some code.
+/// The plan for all entries of some code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// How many there are in all.
+    /// The number of all entries.
     pub entries: usize,
-    /// Those that can be led through the hook, in the order of their addresses.
+    /// The entries that can be led through the hook, by ascending address.
     pub patches: Vec<Patch>,
-    /// Those that a hook wants and does not get.
+    /// The entries that a hook wants, but that must stay as they are.
     pub refused: Vec<Refused>,
 }
 
-/// Plans for `bytes` of code at the address `at`, whose functions are `functions` (in
-/// any order, not overlapping; code outside of them is not looked at). `wants` says what the
-/// hook wants of a call.
+/// Plans for `bytes` of code at the address `at`. `functions` may have any order and must not
+/// overlap; code outside of them is not considered. `wants` tells how the hook handles a call
+/// with this number.
 #[must_use]
 pub fn plan(bytes: &[u8], at: u64, functions: &[Function], wants: impl Fn(Number) -> Want) -> Plan {
     Entering::of(bytes, at, functions).plan(|_, number| wants(number))
 }
 
-/// The functions of some code that enter the kernel, and what leads into them: what takes
-/// longest, for several plans.
+/// The functions of some code that enter the kernel, and the branches into them. Finding these
+/// takes the most time, and several plans can share them.
 pub struct Entering<'a> {
     code: Bytes<'a>,
     functions: Vec<Function>,
@@ -147,7 +145,7 @@ pub struct Entering<'a> {
 }
 
 impl<'a> Entering<'a> {
-    /// Arguments as for [`plan`].
+    /// The arguments are those of [`plan`].
     #[must_use]
     pub fn of(bytes: &'a [u8], at: u64, functions: &[Function]) -> Self {
         let code = Bytes { bytes, at };
@@ -193,32 +191,33 @@ impl<'a> Entering<'a> {
         }
     }
 
-    /// The code catches no exceptions.
+    /// Declares that the code catches no exceptions.
     pub const fn catches_nothing(&mut self) {
         self.catches = false;
     }
 
-    /// Where the bytes of an entry stand that are in no function, or in one that can't be
-    /// decoded so far, if there are any: they may be data or code.
+    /// The address of bytes like those of an entry that are in no function, or in one that
+    /// can't be decoded up to there, if there are any: they may be data or code.
     #[must_use]
     pub const fn unexplained(&self) -> Option<u64> {
         self.unexplained
     }
 
-    /// Functions that enter the kernel, with the padding behind them, ascending.
+    /// The functions that enter the kernel, including the padding after them, ascending.
     #[must_use]
     pub fn functions(&self) -> &[Function] {
         &self.functions
     }
 
-    /// Control may come to these addresses too.
+    /// Adds addresses to which control may come by other ways.
     pub fn come_also(&mut self, to: impl IntoIterator<Item = u64>) {
         self.targets.extend(to);
         self.targets.sort_unstable();
         self.targets.dedup();
     }
 
-    /// A plan for them. `wants` says what the hook wants of the entry at an address.
+    /// Makes a plan. `wants` tells how the hook handles the entry at an address with this
+    /// number.
     #[must_use]
     pub fn plan(&self, wants: impl Fn(u64, Number) -> Want) -> Plan {
         let mut plan = Plan::default();
@@ -239,7 +238,7 @@ impl<'a> Entering<'a> {
     }
 }
 
-/// Of two patches that overwrite the same bytes the second is refused.
+/// Refuses a patch that overlaps the one before it.
 fn apart(plan: &mut Plan) {
     let mut end = 0;
     let refused = &mut plan.refused;
@@ -258,7 +257,7 @@ fn apart(plan: &mut Plan) {
     });
 }
 
-/// Where a direct branch leads.
+/// The target of a direct branch.
 pub(crate) fn target(instruction: &Instruction) -> Option<u64> {
     Control::of(instruction).target()
 }
@@ -276,10 +275,10 @@ impl Bytes<'_> {
         self.bytes.get(from..to)
     }
 
-    /// Where the function ends if what is behind it as far as `next` does nothing: compilers
-    /// fill gaps so.
+    /// The end of the function including the padding up to `next`, with which compilers fill
+    /// gaps.
     fn with_padding(&self, function: Function, next: Option<u64>) -> u64 {
-        /// A jump needs no more.
+        /// A jump needs no more padding than this.
         const MOST: u64 = 16;
         let limit = function.end.saturating_add(MOST);
         let limit = next.map_or(limit, |next| next.min(limit));
@@ -299,7 +298,7 @@ impl Bytes<'_> {
         end
     }
 
-    /// Every instruction of `function` in turn, as far as it can be decoded.
+    /// Calls `see` with each instruction of `function`, as far as it can be decoded.
     pub(crate) fn each(&self, function: Function, mut see: impl FnMut(&Instruction)) {
         let Some(bytes) = self.slice(function.start, function.end) else {
             return;
@@ -325,7 +324,7 @@ struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// Plans for all entries among the instructions.
+    /// Adds the plans for all entries among the instructions.
     fn add_to(&self, plan: &mut Plan, wants: &impl Fn(u64, Number) -> Want) {
         let mut constants = None;
         for (i, instruction) in self.instructions.iter().enumerate() {
@@ -365,7 +364,7 @@ impl Around<'_> {
         self.targets.binary_search(&address).is_ok()
     }
 
-    /// The patch behind entry `i`.
+    /// The patch of the bytes after entry `i`.
     fn after(&self, i: usize) -> Result<Patch, Reason> {
         let (mut tail, mut code) = (Vec::new(), Elsewhere::default());
         for instruction in self.instructions.iter().skip(i + 1) {
@@ -396,7 +395,7 @@ impl Around<'_> {
         Err(Reason::NoRoom)
     }
 
-    /// The patch before entry `i`, which nothing but it leads to.
+    /// The patch of the bytes before entry `i`, if control comes to it only from them.
     fn before(&self, i: usize) -> Result<Patch, Reason> {
         if self.is_target(self.instructions[i].ip()) {
             return Err(Reason::BranchInside);
@@ -435,11 +434,11 @@ impl Around<'_> {
         bytes.ok_or(Reason::NoRoom)
     }
 
-    /// The patch over entry `i` itself, with as few other instructions as do.
+    /// The patch that overwrites entry `i` itself, with as few other instructions as possible.
     fn whole(&self, i: usize) -> Result<Patch, Reason> {
         let mut worst = Reason::NoRoom;
         for others in 1..=2 * MOST {
-            // Rather those before it.
+            // Instructions before the entry are preferred.
             for head in (others.saturating_sub(MOST)..=others.min(MOST).min(i)).rev() {
                 match self.over(i, i - head, i + others - head) {
                     Ok(patch) if patch.length >= JUMP => return Ok(patch),
@@ -451,7 +450,8 @@ impl Around<'_> {
         Err(worst)
     }
 
-    /// The patch over the instructions from `first` to `last` with entry `i`.
+    /// The patch that overwrites the instructions from `first` to `last`, with entry `i` among
+    /// them.
     fn over(&self, i: usize, first: usize, last: usize) -> Result<Patch, Reason> {
         let entry = &self.instructions[i];
         if first < i && self.is_target(entry.ip()) {
@@ -496,8 +496,8 @@ impl Around<'_> {
         self.instructions[i].flow_control() == FlowControl::Return
     }
 
-    /// Copies of the instructions from `from` up to `to`, none of which anything
-    /// but the one before it leads to.
+    /// Copies of the instructions from `from` up to `to`. Each must only be reached from the
+    /// one before it.
     fn copies(&self, from: usize, to: usize) -> Result<Vec<u8>, Reason> {
         let mut bytes = Vec::new();
         for i in from..to {
@@ -513,7 +513,7 @@ impl Around<'_> {
         Ok(bytes)
     }
 
-    /// The bytes of instruction `i`, if they mean the same everywhere.
+    /// The bytes of instruction `i`, if they have the same meaning at every address.
     fn copy(&self, i: usize) -> Result<&[u8], Reason> {
         let instruction = self.instructions.get(i).ok_or(Reason::NoRoom)?;
         let goes_on = match instruction.flow_control() {
@@ -528,7 +528,7 @@ impl Around<'_> {
     }
 }
 
-/// Whether the instruction does nothing where nothing leads to it.
+/// Whether the instruction is padding if nothing leads to it.
 pub(crate) fn is_padding(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
 }

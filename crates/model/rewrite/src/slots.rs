@@ -1,14 +1,12 @@
-//! Variables of a function's frame that nobody else can reach: what code that was compiled
-//! without optimisation loads again and again, its pointers above all. They are followed as
-//! if they were registers, so that what is loaded from them needs no check. Called by the
-//! planner.
+//! Variables of a function's frame whose address no other code has. Unoptimised code loads them
+//! again and again, above all pointers. They are followed like registers, so that values loaded
+//! from them need no check. Called by the planner.
 //!
-//! A slot is 8 bytes at a distance from rbp. It is the thread's own if the function keeps
-//! rbp as its frame's, and nothing in it makes an address of the frame: then nobody was
-//! given one. And it is what facts say if every store of the loop has an address that
-//! facts keep apart from it. As with return addresses ([`crate::returns`]), what another
-//! thread writes to a stack that is not its own is not seen; nor is what a handler of
-//! exceptions does that lies outside the function's code.
+//! A slot is 8 bytes at a distance from rbp. It is private to the thread if the function keeps
+//! rbp as its frame pointer and computes no address of its frame, so that none was passed on.
+//! Its facts hold if other facts show that no store of the loop overlaps it. As with return
+//! addresses ([`crate::returns`]), two kinds of writes are not noticed: those of other threads
+//! to this thread's stack, and those of exception handlers outside of the function's code.
 
 use crate::effects::State;
 use crate::facts::Facts;
@@ -24,7 +22,7 @@ use iced_x86::{
 use sunder_access::Address;
 use sunder_x86::{Manual, Part, Reach};
 
-/// What the frame's variables are counted from.
+/// The register to which the frame's variables are relative.
 const FRAME: Part = Part {
     register: sunder_x86::register::RBP,
     bits: 64,
@@ -33,15 +31,16 @@ const FRAME: Part = Part {
 /// Bytes of a slot.
 const WIDTH: u64 = 8;
 
-/// See the module's head.
+/// The slots that are followed in a loop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
-    /// What to add to rbp, by the slots' numbers.
+    /// The distances from rbp, by the slots' numbers.
     displacements: Vec<u64>,
 }
 
 impl Slots {
-    /// Those that the loop loads; none if the frame is not the thread's own, or changes.
+    /// The slots that the loop loads; `None` if the frame is not private to the thread, or if
+    /// the loop changes rbp or rsp.
     pub(crate) fn of(graph: &Graph, body: &BTreeSet<usize>, code: &Code<'_>) -> Option<Self> {
         let own = |n: &usize| {
             let node = &graph.nodes[*n];
@@ -88,7 +87,7 @@ impl Slots {
         (!displacements.is_empty() && is_own(graph, code)).then_some(Self { displacements })
     }
 
-    /// The slot that is all of the instruction's operand.
+    /// The slot that is exactly the instruction's operand.
     pub(crate) fn register(&self, i: &Instruction) -> Option<Register> {
         let explicit = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
         let plain = i.memory_base() == Iced::RBP
@@ -104,12 +103,12 @@ impl Slots {
         self.displacements.iter().position(|&d| d == displacement)
     }
 
-    /// Where a slot lies from rbp on.
+    /// The distance of a slot from rbp.
     pub(crate) fn displacement(&self, slot: Register) -> Option<u64> {
         self.displacements.get(slot.as_slot()?).copied()
     }
 
-    /// Adds what they hold now.
+    /// Adds the present values of the slots to `state`.
     pub(crate) fn add(&self, request: &Request<'_>, state: &mut State) {
         let rbp = request.registers.get(Register::RBP);
         for (number, &displacement) in self.displacements.iter().enumerate() {
@@ -119,8 +118,8 @@ impl Slots {
         }
     }
 
-    /// The registers on which it rests that no store of the loop reaches a slot unseen, by
-    /// the instruction that they are used at; none if one may.
+    /// The registers whose facts show that no store of the loop overlaps a slot unnoticed, by
+    /// the instruction at which they are used; `None` if one may.
     pub(crate) fn keep(
         &self,
         graph: &Graph,
@@ -129,7 +128,7 @@ impl Slots {
     ) -> Option<BTreeMap<usize, u32>> {
         let mut manual = Manual::new();
         let mut used = BTreeMap::new();
-        // What has no facts is never reached.
+        // An instruction without facts is never reached.
         let reached = body.iter().filter_map(|&n| Some((n, facts.get(&n)?)));
         for (n, state) in reached {
             let i = &graph.nodes[n].instruction;
@@ -140,7 +139,7 @@ impl Slots {
             for store in does.accesses().filter(|access| access.action.writes()) {
                 let place = store.place;
                 if place.base == Some(FRAME) && place.index.is_none() && place.is_plain() {
-                    // A slot, or known to lie beside them.
+                    // The store is to a slot, or known not to overlap any.
                     continue;
                 }
                 let rbp = state[Register::RBP.index()]?.only()?;
@@ -156,12 +155,11 @@ impl Slots {
     }
 }
 
-/// Whether nothing in the function makes an address of its frame, but to reach a variable
-/// at once.
+/// Whether the function computes no address of its frame, except to access a variable directly.
 fn is_own(graph: &Graph, code: &Code<'_>) -> bool {
     let ip = code.start.0;
     let mut decoder = Decoder::with_ip(64, code.bytes, ip, DecoderOptions::NONE);
-    // Also what is not known to be reached: a handler of exceptions may be.
+    // Includes code that seems unreachable: it may be an exception handler.
     let all: Vec<Instruction> = decoder.iter().collect();
     let mut first = all
         .iter()
@@ -188,7 +186,8 @@ fn sets_frame(i: &Instruction) -> bool {
     i.mnemonic() == Mnemonic::Mov && i.op0_register() == Iced::RBP && i.op1_register() == Iced::RSP
 }
 
-/// Whether no address of the frame comes from it, and rsp stays where the code alone says.
+/// Whether the instruction passes on no address of the frame, and changes rsp only in a known
+/// way.
 fn leaves_alone(i: &Instruction) -> bool {
     let of_frame = |r: Iced| matches!(r.full_register(), Iced::RSP | Iced::RBP);
     let memory = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
@@ -210,7 +209,7 @@ fn leaves_alone(i: &Instruction) -> bool {
     !named && i.mnemonic() != Mnemonic::Enter || by_constant || restores
 }
 
-/// Whether a branch leads nowhere else: other parts of the function have the same frame.
+/// Whether a branch stays in the function: its other parts have the same frame.
 fn stays(i: &Instruction, code: &Code<'_>) -> bool {
     match i.flow_control() {
         FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {

@@ -1,7 +1,6 @@
-//! What an operand's address probably is although it comes from memory: pointers
-//! and indices that the loop loads again and again are compared, right behind the
-//! load, with what they held when the thread faulted. Behind such a check they are
-//! facts. A guess that is wrong costs time and nothing else.
+//! Guesses the address of an operand that depends on values in memory: pointers and indices
+//! that the loop loads again and again are compared, directly after the load, with their values
+//! when the thread faulted. After such a check they are facts. A wrong guess only costs time.
 
 use crate::effects::State;
 use crate::facts::{Check, Checks, Facts, facts, needed};
@@ -17,28 +16,28 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
 use sunder_access::{Address, CodeAddress};
 use sunder_x86::{Manual, Place};
 
-/// Pointers to pointers are followed so far.
+/// The most pointers in a chain that is followed.
 const DEEPEST: usize = 4;
-/// More checks in one copy cost more than a guard for each operand.
+/// The most checks in one copy; more would cost more than a guard for each operand.
 const MOST_CHECKS: usize = 12;
-/// So many instructions behind the load a check may stand.
+/// The most instructions between a load and its check.
 const FARTHEST: usize = 8;
-/// So many instructions are looked at for where this round of the loop goes.
+/// The most instructions that are followed to see where this round of the loop goes.
 const MOST_FORESEEN: usize = 256;
 
-/// A value that is loaded.
+/// A load of a value that may be checked.
 struct Load {
     register: Register,
     address: u64,
     width: u64,
-    /// The register's value from the memory's.
+    /// Computes the register's value from its old value and the memory's.
     value: fn(u64, u64) -> u64,
-    /// What the register held before, if that counts.
+    /// The register's old value, if it matters.
     before: u64,
 }
 
-/// What the rest of this round will touch on the page, from the registers at the
-/// fault.
+/// The operands on the page that the rest of this round will access, computed from the
+/// registers at the fault.
 pub(crate) fn foresee(
     request: &Request<'_>,
     graph: &Graph,
@@ -79,9 +78,8 @@ pub(crate) fn foresee(
     seen
 }
 
-/// The checks under which the operands in `operands` have known addresses;
-/// none if there are no such checks. In `flags` are the instructions before which
-/// nothing may be compared.
+/// The checks after which the addresses of `operands` are known; `None` if there are no such
+/// checks. `flags` are the instructions before which no comparison may be placed.
 pub(crate) fn checks(
     request: &Request<'_>,
     graph: &Graph,
@@ -136,7 +134,7 @@ pub(crate) fn checks(
     checks
 }
 
-/// Whether nothing better can be known of the operand's address.
+/// Whether no check could tell more about the operand's address.
 fn is_settled(request: &Request<'_>, operand: &Operand, state: Option<&State>) -> bool {
     let addresses = state.and_then(|state| operand.addresses(state));
     addresses.is_some_and(|a| {
@@ -144,7 +142,7 @@ fn is_settled(request: &Request<'_>, operand: &Operand, state: Option<&State>) -
     })
 }
 
-/// What the instruction loads, if it does nothing else and the address is known.
+/// The instruction's load, if it does nothing else and the address is known.
 fn load(i: &Instruction, state: &State) -> Option<Load> {
     if i.op_count() != 2
         || i.op0_kind() != OpKind::Register
@@ -180,7 +178,7 @@ fn load(i: &Instruction, state: &State) -> Option<Load> {
     })
 }
 
-/// The register that the instruction loads, and with what, as far as memory tells.
+/// The register that the instruction loads, and its new value, as far as memory tells.
 pub(crate) fn loaded(
     request: &Request<'_>,
     i: &Instruction,
@@ -195,7 +193,7 @@ pub(crate) fn exact(place: &Place, state: &State) -> Option<u64> {
     place.address(|number| state[Register(number).index()]?.only())
 }
 
-/// Bytes that the loop writes at an address that is known, and what, if that is.
+/// A store of the loop to a known address, with the value if that is known.
 struct Store {
     address: u64,
     width: u64,
@@ -221,7 +219,7 @@ fn stores(graph: &Graph, body: &BTreeSet<usize>, facts: &Facts) -> Vec<Store> {
     stores
 }
 
-/// What is stored.
+/// The stored value.
 fn stored(i: &Instruction, state: &State) -> Option<u64> {
     let register = match i.mnemonic() {
         Mnemonic::Mov if i.op0_kind() == OpKind::Memory && i.op1_kind() == OpKind::Register => {
@@ -238,7 +236,7 @@ fn stored(i: &Instruction, state: &State) -> Option<u64> {
     }
 }
 
-/// What the load will probably load. None for what the loop itself changes.
+/// The value that the load will probably read. `None` if the loop itself changes it.
 fn expected(request: &Request<'_>, load: &Load, stores: &[Store]) -> Option<u64> {
     let mut value = None;
     for store in stores {
@@ -272,7 +270,7 @@ fn expected(request: &Request<'_>, load: &Load, stores: &[Store]) -> Option<u64>
     Some((load.value)(value, load.before))
 }
 
-/// The first instruction from the load on behind which the flags are free.
+/// The first instruction from the load on after which the flags are dead.
 fn place(
     graph: &Graph,
     body: &BTreeSet<usize>,

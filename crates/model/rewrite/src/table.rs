@@ -1,6 +1,6 @@
-//! Jumps through tables of distances, as compilers write them: which targets they
-//! have. Only a guess, from the instructions before the jump and from the table in
-//! memory: the copy compares the distance and leaves for targets it does not know.
+//! Finds the targets of jumps through tables of distances, as compilers write them. The targets
+//! are a guess, from the instructions before the jump and from the table in memory: the copy
+//! compares the distance and leaves if it is another one.
 
 use crate::registers::Register;
 use crate::request::{Code, Memory};
@@ -8,22 +8,21 @@ use alloc::vec::Vec;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register as Iced};
 use sunder_access::Address;
 
-/// Targets of one jump; a table with more is left to the original code.
+/// The most targets of one jump; the original code does jumps with more.
 const MOST: usize = 24;
-/// The jump's pieces lie so close together.
+/// The most instructions between the parts of such a jump.
 const NEAR: usize = 12;
 
-/// See the module's head.
+/// A table of distances.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    /// Where the distances begin, and what they are added to.
+    /// The address of the table, to which the distances are added.
     pub base: u64,
-    /// All different, ascending.
+    /// The targets, ascending, each once.
     pub targets: Vec<u64>,
 }
 
-/// The table of a jump to a register, with the instructions before it, the last
-/// first.
+/// The table of a jump to a register. The instructions before the jump are given in reverse.
 pub(crate) fn table<'a>(
     jump: &Instruction,
     before: impl Iterator<Item = &'a Instruction>,
@@ -70,7 +69,7 @@ pub(crate) fn table<'a>(
             break;
         };
         let target = base.wrapping_add_signed(i64::from(distance as u32 as i32));
-        // What follows the table is something else.
+        // An entry that leads out of the function is beyond the table's end.
         if !code.contains(target) {
             break;
         }
@@ -85,7 +84,7 @@ fn is_distance(i: &Instruction) -> bool {
     i.op1_kind() == OpKind::Memory && i.memory_index_scale() == 4
 }
 
-/// The registers that the sum before the jump adds.
+/// The two registers that the sum before the jump adds.
 pub(crate) fn parts(sum: &Instruction) -> Option<[Register; 2]> {
     Some([
         Register::whole(sum.op0_register())?,

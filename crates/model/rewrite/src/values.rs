@@ -1,12 +1,12 @@
-//! What is known of a register: a run of numbers at equal distances. Pure
-//! arithmetic, without instructions.
+//! The set of values that a register may have: numbers at equal distances. Pure arithmetic; it
+//! must not know instructions.
 //!
-//! Every operation answers for all values that its operands can have; `None` stands
-//! for any value at all.
+//! The result of an operation contains all results for all values of its operands. `None`
+//! stands for all numbers.
 
 use crate::registers::FOLLOWED;
 
-/// `low`, `low + stride`, ... `high`; a stride of 0 is one value.
+/// `low`, `low + stride`, ... `high`. A stride of 0 means one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Values {
     pub low: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Values {
     stride: u64,
 }
 
-/// What is known of each register, and of slots of the frame.
+/// The known values of each register and slot of the frame.
 pub(crate) type State = [Option<Values>; FOLLOWED];
 
 /// Nothing is known.
@@ -29,7 +29,7 @@ impl Values {
         }
     }
 
-    /// All from `low` to `high`.
+    /// All values from `low` to `high`.
     pub(crate) fn between(low: u64, high: u64) -> Self {
         Self::steps(low, high, 1)
     }
@@ -50,19 +50,19 @@ impl Values {
         }
     }
 
-    /// All of them, if they are no more than `most`.
+    /// All values, if there are at most `most`.
     pub(crate) fn each(self, most: u64) -> Option<impl Iterator<Item = u64>> {
         let (low, stride) = (self.low, self.stride.max(1));
         let steps = (self.high - low) / stride;
         (steps < most).then(|| (0..=steps).map(move |n| low + n * stride))
     }
 
-    /// Whether every value between the ends is one of them.
+    /// Whether every number between the ends is in the set.
     pub(crate) const fn is_dense(self) -> bool {
         self.stride <= 1
     }
 
-    /// Whether all of `other` are among these.
+    /// Whether all values of `other` are in the set.
     pub(crate) fn holds(self, other: Self) -> bool {
         self.low <= other.low
             && other.high <= self.high
@@ -71,14 +71,14 @@ impl Values {
                     && other.stride.is_multiple_of(self.stride))
     }
 
-    /// These and those.
+    /// A set that contains both.
     pub(crate) fn or(self, other: Self) -> Self {
         let apart = self.low.abs_diff(other.low);
         let stride = gcd(gcd(self.stride, other.stride), apart);
         Self::steps(self.low.min(other.low), self.high.max(other.high), stride)
     }
 
-    /// Those that are at least `low` and at most `high`; `None` if there is none.
+    /// The values that are at least `low` and at most `high`; `None` if there are none.
     pub(crate) fn within(self, low: u64, high: u64) -> Option<Self> {
         let stride = self.stride.max(1);
         let low = if low > self.low {
@@ -95,7 +95,7 @@ impl Values {
         (low <= high).then(|| Self::steps(low, high, self.stride))
     }
 
-    /// Those that are not `value`.
+    /// The values other than `value`.
     pub(crate) fn without(self, value: u64) -> Option<Self> {
         match (self.low == value, self.high == value) {
             (true, true) => None,
@@ -105,7 +105,8 @@ impl Values {
         }
     }
 
-    /// What has grown from these to `now` grows on to the next of `bounds`.
+    /// Extends a set that has grown to `now` up to the next of `bounds`, in the direction of
+    /// the growth.
     pub(crate) fn widened(
         self,
         now: Self,
@@ -157,7 +158,8 @@ impl Values {
         Self::between(self.low >> by, self.high >> by)
     }
 
-    /// The low bits of either and of both: no result is above either.
+    /// The bitwise and of two sets, as all numbers up to a limit: no result is above either
+    /// operand.
     pub(crate) fn and(this: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (this, other) {
             (Some(a), Some(b)) => match (a.only(), b.only()) {
@@ -169,7 +171,7 @@ impl Values {
         }
     }
 
-    /// The low `bits` (8, 16 or 32) of a register that is `known`.
+    /// The low `bits` (8, 16 or 32) of a register whose values may be `known`.
     pub(crate) fn low_bits(known: Option<Self>, bits: u32) -> Self {
         let most = u64::MAX >> (64 - bits);
         match known {
@@ -182,7 +184,7 @@ impl Values {
         }
     }
 
-    /// The low `bits` of a register, with their sign.
+    /// The low `bits` of a register, sign-extended.
     pub(crate) fn signed_bits(known: Option<Self>, bits: u32) -> Option<Self> {
         let values = Self::low_bits(known, bits);
         if values.high <= u64::MAX >> (65 - bits) {
@@ -201,12 +203,12 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// What holds of a register whichever of two ways control came.
+/// The values after either of two ways.
 pub(crate) fn either(a: &State, b: &State) -> State {
     let mut both = *a;
     for (number, (values, other)) in both.iter_mut().zip(b).enumerate() {
         *values = match (*values, *other) {
-            // Whoever enters a copy can compare a slot with one value only.
+            // An entry into a copy can compare a slot with a single value only.
             (Some(one), Some(other)) if number >= 16 => (one == other).then_some(one),
             (Some(one), Some(other)) => Some(one.or(other)),
             _ => None,
@@ -220,7 +222,7 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    /// All values of a small run.
+    /// All values of a small set.
     fn all(values: Values) -> impl Iterator<Item = u64> {
         let stride = values.stride.max(1);
         (0..=(values.high - values.low) / stride).map(move |n| values.low + n * stride)
@@ -230,7 +232,7 @@ mod tests {
         values.is_none_or(|v| v.holds(Values::one(value)))
     }
 
-    /// Where `None` is nothing at all.
+    /// Here `None` stands for the empty set.
     fn kept(values: Option<Values>, value: u64) -> bool {
         values.is_some_and(|v| v.holds(Values::one(value)))
     }
@@ -247,7 +249,7 @@ mod tests {
         samples
     }
 
-    /// Every operation holds every result of values that its operands hold.
+    /// The result of every operation contains the results for all values of its operands.
     #[test]
     fn no_result_is_forgotten() {
         for a in samples() {

@@ -1,6 +1,6 @@
-//! Whether a register at an instruction of a loop differs from round to round by the
-//! loop's own doing. Called by the planner of operands that need guards: one value that
-//! was seen says nothing of the next then.
+//! Tells whether a register at an instruction of a loop changes from round to round because of
+//! the loop itself. Then a value that was seen says nothing about the next round. Called by the
+//! planner for operands that need guards.
 
 use crate::flow::Graph;
 use crate::registers::Register;
@@ -8,12 +8,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use sunder_x86::Manual;
 
-/// Instructions that a value is made by; where there are more nothing is said.
+/// The most instructions that are followed; if more compute the value, the answer is no.
 const MOST: usize = 48;
 
-/// Whether what makes `register` at `at` goes around in `body`: a counter, a pointer that
-/// walks, or what is computed of them. What is loaded anew each round from places that
-/// stay is not: it mostly stays as well.
+/// Whether the value of `register` at `at` depends on itself in an earlier round of `body`: a
+/// counter, a pointer that advances, or something computed from them. A value that is loaded in
+/// each round from the same place does not count, as it mostly stays the same.
 pub(crate) fn varies(graph: &Graph, body: &BTreeSet<usize>, at: usize, register: Register) -> bool {
     let mut manual = Manual::new();
     let mut made_by: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub(crate) fn varies(graph: &Graph, body: &BTreeSet<usize>, at: usize, register:
     made_by.keys().any(|&n| makes_itself(&made_by, n))
 }
 
-/// The registers that an instruction reads, but for the stack pointer, which comes back.
+/// The registers that an instruction reads, except for the stack pointer, which is restored.
 fn sources(graph: &Graph, n: usize, manual: &mut Manual) -> impl Iterator<Item = Register> {
     let read = manual.does(&graph.nodes[n].instruction).registers.read;
     (0..16)
@@ -41,7 +41,7 @@ fn sources(graph: &Graph, n: usize, manual: &mut Manual) -> impl Iterator<Item =
         .filter(move |r| u32::from(read) & r.bit() != 0 && *r != Register::RSP)
 }
 
-/// The last instructions before `at` that write `register`, on each way.
+/// The last instructions before `at` that write `register`, on all paths.
 fn writers(graph: &Graph, body: &BTreeSet<usize>, at: usize, register: Register) -> Vec<usize> {
     let mut found = Vec::new();
     let mut met: BTreeSet<usize> = BTreeSet::new();
