@@ -1,12 +1,12 @@
-//! Samples to accesses (design 4.1): what the instructions around a sampled
-//! one touch, as far as the registers of the sample tell exactly.
+//! Turns samples into accesses (design 4.1): the memory that the instructions around the
+//! sampled one access, where the sample's registers give the exact address.
 //!
-//! Forward from the sampled instruction to the end of its basic block, and
-//! backward over what was executed just before it. An address is claimed only
-//! if every register in it is known at that instruction; the rest is named as
-//! *near*, for judging by site, with the pointer in memory that it goes through
-//! where there is one. Pure: the code comes from a [`CodeSource`], the
-//! samples from whoever took them. Must never claim a wrong address.
+//! It follows the code forward from the sampled instruction to the end of its basic block, and
+//! backward over the instructions that were executed just before. An address is claimed only if
+//! every register in it is known at that instruction. Other accesses are listed as *near*, to
+//! be judged by their instruction, with the pointer in memory through which they go if there is
+//! one. Called by `pipeline`. Pure: the code comes from a [`CodeSource`], the samples from any
+//! observer. It must never claim a wrong address.
 
 mod effect;
 mod function;
@@ -26,31 +26,30 @@ use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Weak};
 use sunder_access::{Access, Address, CodeAddress, Kind};
 
-/// Instructions looked at in each direction at most.
+/// The most instructions that are followed in each direction.
 pub const WINDOW: usize = 40;
 
-/// Cached functions, from which on those are dropped whose code is gone.
+/// With more cached functions than this, those whose code is gone are dropped.
 const SWEEP_ABOVE: usize = 4096;
 
-/// What one sample tells. Cleared and refilled by [`Decoder::decode`], so that
-/// its memory is reused.
+/// The result for one sample. [`Decoder::decode`] clears and refills it, so that its memory is
+/// reused.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decoded {
-    /// Exactly known accesses: of the window before the sampled instruction
-    /// from near to far, then from it on.
+    /// Accesses at exactly known addresses: first those before the sampled instruction, the
+    /// nearest first, then those from it on.
     pub accesses: Vec<Access>,
-    /// For each access, how many instructions after the sampled one: 0 is the
-    /// sampled instruction, which has not been executed yet, -1 the one before.
+    /// The distance of each access from the sampled instruction, in instructions: 0 is the
+    /// sampled one, which has not been executed yet, and -1 the one before.
     pub distances: Vec<i32>,
-    /// Instructions in the window that touch memory at unknown addresses.
+    /// Instructions of the window that access memory at unknown addresses.
     pub near: Vec<NearAccess>,
     /// Memory operands relative to `fs` or `gs` (thread-local variables), whose
     /// base a sample does not hold.
     pub segment_relative: u32,
     /// Whether there was code to decode at the sampled instruction.
     pub code_found: bool,
-    /// Where the function begins that the sampled instruction belongs to, if
-    /// that is known.
+    /// The beginning of the function that contains the sampled instruction, if it is known.
     pub function: Option<CodeAddress>,
 }
 
@@ -65,50 +64,49 @@ impl Decoded {
     }
 }
 
-/// An access in the window whose address is not known: its registers were
-/// changed between it and the sampled instruction.
+/// An access in the window whose address is not known, because its registers change between it
+/// and the sampled instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NearAccess {
     /// The instruction.
     pub instruction: CodeAddress,
-    /// What it does.
+    /// Read, write or update.
     pub kind: Kind,
-    /// To how many bytes.
+    /// The width in bytes.
     pub width: u8,
-    /// How many instructions after the sampled one.
+    /// The distance from the sampled instruction, in instructions.
     pub distance: i32,
-    /// The pointer in memory that it was made through, if there is one to be
-    /// named.
+    /// The pointer in memory through which it goes, if it is known.
     pub through: Option<Slot>,
 }
 
-/// A pointer in memory at a known address, as unoptimised code keeps all of its
-/// pointers: an instruction of the window loaded the 8 bytes at `address` into a
-/// register, and the access is at that value plus `add`. No instruction of the
-/// block is seen to change the slot; others may, so it takes two readings of it,
-/// before and after, to know what was loaded (see [`crate::slots`]).
+/// A pointer in memory at a known address; unoptimised code keeps all of its pointers so. An
+/// instruction of the window loads the 8 bytes at `address` into a register, and the access is
+/// at their value plus `add`. No instruction of the block changes the slot for certain, but
+/// other code may: the slot has to be read twice, before and after the sample, to know what was
+/// loaded (see [`crate::slots`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// Where the pointer lies.
+    /// The address of the pointer.
     pub address: Address,
-    /// What is added to it, in bytes.
+    /// The number of bytes that is added to its value.
     pub add: i64,
 }
 
-/// Decodes samples; remembers the functions that it has seen.
+/// Decodes samples. It caches the functions that it has decoded.
 #[derive(Default)]
 pub struct Decoder {
     functions: HashMap<(RangeId, u32), Cached, BuildHasherDefault<RangeHasher>>,
-    /// How many functions there may be before the next look for dead ones.
+    /// The number of cached functions at which those without code are dropped next.
     sweep_at: usize,
     builder: function::Builder,
-    /// For code that may change, decoded anew for every sample.
+    /// Holds code that may change; it is decoded again for every sample.
     scratch: Function,
 }
 
 struct Cached {
     function: Function,
-    /// Tells whether anybody still has the code.
+    /// The code, to see whether it is still in use.
     code: Weak<CodeRange>,
 }
 
@@ -121,13 +119,13 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// A decoder that has seen nothing yet.
+    /// A decoder with an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Replaces `out` by what `sample` tells. Without code at the sampled
-    /// address, `out` is empty and says so.
+    /// Fills `out` with the result for `sample`. If there is no code at the sampled address,
+    /// `out` is empty and its `code_found` is false.
     pub fn decode(&mut self, sample: &RawSample, code: &mut dyn CodeSource, out: &mut Decoded) {
         out.clear();
         let ip = sample.registers.ip;
@@ -162,12 +160,12 @@ impl Decoder {
                 return;
             }
         }
-        // Where instructions begin is not known: only the sampled one is sure.
+        // The beginnings of instructions are not known: only the sampled one is certain.
         let window = self.cached(&range, offset);
         walk::forward(window, 0, sample, out);
     }
 
-    /// The function of `range` decoded from `offset` on; 0 is all of it.
+    /// The function of `range`, decoded from `offset` on; 0 is all of it.
     fn cached(&mut self, range: &Arc<CodeRange>, offset: u32) -> &Function {
         if self.functions.len() >= self.sweep_at {
             self.functions

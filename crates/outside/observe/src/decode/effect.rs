@@ -1,13 +1,13 @@
-//! What an instruction does to the general registers, as far as it can be
-//! computed without memory, forward and (where the change can be undone)
-//! backward. Registers are meant by their x86-64 encoding number.
+//! The effects of instructions on general registers, as far as they can be computed without
+//! memory, forward and (where they can be undone) backward. Registers have their x86-64
+//! encoding numbers.
 
 pub(super) use sunder_x86::register::{RBP, RSP};
 
 /// A register number, 0 to 15.
 pub(super) type Register = u8;
 
-/// Which registers hold which values.
+/// The registers whose values are known.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     values: [u64; 16],
@@ -41,7 +41,7 @@ impl Known {
         }
     }
 
-    /// No registers.
+    /// No register is known.
     pub(super) const fn nothing() -> Self {
         Self {
             values: [0; 16],
@@ -49,7 +49,7 @@ impl Known {
         }
     }
 
-    /// Takes the registers of a mask from `values`.
+    /// Adds the values of the registers in a mask.
     pub(super) const fn learn(&mut self, mut registers: u16, values: &[u64; 16]) {
         self.known |= registers;
         while registers != 0 {
@@ -64,20 +64,20 @@ impl Known {
     }
 }
 
-/// A register or nothing, times a scale.
+/// An index register and its scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Index {
     pub register: Register,
     pub scale: u8,
 }
 
-/// A change of registers that can be computed. `narrow` operations are 32 bits
-/// wide and clear the upper half.
+/// The effect of an instruction on registers. `narrow` operations are 32 bits wide and clear
+/// the upper half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing that can be computed.
+    /// An effect that can't be computed.
     Opaque,
-    /// `mov` of 8 bytes from memory: a value that only memory tells.
+    /// `mov` of 8 bytes from memory; the value is not known.
     Load { to: Register },
     /// A constant.
     Set { to: Register, value: u64 },
@@ -146,8 +146,8 @@ const fn cut(value: u64, narrow: bool) -> u64 {
 }
 
 impl Effect {
-    /// Turns the registers before an instruction into those after it.
-    /// `writes` are all registers that it may change.
+    /// Computes the registers after an instruction from those before it. `writes` are all
+    /// registers that it may change.
     pub(super) fn forward(self, writes: u16, known: &mut Known) {
         if let Self::Swap { a, b } = self {
             let (old_a, old_b) = (known.get(a), known.get(b));
@@ -162,13 +162,13 @@ impl Effect {
         }
     }
 
-    /// Whether it loads what may be a pointer.
+    /// Whether the instruction loads a value that may be a pointer.
     pub(super) const fn is_load(self) -> bool {
         matches!(self, Self::Load { .. })
     }
 
-    /// From the registers that hold loaded values, perhaps with something known
-    /// added, to those that do after the instruction.
+    /// The registers that hold loaded values (perhaps plus something known) after the
+    /// instruction, from those that do before it.
     pub(super) fn loaded(self, writes: u16, loaded: u16) -> u16 {
         let bit = |register: Register| 1 << (register & 15);
         let (to, is_loaded) = match self {
@@ -189,7 +189,7 @@ impl Effect {
                 };
                 (to, loaded & (base | index) != 0)
             }
-            // Too many rather than too few.
+            // Rather too many registers than too few.
             Self::Swap { a, b } => {
                 let both = bit(a) | bit(b);
                 return if loaded & both != 0 {
@@ -203,7 +203,7 @@ impl Effect {
         loaded & !writes | if is_loaded { bit(to) } else { 0 }
     }
 
-    /// The one register that is computed, and its new value.
+    /// The register that is computed, and its new value.
     fn compute(self, known: &Known) -> Option<(Register, u64)> {
         let get = |register| known.get(register);
         Some(match self {
@@ -251,7 +251,7 @@ impl Effect {
         })
     }
 
-    /// Turns the registers after an instruction into those before it.
+    /// Computes the registers before an instruction from those after it.
     pub(super) fn backward(self, writes: u16, known: &mut Known) {
         if !self.can_be_undone() {
             known.forget(writes);
@@ -295,7 +295,7 @@ impl Effect {
         }
     }
 
-    /// Whether `backward` may learn anything from the registers after it.
+    /// Whether `backward` can learn anything from the registers after the instruction.
     const fn can_be_undone(self) -> bool {
         matches!(
             self,
@@ -308,8 +308,8 @@ impl Effect {
         )
     }
 
-    /// `to = base + index * scale + displacement` is solved for the base, or
-    /// for an unscaled index, if it is the only one that is not known before.
+    /// Solves `to = base + index * scale + displacement` for the base, or for an unscaled
+    /// index, if the other one is known.
     fn undo_sum(self, after: &Known, before: &mut Known) {
         let Self::Sum {
             to,

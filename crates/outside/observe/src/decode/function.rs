@@ -1,5 +1,5 @@
-//! A function decoded once: its instructions in order, with what the walks
-//! need to know about each.
+//! A function that is decoded once: its instructions in order, with what the walks need to know
+//! about each.
 
 use super::CodeRange;
 use super::effect::{Effect, RBP, RSP};
@@ -11,17 +11,17 @@ use sunder_x86::Manual;
 /// One decoded instruction.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// Where in the range.
+    /// The offset in the range.
     pub offset: u32,
     len: u8,
-    /// Control does not simply go on to the next.
+    /// Whether control may go elsewhere than to the next instruction.
     pub ends_block: bool,
-    /// Control may arrive here other than from the instruction before.
+    /// Whether control may come from elsewhere than the instruction before.
     pub entry: bool,
-    /// Bytes that are no instruction.
+    /// Whether the bytes are not an instruction.
     pub invalid: bool,
     pub segment_relative: u8,
-    /// Its one memory operand may go through a pointer that the block loads.
+    /// Whether its single memory operand may go through a pointer that the block loads.
     pub through: bool,
     /// General registers that it may change, one bit each.
     pub writes: u16,
@@ -37,17 +37,17 @@ pub(super) struct Function {
     pub start: u64,
     pub steps: Vec<Step>,
     operands: Vec<Operand>,
-    /// Where it stores to its frame and to globals, sorted, with how many bytes
-    /// and how often that may change them: more than once for an update, or if
-    /// a pointer to the place is made.
+    /// The stores to its frame and to globals, sorted: the place, the width, and a count. An
+    /// update, and an instruction that makes a pointer to the place, count as more than one
+    /// store.
     stores: Vec<(Site, u8, u8)>,
-    /// Control may arrive at any instruction, through jump tables that nobody
-    /// has read.
+    /// Whether control may come to any instruction, through jump tables that have not been
+    /// read.
     pub entries_unknown: bool,
 }
 
 impl Function {
-    /// Which step begins at `offset`.
+    /// The index of the step that begins at `offset`.
     pub(super) fn index_of(&self, offset: u32) -> Option<usize> {
         let found = self.steps.binary_search_by_key(&offset, |step| step.offset);
         found.ok().filter(|&index| !self.steps[index].invalid)
@@ -59,16 +59,16 @@ impl Function {
         &self.operands[first..first + usize::from(step.operands)]
     }
 
-    /// Whether the 8 bytes at `site` are stored to by at most one plain store of
-    /// this function. A pointer that the function moves (`p++`, `n = n->next`)
-    /// has two: its first value and the next. One value at two times would not
-    /// mean that it stayed: it may rest at its end, where nothing is accessed.
+    /// Whether at most one plain store of this function writes to the 8 bytes at `site`. A
+    /// pointer that the function advances (`p++`, `n = n->next`) has two: its first value and
+    /// the next. The same value at two times would not show that it did not change in between:
+    /// it may rest at its end, where nothing is accessed.
     pub(super) fn is_steady(&self, site: Site) -> bool {
         let reach = |by| Site {
             displacement: site.displacement.saturating_add(by),
             ..site
         };
-        // Stores are at most 64 bytes wide.
+        // A store has at most 64 bytes.
         let first = self.stores.partition_point(|store| store.0 < reach(-63));
         let near = self.stores[first..].iter();
         let changes: u32 = near
@@ -115,9 +115,9 @@ impl Function {
         self.entries_unknown = false;
     }
 
-    /// Marks where control arrives at `offset`. A target within an instruction
-    /// (a jump over a lock prefix) also spoils what follows: on that way the
-    /// instruction before was another one.
+    /// Marks that control may come to `offset`. If the target is within an instruction (a jump
+    /// over a lock prefix), the next instruction is marked too, as on that path another
+    /// instruction comes before it.
     fn mark_entry(&mut self, offset: u32) {
         let after = self.steps.partition_point(|step| step.offset <= offset);
         let Some(index) = after.checked_sub(1) else {
@@ -132,18 +132,18 @@ impl Function {
     }
 }
 
-/// Decodes; keeps what can be reused.
+/// Decodes functions, and keeps its buffers for reuse.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     manual: Manual,
     collected: Operands,
     targets: Vec<u64>,
-    /// Registers that hold what the block has loaded.
+    /// Registers that hold values that the block has loaded.
     loaded: u16,
 }
 
 impl Builder {
-    /// All of `range`, which begins with an instruction.
+    /// Decodes all of `range`, which begins with an instruction.
     pub(super) fn whole(&mut self, range: &CodeRange, out: &mut Function) {
         out.clear(range.start.0);
         self.loaded = 0;
@@ -168,7 +168,7 @@ impl Builder {
         }
     }
 
-    /// At most `most` instructions from `offset` on, to the end of the block.
+    /// Decodes at most `most` instructions from `offset` on, up to the end of the block.
     pub(super) fn window(
         &mut self,
         range: &CodeRange,

@@ -1,6 +1,6 @@
-//! One instruction as the walks need it: what it computes, and where control goes. The
-//! answer is [`sunder_x86`]'s; here it takes the shapes that can be computed forward and,
-//! where that is possible, undone.
+//! An instruction in the form that the walks need: what it computes, and where control goes.
+//! [`sunder_x86`] tells it; here it becomes an [`Effect`], which can be computed forward and,
+//! where possible, undone.
 
 use super::effect::{Effect, Index, Register};
 use iced_x86::{Instruction, OpKind};
@@ -12,20 +12,20 @@ pub(super) fn ends_block(instruction: &Instruction) -> bool {
     Control::of(instruction) != Control::Next
 }
 
-/// The address that a direct jump within the code may go to.
+/// The target of a direct jump.
 pub(super) fn jump_target(instruction: &Instruction) -> Option<u64> {
     Control::of(instruction).jump_target()
 }
 
-/// Whether it jumps to a place that the code does not name: through a jump
-/// table, perhaps. A jump through a fixed slot (a tail call by the procedure
-/// linkage table) leaves the function.
+/// Whether it jumps to an address that the code does not tell, perhaps through a jump table. A
+/// jump through a fixed slot (a tail call through the procedure linkage table) leaves the
+/// function.
 pub(super) fn jumps_anywhere(instruction: &Instruction) -> bool {
     Control::of(instruction) == Control::JumpThrough
         && !(instruction.op0_kind() == OpKind::Memory && instruction.is_ip_rel_memory_operand())
 }
 
-/// What it computes.
+/// The effect of the instruction on registers.
 pub(super) fn effect(instruction: &Instruction, does: &Does) -> Effect {
     const WIDE: u32 = 64;
     match values(instruction, does) {

@@ -1,7 +1,7 @@
-//! The memory operands of an instruction: which bytes, relative to which
-//! registers, and what is done to them. What is not said here is not claimed:
-//! stack accesses of push, pop, call and ret, gathers, scatters, masked vectors
-//! and saved states have no operand, although [`sunder_x86`] knows of them.
+//! The memory operands of an instruction: the bytes, relative to registers, and the kind of
+//! access. Some accesses that [`sunder_x86`] knows are not claimed and have no operand here:
+//! those of push, pop, call and ret to the stack, gathers, scatters, masked vectors and saved
+//! states.
 
 use super::effect::{Index, Known, RBP, RSP, Register, scaled};
 use sunder_access::{Address, Kind};
@@ -13,38 +13,38 @@ use sunder_x86::{Access, Certainty, Does, Reach, Role};
 pub(super) struct Operand {
     base: Option<Register>,
     index: Option<Index>,
-    /// With `base` and `index` absent, the address.
+    /// The displacement; without `base` and `index`, the address.
     displacement: u64,
     pub width: u8,
     pub kind: Kind,
-    /// The address is 32 bits wide (prefix 67).
+    /// Whether the address is 32 bits wide (prefix 67).
     narrow: bool,
-    /// Part of a repeated string instruction, which touches nothing if the
-    /// count is zero.
+    /// Whether it belongs to a repeated string instruction, which accesses nothing if the count
+    /// is zero.
     repeated: bool,
-    /// Whether base and index tell the address at all.
+    /// Whether base and index determine the address.
     addressable: bool,
 }
 
-/// A place relative to `rsp` or `rbp`, or an absolute one.
+/// An address relative to `rsp` or `rbp`, or an absolute one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Site {
     pub base: Option<Register>,
     pub displacement: i64,
 }
 
-/// Whether and where an operand touches memory.
+/// Which memory an operand accesses.
 pub(super) enum Touch {
     /// At this address.
     At(Address),
-    /// Nowhere: a string instruction with count zero.
+    /// None: a string instruction with count zero.
     Nothing,
-    /// The registers are not known.
+    /// Not known, as its registers are not.
     Unknown,
 }
 
 impl Operand {
-    /// Evaluates it with the registers before the instruction.
+    /// The memory that it accesses, from the registers before the instruction.
     pub(super) fn touch(&self, before: &Known) -> Touch {
         if self.repeated {
             match before.get(RCX) {
@@ -59,7 +59,7 @@ impl Operand {
         }
     }
 
-    /// The sum that its address is; `None` if it is not simply that.
+    /// The terms of its address; `None` if the address is not a plain sum.
     pub(super) const fn sum(&self) -> Option<(Option<Register>, Option<Index>, u64)> {
         if self.narrow || self.repeated || !self.addressable {
             return None;
@@ -74,8 +74,8 @@ impl Operand {
         both.fold(0, |all, register| all | 1 << register)
     }
 
-    /// Which variable of a frame (or, without base, which global) it is, as far
-    /// as that can be told without knowing registers.
+    /// The variable of the frame (or, without base, the global) that it accesses, as far as the
+    /// code alone tells.
     pub(super) fn site(&self) -> Option<Site> {
         let is_fixed = self.base.is_none_or(|base| matches!(base, RSP | RBP));
         (is_fixed && self.index.is_none()).then_some(Site {
@@ -100,25 +100,25 @@ impl Operand {
 #[derive(Debug, Default)]
 pub(super) struct Operands {
     pub known: Vec<Operand>,
-    /// How many are relative to `fs` or `gs`.
+    /// The number of operands relative to `fs` or `gs`.
     pub segment_relative: u8,
 }
 
-/// Whether the access is claimed. Left out are those of which registers alone do not tell
-/// the bytes: elements of a mask's choice, and what only the processor's state decides. Also
-/// left out is what is written nowhere in the instruction, the stack above all: the code
-/// around it has little to say of what others do with these bytes.
+/// Whether the access is claimed. Not claimed are accesses whose bytes the registers alone do not
+/// tell: masked elements, and what depends on the processor's state. Not claimed either are
+/// accesses without an explicit operand, above all to the stack: the code around them tells little
+/// about what other threads do with those bytes.
 fn is_claimed(access: &Access) -> bool {
     matches!(access.role, Role::Operand | Role::String)
         && matches!(access.certainty, Certainty::Always | Certainty::Counted)
 }
 
-/// Collects the operands of an instruction that does this into `out`.
+/// Collects the operands of an instruction with these effects into `out`.
 pub(super) fn collect(does: &Does, out: &mut Operands) {
     out.known.clear();
     out.segment_relative = 0;
     for access in does.accesses().filter(|access| is_claimed(access)) {
-        // Widths beyond 64 bytes are saved states, whose width is often not told at all.
+        // An access of more than 64 bytes is a saved state, whose width often is not known.
         let (Some(kind), width @ 1..=64) = (crate::watch::kind_of(access), access.width) else {
             continue;
         };

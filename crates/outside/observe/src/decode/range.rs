@@ -1,12 +1,12 @@
-//! Where the decoder gets code from.
+//! The code that the decoder reads.
 
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sunder_access::{CodeAddress, ProcessId};
 
-/// Hashes keys of ranges, which are counted up and nobody chooses: no defence
-/// against crafted keys is needed, and the lookup is on every sample's way.
+/// Hashes the keys of ranges. Keys are counted up, and a target can't choose them, so no
+/// defence against crafted keys is needed; and there is a look-up for every sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RangeHasher(u64);
 
@@ -26,47 +26,46 @@ impl Hasher for RangeHasher {
     }
 
     fn write_u64(&mut self, value: u64) {
-        // 2^64 by the golden ratio: consecutive numbers are spread evenly.
+        // 2^64 divided by the golden ratio: spreads consecutive numbers evenly.
         let spread = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = spread ^ spread >> 32;
     }
 }
 
-/// Gives the code around an address of a process.
+/// Returns the code around an address of a process.
 pub trait CodeSource {
-    /// The function that holds `at`, or at least some code from `at` on.
-    /// Asked for every sample, so it should answer from a cache.
+    /// The function that contains `at`, or at least some code from `at` on. Called for every
+    /// sample, so it should answer from a cache.
     fn function(&mut self, process: ProcessId, at: CodeAddress) -> Option<Arc<CodeRange>>;
 }
 
-/// Names a range for as long as the program runs.
+/// Identifies a range for the whole run of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RangeId(u64);
 
-/// A piece of a process's code, as it was executed.
+/// A piece of a process's code, with the bytes that were executed.
 #[derive(Debug)]
 pub struct CodeRange {
     id: RangeId,
-    /// Where it lies in the process.
+    /// The address of the first byte in the process.
     pub start: CodeAddress,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Whether an instruction begins at `start`, as at a function's.
+    /// Whether an instruction begins at `start`, as for a function.
     pub exact_start: bool,
-    /// Addresses in it, other than `start`, at which control may arrive from
-    /// elsewhere: by jumps of other functions or through jump tables. Direct
-    /// jumps within the range need not be listed.
+    /// Addresses in it, other than `start`, to which control may come from elsewhere: by jumps
+    /// of other functions or through jump tables. Direct jumps within the range need not be
+    /// listed.
     pub entries: Vec<CodeAddress>,
-    /// Whether `entries` holds the targets of the range's own indirect jumps;
-    /// if not and there are any, nothing is concluded about what was executed
-    /// before a sample.
+    /// Whether `entries` contains the targets of the range's own indirect jumps. If it does not
+    /// and there are such jumps, nothing is concluded about what was executed before a sample.
     pub tables_known: bool,
-    /// Whether these bytes stay what they are; code made at run time does not.
+    /// Whether these bytes never change; those of code made at run time may.
     pub stable: bool,
 }
 
 impl CodeRange {
-    /// Code that stays, without entries from elsewhere.
+    /// Code that never changes, without entries from elsewhere.
     pub fn new(start: CodeAddress, bytes: Vec<u8>, exact_start: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -84,8 +83,8 @@ impl CodeRange {
         self.id
     }
 
-    /// The position of `at` in the bytes, if it is one. Bytes that would go on beyond
-    /// the last address are nobody's code, and have none.
+    /// The offset of `at` in the bytes, if it is within them. A range that would extend beyond
+    /// the last address has no offsets.
     pub(crate) fn offset_of(&self, at: CodeAddress) -> Option<u32> {
         self.start.0.checked_add(self.bytes.len() as u64)?;
         let offset = at.0.checked_sub(self.start.0)?;

@@ -1,13 +1,11 @@
-//! Near accesses that go through a pointer in memory: which one. Called with
-//! the window that the walks went over; must not name a pointer that the window
-//! itself changes after loading it.
+//! Finds the pointers in memory through which near accesses go. Called with the window of the
+//! walks. It must not name a pointer that the window itself changes after loading it.
 //!
-//! Stores to unknown addresses are tolerated. Who uses a slot assumes anyway
-//! that nothing outside of the window (another block, a called function,
-//! another thread) changed it between two readings, and checks that by reading
-//! it twice; a store of the window that might hit it is covered by the same
-//! check. A store that surely hits it disproves the assumption. What the loaded
-//! register held does not depend on later stores at all.
+//! Stores to unknown addresses are tolerated. The user of a slot has to assume anyway that
+//! nothing outside of the window (another block, a called function, another thread) changed it,
+//! and checks that by reading it twice; the same check covers a store of the window that might
+//! overlap it. A store that certainly overlaps it disproves the assumption. The loaded
+//! register's value does not depend on later stores.
 
 use super::effect::{Effect, Index, Known, RSP, Register, scaled};
 use super::function::{Function, Step};
@@ -16,21 +14,21 @@ use super::{Decoded, Slot, WINDOW};
 use std::cmp::Ordering;
 use sunder_access::{Address, Span};
 
-/// Which instructions matter, as positions in the function.
+/// The instructions that matter, as indices into the function's steps.
 pub(super) struct Window {
-    /// The first load before the sampled one, or that itself.
+    /// The first load before the sampled instruction, or that itself.
     pub start: usize,
-    /// The sampled one.
+    /// The sampled instruction.
     pub sampled: usize,
-    /// The last that may go through a slot.
+    /// The last instruction that may go through a slot.
     pub last: usize,
 }
 
-/// What register holds the value of which slot.
+/// The slots whose values registers hold.
 #[derive(Default)]
 struct Pointers {
     slots: [Slot; 16],
-    /// Bit `r`: register `r` does.
+    /// Bit `r` tells whether register `r` holds one.
     held: u16,
 }
 
@@ -51,7 +49,7 @@ impl Pointers {
         }
     }
 
-    /// What `step` does to them, with the registers before it.
+    /// Applies the effect of `step`. `known` are the registers before it.
     fn forward(&mut self, step: &Step, loaded: Option<Address>, known: &Known) {
         let (to, slot) = match step.effect {
             Effect::Swap { a, b } => {
@@ -96,7 +94,7 @@ impl Pointers {
                 displacement,
                 narrow: false,
             } => (to, self.sum(base, index, displacement, known)),
-            // Constants and the like know no slot.
+            // Constants and the like come from no slot.
             _ => (0, None),
         };
         self.held &= !step.writes;
@@ -105,8 +103,8 @@ impl Pointers {
         }
     }
 
-    /// `base + index * scale + displacement`, one of the two a slot's value and
-    /// the other known.
+    /// The slot for `base + index * scale + displacement`, where one of the two holds a slot's
+    /// value and the other is known.
     fn sum(
         &self,
         base: Option<Register>,
@@ -135,9 +133,9 @@ fn moved(slot: Option<Slot>, by: Option<u64>) -> Option<Slot> {
     })
 }
 
-/// Fills in [`super::NearAccess::through`].
+/// Sets [`super::NearAccess::through`] of the near accesses.
 pub(super) fn assign(function: &Function, window: Window, general: &[u64; 16], out: &mut Decoded) {
-    // To where the block ends, because what is stored there counts as well.
+    // Up to the block's end, because later stores count too.
     let steps = &function.steps[window.start..];
     let ahead = window.sampled - window.start;
     let unchanged = unchanged(&steps[..ahead]);
@@ -149,8 +147,8 @@ pub(super) fn assign(function: &Function, window: Window, general: &[u64; 16], o
     };
     let mut learned = 0;
     for (position, step) in steps.iter().take(ahead + WINDOW).enumerate() {
-        // Registers that nothing changes up to the sample are the sample's, and
-        // remain it.
+        // Registers that do not change up to the sample have the sample's values, from there on
+        // as well.
         match position.cmp(&ahead) {
             Ordering::Less => {
                 pass.known.learn(unchanged[position] & !learned, general);
@@ -170,7 +168,7 @@ pub(super) fn assign(function: &Function, window: Window, general: &[u64; 16], o
     }
 }
 
-/// For each step, the registers that neither it nor one after it may change.
+/// For each step, the registers that neither it nor a later one may change.
 fn unchanged(steps: &[Step]) -> [u16; WINDOW] {
     let mut masks = [0; WINDOW];
     let mut changed = 0;
@@ -184,7 +182,7 @@ fn unchanged(steps: &[Step]) -> [u16; WINDOW] {
 struct Pass<'a> {
     known: Known,
     pointers: Pointers,
-    /// Whether there is anything that a store could disprove.
+    /// Whether a slot was named that a store could still disprove.
     named: bool,
     out: &'a mut Decoded,
 }
@@ -193,7 +191,7 @@ impl Pass<'_> {
     fn step(&mut self, function: &Function, step: &Step, distance: i32) {
         let operands = function.operands(step);
         let mut loaded = None;
-        // Of several operands it would not be clear which is which.
+        // With several operands it would not be clear which near access belongs to which.
         if let [operand] = operands {
             match operand.touch(&self.known) {
                 Touch::At(address) => loaded = Some(address),
@@ -216,7 +214,7 @@ impl Pass<'_> {
             && (value as i64) < 0
             && let Some(top) = self.known.get(RSP)
         {
-            // What is pushed, or may become of memory that is allocated.
+            // Bytes that are pushed, or memory of the stack that is allocated.
             let len = value.wrapping_neg();
             self.changed(Span::new(Address(top.wrapping_sub(len)), len));
         }
@@ -238,8 +236,8 @@ impl Pass<'_> {
         }
     }
 
-    /// What a store changes is no slot from here on, and was none before: a
-    /// pointer that is moved after each use is not where it was.
+    /// Takes back slots that a store changes, also for accesses before it: a pointer that is
+    /// advanced after each use is not where it was.
     fn changed(&mut self, span: Span) {
         let is_hit = |slot: &Slot| Span::new(slot.address, 8).overlaps(span);
         let mut held = self.pointers.held;

@@ -1,4 +1,4 @@
-//! From the registers of a sample to addresses, forward and backward.
+//! Computes addresses from the registers of a sample, forward and backward.
 
 use super::effect::Known;
 use super::function::{Function, Step};
@@ -8,9 +8,8 @@ use crate::RawSample;
 use std::ops::RangeInclusive;
 use sunder_access::{Access, CodeAddress, Provenance};
 
-/// Over the sampled instruction, at `index`, and what will be executed after
-/// it, to the end of its block. Returns from where to where a pointer may be
-/// loaded and used, if its place is known.
+/// Walks over the sampled instruction, at `index`, and those after it, to the end of the block.
+/// Returns the range of steps in which a pointer at a known place may be loaded and used.
 pub(super) fn forward(
     function: &Function,
     index: usize,
@@ -39,8 +38,8 @@ pub(super) fn forward(
     Some(first?..=last?)
 }
 
-/// Over what was executed just before the instruction at `index`, as far as
-/// control can only have come that way; returns what `forward` does.
+/// Walks back over the instructions before `index`, as long as control can only have come that
+/// way. Returns the same as `forward`.
 pub(super) fn backward(
     function: &Function,
     index: usize,
@@ -70,8 +69,8 @@ pub(super) fn backward(
     Some(first?..=last?)
 }
 
-/// Passes on what `step` touches, given the registers before it; returns whether
-/// some of that is not known.
+/// Adds the accesses of `step`, given the registers before it. Returns whether the address of
+/// one is not known.
 fn emit(
     function: &Function,
     step: &Step,
