@@ -325,7 +325,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// `new`, a better description of the address `old`, as the result of the same call.
+    /// The value `new`, which describes the address `old` better, marked as the result of the
+    /// same call.
     fn tagged(&self, new: Value, old: Value) -> Value {
         let call = match old {
             Value::Inside(old) => Some(old.call),
@@ -345,9 +346,9 @@ impl Analysis<'_> {
         }
     }
 
-    /// Whether the type of a variable counts more than `old`. A value that was followed here counts
-    /// as much, unless it is less specific: the address of a plain number where the variable's type
-    /// is a record.
+    /// Whether the type of a variable is preferred to `old`. A value that was followed here is
+    /// as good, unless it is less specific: the address of a plain number where the variable's
+    /// type is a record.
     fn is_better(&self, new: &Touched, old: Value) -> bool {
         match old {
             Value::Number(n) => !n.is_constant(),
@@ -400,7 +401,7 @@ impl Analysis<'_> {
         Origin(at as u32)
     }
 
-    /// What the explicit memory operand of `instruction` touches.
+    /// The typed object that the explicit memory operand of `instruction` accesses.
     fn touched(&mut self, instruction: &Instruction, state: &State) -> Option<Touched> {
         let does = self.manual.does(instruction);
         let mut accesses = does.accesses().filter(|a| a.action != Action::Flush);
@@ -413,8 +414,8 @@ impl Analysis<'_> {
             _ => None,
         })?;
         match address {
-            // More than a byte through a pointer to bytes: raw memory, whose
-            // type this is not.
+            // An access of more than a byte through a pointer to bytes is to raw memory of another
+            // type.
             Value::Inside(touched)
                 if instruction.memory_size().size() > 1
                     && self.debug.types.size(touched.ty) == Some(1) =>
@@ -450,13 +451,13 @@ impl Analysis<'_> {
         }
     }
 
-    /// The address that the memory operand means.
+    /// The address of the memory operand.
     fn address(&mut self, instruction: &Instruction, state: &State) -> Value {
         let sum = self.sum(instruction, instruction.memory_displacement64(), state);
         self.in_segment(instruction, sum)
     }
 
-    /// The same for a sum of registers and displacement.
+    /// The address for a sum of registers and displacement, in the operand's segment.
     fn in_segment(&mut self, instruction: &Instruction, sum: Value) -> Value {
         match instruction.memory_segment() {
             _ if instruction.is_ip_rel_memory_operand() => sum,
@@ -466,8 +467,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// What the memory operand's registers and the displacement add up to: also what `lea`
-    /// computes, for which segments do not count.
+    /// The sum of the memory operand's registers and the displacement. `lea` computes the same,
+    /// as it ignores segments.
     fn sum(&mut self, instruction: &Instruction, displacement: u64, state: &State) -> Value {
         let ip = instruction.ip();
         if instruction.is_ip_rel_memory_operand() {
@@ -614,7 +615,7 @@ impl Function<'_> {
     }
 }
 
-/// Whether a block has no effect: it fills the space up to an aligned one.
+/// Whether a block has no effect: it fills the space before an aligned one.
 fn is_padding(block: &[Instruction]) -> bool {
     block
         .iter()

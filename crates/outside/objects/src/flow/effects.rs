@@ -1,6 +1,6 @@
-//! What each instruction does to the values of registers and frame slots: the
-//! transfer functions of the data-flow analysis, on the answers of [`sunder_x86`].
-//! Whatever is not followed here becomes unknown.
+//! The transfer functions of the data-flow analysis: the effects of each instruction on the
+//! values of registers and frame slots, as [`sunder_x86`] tells them. Called by [`super`]. A
+//! value that is not followed here must become unknown.
 
 use super::{Analysis, LOWEST_FIXED, RAX, RBP, RCX, RSP, UNNAMED, number};
 use crate::answer::Storage;
@@ -37,9 +37,9 @@ impl Analysis<'_> {
         self.forget(instruction, &does, state);
         for written in written.into_iter().flatten() {
             match written {
-                // Half a pointer is no pointer; numbers are taken not to overflow,
-                // which C forbids for signed ones.
-                // Where `alloca` leaves the stack pointer is not known.
+                // Half a pointer is not a pointer. Numbers are assumed not to overflow, which C
+                // forbids for signed ones.
+                // After `alloca` the stack pointer is not known.
                 (RSP, _, Value::Inside(_)) => state.set_unknown(RSP, ip),
                 (r, wide, value) if wide || !value.is_pointer() || self.function.fixed => {
                     state.registers[r] = value;
@@ -49,8 +49,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// The new value of a register; `None` if it is not followed. Bits that are cut off, and
-    /// signs that are lost, do not count: numbers are taken not to overflow.
+    /// The new value of a register; `None` if it is not followed. Truncated bits and lost signs
+    /// are ignored: numbers are assumed not to overflow.
     fn result(&mut self, instruction: &Instruction, new: &New, state: &State) -> Option<Value> {
         let ip = instruction.ip();
         let r = usize::from(new.register);
@@ -88,12 +88,12 @@ impl Analysis<'_> {
         })
     }
 
-    /// The value of operand `i`; `None` if nothing is known of it.
+    /// The value of operand `i`; `None` if it is not known.
     fn source(&mut self, instruction: &Instruction, i: u32, state: &State) -> Option<Value> {
         self.value(instruction, source(instruction, i)?, state)
     }
 
-    /// What a new value follows from; `None` if nothing is known of it.
+    /// The value of a source; `None` if it is not known.
     fn value(&mut self, instruction: &Instruction, from: Source, state: &State) -> Option<Value> {
         match from {
             Source::Register(r) => Some(state.registers[usize::from(r)]),
@@ -161,7 +161,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// What the function at `target` returns, if that is a pointer.
+    /// The value that the function at `target` returns, if it is a pointer.
     fn returned(&mut self, target: u64) -> Option<Value> {
         let (die, begin, _) = self.debug.function(LinkAddress(target), self.limits)?;
         if begin != target {
@@ -170,8 +170,8 @@ impl Analysis<'_> {
         let (typed, value) = self.debug.info.inherited(die, gimli::DW_AT_type)?;
         let ty = self.debug.info.resolve(typed.unit, &value)?;
         let ty = self.debug.types.load(&mut self.debug.info, ty, 0)?;
-        // A class with one pointer in it may come back in rax or through a
-        // hidden argument; only plain pointers are sure.
+        // A class that contains one pointer may be returned in rax or through a hidden
+        // argument, so only plain pointers are followed.
         let target = self.debug.types.pointee(&mut self.debug.info, ty)?;
         let name = self.debug.info.inherited(die, gimli::DW_AT_name);
         let name = name.and_then(|(at, value)| self.debug.info.unit(at.unit)?.text(value));
@@ -186,9 +186,9 @@ impl Analysis<'_> {
             Value::Frame(at) => self.frame_variable(at, instruction.ip(), state),
             Value::Number(_) => None,
         };
-        // Unoptimised code stores each argument to its variable first: from
-        // then on its register and all copies are known to be that variable.
-        // What takes the result of a call tells what the call returned.
+        // Unoptimised code first stores each argument to its variable; from then on the
+        // register and all copies are known to be that variable. The type of a variable that
+        // takes the result of a call is the type of the result.
         if instruction.op1_kind() == OpKind::Register
             && instruction.op1_register().is_gpr64()
             && let Some(r) = number(instruction.op1_register())
@@ -209,7 +209,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// What `instruction` writes is no longer known.
+    /// Makes the values unknown that `instruction` overwrites.
     fn forget(&mut self, instruction: &Instruction, does: &Does, state: &mut State) {
         let ip = instruction.ip();
         for access in does.accesses().filter(|access| access.action.writes()) {
@@ -223,7 +223,7 @@ impl Analysis<'_> {
     }
 }
 
-/// The address of an access, as far as the frame goes.
+/// The address of an access, as far as it is in the frame.
 fn address(place: &Place, ip: u64, state: &State) -> Value {
     let unknown = unknown_of(ip, UNNAMED);
     if place.segment.is_some() || place.reach != Reach::There {
@@ -237,8 +237,8 @@ fn address(place: &Place, ip: u64, state: &State) -> Value {
     base.plus(place.displacement as i64).add(index, unknown)
 }
 
-/// Bytes that a store may change: of a repeated one as many as its count says, or all that
-/// follow.
+/// The number of bytes that a store may change. For a repeated store it depends on the count;
+/// without a known count it is everything after its address.
 fn width(access: &Access, state: &State) -> i64 {
     let one = i64::from(access.width);
     match (access.certainty, state.registers[RCX]) {
@@ -248,7 +248,7 @@ fn width(access: &Access, state: &State) -> i64 {
     }
 }
 
-/// Whether it pushes or pops 8 bytes, of a register or another source, or is the usual `leave`.
+/// Whether it is a push or pop of 8 bytes, or `leave`.
 fn is_plain(instruction: &Instruction) -> bool {
     match instruction.mnemonic() {
         Mnemonic::Push => step_of_stack(instruction) == Some(-8),

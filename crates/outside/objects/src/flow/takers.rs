@@ -1,7 +1,7 @@
-//! Who takes the result of a call: the variable or field that it is stored in,
-//! or the object that the called function stores it in. It is how an allocation
-//! gets a name. Notes are taken in the last pass of the analysis only, when the
-//! values are settled.
+//! Finds what takes the result of a call: the variable or field in which it is stored, or the
+//! object in which the called function stores it. An allocation gets its name so. Called by
+//! [`super`]; results are only noted in the last pass of the analysis, when the values are
+//! settled.
 
 use super::{Analysis, RAX, RDI, RSI};
 use crate::answer::Storage;
@@ -10,16 +10,16 @@ use crate::path;
 use crate::value::{State, Touched, Value, unknown_of};
 use iced_x86::{FlowControl, Instruction};
 
-/// What is known of one call, by the address after it.
+/// The facts about one call, which is identified by the address after it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Call {
-    /// What takes the result, and how good a name it is: the smaller the better.
+    /// The name of what takes the result, with its rank; smaller is better.
     taker: Option<((u8, u64, usize), String)>,
-    /// Whether the function returns the result.
+    /// Whether the function itself returns the result.
     pub(crate) returned: bool,
-    /// What the first argument is the address of.
+    /// The object whose address is the first argument.
     pub(crate) argument: Argument,
-    /// Where the first two arguments point, if into something with a type.
+    /// The typed objects to which the first two arguments point.
     pub(crate) pointers: [Option<Touched>; 2],
 }
 
@@ -30,25 +30,25 @@ impl Call {
     }
 }
 
-/// What the address that a call passes first leads to.
+/// The object whose address is the first argument of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Argument {
-    /// Nothing with a name.
+    /// An object without a name.
     #[default]
     Unknown,
-    /// A place in the frame without a name, by its offset: a temporary.
+    /// A temporary: a place in the frame without a name, by its offset.
     Temporary(i64),
-    /// The function's own first argument, such as `this` or the place for what
-    /// it returns.
+    /// The function's own first argument, such as `this` or the address for its returned
+    /// object.
     Own,
-    /// An object of a library's type, such as a container.
+    /// An object of a library type, such as a container.
     Container(String),
-    /// A pointer, which the called function may set.
+    /// A pointer variable, which the called function may set.
     Pointer(String),
 }
 
 impl Analysis<'_> {
-    /// The call whose result `value` is, or points into.
+    /// The call whose result `value` is, or into whose result it points.
     fn taken(&self, value: Value) -> Option<u64> {
         match value {
             Value::Inside(touched) => Some(touched.call).filter(|&after| after != 0),
@@ -56,8 +56,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// The debug information says that `local` is in a register that holds
-    /// `value`.
+    /// Notes that, by the debug information, `local` is in a register that holds `value`.
     pub(super) fn note_local(&mut self, local: &Local, value: Value, ip: u64) {
         if !self.noting {
             return;
@@ -84,7 +83,7 @@ impl Analysis<'_> {
         self.answers.calls.entry(after).or_default().taker = Some((rank, name));
     }
 
-    /// `value` is stored at `address`.
+    /// Notes that `value` is stored at `address`.
     pub(super) fn note_store(&mut self, address: Value, value: Value, ip: u64, state: &State) {
         if !self.noting {
             return;
@@ -100,7 +99,7 @@ impl Analysis<'_> {
         let Some(target) = target else { return };
         let named = |l: &&Local| self.answers.name(target.origin) == Some(l.name);
         let locals = || self.function.locals.iter().filter(named);
-        // A variable of an inlined function of a library.
+        // The variable belongs to an inlined function of a library.
         if target.storage == Storage::Frame && locals().count() > 0 && locals().all(|l| l.librarys)
         {
             return;
@@ -120,22 +119,22 @@ impl Analysis<'_> {
             return;
         }
         let call = self.answers.calls.entry(after).or_default();
-        // A variable of the function itself that got it before is a better name;
-        // one of an inlined function is not.
+        // A variable of the function itself that took the result earlier is a better name; one
+        // of an inlined function is not.
         let rank = (0, ip, 0);
         if call.taker.as_ref().is_none_or(|(old, _)| rank < *old) {
             call.taker = Some((rank, name));
         }
     }
 
-    /// The function returns in this state.
+    /// Notes that the function returns in this state.
     pub(super) fn note_return(&mut self, state: &State) {
         if let Some(after) = self.taken(state.registers[RAX]) {
             self.answers.calls.entry(after).or_default().returned = true;
         }
     }
 
-    /// The block `end`, entered in this state, may be what leaves the function.
+    /// Notes that the block `end`, entered in this state, may leave the function.
     pub(super) fn note_way_out(&mut self, end: &[Instruction], state: &State) {
         /// An epilogue: restores registers and returns.
         const LONGEST: usize = 12;
@@ -154,13 +153,13 @@ impl Analysis<'_> {
         self.note_return(&state);
     }
 
-    /// `instruction` calls something in this state.
+    /// Notes the arguments of the call `instruction`, made in this state.
     pub(super) fn note_call(&mut self, instruction: &Instruction, state: &State) {
         if !self.noting {
             return;
         }
         let argument = self.argument(state.registers[RDI], instruction.ip(), state);
-        // `owner = make()` moves a temporary, which it passes by reference.
+        // `owner = make()` passes a temporary by reference to move it.
         if let (Value::Frame(at), Argument::Container(_) | Argument::Own) =
             (state.registers[RSI], &argument)
         {
@@ -179,16 +178,15 @@ impl Analysis<'_> {
         });
     }
 
-    /// Whether `instruction` jumps to another function, as the last call of one
-    /// may be made.
+    /// Whether `instruction` jumps to another function: a tail call.
     pub(super) fn is_tail_call(&self, instruction: &Instruction) -> bool {
         let end = self.function.begin + self.function.code.len() as u64;
         instruction.is_jmp_short_or_near()
             && !(self.function.begin..end).contains(&instruction.near_branch_target())
     }
 
-    /// The local variable at `offset` from the frame address: one that there is
-    /// at `ip`, or whose scope begins soon, when it has its first value.
+    /// The local variable at `offset` from the frame address whose scope includes `ip`, or
+    /// begins soon after it, when the variable has its first value.
     pub(super) fn frame_variable_soon(
         &mut self,
         offset: i64,
@@ -247,7 +245,7 @@ impl Analysis<'_> {
     }
 }
 
-/// Names that only implementations may use.
+/// Whether the name is reserved for implementations of the language.
 fn is_reserved(name: &str) -> bool {
     name.is_empty() || name.starts_with("__") || name.starts_with("_M_")
 }
