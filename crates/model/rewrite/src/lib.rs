@@ -11,20 +11,20 @@
 //! 6.2:
 //!
 //! - The page that the bytes left is protected, so an operand that was overlooked faults. An
-//! operand that stays as it is costs time, but does not change the result.
+//!   operand that stays as it is costs time, but does not change the result.
 //! - A copy is *specialised*. Facts about registers that hold in the whole loop ([`facts`]) are
-//! taken from the thread that faulted, and each entry into the copy demands them again
-//! ([`Condition`]). An operand whose address follows from facts gets another displacement and
-//! nothing else.
+//!   taken from the thread that faulted, and each entry into the copy demands them again
+//!   ([`Condition`]). An operand whose address follows from facts gets another displacement and
+//!   nothing else.
 //! - An operand whose address varies gets a guard: it compares registers with bounds, needs no
-//! scratch register, and is only placed where the flags are dead ([`live`]). If the guard
-//! fails, the unchanged instruction runs.
+//!   scratch register, and is only placed where the flags are dead ([`live`]). If the guard
+//!   fails, the unchanged instruction runs.
 //! - Functions that a loop calls are copied into it, and a leaf function without a loop is
-//! copied into its caller's loop. Their returns compare the return address, unless no store in
-//! between can have changed it ([`returns`]). Where a call goes through a pointer, the copy
-//! compares the pointer with its earlier value ([`calls`]).
+//!   copied into its caller's loop. Their returns compare the return address, unless no store in
+//!   between can have changed it ([`returns`]). Where a call goes through a pointer, the copy
+//!   compares the pointer with its earlier value ([`calls`]).
 //! - Variables of a frame whose address no other code has are followed like registers
-//! ([`slots`]).
+//!   ([`slots`]).
 //! - An instruction without a usable loop is copied alone.
 #![no_std]
 #![forbid(unsafe_code)]

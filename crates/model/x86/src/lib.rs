@@ -2,11 +2,11 @@
 //! that answers "what does this instruction do", and the only place that makes a jump.
 //!
 //! - [`Manual`] tells which memory and registers an instruction reads and writes ([`Does`]),
-//! [`Flags::of`] which flags, [`values`] what registers hold afterwards, and [`Control::of`]
-//! where control flow goes. They come with the feature `decode`.
+//!   [`Flags::of`] which flags, [`values`] what registers hold afterwards, and [`Control::of`]
+//!   where control flow goes. They come with the feature `decode`.
 //! - [`jump`] and [`trampoline`] encode; [`patch`] is the record from which a trampoline is
-//! made, and [`copies`] has limits of copied code. Libraries inside a target and the tool use
-//! them.
+//!   made, and [`copies`] has limits of copied code. Libraries inside a target and the tool use
+//!   them.
 //!
 //! Called by the decoder of samples, the analysis of types, the rewriter, the emulator's
 //! plugin, and all code that diverts functions. Pure: it reads no memory but its arguments, and
