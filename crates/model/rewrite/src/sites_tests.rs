@@ -1,4 +1,4 @@
-//! Entries and what lies around them, as compilers write them and as they do not.
+//! Tests with entries and the code around them, both as compilers write it and otherwise.
 
 use super::*;
 use alloc::vec;
@@ -80,7 +80,7 @@ fn the_usual_wrapper_gives_both_kinds() {
     assert_eq!(planned(&code, Want::Nothing).patches, []);
 }
 
-/// `read` of the C library: its number is zero.
+/// As in `read` of the C library, whose number is zero.
 #[test]
 fn zero_is_a_number_too() {
     let xor_eax = [0x31, 0xc0];
@@ -109,7 +109,7 @@ fn a_call_that_a_branch_leads_to_has_nothing_before_it() {
     let plan = planned(&code, Want::Before);
     assert_eq!(plan.patches, []);
     assert_eq!(plan.refused[0].reason, Reason::BranchInside);
-    // Nor has one at the beginning of its function.
+    // Nor does a call at the beginning of its function.
     let code = [&SYSCALL[..], &CMP_RAX, &RET].concat();
     assert_eq!(
         planned(&code, Want::Before).refused[0].reason,
@@ -119,7 +119,7 @@ fn a_call_that_a_branch_leads_to_has_nothing_before_it() {
 
 #[test]
 fn a_number_that_a_branch_may_change_is_unknown() {
-    // mov eax, 11; syscall (again with another number from below); cmp; mov eax, 12; jmp
+    // mov eax, 11; syscall (reached again with another number); cmp; mov eax, 12; jmp
     let back = [0xeb, 0xec_u8];
     let mov_eax_12 = [0xb8, 12, 0, 0, 0];
     let code = [&MOV_EAX_11[..], &SYSCALL, &CMP_RAX, &mov_eax_12, &back].concat();
@@ -141,7 +141,7 @@ fn a_number_that_a_branch_may_change_is_unknown() {
     assert_eq!(alone.patches[0].tail, CMP_RAX);
 }
 
-/// As the C library waits for a barrier: the number lies in a register from before the loop.
+/// As the C library waits for a barrier: the number is in a register from before the loop.
 #[test]
 fn a_number_in_a_register_that_stays_is_known_to_be_there() {
     let number = |before: &[&[u8]]| {
@@ -152,9 +152,9 @@ fn a_number_in_a_register_that_stays_is_known_to_be_there() {
     let xor_edx = [0x31, 0xd2];
     assert_eq!(number(&[&eax_r13d, &xor_edx]), Number::In(13));
     assert_eq!(number(&[&eax_ebp]), Number::In(5));
-    // xor ebp, ebp: not any more.
+    // xor ebp, ebp: the number is lost.
     assert_eq!(number(&[&eax_ebp, &[0x31, 0xed]]), Number::Any);
-    // What the kernel changes: rcx, r11.
+    // Registers that the kernel changes: rcx, r11.
     assert_eq!(number(&[&[0x89, 0xc8]]), Number::Any);
     assert_eq!(number(&[&[0x44, 0x89, 0xd8]]), Number::Any);
     // mov eax, [rbp]; mov ax, bp; mov rax, rbp.
@@ -169,7 +169,7 @@ fn what_is_bound_to_its_place_is_led_there_from_elsewhere_or_stays() {
         let mut plan = planned(code, want);
         plan.patches.remove(0).elsewhere.expect("not as it is")
     };
-    // syscall; mov edi, [rip+1]: fine where it is, and elsewhere with another distance.
+    // syscall; mov edi, [rip+1]: right in its place, and elsewhere with another distance.
     let relative = [0x8b, 0x3d, 1, 0, 0, 0];
     let code = [&SYSCALL[..], &relative, &RET].concat();
     let to = AT + 2 + 6 + 1;
@@ -178,28 +178,28 @@ fn what_is_bound_to_its_place_is_led_there_from_elsewhere_or_stays() {
     let before = [&relative[..], &SYSCALL].concat();
     let run = elsewhere(&before, Want::Before);
     assert_eq!(run.distances, [Distance { at: 2, to: to - 2 }]);
-    // Where the entry goes along they stay.
+    // If the entry moves too, such instructions are not moved.
     let refused = planned(&[&SYSCALL[..], &relative].concat(), Want::Call).refused;
     assert_eq!(refused[0].reason, Reason::Bound);
-    // syscall; cmp rax, -38; jne behind all: as libgomp does.
+    // syscall; cmp rax, -38; jne to the end: as in libgomp.
     let code = [&SYSCALL[..], &[0x48, 0x83, 0xf8, 0xda, 0x75, 1, 0xc3, 0xc3]].concat();
     let run = elsewhere(&code, Want::Result);
     assert_eq!(run.distances, [Distance { at: 6, to: AT + 9 }]);
     let patch = &planned(&code, Want::Result).patches[0];
     assert_eq!((patch.length, patch.returns), (6, false));
-    // syscall; jmp to the start, and what fills the gap behind it.
+    // syscall; jmp to the start, and the padding after it.
     let jump = [&SYSCALL[..], &[0xeb, 0xfc, 0x0f, 0x1f, 0]].concat();
     let run = elsewhere(&jump, Want::Result);
     assert_eq!(run.distances, [Distance { at: 1, to: AT }]);
     assert!(planned(&jump, Want::Result).patches[0].returns);
-    // A call beside it would return into the jump.
+    // A call next to it would return into the jump.
     let code = [&[0xe8, 0, 0, 0, 0][..], &SYSCALL, &RET].concat();
     for want in [Want::Call, Want::Before] {
         assert_eq!(planned(&code, want).patches, []);
     }
 }
 
-/// The bytes of an entry that nobody's instructions are.
+/// The bytes of an entry that are in no known function.
 #[test]
 fn what_may_be_data_or_code_is_told() {
     let code = [&MOV_EAX_11[..], &SYSCALL, &RET, &SYSCALL, &RET].concat();
@@ -217,12 +217,12 @@ fn what_may_be_data_or_code_is_told() {
     assert_eq!(unexplained(&code, &[]), Some(AT + 5));
     // Inside another instruction: mov eax, 0x50f.
     assert_eq!(unexplained(&[0xb8, 0x0f, 0x05, 0, 0], &[(0, 5)]), None);
-    // Behind bytes that are no instruction.
+    // After bytes that are not an instruction.
     let broken = [&[0x06][..], &SYSCALL].concat();
     assert_eq!(unexplained(&broken, &[(0, 3)]), Some(AT + 1));
 }
 
-/// What is behind the last instruction of a function, if it does nothing and is nobody's.
+/// Padding after the last instruction of a function that belongs to no other function.
 #[test]
 fn the_gap_behind_a_function_may_be_overwritten() {
     let code = [
@@ -273,7 +273,7 @@ fn a_branch_behind_the_entry_brings_another_result() {
 
 #[test]
 fn a_return_ends_the_window() {
-    // mov eax, 15; syscall; ret; what another way leads to.
+    // mov eax, 15; syscall; ret; code that is reached on another path.
     let code = [&[0xb8, 15, 0, 0, 0][..], &SYSCALL, &RET, &[0x53; 8]].concat();
     let plan = planned(&code, Want::Result);
     assert_eq!(plan.refused[0].reason, Reason::NoRoom);
@@ -300,8 +300,8 @@ fn broken_code_gives_no_plan_and_no_panic() {
 }
 
 proptest::proptest! {
-    /// Whatever the code, a patch covers whole instructions of it around an entry,
-    /// no two meet, and every entry that is wanted is planned or refused.
+    /// For any code, a patch covers whole instructions around an entry, no two patches overlap,
+    /// and every wanted entry is planned or refused.
     #[test]
     fn patches_are_of_the_code_and_apart(
         parts in proptest::collection::vec(
@@ -335,7 +335,7 @@ proptest::proptest! {
             };
             assert_eq!((patch.from, patch.length), (from, length));
             assert!(patch.length >= JUMP && patch.from >= end);
-            // As much as there is room for in a plan that crosses.
+            // No more than a record of a plan has room for.
             assert!(patch.head.len().max(patch.tail.len()) <= 20);
             if let Some(run) = &patch.elsewhere {
                 assert!(run.bytes.len() <= 28 && run.distances.len() <= 3);

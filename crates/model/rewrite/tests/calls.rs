@@ -1,5 +1,5 @@
-//! Calls through slots of the linker, tables and registers, ends in other functions, and
-//! kernel calls, as text.
+//! Calls through the linker's slots, tables and registers, tail calls, and kernel calls, as
+//! text.
 #![allow(missing_docs)]
 
 mod support;
@@ -11,11 +11,11 @@ use sunder_rewrite::{
 };
 use support::{GROUP, PAGE, TEXT, ask, assemble, moved, registers_at, text};
 
-/// A loop that faults at its first instruction, and functions behind it.
+/// A loop that faults at its first instruction, with functions after it.
 const STUB: u64 = 0x40;
 const LEAF: u64 = 0x60;
 const OTHER: u64 = 0xa0;
-/// Where the stub's slot is, from the code on.
+/// The stub's slot, as an offset from the code.
 const SLOT: u64 = 0x3000;
 
 fn program(body: &str, stub: &str, leaf: &str, other: &str) -> Option<Vec<u8>> {
@@ -38,13 +38,13 @@ fn registers() -> Registers {
     )
 }
 
-/// The slot, a table of functions at 0xa000 and a pointer to it at 0x9000.
+/// The slot, a table of functions at 0xa000, and a pointer to it at 0x9000.
 fn read(at: Address, width: u64) -> Option<u64> {
     let value = match at.0 {
         0x9000 => 0xa000,
         0xa010 => TEXT + LEAF,
         slot if slot == TEXT + SLOT => TEXT + LEAF,
-        // On the page, where it has moved to.
+        // On the moved page, at its new place.
         slot if slot == PAGE + 0x10_0800 => TEXT + LEAF,
         _ => return None,
     };
@@ -74,7 +74,7 @@ fn callees(code: &[u8]) -> [Code<'_>; 3] {
     ]
 }
 
-/// The copy of such a loop; none without an assembler.
+/// The copy of such a loop; `None` without an assembler.
 fn copy(body: &str, stub: &str, leaf: &str, other: &str) -> Option<(Block, Vec<String>)> {
     let code = program(body, stub, leaf, other)?;
     let (page, callees) = (moved(), callees(&code));
@@ -84,7 +84,7 @@ fn copy(body: &str, stub: &str, leaf: &str, other: &str) -> Option<(Block, Vec<S
     Some((block, lines.map(|l| l.1.to_owned()).collect()))
 }
 
-/// Whether the lines are there, one behind the other.
+/// Whether these lines are there, directly after one another.
 fn has(lines: &[String], wanted: &[&str]) -> bool {
     lines.windows(wanted.len()).any(|window| {
         let mut pairs = window.iter().zip(wanted);
@@ -109,7 +109,7 @@ fn a_call_into_a_library_stays_in_the_copy_while_the_linkers_slot_stays() {
         "inc rbx",
     ];
     assert!(has(&lines, &wanted), "{lines:#?}");
-    // Where the slot has changed, the jump is what it was.
+    // After a change of the slot, the original jump is executed.
     assert!(
         lines.contains(&"jmp qword ptr [0x403000]".into()),
         "{lines:#?}"
@@ -118,7 +118,7 @@ fn a_call_into_a_library_stays_in_the_copy_while_the_linkers_slot_stays() {
 
 #[test]
 fn a_slot_that_has_moved_is_looked_at_where_it_is() {
-    // 0x600800 is on the page, and went with the rest of it by 0x100000.
+    // 0x600800 is on the page, which moved by 0x100000.
     let stub = ".Lstub: jmp [rip+0x2007ba]";
     let Some((block, lines)) = copy("call .Lstub", stub, "inc rbx\n ret", "nop") else {
         println!("SKIP: there is no assembler");
@@ -156,7 +156,7 @@ fn calls_through_pointers_are_compared_and_left_where_they_lead_elsewhere() {
         assert!(block.is_loop, "{body}: {lines:#?}");
         let at = lines.iter().position(|l| l == compared);
         let at = at.unwrap_or_else(|| panic!("{body}: {lines:#?}"));
-        // To the call itself, which pushes what it pushed.
+        // To the call itself, which then pushes its return address.
         assert!(
             lines[at + 1].starts_with("jne 0x00000000004000"),
             "{lines:#?}"
@@ -184,7 +184,7 @@ fn nothing_is_compared_where_the_function_looks_at_flags() {
 
 #[test]
 fn a_call_that_nothing_is_known_of_leaves_the_copy() {
-    // No memory tells where rdx points to.
+    // No known memory tells where rdx points.
     let Some((block, lines)) = copy("mov rdx, [rbp]\n call rdx", "nop", "inc rbx\n ret", "nop")
     else {
         println!("SKIP: there is no assembler");
@@ -202,7 +202,7 @@ fn the_stack_tells_where_a_callers_pointer_led() {
     let (page, all) = (moved(), callees(&code));
     let mut asked = request(&code, &all, &page);
     let outer = Frame {
-        // Behind the call, whose pointer nobody has read.
+        // After the call, whose pointer has not been read.
         ip: CodeAddress(TEXT + 6),
         ..asked.frame
     };
@@ -223,7 +223,7 @@ fn the_stack_tells_where_a_callers_pointer_led() {
 fn a_function_that_ends_in_another_is_followed() {
     for (leaf, compared) in [
         ("inc rbx\n jmp .Lother", false),
-        // As a call to a library at the end of a function.
+        // Like a tail call to a library.
         (".org 0x60\n inc rbx\n jmp .Lstub", true),
     ] {
         let stub = ".Lstub: jmp [rip+0x5fba]";
@@ -249,7 +249,7 @@ fn a_function_that_ends_in_another_is_followed() {
 fn a_kernel_call_without_pointers_is_made_in_the_copy() {
     for (leaf, made) in [
         ("mov eax, 24\n syscall\n cmp rax, -4095\n ret", true),
-        // It writes memory; nobody knows which it is; another way leads to it.
+        // It writes memory; its number is not known; another path leads to it.
         ("mov eax, 1\n syscall\n ret", false),
         ("mov eax, ebx\n syscall\n ret", false),
         (
@@ -263,7 +263,7 @@ fn a_kernel_call_without_pointers_is_made_in_the_copy() {
             return;
         };
         assert_eq!(block.is_loop, made, "{leaf}: {lines:#?}");
-        // rcx has what the original call would leave there.
+        // rcx has the value that the original call would leave there.
         assert_eq!(
             has(&lines, &["syscall", "mov rcx,["]),
             made,
@@ -311,7 +311,7 @@ fn what_a_copy_is_too_far_from_is_reached_by_the_register_that_it_goes_to() {
     let block = specialise(&asked).expect("the operand moves");
     let text = text(&block);
     assert!(block.is_loop, "{text}");
-    // Behind `lea` it is 0x40000a, behind the load 0x400011.
+    // After `lea` it is 0x40000a, after the load 0x400011.
     for line in ["mov rdx,0x40010a", "mov r8,0x400111", "mov r8d,[r8]"] {
         assert!(text.contains(line), "{line} is missing:\n{text}");
     }
@@ -352,7 +352,7 @@ fn the_code_that_a_copy_could_use_is_named() {
     };
     let called = call_targets(&frame, Memory(&read), &page);
     assert_eq!((called.all, called.looped), (vec![leaf], None));
-    // The table is known from a register that functions keep.
+    // The table is known from a register that functions preserve.
     assert_eq!(more_targets(&own), [leaf]);
     assert_eq!(more_targets(&request(&code, &all, &page)), []);
     for (source, is) in [
@@ -377,11 +377,11 @@ fn the_code_that_a_copy_could_use_is_named() {
 fn only_hooks_behind_kernel_calls_that_copies_make_are_overlooked() {
     for (source, number, overlooked) in [
         ("syscall\n cmp rax, -4095\n ret", 24, true),
-        // That one has a pointer.
+        // This kernel call takes a pointer.
         ("syscall\n cmp rax, -4095\n ret", 1, false),
-        // The jump takes the place of two instructions.
+        // The jump overwrites two instructions.
         ("syscall\n mov rbx, rax\n mov rdx, rax\n ret", 24, false),
-        // It is not the kernel call's.
+        // The jump is not directly after the kernel call.
         ("syscall\n nop\n cmp rax, -4095\n ret", 24, false),
     ] {
         let Some(file) = assemble(&format!("mov eax, {number}\n {source}")) else {

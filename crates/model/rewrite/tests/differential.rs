@@ -1,6 +1,5 @@
-//! Random loops, executed as they are and executed with a page that has moved: the
-//! page is protected, each fault is answered by a copy of the loop, and registers,
-//! flags and memory must be the same in the end.
+//! Executes random loops unchanged and with a moved page. The page is protected, each fault is
+//! answered by a copy of the loop, and registers, flags and memory must be the same in the end.
 #![allow(missing_docs)]
 
 #[path = "differential/machine.rs"]
@@ -20,13 +19,13 @@ fn steps(most: usize, kinds: u32) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((0..kinds, 0u32..64, 0u32..6), 0..most)
 }
 
-/// As many as asked for.
+/// The number of cases, which `PROPTEST_CASES` sets.
 fn cases() -> u32 {
     let asked = std::env::var("PROPTEST_CASES").ok();
     asked.and_then(|n| n.parse().ok()).unwrap_or(160)
 }
 
-/// Ways of calls, one of which goes through pointers.
+/// Two ways of calls, at least one of which is through a pointer.
 fn ways() -> impl Strategy<Value = [Way; 2]> {
     let through = prop::sample::select(&WAYS[1..5]);
     let ends = prop::sample::select(&WAYS[..]);
@@ -57,7 +56,7 @@ proptest! {
 
 #[test]
 fn pointers_in_a_frame_are_followed() {
-    // Without an address of the frame; the last has pointers that change places.
+    // Without an address of the frame; the last case has pointers that are exchanged.
     for kinds in [&[0][..], &[1, 2], &[3, 0, 5], &[11, 9], &[12, 13], &[4, 0]] {
         let body: Vec<Step> = kinds.iter().map(|&kind| (kind, 1, 0)).collect();
         let Some(faults) = compare_source(&framed(&body, 300), LEAF) else {
@@ -70,7 +69,7 @@ fn pointers_in_a_frame_are_followed() {
 
 #[test]
 fn an_invariant_operand_faults_once() {
-    // Any number of rounds: what follows from facts needs no second fault.
+    // For any number of rounds: what follows from facts needs no second fault.
     let Some(faults) = compare(&[(0, 0, 0), (1, 1, 1), (6, 2, 2)], &[], 300) else {
         println!("SKIP: there is no assembler");
         return;
@@ -89,7 +88,7 @@ fn a_leaf_function_stays_in_the_copy_of_its_caller() {
 
 #[test]
 fn a_called_function_is_copied_into_the_loop_that_calls_it() {
-    // Faults in the loop itself, and then in what it calls.
+    // Faults occur in the loop itself, and then in the called function.
     let Some(faults) = compare(&[(0, 0, 0)], &[(6, 2, 2), (16, 0, 0)], 300) else {
         println!("SKIP: there is no assembler");
         return;
@@ -143,7 +142,7 @@ fn one_fault_is_enough_for_what_can_be_told_in_advance() {
 
 #[test]
 fn functions_within_functions_are_copied_into_the_loop() {
-    // The fault comes in the innermost, and in the loop.
+    // The fault occurs in the innermost function, and in the loop.
     for body in [&[(16, 0, 0)][..], &[(0, 0, 0)]] {
         let Some(faults) = compare_deep([body, &[(6, 2, 2)], &[(0, 1, 2), (1, 2, 3)]], 300) else {
             println!("SKIP: there is no assembler");
@@ -183,7 +182,7 @@ fn a_function_with_stores_of_its_own_stays_in_the_copy() {
 #[test]
 fn a_function_that_a_pointer_leads_to_stays_in_the_copy() {
     for way in &WAYS[1..5] {
-        // The fault comes in the loop, and in the function.
+        // The fault occurs in the loop, and in the function.
         for parts in [
             [&[(0, 0, 0)][..], &[(16, 0, 0)], &[]],
             [&[(16, 0, 0)], &[(0, 0, 0)], &[]],

@@ -1,4 +1,4 @@
-//! Instructions before and after, as text.
+//! Tests of instructions before and after, as text.
 #![allow(missing_docs)]
 
 mod support;
@@ -10,8 +10,8 @@ use sunder_rewrite::{
 };
 use support::{GROUP, PAGE, TEXT, UNDERLAY, ask, assemble, moved, registers_at, text};
 
-/// rdi and r12 point to the group, rsi and rbp beside the page; control is at
-/// `at` bytes from the start.
+/// rdi and r12 point to the group, rsi and rbp next to the page; control is at `at` bytes from
+/// the start.
 fn registers(at: u64) -> Registers {
     registers_at(
         at,
@@ -29,7 +29,7 @@ fn registers(at: u64) -> Registers {
 struct Case {
     what: &'static str,
     source: &'static str,
-    /// Where it faults.
+    /// The offset of the instruction that faults.
     at: u64,
     wanted: &'static str,
 }
@@ -149,7 +149,7 @@ fn an_instruction_is_copied_alone_whatever_is_around_it() {
     }
 }
 
-/// A table of two columns, one a thread: all of a column moved by one distance.
+/// A table of two columns, one for each thread: each column moved by one distance.
 #[test]
 fn elements_between_those_of_another_thread_need_no_guard_if_they_moved_alike() {
     let source =
@@ -172,7 +172,7 @@ fn elements_between_those_of_another_thread_need_no_guard_if_they_moved_alike() 
     let shown = text(&alike);
     assert!(shown.contains("add [rdi+r8+0x101000],rax"), "{shown}");
     assert_eq!((alike.direct, alike.guarded), (1, 0), "{shown}");
-    // If one of them had moved by another distance, this would not do.
+    // If one element had moved by another distance, a guard would be needed.
     page.rules[3].delta += 0x2000;
     assert_eq!(block(&page).direct, 0);
 }
@@ -181,7 +181,7 @@ fn elements_between_those_of_another_thread_need_no_guard_if_they_moved_alike() 
 fn what_cannot_be_redirected_is_refused_with_its_reason() {
     let at = CodeAddress(TEXT);
     for (source, wanted) in [
-        // Sixteen bytes at the group's last eight.
+        // Sixteen bytes that begin at the group's last eight.
         ("movups xmm0, [rdi+0x18]\n ret", Refusal::Straddles(at)),
         // Half on the page.
         ("mov rax, [rdi-0x44]\n ret", Refusal::Straddles(at)),

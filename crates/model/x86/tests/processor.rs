@@ -1,6 +1,6 @@
-//! The one answer against the processor itself: every form of instruction that occurs in
-//! the programs and libraries of this machine is executed alone, on registers and memory
-//! that are known, and what was read and written is compared with the answer.
+//! Tests the answers of [`sunder_x86::Manual`] against the processor: every form of instruction
+//! in the programs and libraries of this machine is executed alone, on known registers and
+//! memory, and what it read and wrote is compared with the answer.
 
 mod processor {
     pub mod check;
@@ -12,7 +12,7 @@ mod processor {
 
 use processor::{check, forms};
 
-/// Bytes that the quick test looks at from each of a file's places.
+/// Bytes that the quick test reads at each of its places in a file.
 const SAMPLE: usize = 16 << 10;
 
 #[test]

@@ -1,6 +1,6 @@
-//! Executes a program as it is and once more with a page that has moved, and compares: the
-//! page is protected, each fault is answered by a copy, as the tool would. Called by the
-//! tests. It decides nothing about copies: what the rewriter says is done.
+//! Executes a program unchanged and with a moved page, and compares. The page is protected, and
+//! each fault is answered by a copy, as the tool would do it. Called by the tests. It must not
+//! decide anything about copies: it does what the rewriter says.
 
 use crate::program::{
     BASE, BYTES, CACHE, CONTEXT, END, GROUP, GROUP_BYTES, INNER, LEAF, LOOP, OTHER, PAGE, POOL,
@@ -15,10 +15,10 @@ use sunder_rewrite::{
     Seen, more_targets, return_slot, specialise,
 };
 
-/// More would mean that a copy is left again at once.
+/// More faults would mean that threads leave copies again at once.
 const MOST_FAULTS: usize = 400;
 
-/// What is left undefined by some instructions of the loops.
+/// Flags that some instructions of the loops leave undefined.
 const FLAGS: u64 = 0x8c1;
 
 struct Run {
@@ -35,7 +35,7 @@ static ONE: Mutex<()> = Mutex::new(());
 static mut RUN: Option<Run> = None;
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// Positions of the registers in a context, in the order of their numbers.
+/// The positions of the registers in a signal context, by register number.
 const ORDER: [i32; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -56,7 +56,7 @@ const ORDER: [i32; 16] = [
 ];
 
 extern "C" fn fault(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a context; the run is this thread's, which is in
+    // SAFETY: the kernel passes a valid context; the run belongs to this thread, which executes
     // code of the test and holds no lock.
     unsafe {
         let context = &mut *context.cast::<libc::ucontext_t>();
@@ -82,7 +82,7 @@ extern "C" fn fault(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void)
     }
 }
 
-/// Where a thread in the cache would be in the original code.
+/// The address in the original code of a thread in the code cache.
 fn original(run: &Run, ip: CodeAddress) -> CodeAddress {
     for (at, block) in &run.blocks {
         let offset = ip.0.wrapping_sub(*at);
@@ -105,7 +105,7 @@ fn read(at: Address, width: u64) -> Option<u64> {
     if !inside || on_page || width > 8 {
         return None;
     }
-    // SAFETY: memory of the run, not protected.
+    // SAFETY: the memory belongs to the run and is not protected.
     unsafe {
         std::ptr::copy_nonoverlapping(at.0 as *const u8, bytes.as_mut_ptr(), width as usize);
     }
@@ -139,12 +139,12 @@ fn answer(run: &mut Run, now: Registers) -> Result<u64, Refusal> {
     let mut callers: Vec<Frame<'_>> = Vec::new();
     let (mut inner, mut rsp) = (own, now.general[4]);
     while inner.code.start.0 != LOOP {
-        // Behind a return that went elsewhere nothing is known.
+        // After a return to another address nothing is known.
         let Some(slot) = return_slot(inner.code, inner.ip, Memory(&read)) else {
             break;
         };
         let at = rsp.wrapping_add_signed(slot);
-        // SAFETY: the test's own stack.
+        // SAFETY: the address is on the test's own stack.
         let back = unsafe { *(at as *const u64) };
         rsp = at + 8;
         inner = Frame {
@@ -163,10 +163,10 @@ fn answer(run: &mut Run, now: Registers) -> Result<u64, Refusal> {
         memory: Memory(&read),
         at: CodeAddress(run.next),
     };
-    // Whatever is said of pointers, the tool may ask.
+    // The tool may ask this for any request.
     let _ = more_targets(&request);
     let block = specialise(&request)?;
-    // What the block says of its ways in must let this thread in.
+    // The block's own conditions must allow this thread to enter.
     let fits = block.entries.iter().any(|entry| {
         entry.original == now.ip
             && entry.offset == block.entry
@@ -174,13 +174,13 @@ fn answer(run: &mut Run, now: Registers) -> Result<u64, Refusal> {
                 Condition::Register(r, low, high) => (low..=high).contains(&now.get(r)),
                 Condition::Stack(offset, value) => {
                     let at = now.general[4].wrapping_add_signed(offset);
-                    // SAFETY: the test's own stack.
+                    // SAFETY: the address is on the test's own stack.
                     value == unsafe { *(at as *const u64) }
                 }
             })
     });
     assert!(fits, "{block:x?}");
-    // SAFETY: the cache is ours, writable and executable.
+    // SAFETY: the cache belongs to the test, and is writable and executable.
     unsafe {
         std::ptr::copy_nonoverlapping(block.bytes.as_ptr(), run.next as *mut u8, block.bytes.len());
     }
@@ -193,31 +193,31 @@ fn answer(run: &mut Run, now: Registers) -> Result<u64, Refusal> {
 }
 
 fn bytes(at: u64, len: u64) -> Vec<u8> {
-    // SAFETY: memory of the run.
+    // SAFETY: the memory belongs to the run.
     unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) }.to_vec()
 }
 
 fn protect(at: u64, protection: i32) {
-    // SAFETY: memory of the run, used by nobody else.
+    // SAFETY: the memory belongs to the run, and nothing else uses it.
     let done = unsafe { libc::mprotect(at as *mut libc::c_void, 4096, protection) };
     assert_eq!(done, 0);
 }
 
-/// Fills all memory as a function of the address alone, and puts the code there, with a
-/// slot that leads to `function`.
+/// Fills all memory with values that depend on the address only, and writes the code there,
+/// with a slot that leads to `function`.
 fn prepare(code: &[u8], function: u64) {
     protect(PAGE, libc::PROT_READ | libc::PROT_WRITE);
     let fill = |from: u64, len: u64| {
         for at in (from..from + len).step_by(8) {
             let value = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 9;
-            // SAFETY: memory of the run.
+            // SAFETY: the memory belongs to the run.
             unsafe { *(at as *mut u64) = value };
         }
     };
     fill(PAGE, 4096);
     fill(PRIVATE, 0x4000);
     fill(STACK - 0x4000, 0x4000);
-    // SAFETY: memory of the run.
+    // SAFETY: the memory belongs to the run.
     unsafe {
         std::ptr::copy_nonoverlapping(code.as_ptr(), BASE as *mut u8, code.len());
         *((PRIVATE + 0x1000 - 8) as *mut u64) = PAGE + GROUP;
@@ -231,8 +231,8 @@ fn prepare(code: &[u8], function: u64) {
         *((SLOT - 24) as *mut u64) = OTHER;
         *((PRIVATE + 0x1000 - 48) as *mut u64) = 2;
         *((PRIVATE + 0x1000 - 56) as *mut u64) = 1;
-        // Of framed functions: a pointer to the group, the address of their first slot (below
-        // the return address and rbp), a small number.
+        // For functions with frames: a pointer to the group, the address of their first slot
+        // (below the return address and rbp), a small number.
         *((PRIVATE + 0x2000) as *mut u64) = PAGE + GROUP;
         *((PRIVATE + 0x2000 + 8) as *mut u64) = STACK - 0x100 - 24;
         *((PRIVATE + 0x2000 + 16) as *mut u64) = 3;
@@ -253,14 +253,14 @@ fn prepare(code: &[u8], function: u64) {
 }
 
 fn execute() {
-    // SAFETY: the code was put there and keeps the ABI.
+    // SAFETY: the code was written there, and follows the calling convention.
     unsafe {
         let code: extern "C" fn() = std::mem::transmute(BASE as *const ());
         code();
     }
 }
 
-/// Registers, flags, page and other memory after a run.
+/// Registers, flags, the page and other memory after a run.
 type After = (Vec<u8>, u64, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn after(page: Vec<u8>) -> After {
@@ -293,8 +293,8 @@ pub fn compare_deep(parts: [&[Step]; 3], rounds: u32) -> Option<usize> {
     compare_through(parts, [Way::Direct; 2], rounds)
 }
 
-/// How often the loop faulted, with a function and one that this calls; none without
-/// an assembler.
+/// The number of faults of the loop with a function and one that this calls; `None` without an
+/// assembler.
 pub fn compare_through(parts: [&[Step]; 3], ways: [Way; 2], rounds: u32) -> Option<usize> {
     let function = if ways[0] == Way::Direct { INNER } else { LEAF };
     compare_source(&program(parts, ways, rounds), function)
@@ -303,7 +303,7 @@ pub fn compare_through(parts: [&[Step]; 3], ways: [Way; 2], rounds: u32) -> Opti
 pub fn compare_source(source: &str, function: u64) -> Option<usize> {
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     let code = support::assemble_at(BASE, source)?;
-    // SAFETY: an address that nothing else has, of the test alone.
+    // SAFETY: nothing else is mapped at this address, which only the test uses.
     let memory = unsafe {
         libc::mmap(
             BASE as *mut libc::c_void,
@@ -333,7 +333,7 @@ pub fn compare_source(source: &str, function: u64) -> Option<usize> {
             rule(rest, 4096 - rest, UNDERLAY + rest),
         ],
     };
-    // SAFETY: memory of the run; the handler is set for this process alone.
+    // SAFETY: the memory belongs to the run; the handler is set in this process only.
     unsafe {
         std::ptr::copy_nonoverlapping(page.as_ptr(), UNDERLAY as *mut u8, 4096);
         let from = page.as_ptr().add(GROUP as usize);
@@ -356,7 +356,7 @@ pub fn compare_source(source: &str, function: u64) -> Option<usize> {
     ACTIVE.store(true, Ordering::SeqCst);
     execute();
     ACTIVE.store(false, Ordering::SeqCst);
-    // SAFETY: no handler runs any more.
+    // SAFETY: no handler is running any more.
     #[allow(static_mut_refs)]
     let run = unsafe { RUN.take() }.expect("it was set");
     assert_eq!(run.refusal, None, "{source}");

@@ -1,17 +1,17 @@
-//! The programs that the test executes: where all their memory lies, the steps that
-//! loops and functions are made of, and the text of the whole. Used by `machine.rs`, which
-//! executes them, and the tests. Nothing here knows of copies.
+//! The programs that the test executes: the layout of their memory, the steps of loops and
+//! functions, and the text of the whole. Used by `machine.rs`, which executes them, and by the
+//! tests. It must not know about copies.
 
 use crate::support::framed::{SLOTS, step as framed_step};
 
-/// All memory of a run: code, its copies, the page, what it moves to, and memory
-/// that stays.
+/// All memory of a run: code, its copies, the page, the page's new place, and memory that does
+/// not move.
 pub const BASE: u64 = 0x1_2000_0000;
 pub const BYTES: u64 = 0x40_0000;
 pub const LOOP: u64 = BASE + 0x200;
 pub const LEAF: u64 = BASE + 0x1000;
 pub const INNER: u64 = BASE + 0x1800;
-/// What pointers of calls may lead to instead, a linker's stub, and its slot.
+/// The other target of pointers of calls, a linker's stub, and its slot.
 pub const OTHER: u64 = BASE + 0x1a00;
 pub const STUB: u64 = BASE + 0x1b00;
 pub const SLOT: u64 = PRIVATE + 0x1000 - 112;
@@ -24,7 +24,7 @@ pub const STACK: u64 = BASE + 0x3f_0000;
 pub const UNDERLAY: u64 = BASE + 0x5_0000;
 pub const POOL: u64 = BASE + 0x6_0000;
 pub const CACHE: u64 = BASE + 0x10_0000;
-/// The group that moves away from the rest of the page.
+/// The group of bytes that moves by another distance than the rest of the page.
 pub const GROUP: u64 = 0x40;
 pub const GROUP_BYTES: u64 = 0x20;
 
@@ -54,7 +54,7 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
         // An index that varies.
         10 => format!("mov r13, rcx\n and r13, 3\n mov {r}, [rdi+r13*8]"),
         11 => format!("mov r13, rcx\n and r13, 3\n add [rdi+r13*8], {r}"),
-        // Elsewhere on the page, and beside it.
+        // Elsewhere on the page, and next to it.
         12 => format!("mov {r}, [rdi+{far}]"),
         13 => format!("xor [rdi+{far}], {r}"),
         14 => format!("mov [rsi+{far}], {r}"),
@@ -72,7 +72,7 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
         // A pointer to a pointer, and one that the loop itself puts there.
         24 => format!("mov r13, [rbp-24]\n mov r13, [r13]\n add [r13+{word}], {r}"),
         25 => format!("mov [rbp-32], rdi\n mov r13, [rbp-32]\n sub [r13+{word}], {r}"),
-        // One that changes between rounds, to elsewhere and back.
+        // A pointer that changes between rounds, to elsewhere and back.
         26 => format!(
             "mov r13, [rbp-40]\n xor [r13+{word}], {r}\n mov r14, rcx\n and r14, 1\n mov r13, [rbp+r14*8-72]\n mov [rbp-40], r13"
         ),
@@ -114,14 +114,14 @@ fn step(kind: u32, offset: u32, scratch: u32) -> String {
         40 => format!(
             "mov r13, rcx\n and r13d, 1\n lea {r}, [rip+8f]\n movsxd r13, dword ptr [{r}+r13*4]\n add r13, {r}\n jmp r13\n5: add qword ptr [rdi+{word}], rcx\n jmp 7f\n6: sub qword ptr [rdi+{word}], rcx\n jmp 7f\n8: .long 5b-8b, 6b-8b\n7:"
         ),
-        // A kernel call that tells the same each time, and leaves flags in r11.
+        // A kernel call with the same result each time, which leaves flags in r11.
         KERNEL => "mov r13, rcx\n mov eax, 39\n syscall\n mov rcx, r13\n xor r11d, r11d".to_owned(),
-        // Where calls go through pointers: they lead to another function, and back.
+        // Changes the pointers of calls to another function, and back.
         CHANGES => {
             "mov r13, rcx\n and r13, 1\n mov r13, [rbp+r13*8-136]\n mov [rbp-112], r13".to_owned()
         }
-        // Functions only: return to themselves, by the address on the stack and by a
-        // pointer to it.
+        // In functions only: a return into the function itself, by the address on the stack and
+        // by a pointer to it.
         RETURNS => {
             "mov r14, [rsp]\n lea r13, [rip+5f]\n mov [rsp], r13\n ret\n5: push r14".to_owned()
         }
@@ -149,7 +149,7 @@ pub const OF_FUNCTIONS: u32 = 46;
 
 pub type Step = (u32, u32, u32);
 
-/// How the loop calls its function, and that the next one.
+/// How the loop calls its function, and how that calls the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Direct,
@@ -158,9 +158,9 @@ pub enum Way {
     /// Through the slot itself.
     Slot,
     Register,
-    /// As virtual functions are called.
+    /// Like a virtual function.
     Table,
-    /// Only at a function's end: what it ends in returns for it.
+    /// By a jump at the function's end: the other function returns for it.
     Ends,
     EndsThroughSlot,
 }
@@ -175,7 +175,8 @@ pub const WAYS: [Way; 7] = [
     Way::EndsThroughSlot,
 ];
 
-/// Pointers lead where the slot does: the loop to its leaf, that to the inner function.
+/// Pointers have the same targets as the slot: the leaf for the loop, the inner function for
+/// the leaf.
 fn call(way: Way, function: &str) -> String {
     match way {
         Way::Direct => format!("call {function}\n"),
@@ -193,7 +194,7 @@ const NAMES: [&str; 16] = [
     "r14", "r15",
 ];
 
-/// Up to the loop, with the registers as they are to be.
+/// The code before the loop, which sets the registers.
 fn before() -> String {
     let mut text = String::new();
     text += &format!(".set page, .Lbase + {:#x}\n.Lbase:\n", PAGE - BASE);
@@ -209,7 +210,7 @@ fn before() -> String {
     text
 }
 
-/// Behind the loop.
+/// The code after the loop.
 fn behind() -> String {
     let mut text = format!(".org {:#x}\n.Lend:\n", END - BASE);
     for (number, name) in NAMES.iter().enumerate() {
@@ -222,7 +223,7 @@ fn behind() -> String {
     text + "ret\n"
 }
 
-/// A function that keeps what it uses in its frame.
+/// A function that keeps its variables in its frame.
 pub fn framed(steps: &[Step], rounds: u32) -> String {
     let mut text = before();
     text += &format!(
@@ -256,7 +257,8 @@ pub fn program([steps, leaf, inner]: [&[Step]; 3], [way, within]: [Way; 2], roun
     }
     text += &format!(".set slot, .Lbase + {:#x}\n", SLOT - BASE);
     if !leaf.is_empty() {
-        // The slot is the loop's, unless that needs none: then it is the leaf's.
+        // The slot is for the loop's call, unless that does not use it: then it is for the
+        // leaf's.
         text += &call(way, ".Lleaf");
     }
     text += "sub rcx, 1\n jnz .Lagain\n jmp .Lend\n";

@@ -1,12 +1,12 @@
-//! Steps of loops as compilers make them that do not optimise: what they use lies in the
-//! function's frame. Slots of it, from rbp: -8 and -16 point to the group, -24 to memory
-//! beside the page, -48 and -56 to
-//! the one and the other (rbx: to where nothing else writes); the rest are numbers.
+//! Steps of loops as compilers make them without optimisation: variables are in the function's
+//! frame. Slots, from rbp: -8 and -16 point to the group, -24 to memory next to the page, -48
+//! to the group and -56 next to it (rbx: to memory that nothing else writes); the rest are
+//! numbers.
 
 /// How many kinds of steps there are.
 pub const KINDS: u32 = 16;
 
-/// What lies below rbp: how far, and what.
+/// The slots below rbp: the distance and the value.
 pub const SLOTS: [(u64, &str); 9] = [
     (8, "rdi"),
     (16, "r12"),
@@ -33,24 +33,26 @@ pub fn step(kind: u32, offset: u32, scratch: u32) -> String {
         ),
         2 => "add qword ptr [rbp-40], 1".to_owned(),
         3 => format!("mov r13, [rbp-16]\n xor [r13], {r32}\n mov r14, [rbp-8]\n mov [rbp-16], r14"),
-        // Two pointers that change places, one to the group and one not.
+        // Two pointers that are exchanged, one to the group and one not.
         4 => format!(
             "mov r13, [rbp-48]\n xor [r13+{word}], {r}\n mov r14, [rbp-56]\n mov [rbp-48], r14\n \
              mov [rbp-56], r13"
         ),
         5 => format!("mov r13, [rbp-24]\n mov [r13+{far}], {r}"),
-        // A pointer in memory beside the frame, which stays, and one that is set now and then.
+        // A pointer in memory outside of the frame, which stays, and one that is set now and
+        // then.
         6 => format!("mov r13, [rbp-24]\n mov r13, [r13]\n add [r13+{word}], {r}"),
         7 => "mov r13, [rbp-24]\n test cl, 3\n jnz 7f\n mov r14, [rbp-48]\n mov [r13], r14\n7:"
             .to_owned(),
-        // A store to the slot at -8 by its address, which no code of the function makes.
+        // A store to the slot at -8 through its address, which no code of the function
+        // computes.
         8 => {
             "mov r13, [rbp-24]\n mov r13, [r13+8]\n mov r14, [rbp-16]\n add r14, 8\n mov [r13], r14"
                 .to_owned()
         }
         9 => format!("inc dword ptr [rbp-64]\n mov {r32}, [rbp-64]"),
         10 => "mov r14d, [rbp-16]\n mov [rbp-16], r14d".to_owned(),
-        // An address that is computed and put into the frame in each round.
+        // An address that is computed and stored into the frame in each round.
         11 => format!(
             "mov r13, [rbp-24]\n mov r14, [r13+16]\n mov r13, [rbp-8]\n add r13, r14\n \
              mov [rbp-72], r13\n mov r13, [rbp-72]\n movzx {r32}, byte ptr [r13]\n \

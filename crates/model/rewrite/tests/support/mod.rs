@@ -1,5 +1,4 @@
-//! What the tests of the rewriter share: assembling text, and showing machine code
-//! as text.
+//! Shared by the tests of the rewriter: assembles text, and shows machine code as text.
 
 #![allow(dead_code, missing_docs)]
 
@@ -11,23 +10,23 @@ use std::process::{Command, Stdio};
 use sunder_access::{Address, CodeAddress, Span};
 use sunder_rewrite::{Block, Code, Frame, Memory, MovedPage, Registers, Request, Rule, Seen};
 
-/// Where the original code of a table lies.
+/// The address of the original code.
 pub const TEXT: u64 = 0x40_0000;
-/// Where its copy lies.
+/// The address of its copy.
 pub const CACHE: u64 = 0x50_0000;
 /// The page that moves.
 pub const PAGE: u64 = 0x60_0000;
-/// Where it moves to, but for one group.
+/// The new place of the page, except for one group.
 pub const UNDERLAY: u64 = 0x70_0000;
-/// The group: where on the page, how long, and where it moves to.
+/// The group: its place on the page, its length, and its new place.
 pub const GROUP: (u64, u64, u64) = (PAGE + 0x40, 0x20, 0x70_1040);
 
-/// Machine code of Intel-syntax text that lies at `TEXT`; none without an assembler.
+/// The machine code of Intel-syntax text at `TEXT`; `None` without an assembler.
 pub fn assemble(text: &str) -> Option<Vec<u8>> {
     assemble_at(TEXT, text)
 }
 
-/// The same at `start`.
+/// The machine code of the text at `start`.
 pub fn assemble_at(start: u64, text: &str) -> Option<Vec<u8>> {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let name = format!("{:?}", std::thread::current().id());
@@ -61,7 +60,7 @@ pub fn assemble_at(start: u64, text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The page of the tables.
+/// The moved page of the tests.
 pub fn moved() -> MovedPage {
     let (from, len, to) = GROUP;
     let rule = |start: u64, end: u64, to: u64| Rule {
@@ -84,7 +83,8 @@ pub fn moved() -> MovedPage {
     }
 }
 
-/// Registers of these numbers, and control at `at` bytes from the start; the others are 0.
+/// Registers with these values, by number, and control at `at` bytes from the start; the others
+/// are 0.
 pub fn registers_at(at: u64, values: &[(usize, u64)]) -> Registers {
     let mut registers = Registers {
         ip: CodeAddress(TEXT + at),
@@ -96,7 +96,7 @@ pub fn registers_at(at: u64, values: &[(usize, u64)]) -> Registers {
     registers
 }
 
-/// Asks about `code` with these registers.
+/// A request for `code` with these registers.
 pub fn ask<'a>(
     code: &'a [u8],
     registers: Registers,
@@ -121,7 +121,7 @@ pub fn ask<'a>(
     }
 }
 
-/// A block as text: its instructions with their offsets, constants left out.
+/// A block as text: its instructions with their offsets, without the constants.
 pub fn text(block: &Block) -> String {
     let mut formatter = IntelFormatter::new();
     formatter.options_mut().set_hex_prefix("0x");

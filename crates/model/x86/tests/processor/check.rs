@@ -1,11 +1,13 @@
-//! Executes each form in several ways; [`super::compare`] compares with the answer.
+//! Executes each form in several ways; [`super::compare`] compares the results with the answer
+//! of [`sunder_x86::Manual`].
 //!
-//! - What the answer does not say is read, is changed: nothing else may change by that.
-//! - What it does not say is written stays; what it says is certainly written does not keep
-//!   what was there.
-//! - Each access lies at one edge of a page beside which there is nothing, and then at the
-//!   other; without its page the instruction must fault, if the access is certain.
-//! - New values of registers are those that the answer computes.
+//! - Two runs differ in everything that the answer does not list as read; nothing else may
+//!   differ in their results.
+//! - What the answer does not list as written must not change; what it lists as always written
+//!   must not keep its old value.
+//! - Each access is placed at one edge of a page without neighbours, and then at the other
+//!   edge. Without its page the instruction must fault, if the access always happens.
+//! - The new values of registers must be those that the answer computes.
 
 use super::compare::{Run, processors, wrong};
 use super::place::{Edge, Placed, place};
@@ -20,7 +22,7 @@ use sunder_x86::{Action, Certainty, Control, Flags, Manual};
 const READ: i32 = libc::PROT_READ;
 const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// Numbers that look random and are always the same.
+/// Pseudo-random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -31,7 +33,7 @@ impl Numbers {
         b ^ b >> 31
     }
 
-    /// An address that no memory is at, if it is taken for one.
+    /// An address at which there is no memory.
     fn address(&mut self) -> u64 {
         self.next() >> 18 | 0x0000_2000_0000_0000
     }
@@ -44,18 +46,18 @@ impl Numbers {
     }
 }
 
-/// What came of one form.
+/// The result for one form.
 enum Outcome {
     Passed,
     Skipped(&'static str),
     Failed(String),
 }
 
-/// Checks all forms in a child, and fails with what does not agree.
+/// Checks all forms in a child process, and fails if the answer is wrong for any.
 pub fn all(forms: &[Vec<u8>]) {
     let mut ends = [0; 2];
-    // SAFETY: two descriptors and a page for both; the child does nothing but check, and
-    // never returns.
+    // SAFETY: the descriptors and the shared page are fresh; the child only runs the checks,
+    // and never returns.
     let (child, mut pipe, at) = unsafe {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
@@ -78,10 +80,10 @@ pub fn all(forms: &[Vec<u8>]) {
     let mut report = String::new();
     pipe.read_to_string(&mut report).expect("a report");
     let mut status = 0;
-    // SAFETY: our own child.
+    // SAFETY: the process is our own child.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     println!("{report}");
-    // SAFETY: the page that was mapped above; nobody else has it any more.
+    // SAFETY: the page was mapped above, and the child, which also had it, has ended.
     let last = unsafe { at.read() };
     assert_eq!(status, 0, "the child died of {:02x?}", forms.get(last));
     let failed = report
@@ -96,14 +98,14 @@ pub fn all(forms: &[Vec<u8>]) {
     assert!(passed > 500, "only {passed} forms were compared");
 }
 
-/// Notes in `at` which form is executed.
+/// Checks all forms and returns a report. Writes to `at` which form is being executed.
 fn report(forms: &[Vec<u8>], at: *mut usize) -> String {
     let mut sandbox = Sandbox::new();
     let mut manual = Manual::new();
     let mut skipped: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
     let (mut passed, mut failed) = (0, String::new());
     for (number, bytes) in forms.iter().enumerate() {
-        // SAFETY: a page of the parent's and ours.
+        // SAFETY: `at` is a page that is shared with the parent.
         unsafe { at.write_volatile(number) };
         let i = iced_x86::Decoder::with_ip(64, bytes, CODE, 0).decode();
         match Check::new(&mut sandbox, &mut manual, bytes).run() {
@@ -133,7 +135,7 @@ struct Check<'a> {
     manual: &'a mut Manual,
     bytes: &'a [u8],
     numbers: Numbers,
-    /// Registers and memory hold small numbers.
+    /// Whether registers and memory hold small numbers.
     small: bool,
 }
 
@@ -210,7 +212,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Registers and memory to begin with.
+    /// The registers and memory for a run.
     fn input(&mut self, placed: &Placed) -> (State, Vec<Vec<u8>>) {
         let mut x87 = vec![0; 6 + 128];
         x87[..2].copy_from_slice(&0x37fu16.to_le_bytes());
@@ -237,7 +239,7 @@ impl<'a> Check<'a> {
         for _ in 0..REGIONS {
             let mut page = vec![0; PAGE as usize];
             if self.small {
-                // A divisor is not zero wherever it lies.
+                // A divisor in memory or in a register must not be zero.
                 let divides = matches!(
                     placed.instruction.mnemonic(),
                     Mnemonic::Div | Mnemonic::Idiv
@@ -247,7 +249,7 @@ impl<'a> Check<'a> {
             } else {
                 self.numbers.fill(&mut page);
             }
-            // No trap after the next instruction, and no check of alignment.
+            // The trap flag and the alignment check flag stay clear.
             if matches!(
                 placed.instruction.mnemonic(),
                 Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq
@@ -268,7 +270,7 @@ impl<'a> Check<'a> {
         (state, memory)
     }
 
-    /// Elements all lie where the base says, and none is masked.
+    /// Makes all elements lie at the base, and masks none.
     fn prepare_elements(&self, placed: &Placed, state: &mut State) {
         let i = &placed.instruction;
         if !i.is_vsib() {
@@ -281,7 +283,7 @@ impl<'a> Check<'a> {
         state.vectors[number(i.memory_index())] = [0; 64];
     }
 
-    /// Executes it with all pages there.
+    /// Executes the instruction with all pages accessible.
     fn execute(
         &mut self,
         placed: &Placed,
@@ -314,7 +316,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Without the page of an access it faults, and without the right to write as well.
+    /// The instruction must fault without the page of an access, and without the right to write
+    /// for a store.
     fn edges(&mut self, placed: &Placed) -> Outcome {
         let is_perhaps = |certainty| certainty != Certainty::Always;
         let counted = placed
@@ -356,7 +359,7 @@ impl<'a> Check<'a> {
         Outcome::Passed
     }
 
-    /// Two runs that differ in all that is not read.
+    /// Compares two runs that differ in everything that the answer does not list as read.
     fn compare(&mut self, placed: &Placed) -> Outcome {
         let (state, memory) = self.input(placed);
         let a = match self.execute(placed, &state, &memory) {
@@ -377,7 +380,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Other values for all that is not read.
+    /// A second input with other values for everything that the answer does not list as read.
     fn changed(
         &mut self,
         placed: &Placed,

@@ -1,17 +1,19 @@
-//! What two runs of an instruction did, compared with the answer. Executes nothing.
+//! Compares two runs of an instruction with the answer of [`sunder_x86::Manual`]. It executes
+//! nothing.
 
 use super::place::Placed;
 use super::sandbox::State;
 use iced_x86::{Mnemonic, RflagsBits};
 use sunder_x86::{Certainty, Flags, Rule, Source, Value, values};
 
-/// What memory and registers were, and are.
+/// Memory and registers before and after a run.
 pub struct Run {
     pub before: (State, Vec<Vec<u8>>),
     pub after: (State, Vec<Vec<u8>>),
 }
 
-/// What is wrong about the answer, after two runs that differ in all that it says is not read.
+/// The first error of the answer that two runs show. They must differ in everything that it
+/// does not list as read.
 pub fn wrong(placed: &Placed, a: &Run, b: &Run) -> Option<String> {
     written(placed, a)
         .or_else(|| written(placed, b))
@@ -20,7 +22,7 @@ pub fn wrong(placed: &Placed, a: &Run, b: &Run) -> Option<String> {
         .or_else(|| computed(placed, b))
 }
 
-/// Flags as iced numbers them, as the processor does.
+/// Converts flags from iced's numbering to the processor's.
 pub fn processors(flags: u32) -> u64 {
     [
         (RflagsBits::CF, 0x1),
@@ -35,7 +37,7 @@ pub fn processors(flags: u32) -> u64 {
     .fold(0, |all, (_, bit)| all | bit)
 }
 
-/// What is written although the answer does not say so.
+/// Finds a write that the answer does not list.
 fn written(placed: &Placed, run: &Run) -> Option<String> {
     let registers = placed.does.registers;
     let (before, after) = (&run.before.0, &run.after.0);
@@ -86,7 +88,7 @@ fn written(placed: &Placed, run: &Run) -> Option<String> {
     None
 }
 
-/// Instructions whose results differ from time to time.
+/// Instructions whose results differ between runs with the same input.
 fn is_fickle(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(
@@ -108,8 +110,8 @@ fn is_fickle(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// What depends on something that the answer says is not read, or is not written although
-/// it says so.
+/// Finds a result that depends on something that the answer does not list as read, or that is
+/// not written although the answer lists it.
 fn same(placed: &Placed, a: &Run, b: &Run) -> Option<String> {
     if is_fickle(placed.instruction.mnemonic()) {
         return None;
@@ -174,7 +176,7 @@ fn alike<T: AsRef<[u8]>>(new: &(T, T), old: &(T, T), may_stay: bool) -> bool {
         .all(|(new, old)| new.0 == new.1 || may_stay && new == old)
 }
 
-/// Whether registers hold what the answer computes.
+/// Finds a register whose value is not the one that the answer computes.
 fn computed(placed: &Placed, run: &Run) -> Option<String> {
     let (before, after) = (&run.before.0.general, &run.after.0.general);
     for value in values(&placed.instruction, &placed.does).iter().flatten() {
@@ -195,7 +197,7 @@ fn computed(placed: &Placed, run: &Run) -> Option<String> {
     None
 }
 
-/// What the register may hold; empty for anything.
+/// The values that the register may have; empty if any value is allowed.
 fn expected(value: &Value, placed: &Placed, run: &Run) -> Vec<u64> {
     let cut = |all: u64, bits: u32| all & u64::MAX >> (64 - bits);
     let bits = value.bits;

@@ -4,7 +4,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind, Register};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What makes two instructions different enough for a test of each.
+/// The properties by which instructions differ enough for a test of each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Form {
     code: Code,
@@ -47,8 +47,8 @@ impl Form {
     }
 }
 
-/// An instruction's bytes for each form, in the order of forms. With a sample only so many
-/// bytes at the beginning and in the middle of each run of code.
+/// The bytes of one instruction of each form, sorted by form. `sample` limits the bytes that
+/// are read at the beginning and in the middle of each section.
 pub fn of_machine(sample: Option<usize>) -> Vec<Vec<u8>> {
     let mut forms = BTreeMap::new();
     for folder in ["/usr/bin", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"] {

@@ -1,32 +1,32 @@
-//! Registers that make the accesses of an instruction lie in pages of their own.
+//! Chooses registers so that each access of an instruction lies on a page of its own.
 
 use super::sandbox::{CODE, PAGE, REGIONS, Sandbox};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
 use sunder_x86::register::RCX;
 use sunder_x86::{Access, Certainty, Does, Manual, Part, Place, Reach};
 
-/// Repetitions of a string instruction.
+/// The number of repetitions of a string instruction.
 const COUNT: u64 = 3;
-/// Bytes for a saved state, whose size only the processor knows.
+/// Bytes for the processor's saved state, whose size only the processor knows.
 const STATE: u64 = PAGE;
 
-/// Where in its page an access lies.
+/// The edge of its page at which an access lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// Behind the page's beginning.
+    /// Directly after the page's beginning.
     Start,
-    /// Before its end.
+    /// Directly before its end.
     End,
 }
 
-/// An instruction whose accesses have their places.
+/// An instruction whose accesses have their pages.
 pub struct Placed {
     pub bytes: Vec<u8>,
     pub instruction: Instruction,
     pub does: Does,
-    /// General registers that must have these values.
+    /// The general registers that must have these values.
     pub fixed: [Option<u64>; 16],
-    /// For each access its page, and where its bytes lie in it.
+    /// For each access, its page and the range of its bytes there.
     pub ranges: Vec<(usize, std::ops::Range<usize>)>,
 }
 
@@ -34,7 +34,7 @@ fn decode(bytes: &[u8]) -> Instruction {
     Decoder::with_ip(64, bytes, CODE, DecoderOptions::NONE).decode()
 }
 
-/// Bytes that an access may touch.
+/// The number of bytes that an access may touch.
 fn extent(access: &Access) -> u64 {
     match (access.width, access.place.reach) {
         (0, Reach::Line) => 64,
@@ -44,7 +44,7 @@ fn extent(access: &Access) -> u64 {
     }
 }
 
-/// Gives each access of the instruction a page; says why if that can't be.
+/// Gives each access of the instruction a page. The error says why that is not possible.
 pub fn place(bytes: &[u8], edge: Edge, manual: &mut Manual) -> Result<Placed, &'static str> {
     let mut bytes = bytes.to_vec();
     let first = decode(&bytes);
@@ -92,7 +92,7 @@ pub fn place(bytes: &[u8], edge: Edge, manual: &mut Manual) -> Result<Placed, &'
     })
 }
 
-/// Changes a displacement so that the operand lies at `to`.
+/// Changes the displacement so that the operand lies at `to`.
 fn relocate(bytes: &mut [u8], i: &Instruction, to: u64) -> Result<(), &'static str> {
     let mut decoder = Decoder::with_ip(64, bytes, CODE, DecoderOptions::NONE);
     let again = decoder.decode();
@@ -112,7 +112,7 @@ fn relocate(bytes: &mut [u8], i: &Instruction, to: u64) -> Result<(), &'static s
     Ok(())
 }
 
-/// A place in the region such that its distance from `from` is a multiple of `step`.
+/// An address in the region whose distance from `from` is a multiple of `step`.
 fn target(access: &Access, region: usize, edge: Edge, step: u64, from: u64) -> u64 {
     const ALIGNED: u64 = 64;
     let page = Sandbox::page(region);
@@ -132,7 +132,7 @@ fn target(access: &Access, region: usize, edge: Edge, step: u64, from: u64) -> u
     at
 }
 
-/// Chooses the registers of an access; its first byte.
+/// Chooses the registers of an access. Returns the address of its first byte.
 fn solve(
     access: &Access,
     region: usize,
@@ -142,7 +142,7 @@ fn solve(
     const SHARED: &str = "registers are shared between accesses";
     let place = access.place;
     let width = u64::from(access.width);
-    // What is added to the sum.
+    // The distance of the access from the sum.
     let beyond = match place.reach {
         Reach::Bits(number) => {
             let number = usize::from(number);
@@ -212,7 +212,7 @@ fn sum(place: &Place, fixed: &[Option<u64>; 16]) -> Option<u64> {
     place.sum(|register| fixed[usize::from(register)])
 }
 
-/// Fixes a part of a register; its other bits are not to count.
+/// Fixes a part of a register; its other bits must not matter.
 fn set(part: Part, value: u64, fixed: &mut [Option<u64>; 16]) {
     const OTHERS: u64 = 0x0000_5bad_0bad_0b00;
     let others = match part.bits {

@@ -1,25 +1,26 @@
-//! Executes one instruction on given registers and memory, in this process: a trap enters,
-//! its handler puts the registers into the signal's frame, and the next trap, or fault,
-//! takes them out. Only for a child that was made for it: its signal handlers are replaced.
+//! Executes one instruction on given registers and memory, in this process. The handler of a
+//! first trap puts the registers into the signal frame; the handler of the next trap or fault
+//! takes them out. Only for a child process that was made for it, as its signal handlers are
+//! replaced.
 
 use std::arch::x86_64::__cpuid_count;
 use std::ptr;
 
-/// Where the instruction lies, below 2 GiB, so that addresses of 32 bits reach all.
+/// The address of the instruction, below 2 GiB, so that addresses of 32 bits reach all memory.
 pub const CODE: u64 = 0x2000_0800;
-/// Where pages of data lie, each with a page on either side that can't be accessed.
+/// The address of the data pages. On both sides of each there is an inaccessible page.
 const DATA: u64 = 0x2100_0000;
-/// From one page of data to the next.
+/// The distance between data pages.
 const STEP: u64 = 0x1_0000;
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// Pages of data.
+/// The number of data pages.
 pub const REGIONS: usize = 4;
 
-/// The flags that programs compute with, as the processor has them.
+/// The status flags, in the processor's numbering.
 pub const FLAGS: u64 = 0x8d5;
 
-/// Registers.
+/// The registers before or after a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub general: [u64; 16],
@@ -30,12 +31,12 @@ pub struct State {
     pub x87: Vec<u8>,
 }
 
-/// How it ended.
+/// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Behind the instruction.
+    /// After the instruction.
     Done,
-    /// With a signal: number, code, and address.
+    /// With a signal: its number, code, and address.
     Signal(i32, i32, u64),
 }
 
@@ -53,14 +54,14 @@ struct Exchange {
     output: Option<State>,
     ip: u64,
     end: End,
-    /// By component of the extended state, where it begins.
+    /// The offset of each component of the extended state.
     offsets: [usize; 8],
     features: u64,
 }
 
 static mut EXCHANGE: *mut Exchange = ptr::null_mut();
 
-/// Numbers of general registers in machine code, by their places in the frame.
+/// The numbers of general registers in machine code, in the order of the signal frame.
 const ORDER: [(libc::c_int, usize); 16] = [
     (libc::REG_RAX, 0),
     (libc::REG_RCX, 1),
@@ -80,7 +81,8 @@ const ORDER: [(libc::c_int, usize); 16] = [
     (libc::REG_R15, 15),
 ];
 
-/// Where in the floating-point part of the frame its size and its components are told.
+/// The offsets of the size and of the component mask in the floating-point part of the signal
+/// frame.
 const SIZE_AT: usize = 480;
 const FEATURES_AT: usize = 472;
 const HEADER: usize = 512;
@@ -94,7 +96,7 @@ impl Sandbox {
     /// Replaces the process's signal handlers.
     pub fn new() -> Self {
         let offset = |n: u32| {
-            // SAFETY: all processors of this architecture have the instruction.
+            // SAFETY: all processors of this architecture have `cpuid`.
             #[allow(unused_unsafe)]
             let leaf = unsafe { __cpuid_count(0xd, n) };
             leaf.ebx as usize
@@ -110,8 +112,8 @@ impl Sandbox {
             offsets: [0, 0, offset(2), 0, 0, offset(5), offset(6), offset(7)],
             features: 0,
         }));
-        // SAFETY: nothing traps yet; fresh memory at addresses that this child does not
-        // use; a handler that may run on the stack given to it.
+        // SAFETY: nothing traps yet; the memory is fresh, at addresses that this child does not
+        // use; the handler runs on the stack that is given to it.
         unsafe {
             EXCHANGE = exchange;
             map(
@@ -152,7 +154,7 @@ impl Sandbox {
             }
         }
         let mut sandbox = Self { exchange };
-        // The first trap tells what the processor has.
+        // The first trap shows which components of the state the processor has.
         let nothing = State {
             general: [0; 16],
             flags: 0,
@@ -170,7 +172,7 @@ impl Sandbox {
         DATA + STEP * region as u64 + PAGE
     }
 
-    /// Says whether the page of data may be used.
+    /// Allows or forbids access to a data page.
     pub fn allow(&mut self, region: usize, rights: i32) {
         // SAFETY: our own page.
         let done = unsafe { libc::mprotect(Self::page(region) as *mut _, PAGE as usize, rights) };
@@ -185,7 +187,7 @@ impl Sandbox {
         }
     }
 
-    /// Puts them there; the page must be writable.
+    /// Writes the bytes to a data page, which must be writable.
     pub fn put(&mut self, region: usize, bytes: &[u8]) {
         assert_eq!(bytes.len() as u64, PAGE);
         // SAFETY: our own page.
@@ -194,10 +196,10 @@ impl Sandbox {
         }
     }
 
-    /// Executes the instruction with these bytes.
+    /// Executes the instruction with this encoding.
     pub fn run(&mut self, code: &[u8], input: &State) -> (End, State) {
-        // SAFETY: the code page is ours; between here and the end only the handler, on this
-        // thread, uses the exchange. The handler restores all registers.
+        // SAFETY: the code page is ours; from here to the end only the handler, on this thread,
+        // uses the exchange, and it restores all registers.
         unsafe {
             ptr::write_bytes(CODE as *mut u8, 0xcc, 64);
             ptr::copy_nonoverlapping(code.as_ptr(), CODE as *mut u8, code.len());
@@ -237,7 +239,7 @@ impl Sandbox {
 
 unsafe fn map(at: u64, bytes: u64, rights: i32) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: by the caller.
+    // SAFETY: upheld by the caller.
     let got = unsafe { libc::mmap(at as *mut _, bytes as usize, rights, flags, -1, 0) };
     assert_eq!(got as u64, at, "the addresses are free");
 }
