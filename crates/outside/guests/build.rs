@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::{env, fs, process::Command};
 
-/// A library of ours inside somebody else's program.
+/// A library that runs inside other programs.
 struct Guest {
     package: &'static str,
     file: &'static str,

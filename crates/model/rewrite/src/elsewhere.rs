@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn branches_have_their_long_form() {
-        // cmp rax, -38; jne 7 bytes behind it
+        // cmp rax, -38; jne to 7 bytes after it
         let code = elsewhere(&[&[0x48, 0x83, 0xf8, 0xda], &[0x75, 7]]).expect("both can");
         assert_eq!(code.bytes, [0x48, 0x83, 0xf8, 0xda, 0x0f, 0x85, 0, 0, 0, 0]);
         let to = AT + 6 + 7;

@@ -113,7 +113,7 @@ impl Ways {
                         next[n].push(to);
                         inside.insert(to);
                     }
-                    // The gap between two instructions.
+                    // The target is not the beginning of an instruction.
                     None if (first.ip()..last.next_ip()).contains(&to) => return None,
                     None => {}
                 }

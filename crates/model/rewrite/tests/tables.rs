@@ -183,7 +183,7 @@ fn what_cannot_be_redirected_is_refused_with_its_reason() {
     for (source, wanted) in [
         // Sixteen bytes that begin at the group's last eight.
         ("movups xmm0, [rdi+0x18]\n ret", Refusal::Straddles(at)),
-        // Half on the page.
+        // Half of it is on the page.
         ("mov rax, [rdi-0x44]\n ret", Refusal::Straddles(at)),
         ("rep movsb\n ret", Refusal::Operand(at)),
         ("push qword ptr [rdi]\n ret", Refusal::Operand(at)),
@@ -245,7 +245,8 @@ fn several_places_seen_become_alternatives() {
     }];
     let block = specialise(&ask(&code, now, &page, &seen)).expect("a loop");
     let text = text(&block);
-    // The operand itself, at the group's new place and at the rest's, and unchanged.
+    // The operand with two displacements, for the group's and the rest's new place, and
+    // unchanged.
     for form in ["[rdx+0x101000]", "[rdx+0x100000]", "[rdx]"] {
         assert!(text.contains(form), "{form} is missing:\n{text}");
     }
@@ -281,7 +282,7 @@ fn behind_a_call_the_return_address_lies_where_it_lay() {
             6,
             Some(8),
         ),
-        // Nobody knows by how much.
+        // The change of rsp is not known.
         ("and rsp, -16\n mov rax, [rdi]\n ret", 4, None),
         ("sub rsp, rax\n mov rax, [rdi]\n ret", 3, None),
     ] {
@@ -311,7 +312,7 @@ fn code_far_from_its_copy_is_reached_by_address() {
     let mut request = ask(&code, registers(0), &page, &[]);
     request.at = CodeAddress(1 << 40);
     let block = specialise(&request).expect("a loop");
-    // The first constant is where the loop is left to.
+    // The first constant is the address at which the loop continues in the original code.
     let constant = u64::from_le_bytes(block.bytes[..8].try_into().expect("eight bytes"));
     assert_eq!(constant, TEXT + 9);
 }
@@ -335,18 +336,18 @@ fn a_base_that_was_seen_with_one_value_is_compared_with_it_and_else_bounded() {
         index: 0,
     }];
     let block = specialise(&ask(&code, now, &page, &seen)).expect("a loop");
-    // Eight bytes fit at 0 to 24 of the group.
+    // Eight bytes fit at offsets 0 to 24 of the group.
     let text_of_two = text(&block);
     assert!(text_of_two.contains("cmp rdx,0x600058"), "{text_of_two}");
     assert!(text_of_two.contains("ja "), "{text_of_two}");
 }
 
-/// One value of it says nothing of the next.
+/// One value of such a base says nothing about the next.
 #[test]
 fn a_base_that_the_loop_makes_anew_is_bounded_at_once() {
     let made =
         "1: lea rdx, [rdi+rax*8]\n mov r8, [rdx]\n imul rax, rcx\n sub rcx, 1\n jne 1b\n ret";
-    // The same of what no round changes.
+    // The same, computed from registers that no round changes.
     let stays = made.replace("imul rax", "imul rbx");
     for (source, bounded) in [(made, true), (&stays, false)] {
         let Some(code) = assemble(source) else {
@@ -364,7 +365,7 @@ fn a_base_that_the_loop_makes_anew_is_bounded_at_once() {
 /// A pointer that is loaded in each round.
 const LOADED: &str = "1: mov rdx, [rsi]\n inc dword ptr [rdx+8]\n sub rcx, 1\n jne 1b\n ret";
 
-/// The copy for these registers where the word at `at` points to the group.
+/// The copy for these registers if the word at `at` points to the group.
 fn with_pointer(source: &str, now: Registers, at: u64) -> Option<sunder_rewrite::Block> {
     let code = assemble(source)?;
     let page = moved();
@@ -390,7 +391,7 @@ fn a_pointer_from_memory_is_checked_where_it_is_loaded() {
     assert_eq!(lines[..2], ["mov rdx,[rsi]", "cmp rdx,0x600040"]);
     assert!(lines[2].starts_with("jne "), "{text}");
     assert_eq!(lines[3], "inc dword ptr [rdx+0x101008]");
-    // The other copy of the loop leads back when the pointer is the old one again.
+    // The other copy of the loop returns to the first when the pointer has its old value again.
     assert!(lines.iter().any(|l| l.starts_with("je ")), "{text}");
     assert!(lines.contains(&"inc dword ptr [rdx+8]"), "{text}");
 }
@@ -423,12 +424,12 @@ fn a_pointer_that_walks_to_a_bound_needs_no_guard() {
         return;
     };
     assert_eq!(within, (1, 0));
-    // One word more is beyond the group.
+    // One more word is beyond the group.
     assert_eq!(walk(40), Some((0, 1)));
 }
 
-/// A loop that calls a function, faulting before the call, once that function's code is
-/// assembled behind it; the text of its copy.
+/// A loop that calls a function and faults before the call; the function's code follows it.
+/// Returns the text of the copy.
 fn calling(leaf: &str, seen: &[Seen]) -> Option<(String, sunder_rewrite::Block)> {
     let outer = "1: add [rdi], rax\n call 2f\n sub rcx, 1\n jne 1b\n ret\n2:";
     let code = assemble(&format!("{outer} {leaf}\n ret"))?;
@@ -446,13 +447,14 @@ fn calling(leaf: &str, seen: &[Seen]) -> Option<(String, sunder_rewrite::Block)>
 
 #[test]
 fn a_return_looks_at_its_address_only_if_a_store_may_have_reached_it() {
-    // rsp is 0x7000 at the call, rsi 0x9000, rbp 0x8000; r9 is in no fact.
+    // rsp is 0x7000 at the call, rsi 0x9000, rbp 0x8000; there are no facts about r9.
     for (leaf, looks) in [
         ("mov [rsi], rcx", false),
         ("push rcx\n mov [rsp-0x10], rax\n pop rcx", false),
         ("movzx edx, cl\n mov [rsi+rdx*8], rax", false),
         ("mov rax, [rsp]", false),
-        // An entry carries as many registers as the index follows from, up to a number.
+        // An entry has conditions for the registers from which the index follows, up to a
+        // number.
         (
             "mov edx, ecx\n add edx, r10d\n xor edx, r11d\n sub edx, r13d\n sub edx, r14d\n \
              and edx, 7\n mov [rsi+rdx*8], rax",
@@ -463,7 +465,8 @@ fn a_return_looks_at_its_address_only_if_a_store_may_have_reached_it() {
              sub edx, r15d\n sub edx, r9d\n sub edx, r8d\n and edx, 7\n mov [rsi+rdx*8], rax",
             true,
         ),
-        // Of what follows from memory nothing is known: its other parts are not carried.
+        // Nothing is known of a value that follows from memory, so its other parts need no
+        // conditions.
         (
             "mov r9, [rsi+64]\n add r9, r10\n xor r9, r11\n sub r9, r13\n sub r9, r14\n \
              sub r9, r15\n sub r9, r8\n mov edx, r9d\n and edx, 7\n mov [rsi+rdx*8], rax",
@@ -474,7 +477,7 @@ fn a_return_looks_at_its_address_only_if_a_store_may_have_reached_it() {
         ("mov dword ptr [rsp+4], 0", true),
         ("mov [rsp-7], rcx", true),
         ("mov [rsp-8], rcx\n mov [rsp+8], rcx", false),
-        // Anywhere.
+        // At an unknown address.
         ("mov r9, [rsi]\n mov [r9], rcx", true),
         ("mov [rsi+rcx*8], rax", true),
         ("mov fs:[rsi], rcx", true),
@@ -510,7 +513,7 @@ fn who_enters_a_copy_whose_returns_do_not_look_brings_its_stack_and_its_pointers
         let demanded = Condition::Register(Register(register), value, value);
         assert!(entry.conditions.contains(&demanded), "{entry:x?}");
     }
-    // Where it did not, the next copy asks for less.
+    // If the thread did not come in this way, the next copy has fewer conditions.
     let before = Seen {
         ip: CodeAddress(TEXT),
         base: GROUP.0 + 8,
@@ -525,7 +528,7 @@ fn who_enters_a_copy_whose_returns_do_not_look_brings_its_stack_and_its_pointers
 
 #[test]
 fn flags_live_across_a_return_that_need_not_look() {
-    // The loop looks at a flag that the function sets.
+    // The loop reads a flag that the function sets.
     let source = "1: add [rdi], rax\n call 2f\n jne 1b\n ret\n2: sub rcx, 1\n ret";
     let Some(code) = assemble(source) else {
         println!("SKIP: there is no assembler");
@@ -563,12 +566,13 @@ fn what_was_elsewhere_for_a_while_is_looked_at_behind_the_loop() {
         let lines = text.lines().filter_map(|l| l.split_once(": "));
         lines.map(|l| l.1.to_owned()).collect::<Vec<_>>()
     };
-    // The first fault of this thread: the guard stands before the operand.
+    // At the thread's first fault the guard comes before the operand.
     let first = lines(&[]);
     assert_eq!(first[1], "cmp rdx,3");
     assert!(first[2].starts_with("ja "), "{first:?}");
     assert_eq!(first[3], "mov rax,[rdi+rdx*8+0x101000]");
-    // It has faulted in this loop before: rounds went by with the operand elsewhere.
+    // The thread has faulted in this loop before, so in some rounds the operand was not on the
+    // page.
     let before = Seen {
         ip: CodeAddress(TEXT),
         base: GROUP.0,
@@ -587,7 +591,7 @@ fn what_was_elsewhere_for_a_while_is_looked_at_behind_the_loop() {
     assert_eq!(late[guarded + 2], "mov rax,[rdi+rdx*8]");
 }
 
-/// A loop that was compiled without optimisation: what it uses lies at rbp, here 0x8000 with
+/// A loop that was compiled without optimisation: its variables are at rbp, here 0x8000 with
 /// rsp at 0x7000. It faults at its second instruction.
 const FRAMED: &str = "push rbp\n mov rbp, rsp\n 1: mov rax, [rbp-16]\n add qword ptr [rax+8], 1\n \
     add qword ptr [rbp-8], 1\n mov rax, [rbp-16]\n mov rdx, [rax]\n mov [rbp-24], rdx\n \
@@ -608,8 +612,8 @@ fn a_pointer_in_a_frame_that_nobody_else_reaches_needs_no_check() {
     let shown = text(&block);
     assert!(!shown.contains("cmp "), "{shown}");
     assert_eq!((block.direct, block.guarded, block.checked), (2, 0, 0));
-    // Who enters at the first operand has this pointer in the register; and at the slot, which
-    // the second loads from.
+    // An entry at the first operand demands this pointer in the register, and in the slot from
+    // which the second operand's pointer is loaded.
     let slot = Condition::Stack(0x1000 - 16, GROUP.0);
     for entry in &block.entries {
         assert!(entry.conditions.contains(&slot), "{entry:x?}");
