@@ -3,7 +3,7 @@
 //! a command, [`Look`] watches a process that runs already; a [`LiveRemedy`] acts on the program
 //! meanwhile.
 //!
-//! Used by `protect`, `repair`, `record`, `place` and the program `sunder`. It must not judge
+//! Used by `protect`, `repair`, `record`, `place` and the library `sunder`. It must not judge
 //! (`pipeline` does), not print or exit, and not stop a thread of the target.
 
 mod choice;

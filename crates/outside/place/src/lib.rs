@@ -1,7 +1,7 @@
 //! Starts a program with our heap in place of its own. The heap places objects by a policy, or
 //! gives the objects of a saved result lines of their own (SCSTallocator's placement, live).
 //!
-//! Used by the program `sunder`, for `sunder run`. It must not observe or print: a message
+//! Used by the library `sunder` and the program, for `sunder run`. It must not observe or print: a message
 //! about objects of a result that can't be used goes to the caller's `Notices`.
 
 mod keeper;

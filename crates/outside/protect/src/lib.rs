@@ -4,7 +4,7 @@
 //! for a moment (`sunder-stop`), looks where it is, and sends it into the library that was
 //! preloaded (`crates/inside/isolate`).
 //!
-//! Used by the library `sunder`: [`run`] protects, and [`observer::observe`] observes by the same
+//! Used by the library `sunder` and the program: [`run`] protects, and [`observer::observe`] observes by the same
 //! means (SHERIFF-DETECT). It must not print or exit; what it has to say goes to the caller's
 //! `Notices` or into the [`Outcome`].
 

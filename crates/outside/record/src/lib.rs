@@ -2,7 +2,7 @@
 //! hooks for recording; [`record`] runs such a program, or any other under an emulator, and
 //! writes a trace.
 //!
-//! Used by the program `sunder`. It must not read more of a trace than is needed to see whether
+//! Used by the library `sunder` and the program. It must not read more of a trace than is needed to see whether
 //! it is complete, and must not print: messages go to the caller's `Notices`.
 
 pub mod cargo;

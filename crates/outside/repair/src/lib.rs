@@ -4,7 +4,7 @@
 //! can't be moved safely is left alone, and the outcome says why. See `docs/design/remap.md` and
 //! `docs/design/attach.md`.
 //!
-//! Used by the library `sunder`. It must not print or exit, and must leave every process as it
+//! Used by the library `sunder` and the program. It must not print or exit, and must leave every process as it
 //! found it, or say what stays in it.
 
 pub mod attach;

@@ -2,7 +2,7 @@
 //! and searches for changes that take falsely shared objects apart ([`what_if`]). The result
 //! has the same schema as that of every other command.
 //!
-//! Used by the program `sunder`. It must not look at a live process, and must not print: the
+//! Used by the library `sunder` and the program. It must not look at a live process, and must not print: the
 //! number of events read goes to the caller's [`Progress`].
 
 pub mod options;
