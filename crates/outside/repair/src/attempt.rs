@@ -24,10 +24,10 @@ const QUIET: Duration = Duration::from_millis(5);
 const SETTLED: Duration = Duration::from_millis(40);
 /// A window of measurement that is not complete by then, as threads do not run, is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long contention is looked for at a time.
-const LOOK_FOR: Duration = Duration::from_millis(100);
+/// How long one search for contention lasts.
+const SEARCH_TIME: Duration = Duration::from_millis(100);
 /// Pause between two searches for contention.
-const LOOK_AWAY: Duration = Duration::from_millis(400);
+const SEARCH_PAUSE: Duration = Duration::from_millis(400);
 /// After this many unanswered requests to its threads, other moves no longer wait for this one.
 const PATIENCE_OF_OTHERS: u32 = 20;
 /// What a fault costs its thread, roughly.
@@ -460,10 +460,10 @@ impl Attempt {
     ) -> (Phase, Next) {
         let bytes = contended(&self.proposal, &mark);
         if bytes.is_empty() {
-            let over = elapsed(since, now) > LOOK_FOR;
+            let over = elapsed(since, now) > SEARCH_TIME;
             let phase = if over {
                 Phase::Resting {
-                    until: Time(now).after(LOOK_AWAY).0,
+                    until: Time(now).after(SEARCH_PAUSE).0,
                 }
             } else {
                 Phase::Looking { gauge, mark, since }

@@ -18,7 +18,7 @@ const SEEN: u64 = 4;
 /// The same for a word that is used this many times less often than the busiest word of its line.
 const SELDOM: u64 = 32;
 /// Beside contended lines, a thread that has not run for this long is left out: it cannot contend.
-const RUNS: Duration = Duration::from_millis(30);
+const OFF_CPU_LIMIT: Duration = Duration::from_millis(30);
 /// The same for threads that contended for the line, whose use of it is more than chance.
 const GONE: Duration = Duration::from_millis(500);
 
@@ -153,7 +153,7 @@ const fn extent(&(span, element): &Object, page: u64) -> Extent {
 
 /// The accesses of running threads to these objects, on any line.
 fn beside(process: &Process, objects: &[Object]) -> Vec<(Address, WordUse)> {
-    let since = latest(process, RUNS);
+    let since = latest(process, OFF_CPU_LIMIT);
     let spans = objects.iter().map(|o| o.0);
     let mut all: Vec<_> = spans
         .flat_map(|span| process.judge.used(span, since))

@@ -58,7 +58,7 @@ pub enum Stop {
 ///
 /// # Errors
 /// The kernel's error.
-pub fn request(what: u32, thread: i32, address: usize, data: usize) -> io::Result<()> {
+pub(crate) fn request(what: u32, thread: i32, address: usize, data: usize) -> io::Result<()> {
     #[cfg(test)]
     mortal::step();
     // SAFETY: the callers pass the address and data that the request needs.

@@ -215,8 +215,28 @@ mod tests {
         assert_eq!(read(fd, &mut bytes), 0, "it was at its end");
         assert!(read_at(fd, &mut bytes, 0) > 1, "but can be read again");
         close(fd);
-        let closed = read(fd, &mut bytes);
-        assert_eq!(closed, -(libc::EBADF as isize), "it is closed");
+    }
+
+    #[test]
+    fn a_closed_file_is_not_read() {
+        // SAFETY: a C string.
+        let fd = unsafe {
+            open(
+                libc::AT_FDCWD,
+                c"/proc/self/comm".as_ptr().cast(),
+                libc::O_RDONLY,
+            )
+        };
+        let fd = fd.expect("Linux has it");
+        // Other tests run beside this one, and the kernel gives them the lowest free number.
+        const HIGH: i32 = 200;
+        // SAFETY: the call takes numbers.
+        let high = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, HIGH) };
+        assert!(high >= HIGH);
+        close(fd);
+        close(high);
+        let closed = read(high, &mut [0; 64]);
+        assert_eq!(closed, -(libc::EBADF as isize));
     }
 
     #[test]
