@@ -2,7 +2,7 @@
 //! that are loaded or injected into a target, and the runtime of instrumented programs, which
 //! `sunder-record` links. One `cargo run` so yields one self-contained program.
 //!
-//! Cargo builds the guests of one profile in one invocation, in a folder beside those of the
+//! Cargo builds all guests in one invocation, in a folder beside those of the
 //! outer build's profiles. All profiles, lints and tests share that folder, since the guests
 //! are the same for all of them. It must not be the outer build's own folder: the nested cargo
 //! would wait forever for the lock that the outer one holds.
@@ -19,61 +19,48 @@ struct Guest {
     /// The environment variable that names a library that was built before; it is then used as
     /// it is.
     variable: &'static str,
-    /// The cargo profile for builds that are not shipped.
-    profile: &'static str,
 }
 
-/// The profile that optimizes each crate by itself.
-const PLAIN: &str = "guest";
-
-/// The profile that optimizes all crates of a guest together, with the standard library.
-const WHOLE: &str = "guest-lto";
+/// The profile of what is loaded or linked: all crates of a guest are optimized together with the
+/// standard library. So a guest has no code that it can't reach, needs fewer functions of the
+/// target's C library, and its fast paths, which run for each allocation or access, are inlined.
+const PROFILE: &str = "guest";
 
 const GUESTS: &[Guest] = &[
     Guest {
         package: "sunder-runtime",
         file: "libsunder_runtime.so",
         variable: "SUNDER_RUNTIME",
-        profile: PLAIN,
     },
     Guest {
         package: "sunder-heap",
         file: "libsunder_heap.so",
         variable: "SUNDER_HEAP_LIBRARY",
-        // The fast paths run once for each allocation.
-        profile: WHOLE,
     },
     Guest {
         package: "sunder-tracer",
         file: TRACER,
         variable: "SUNDER_TRACER",
-        profile: PLAIN,
     },
     Guest {
         package: "sunder-emulator",
         file: "libsunder_emulator.so",
         variable: "SUNDER_EMULATOR",
-        profile: PLAIN,
     },
     Guest {
         package: "sunder-announce",
         file: "libsunder_announce.so",
         variable: "SUNDER_ANNOUNCE",
-        profile: PLAIN,
     },
     Guest {
         package: "sunder-isolate",
         file: "libsunder_isolate.so",
         variable: "SUNDER_ISOLATION",
-        // Its worker may call nothing outside of the library, and inlining removes such calls
-        // (tested by crates/cli/tests/isolate_handler.rs).
-        profile: WHOLE,
     },
     Guest {
         package: "sunder-remap",
         file: "libsunder_remap.so",
         variable: "SUNDER_REMAP_LIBRARY",
-        profile: PLAIN,
     },
 ];
 
@@ -87,27 +74,21 @@ fn main() {
         .nth(3)
         .expect("it lies in crates/outside/guests");
     let target = shared(&out).join("guests");
-    // A build that is shipped may take longer.
-    let shipped = out.ancestors().any(|folder| folder.ends_with("dist/build"));
-    let profile_of = |guest: &Guest| if shipped { WHOLE } else { guest.profile };
-
-    for profile in [PLAIN, WHOLE] {
-        let missing: Vec<&Guest> = GUESTS
-            .iter()
-            .filter(|guest| profile_of(guest) == profile && ready(guest.variable).is_none())
-            .collect();
-        if !missing.is_empty() {
-            let mut cargo = nested(workspace, &target, profile);
-            take_zstandard(&mut cargo, &target);
-            for guest in missing {
-                cargo.args(["-p", guest.package]);
-            }
-            run(&mut cargo);
+    let missing: Vec<&Guest> = GUESTS
+        .iter()
+        .filter(|guest| ready(guest.variable).is_none())
+        .collect();
+    if !missing.is_empty() {
+        let mut cargo = nested(workspace, &target, PROFILE);
+        take_zstandard(&mut cargo, &target);
+        for guest in missing {
+            cargo.args(["-p", guest.package]);
         }
+        run(&mut cargo);
     }
     for guest in GUESTS {
         let library = ready(guest.variable).unwrap_or_else(|| {
-            let library = target.join(profile_of(guest)).join(guest.file);
+            let library = target.join(PROFILE).join(guest.file);
             rerun_with_sources(workspace, &library);
             library
         });
