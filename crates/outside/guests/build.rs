@@ -24,6 +24,8 @@ struct Guest {
 /// The profile of what is loaded or linked: all crates of a guest are optimized together with the
 /// standard library. So a guest has no code that it can't reach, needs fewer functions of the
 /// target's C library, and its fast paths, which run for each allocation or access, are inlined.
+/// The worker of `isolate` may call nothing outside of its library at all
+/// (`crates/cli/tests/isolate_handler.rs`).
 const PROFILE: &str = "guest";
 
 const GUESTS: &[Guest] = &[
